@@ -1,0 +1,67 @@
+"""Operators that move data: pad, split, reshape."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from neocpu.frontend.node import Node, constant_value
+
+_PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+
+
+def pad(node: Node) -> relax.Expr:
+    """Pad as ``relax.nn.pad``; negative pads crop."""
+    rank = len(node.shape())
+    amounts = node.constant(1)
+    assert amounts is not None
+    axes = node.constant(3)
+    chosen = list(range(rank)) if axes is None else [int(axis) % rank for axis in axes]
+    begin, end = [0] * rank, [0] * rank
+    for index, axis in enumerate(chosen):
+        begin[axis], end[axis] = int(amounts[index]), int(amounts[len(chosen) + index])
+    data = _crop(node, begin, end)
+    widths = [max(amount, 0) for pair in zip(begin, end, strict=True) for amount in pair]
+    if not any(widths):
+        return data
+    mode = node.string("mode", "constant")
+    if mode == "constant":
+        fill = node.constant(2)
+        return relax.op.nn.pad(data, widths, pad_value=0.0 if fill is None else float(fill.item()))
+    return relax.op.nn.pad(data, widths, pad_mode=_PAD_MODES[mode])
+
+
+def _crop(node: Node, begin: list[int], end: list[int]) -> relax.Expr:
+    cropped = [axis for axis in range(len(begin)) if begin[axis] < 0 or end[axis] < 0]
+    if not cropped:
+        return node.inputs[0]
+    starts = [max(-begin[axis], 0) for axis in cropped]
+    stops = [node.shape()[axis] + min(end[axis], 0) for axis in cropped]
+    return node.emit(relax.op.strided_slice(node.inputs[0], cropped, starts, stops))
+
+
+def split(node: Node) -> relax.Expr:
+    """Split at constant sizes, or into chunks of which the last may be smaller."""
+    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
+    sizes = node.constant(1)
+    if sizes is None:
+        count = int(node.attrs.get("num_outputs", len(node.outputs)))
+        extent = node.shape()[axis]
+        chunk = -(-extent // count)
+        sizes = np.minimum(np.full(count, chunk), extent - chunk * np.arange(count))
+    if len(sizes) == 1:
+        return relax.Tuple([node.inputs[0]])
+    return relax.op.split(node.inputs[0], [int(at) for at in np.cumsum(sizes)[:-1]], axis)
+
+
+def reshape(node: Node) -> relax.Expr:
+    """Reshape to a static shape."""
+    wanted = node.constant(1)
+    assert wanted is not None
+    extents = [int(extent) for extent in wanted]
+    if not int(node.attrs.get("allowzero", 0)):
+        extents = [node.shape()[i] if extent == 0 else extent for i, extent in enumerate(extents)]
+    array = constant_value(node.inputs[0])
+    if array is not None:
+        return relax.const(array.reshape(extents))
+    return relax.op.reshape(node.inputs[0], extents)

@@ -1,0 +1,142 @@
+"""Import a loaded ONNX model into Relax.
+
+TVM's own importer does the walking and most operators. Where its translation is wrong, slow or hides
+the operator from later passes, `neocpu.frontend.converters` has one of ours, which is used instead.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from neocpu.frontend.converters import CONVERTERS
+from neocpu.frontend.converters.node import Node
+from neocpu.frontend.load import LoadedModel
+from neocpu.frontend.source import first_line
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, refuse_unsupported
+from neocpu.schedules.errors import NeoCPUError, UnsupportedError
+
+# TVM's importer knows these, but what they compute has a shape only the data decides, or is no
+# tensor at all, which a statically planned module cannot hold.
+_DYNAMIC_OPS = frozenset(
+    {
+        "AllClassNMS",
+        "Compress",
+        "ConcatFromSequence",
+        "NonMaxSuppression",
+        "NonZero",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SplitToSequence",
+        "Unique",
+    }
+)
+# Operators of ONNX Runtime's own domain that TVM's importer knows.
+_CONTRIB_OPS = frozenset(
+    {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}
+)
+
+
+def import_relax(model: LoadedModel) -> tvm.IRModule:
+    """Translate the simplified model into Relax.
+
+    Parameters
+    ----------
+    model : LoadedModel
+        What `load_model` returned.
+
+    Returns
+    -------
+    tvm.IRModule
+        One function ``main`` whose parameters are the graph inputs, by name and in order. Weights
+        are Relax constants, shapes are static, and several outputs are a tuple.
+
+    Raises
+    ------
+    UnsupportedError
+        Listing every operator that cannot be compiled, or naming the node whose attributes or
+        shapes cannot.
+    """
+    graph = model.simplified.graph
+    opset = next(o.version for o in model.simplified.opset_import if o.domain in STANDARD_DOMAINS)
+    known = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS)) - _DYNAMIC_OPS
+    refuse_unsupported(graph, known, lambda node: _supports(node, known))
+    module = _Importer({}, None, sanitize=False).from_onnx(graph, opset)
+    _require_static_outputs(module["main"], graph)
+    return module
+
+
+def _supports(node: onnx.NodeProto, known: set[str]) -> bool:
+    if node.domain in STANDARD_DOMAINS:
+        return node.op_type in known
+    return node.domain == "com.microsoft" and node.op_type in _CONTRIB_OPS
+
+
+def _require_static_outputs(function: relax.Function, graph: onnx.GraphProto) -> None:
+    result = function.ret_ty
+    fields = result.fields if isinstance(result, relax.TupleType) else [result]
+    for value, field in zip(graph.output, fields, strict=True):
+        shape = getattr(field, "shape", None)
+        if shape is None or not all(isinstance(extent, tvm.tirx.IntImm) for extent in shape):
+            raise UnsupportedError(
+                f"the shape of output '{value.name}' depends on the data; "
+                "only static shapes are supported"
+            )
+
+
+class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
+    """TVM's importer with our converters first and errors that name the node."""
+
+    def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        for node in graph.node:
+            try:
+                result = self._convert(node)
+                self._bind(node, result)
+            except NeoCPUError:
+                raise
+            except Exception as error:
+                # Whatever a converter trips over, the cause is a form of this node it cannot take.
+                raise UnsupportedError(
+                    f"cannot compile {describe(node)}: {first_line(error)}"
+                ) from error
+
+    def _convert(self, node: onnx.NodeProto) -> relax.Expr:
+        attrs = self._parse_attr(node.attribute)
+        inputs = [self._nodes[name] if name else None for name in node.input]
+        if node.op_type in CONVERTERS and node.domain in STANDARD_DOMAINS:
+            outputs = tuple(node.output)
+            return CONVERTERS[node.op_type](Node(self.bb, inputs, attrs, outputs, self.opset))
+        attrs["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
+        return self._convert_operator(
+            node.op_type, onnx_frontend.onnx_input(inputs), attrs, self.opset
+        )
+
+    def _bind(self, node: onnx.NodeProto, result: relax.Expr) -> None:
+        """Emit the node's outputs under their ONNX names, which later reports show."""
+        if not isinstance(result.ty if result.ty_ is not None else None, relax.TupleType):
+            pass
+        raise NotImplementedError
+
+    def _parse_attr(self, attributes: Any) -> dict[str, Any]:
+        """Return attributes by name: strings as bytes, lists as tuples, empty ones too."""
+        parsed = {}
+        for attribute in attributes:
+            value = onnx.helper.get_attribute_value(attribute)
+            parsed[attribute.name] = tuple(value) if isinstance(value, list) else value
+        return parsed
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name)

@@ -1,0 +1,111 @@
+"""Load an ONNX model: read, check, freeze its shapes, simplify."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
+from neocpu.frontend.simplify import simplify_model
+from neocpu.frontend.skeleton import strip_weights, tensor_bytes
+from neocpu.frontend.source import first_line, read_model
+from neocpu.frontend.unsupported import refuse_unknown_operators
+from neocpu.schedules.errors import ModelError, UnsupportedError
+from neocpu.tensor_spec import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A checked model with static shapes, as given and as the importer takes it.
+
+    Attributes
+    ----------
+    name : str
+        The file's stem, or the graph's name.
+    original : onnx.ModelProto
+        The model as given, with input and output shapes frozen: what a reference runs.
+    simplified : onnx.ModelProto
+        The equivalent model with a raised opset, constants folded and dead code removed.
+    inputs, outputs : tuple of TensorSpec
+        In graph order; weights are not inputs.
+    """
+
+    name: str
+    original: onnx.ModelProto
+    simplified: onnx.ModelProto
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+def load_model(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> LoadedModel:
+    """Read, check, freeze and simplify a model.
+
+    Parameters
+    ----------
+    model : path, bytes or onnx.ModelProto
+        The model. External data is read from the file's own folder only.
+    shapes : mapping of str to sequence of int, optional
+        Complete shapes of inputs with dynamic dimensions, by input name.
+
+    Raises
+    ------
+    ModelError
+        If the model cannot be read, is not valid ONNX, or an input shape stays dynamic.
+    UsageError
+        If ``shapes`` does not fit the model.
+    UnsupportedError
+        If the model cannot be raised to a current opset, or an output's shape depends on data.
+    """
+    original = read_model(model)
+    where = "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
+    refuse_unknown_operators(original)
+    _check(original, where)
+    freeze_shapes(original.graph, shapes or {})
+    simplified = simplify_model(original)
+    _freeze_outputs(original.graph, simplified.graph)
+    stem = "" if isinstance(model, bytes | onnx.ModelProto) else Path(model).stem
+    return LoadedModel(
+        name=stem or original.graph.name or "model",
+        original=original,
+        simplified=simplified,
+        inputs=tuple(tensor_spec(value) for value in real_inputs(original.graph)),
+        outputs=tuple(tensor_spec(value) for value in original.graph.output),
+    )
+
+
+def _check(model: onnx.ModelProto, where: str) -> None:
+    """Run onnx's checker, and check the size of the weights it is not shown."""
+    light = strip_weights(model)
+    try:
+        onnx.checker.check_model(light.model)
+    except onnx.checker.ValidationError as error:
+        raise ModelError(f"{where} is not a valid ONNX model: {first_line(error)}") from error
+    for tensor in light.weights.values():
+        if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
+            raise ModelError(
+                f"{where} is not a valid ONNX model: tensor '{tensor.name}' holds "
+                f"{len(tensor.raw_data)} bytes, its shape and type need {tensor_bytes(tensor)}"
+            )
+
+
+def _freeze_outputs(original: onnx.GraphProto, simplified: onnx.GraphProto) -> None:
+    """Copy the inferred output shapes into both graphs, so that they state what will come out."""
+    inferred = {value.name: value for value in simplified.output}
+    for value in original.output:
+        if not value.type.HasField("tensor_type"):
+            kind = value.type.WhichOneof("value") or "value of unknown type"
+            raise UnsupportedError(f"output '{value.name}' is a {kind}; only tensors are supported")
+        shape = static_dims(inferred[value.name])
+        if shape is None:
+            raise UnsupportedError(
+                f"the shape of output '{value.name}' depends on the data; "
+                "only static shapes are supported"
+            )
+        set_dims(value, shape)

@@ -1,0 +1,114 @@
+"""What a converter sees of one ONNX node: Relax inputs, attributes, static shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One ONNX node during import.
+
+    Attributes
+    ----------
+    bb : relax.BlockBuilder
+        The builder of the function under construction.
+    inputs : sequence of relax.Expr or None
+        None for an omitted optional input.
+    attrs : mapping of str to value
+        Strings are bytes, lists are tuples.
+    outputs : tuple of str
+        ONNX output names; empty for omitted ones.
+    opset : int
+        The model's opset.
+    """
+
+    bb: relax.BlockBuilder
+    inputs: Sequence[relax.Expr | None]
+    attrs: Mapping[str, Any]
+    outputs: tuple[str, ...]
+    opset: int
+
+    def optional(self, index: int) -> relax.Expr | None:
+        """Return an input, or None where it is omitted."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """Return a constant input's value, or None where it is omitted.
+
+        Raises
+        ------
+        ValueError
+            If the input is computed at run time.
+        """
+        value = self.optional(index)
+        if value is None:
+            return None
+        array = constant_value(value)
+        if array is None:
+            raise ValueError(f"input {index} must be a constant")
+        return array
+
+    def shape(self, index: int = 0) -> tuple[int, ...]:
+        """Return an input's static shape."""
+        return static_shape(self.inputs[index])
+
+    def string(self, name: str, default: str) -> str:
+        """Return a string attribute."""
+        value = self.attrs.get(name, default)
+        return value.decode() if isinstance(value, bytes) else value
+
+    def ints(self, name: str, default: Sequence[int]) -> list[int]:
+        """Return an integer-list attribute."""
+        return [int(value) for value in self.attrs.get(name, default)]
+
+    def emit(self, expr: relax.Expr) -> relax.Expr:
+        """Infer an expression's type, binding its nested calls."""
+        return self.bb.normalize(expr)
+
+
+def static_shape(expr: relax.Expr) -> tuple[int, ...]:
+    """Return an expression's shape.
+
+    Raises
+    ------
+    ValueError
+        If the shape depends on data.
+    """
+    shape = expr.ty.shape
+    if shape is None or not all(isinstance(extent, tvm.tirx.IntImm) for extent in shape):
+        raise ValueError("an input's shape depends on the data")
+    return tuple(int(extent) for extent in shape)
+
+
+def dtype_of(expr: relax.Expr) -> str:
+    """Return an expression's element type as a numpy name."""
+    return str(expr.ty.dtype.dtype)
+
+
+def constant_value(expr: relax.Expr) -> np.ndarray | None:
+    """Return a Relax constant's value, or None for anything else."""
+    return expr.value.numpy() if isinstance(expr, tvm.ir.GenericConst) else None
+
+
+def scalar(value: float, like: relax.Expr) -> relax.Expr:
+    """Return a scalar constant of another expression's element type."""
+    return relax.const(np.asarray(value, dtype_of(like)))
+
+
+def per_channel(expr: relax.Expr, rank: int) -> relax.Expr:
+    """Reshape a vector of C values to (C, 1, ..., 1) behind a batch axis, for broadcasting.
+
+    A constant stays one: later passes match on constant biases.
+    """
+    shape = [1, -1] + [1] * (rank - 2)
+    array = constant_value(expr)
+    if array is None:
+        return relax.op.reshape(expr, shape)
+    return relax.const(array.reshape(shape))

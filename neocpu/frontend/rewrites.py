@@ -1,0 +1,69 @@
+"""Rewritings of one ONNX graph into another that imports better."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+_STANDARD = ("", "ai.onnx")
+
+
+def absorb_pads(model: ir.Model) -> None:
+    """Move zero padding in front of a convolution or average pooling into its attributes, in place.
+
+    TensorFlow's converters write every strided convolution as Pad and Conv, and PyTorch's wrote
+    ``avg_pool2d(padding=1)`` as Pad and AveragePool. A Pad left without users is dead code.
+    """
+    for node in model.graph:
+        if node.domain not in _STANDARD or node.op_type not in ("Conv", "AveragePool"):
+            continue
+        pad = node.inputs[0].producer() if node.inputs[0] is not None else None
+        if pad is None or pad.op_type != "Pad" or pad.domain not in _STANDARD:
+            continue
+        spatial = _zero_spatial_pads(pad)
+        if spatial is None or node.attributes.get_string("auto_pad", "NOTSET") not in (
+            "NOTSET",
+            "VALID",
+        ):
+            continue
+        own = list(node.attributes.get_ints("pads", [0] * len(spatial)))
+        if node.op_type == "AveragePool":
+            # The zeros of Pad count in the mean; pads of its own that do not count cannot mix.
+            if any(own) and not node.attributes.get_int("count_include_pad", 0):
+                continue
+            node.attributes["count_include_pad"] = ir.AttrInt64("count_include_pad", 1)
+        node.attributes.pop("auto_pad", None)
+        summed = [a + b for a, b in zip(own, spatial, strict=True)]
+        node.attributes["pads"] = ir.AttrInt64s("pads", summed)
+        node.replace_input_with(0, pad.inputs[0])
+
+
+def _zero_spatial_pads(pad: ir.Node) -> list[int] | None:
+    """Return a Pad's begin and end pads of the spatial axes, if it only adds zeros there."""
+    inputs = [*pad.inputs, None, None, None][:4]
+    data, pads, fill, axes = inputs
+    if data is None or data.shape is None or pad.attributes.get_string("mode", "constant") != (
+        "constant"
+    ):
+        return None
+    amounts, value, which = (_constant(pads), _constant(fill), _constant(axes))
+    if amounts is None or (fill is not None and value is None) or (axes is not None and not which):
+        return None
+    if value and any(element != 0 for element in value):
+        return None
+    rank = len(data.shape)
+    chosen = [int(axis) % rank for axis in which] if which else list(range(rank))
+    full = [0] * (2 * rank)
+    for index, axis in enumerate(chosen):
+        full[axis] = int(amounts[index])
+        full[rank + axis] = int(amounts[len(chosen) + index])
+    if any(full[:2]) or any(full[rank : rank + 2]) or min(full) < 0:
+        return None
+    return full[2:rank] + full[rank + 2 :]
+
+
+def _constant(value: ir.Value | None) -> list[float] | None:
+    """Return a constant value's elements, or None."""
+    if value is None or value.const_value is None:
+        return None
+    elements: list[float] = value.const_value.numpy().reshape(-1).tolist()
+    return elements

@@ -1,0 +1,148 @@
+"""Raise the opset, inline functions, fold constants and drop what has no effect.
+
+Folding, dead code, identities and common subexpressions are onnxscript's and onnx_ir's, ONNX's own
+optimizer: they evaluate with onnx's reference implementation and never copy weights. (onnxslim
+folds through ONNX Runtime, which is no dependency of ours, and silently folds nothing without it.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import onnx
+import onnx.inliner
+import onnx.version_converter
+import onnx_ir as ir
+from onnx_ir.passes import common as passes
+from onnxscript.optimizer import fold_constants_ir
+
+from neocpu.frontend.rewrites import absorb_pads
+from neocpu.frontend.shapes import real_inputs
+from neocpu.frontend.skeleton import Skeleton, strip_weights
+from neocpu.frontend.source import first_line
+from neocpu.schedules.errors import ModelError, UnsupportedError
+
+# What PyTorch's exporter writes by default; axes of reductions are inputs from here on. Newer
+# models are taken as they are.
+TARGET_OPSET = 18
+IR_VERSION = 10
+
+# Operators without an importer whose ONNX definition is a short function of others.
+EXPANDED_OPS = ("Celu", "CenterCropPad", "MeanVarianceNormalization", "Swish")
+
+_UNLIMITED = 2**62
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the model's version of the standard operator set."""
+    versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
+    return int(versions[0]) if versions else 1
+
+
+def simplify_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return an equivalent, smaller model of opset `TARGET_OPSET` or newer; ``model`` is kept.
+
+    Input shapes must be static. Input and output names, order and shapes stay.
+
+    Raises
+    ------
+    ModelError
+        If the model's shapes contradict each other.
+    UnsupportedError
+        If an operator cannot be raised to the target opset.
+    """
+    light = strip_weights(model)
+    proto = _modernise(light)
+    with _quiet("onnxscript", "onnx_ir"):
+        module = ir.from_proto(proto)
+        _restore_weights(module, light)
+        _optimise(module)
+        simplified: onnx.ModelProto = ir.to_proto(module)
+    return simplified
+
+
+def _modernise(light: Skeleton) -> onnx.ModelProto:
+    """Inline local functions, raise the opset, expand operators defined as functions."""
+    proto = light.model
+    # Initializers listed as inputs are defaults a caller may override: here they are constants.
+    # (The weights taken out of the skeleton stay inputs until `_restore_weights`.)
+    inputs = real_inputs(proto.graph)
+    del proto.graph.input[:]
+    proto.graph.input.extend(inputs)
+    # Stale shapes of intermediate values (another batch, symbols) would contradict inference.
+    del proto.graph.value_info[:]
+    proto.ir_version = IR_VERSION
+    if proto.functions:
+        proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+    if opset_of(proto) < TARGET_OPSET:
+        proto = _raise_opset(proto)
+    if any(node.op_type in EXPANDED_OPS for node in proto.graph.node):
+        names = [("", name) for name in EXPANDED_OPS]
+        proto = onnx.inliner.inline_selected_functions(proto, names, inline_schema_functions=True)
+    try:
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        raise ModelError(
+            f"the model's shapes contradict each other: {first_line(error)}"
+        ) from error
+
+
+def _raise_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        raised = onnx.version_converter.convert_version(proto, TARGET_OPSET)
+    except Exception as error:  # the C++ converter has no exception type of its own
+        raise UnsupportedError(
+            f"cannot raise the model from opset {opset_of(proto)} to {TARGET_OPSET}: "
+            f"{first_line(error)}; export it again with a newer opset"
+        ) from error
+    raised.ir_version = IR_VERSION
+    return raised
+
+
+def _restore_weights(module: ir.Model, light: Skeleton) -> None:
+    """Turn the graph inputs that stand for weights back into initializers."""
+    graph = module.graph
+    for value in list(graph.inputs):
+        if value.name in light.weights:
+            value.const_value = ir.from_proto(light.weights[value.name])
+            graph.inputs.remove(value)
+            graph.register_initializer(value)
+
+
+def _optimise(module: ir.Model) -> None:
+    """Fold, merge and clean up, in place."""
+    names = [value.name for value in module.graph.outputs]
+    # Everything constant is folded, the weights of ConstantOfShape included: what is left for
+    # the compiler is what depends on the inputs.
+    fold_constants_ir(
+        module,
+        onnx_shape_inference=True,
+        output_size_limit=_UNLIMITED,
+        should_fold=lambda node: True,
+    )
+    ir.passes.Sequential(
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        passes.IdentityEliminationPass(),
+    )(module)
+    absorb_pads(module)
+    ir.passes.Sequential(
+        passes.CommonSubexpressionEliminationPass(),
+        passes.RemoveUnusedNodesPass(),
+        passes.RemoveUnusedOpsetsPass(),
+    )(module)
+    assert [value.name for value in module.graph.outputs] == names
+
+
+@contextmanager
+def _quiet(*loggers: str) -> Iterator[None]:
+    """Silence libraries that log a warning for every node they leave alone."""
+    levels = {name: logging.getLogger(name).level for name in loggers}
+    for name in loggers:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

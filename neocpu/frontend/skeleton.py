@@ -1,0 +1,64 @@
+"""A model without its weights, for onnx's C++ utilities, which serialise whatever they are given.
+
+Checking, inlining, version conversion and shape inference of a 500 MB model then cost what those of
+a 100 kB one do, and the protobuf limit of 2 GB does not apply to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx
+
+# Larger than any shape, axes, scales or pads tensor that a conversion rule has to look into.
+KEEP_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """A model whose large initializers are graph inputs, and those initializers by name."""
+
+    model: onnx.ModelProto
+    weights: Mapping[str, onnx.TensorProto]
+
+
+def tensor_bytes(tensor: onnx.TensorProto) -> int:
+    """Return the size of a tensor's data, in bytes, from its declared shape and type."""
+    itemsize: int = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return math.prod(tensor.dims) * itemsize
+
+
+def strip_weights(model: onnx.ModelProto) -> Skeleton:
+    """Split a model into a light skeleton and its weights (referenced, not copied)."""
+    light = onnx.ModelProto()
+    for field, value in model.ListFields():
+        if field.name == "graph":
+            continue
+        _assign(light, field.name, value)
+    for field, value in model.graph.ListFields():
+        if field.name != "initializer":
+            _assign(light.graph, field.name, value)
+
+    weights: dict[str, onnx.TensorProto] = {}
+    declared = {value.name for value in light.graph.input}
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.STRING or tensor_bytes(tensor) <= KEEP_BYTES:
+            light.graph.initializer.append(tensor)
+            continue
+        weights[tensor.name] = tensor
+        if tensor.name not in declared:
+            light.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    return Skeleton(light, weights)
+
+
+def _assign(target: onnx.ModelProto | onnx.GraphProto, name: str, value: object) -> None:
+    """Copy one set protobuf field, whatever its kind."""
+    field = getattr(target, name)
+    if hasattr(field, "MergeFrom"):
+        field.MergeFrom(value)
+    else:
+        setattr(target, name, value)

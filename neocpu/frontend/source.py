@@ -1,0 +1,78 @@
+"""Read an ONNX model from a path, bytes or a ModelProto, with every way that can fail."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx.external_data_helper import load_external_data_for_model, uses_external_data
+
+from neocpu.schedules.errors import ModelError
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first non-empty line of an exception's message, or its type's name."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def read_model(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.ModelProto:
+    """Return a ModelProto of the caller's model that may be changed freely.
+
+    External tensor data is read from the model file's own folder only: onnx refuses absolute
+    paths, ``..`` and symbolic links that leave it.
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be read, is not an ONNX model, or its external data is missing,
+        truncated or outside the folder.
+    """
+    if isinstance(model, onnx.ModelProto):
+        own = onnx.ModelProto()
+        own.CopyFrom(model)
+        return _without_external_data(own, "the given ModelProto")
+    if isinstance(model, bytes):
+        return _without_external_data(_parse(model, "the given bytes"), "the given bytes")
+    path = Path(model)
+    proto = _parse(_read_bytes(path), f"'{path}'")
+    try:
+        load_external_data_for_model(proto, str(path.parent))
+    except (onnx.checker.ValidationError, OSError, ValueError) as error:
+        raise ModelError(f"cannot read the external data of '{path}': {first_line(error)}") from error
+    return proto
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(f"no such model file: '{path}'") from error
+    except IsADirectoryError as error:
+        raise ModelError(f"'{path}' is a folder; give the .onnx file inside it") from error
+    except OSError as error:
+        raise ModelError(f"cannot read the model '{path}': {error.strerror or error}") from error
+
+
+def _parse(data: bytes, where: str) -> onnx.ModelProto:
+    if not data:
+        raise ModelError(f"{where} is empty, not an ONNX model")
+    try:
+        proto = onnx.ModelProto.FromString(data)
+    except DecodeError as error:
+        raise ModelError(f"{where} is not an ONNX model, or is truncated") from error
+    if not proto.HasField("graph") or not proto.ir_version:
+        raise ModelError(f"{where} is not an ONNX model: it holds no graph")
+    return proto
+
+
+def _without_external_data(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    outside = [t.name for t in proto.graph.initializer if uses_external_data(t)]
+    if outside:
+        raise ModelError(
+            f"{where} keeps {len(outside)} tensors (first '{outside[0]}') in external files; "
+            "give the path of the .onnx file instead"
+        )
+    return proto

@@ -1,0 +1,87 @@
+"""Find every node that cannot be compiled, and report them all in one error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import onnx
+
+from neocpu.schedules.errors import UnsupportedError, did_you_mean
+
+STANDARD_DOMAINS = ("", "ai.onnx")
+
+
+def refuse_unknown_operators(model: onnx.ModelProto) -> None:
+    """Raise if the model uses standard operators ONNX does not define.
+
+    Raises
+    ------
+    UnsupportedError
+        Listing them all, before the checker stops at the first.
+    """
+    local = {(f.domain, f.name) for f in model.functions}
+    unknown = [
+        node
+        for node in _all_nodes(model.graph)
+        if node.domain in STANDARD_DOMAINS
+        and not onnx.defs.has(node.op_type)
+        and (node.domain, node.op_type) not in local
+    ]
+    _refuse(unknown, {schema.name for schema in onnx.defs.get_all_schemas()})
+
+
+def refuse_unsupported(
+    graph: onnx.GraphProto, known: Iterable[str], supports: Callable[[onnx.NodeProto], bool]
+) -> None:
+    """Raise if ``supports`` denies any of the graph's nodes.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+        The simplified graph.
+    known : iterable of str
+        Supported operator names, for suggestions.
+    supports : callable
+        Whether a node can be imported.
+
+    Raises
+    ------
+    UnsupportedError
+        Listing every operator, how often it occurs and where first.
+    """
+    _refuse([node for node in graph.node if not supports(node)], known)
+
+
+def describe(node: onnx.NodeProto) -> str:
+    """Return ``Op 'name'`` for messages; unnamed nodes go by their first output."""
+    name = node.name or next((output for output in node.output if output), "?")
+    return f"{qualified_name(node)} '{name}'"
+
+
+def qualified_name(node: onnx.NodeProto) -> str:
+    """Return the operator's name, with its domain unless that is the standard one."""
+    return node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}"
+
+
+def _refuse(nodes: list[onnx.NodeProto], known: Iterable[str]) -> None:
+    if not nodes:
+        return
+    names = list(known)
+    groups: dict[str, list[onnx.NodeProto]] = {}
+    for node in nodes:
+        groups.setdefault(qualified_name(node), []).append(node)
+    parts = []
+    for name, members in sorted(groups.items()):
+        first = members[0].name or next((output for output in members[0].output if output), "?")
+        hint = did_you_mean(name, names) if members[0].domain in STANDARD_DOMAINS else ""
+        parts.append(f"{name} ({len(members)}x, first '{first}'{hint})")
+    noun = "operator" if len(parts) == 1 else "operators"
+    raise UnsupportedError(f"unsupported {noun}: {', '.join(parts)}")
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _all_nodes(attribute.g)

@@ -1,0 +1,301 @@
+"""Write an artifact: link TVM's executable, append weights and header, put it in place at once."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from neocpu.runtime.artifact import DIGEST_SIZE
+from neocpu.runtime.elf import Section, with_sections
+from neocpu.runtime.header import (
+    DIGEST_SECTION,
+    HEADER_SECTION,
+    WEIGHT_ALIGN,
+    WEIGHTS_SECTION,
+    ArtifactHeader,
+    WeightSpec,
+)
+from neocpu.schedules.errors import ArtifactError, UsageError
+
+_PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
+"""Largest page size of each machine's Linux: the weights are mapped, so they start on a page."""
+
+_NATIVE_COMPILERS: Final = ("g++", "c++", "clang++", "gcc", "cc", "clang")
+_CROSS_COMPILERS: Final = {
+    "aarch64": ("aarch64-linux-gnu-g++", "aarch64-linux-gnu-gcc"),
+    "x86_64": ("x86_64-linux-gnu-g++", "x86_64-linux-gnu-gcc"),
+}
+
+AnyArray = np.ndarray[Any, Any]
+
+
+def write_artifact(
+    executable: Any,
+    weights: Sequence[AnyArray],
+    header: ArtifactHeader,
+    path: str | os.PathLike[str],
+    cxx: str | None = None,
+) -> ArtifactHeader:
+    """Write an artifact file; either all of it appears at ``path`` or nothing does.
+
+    Parameters
+    ----------
+    executable : tvm.relax.VMExecutable
+        From ``tvm.compile``; its ``main`` takes the inputs, then the weights.
+    weights : sequence of array
+        In parameter order, packed as the code reads them.
+    header : ArtifactHeader
+        Its ``weights`` are filled in here.
+    path : path
+        The file to write; one that exists is replaced.
+    cxx : str, optional
+        The C++ compiler that links, as one word or with options; see `find_linker`.
+
+    Returns
+    -------
+    ArtifactHeader
+        As written.
+
+    Raises
+    ------
+    UsageError
+        If the folder is missing or not writable, or there is no C++ compiler.
+    ArtifactError
+        If linking fails or the disk is full.
+    """
+    path = Path(path)
+    specs = _place(weights)
+    header = replace(header, weights=specs)
+    with tempfile.TemporaryDirectory(prefix="neocpu-link-") as folder:
+        code = _link(executable, Path(folder), find_linker(header.machine, cxx))
+    layout = _Layout.of(code, specs, weights, header)
+    with replacing(path, layout.size) as file:
+        _write(file, layout, weights, specs)
+    return header
+
+
+def check_destination(path: str | os.PathLike[str]) -> None:
+    """Check that a file can be written at ``path``, before spending minutes on its content.
+
+    Raises
+    ------
+    UsageError, ArtifactError
+        As `write_artifact`.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder; name a file in it")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise _write_error(path, error, 0) from error
+
+
+def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
+    """Return the command that links shared objects for ``machine``.
+
+    In this order: ``cxx``; for this host's machine ``$CXX`` and the usual names; for another its
+    GNU cross compiler or ``ziglang`` from PyPI.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    native = machine == os.uname().machine
+    if wanted := cxx or (os.environ.get("CXX") if native else None):
+        command = tuple(wanted.split())
+        if shutil.which(command[0]) is None:
+            raise UsageError(f"C++ compiler '{command[0]}' not found: install it or change CXX")
+        return command
+    for name in _NATIVE_COMPILERS if native else _CROSS_COMPILERS.get(machine, ()):
+        if found := shutil.which(name):
+            return (found,)
+    if native:
+        raise UsageError(
+            "no C++ compiler to link the artifact with: install g++ (Debian: apt install g++) or "
+            "set CXX"
+        )
+    if importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "c++", "-target", f"{machine}-linux-gnu.2.28")
+    raise UsageError(
+        f"no C++ compiler to link for {machine}: install g++-{machine.replace('_', '-')}-linux-gnu "
+        "or pip install ziglang"
+    )
+
+
+@contextmanager
+def replacing(path: Path, size: int = 0) -> Iterator[BinaryIO]:
+    """Open a temporary file beside ``path``; on success sync it and rename it over ``path``.
+
+    Parameters
+    ----------
+    path : Path
+        The destination.
+    size : int
+        Bytes that will be written, for the message if they do not fit.
+
+    Raises
+    ------
+    UsageError
+        If the folder is missing or not writable, or ``path`` is a folder.
+    ArtifactError
+        If the disk is full or fails.
+    """
+    temporary: str | None = None
+    try:
+        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with open(fd, "wb") as file:
+            yield file
+            file.flush()
+            os.fchmod(fd, 0o777 & ~_umask())
+            os.fsync(fd)
+        os.replace(temporary, path)
+        temporary = None
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise _write_error(path, error, size) from error
+    finally:
+        if temporary is not None:
+            os.unlink(temporary)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The parts of the final file around the weights, and where each goes (bytes)."""
+
+    code: bytes
+    header: bytes
+    tables: bytes
+    weights_offset: int
+    weights_size: int
+    size: int
+
+    @classmethod
+    def of(
+        cls,
+        code: bytes,
+        specs: Sequence[WeightSpec],
+        weights: Sequence[AnyArray],
+        header: ArtifactHeader,
+    ) -> _Layout:
+        page = _PAGE[header.machine]
+        weights_offset = _round_up(len(code), page)
+        weights_size = specs[-1].offset + _round_up(weights[-1].nbytes, WEIGHT_ALIGN) if specs else 0
+        header_offset = weights_offset + weights_size
+        text = header.encode()
+        text += b"\n" * (-len(text) % 8)
+        tables_offset = header_offset + len(text)
+        # The digest comes last, so that a file cut short or added to is noticed. Its place depends
+        # on the tables' length, which does not depend on its place.
+        sections = [
+            Section(WEIGHTS_SECTION, weights_offset, weights_size, page),
+            Section(HEADER_SECTION, header_offset, len(text)),
+            Section(DIGEST_SECTION, 0, 2 * DIGEST_SIZE),
+        ]
+        _, tables = with_sections(code, sections, tables_offset)
+        digest_offset = tables_offset + len(tables)
+        sections[-1] = replace(sections[-1], offset=digest_offset)
+        patched, tables = with_sections(code, sections, tables_offset)
+        size = digest_offset + 2 * DIGEST_SIZE
+        return cls(patched, text, tables, weights_offset, weights_size, size)
+
+
+def _write(
+    file: BinaryIO, layout: _Layout, weights: Sequence[AnyArray], specs: Sequence[WeightSpec]
+) -> None:
+    body = hashlib.sha256()
+    weights_digest = hashlib.sha256()
+    before = layout.code + bytes(layout.weights_offset - len(layout.code))
+    body.update(before)
+    file.write(before)
+    position = 0
+    for spec, array in zip(specs, weights, strict=True):
+        # One pass over each array as it lies in memory: no joined copy of all the weights.
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        padding = bytes(spec.offset - position)
+        for part in (padding, data):
+            weights_digest.update(part)
+            file.write(part)
+        position = spec.offset + array.nbytes
+    padding = bytes(layout.weights_size - position)
+    weights_digest.update(padding)
+    body.update(layout.header + layout.tables)
+    file.write(padding + layout.header + layout.tables)
+    file.write(body.digest() + weights_digest.digest())
+
+
+def _place(weights: Sequence[AnyArray]) -> tuple[WeightSpec, ...]:
+    specs = []
+    offset = 0
+    for array in weights:
+        assert array.dtype.isnative
+        specs.append(WeightSpec(offset, array.dtype.name, array.shape))
+        offset = _round_up(offset + array.nbytes, WEIGHT_ALIGN)
+    return tuple(specs)
+
+
+def _link(executable: Any, folder: Path, command: tuple[str, ...]) -> bytes:
+    """Return the shared object with the executable's code and bytecode."""
+
+    def create_shared(output: str, objects: Sequence[str]) -> None:
+        # The generated code takes the runtime's functions through pointers that the runtime fills
+        # in, so nothing but libm is linked.
+        arguments = [*command, "-shared", "-fPIC", "-Wl,--strip-debug", "-o", output, *objects, "-lm"]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+            raise ArtifactError(
+                f"linking with '{' '.join(command)}' failed: {lines[-1]}; is it a working C++ "
+                "compiler for the target?"
+            )
+
+    output = folder / "code.so"
+    executable.export_library(str(output), fcompile=create_shared, workspace_dir=str(folder))
+    return output.read_bytes()
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _umask() -> int:
+    # Linux gives no other way to read it; the value is put back at once.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_error(path: Path, error: OSError, size: int) -> UsageError | ArtifactError:
+    """Return the user's error for a failed write, with its fix."""
+    place = f"cannot write {path}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        needed = f" ({size / 1e6:.1f} MB needed)" if size else ""
+        return ArtifactError(f"{place}: {error.strerror}{needed}; free space or choose another -o")
+    if error.errno == errno.ENOENT:
+        return UsageError(f"{place}: there is no folder {path.parent}; create it or change -o")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
+        return UsageError(f"{place}: {error.strerror}; choose another -o")
+    return ArtifactError(f"{place}: {error.strerror}")

@@ -1,0 +1,221 @@
+"""One spelling for each activation and for constant arithmetic.
+
+Exporters write SiLU and GELU as the expressions that define them, clipping in four ways, and
+subtract or divide by a constant where an add or a multiply can be folded into the weights.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import Call, Var
+
+from neocpu.passes.relax_utils import (
+    Expr,
+    Rewrite,
+    constant_value,
+    dtype_of,
+    is_op,
+    make_const,
+    op_name,
+    rewrite_function,
+    static_shape,
+)
+
+#: Exporters print sqrt(2), sqrt(2 / pi) and 0.044715 with six digits or more.
+COEFFICIENT_RTOL = 1e-5
+
+
+@relax.transform.function_pass(opt_level=0, name="CanonicalizeActivations")
+class CanonicalizeActivations:
+    """Recognise relu, clip, silu and gelu; subtract and divide by constants are rewritten."""
+
+    def transform_function(
+        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> relax.Function:
+        """Return ``func`` in canonical spelling."""
+        return rewrite_function(func, _canonicalize)
+
+
+def _canonicalize(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    name = op_name(expr)
+    if name in ("relax.subtract", "relax.divide", "relax.power"):
+        return _without_inverse(expr)
+    if name in ("relax.nn.relu", "relax.clip", "relax.maximum", "relax.minimum"):
+        return _clamp(expr, rewrite)
+    if name == "relax.sum":
+        return _sum_of_stack(expr, rewrite)
+    if name in ("relax.add", "relax.multiply") and constant_value(expr.args[0]) is not None:
+        # The constant operand is the right one, unless both are.
+        if constant_value(expr.args[1]) is None:
+            return Call(expr.op, [expr.args[1], expr.args[0]], ret_ty=expr.ty)
+    elif name == "relax.multiply":
+        return _silu(expr, rewrite) or _gelu(expr, rewrite)
+    return None
+
+
+def _without_inverse(call: Call) -> Expr | None:
+    """Write ``x - c`` as ``x + -c``, ``x / c`` as ``x * (1 / c)`` and ``x ** 2`` as ``x * x``."""
+    data, constant = call.args[0], constant_value(call.args[1])
+    if constant is None or not np.issubdtype(constant.dtype, np.floating):
+        return None
+    if is_op(call, "relax.power"):
+        square = constant.size == 1 and constant.item() == 2 and _keeps_shape(call)
+        return relax.op.multiply(data, data) if square else None
+    if is_op(call, "relax.subtract"):
+        return relax.op.add(data, make_const(-constant))
+    with np.errstate(all="ignore"):
+        reciprocal = 1 / constant
+    if not np.isfinite(reciprocal).all():
+        return None
+    return relax.op.multiply(data, make_const(reciprocal))
+
+
+def _keeps_shape(call: Call) -> bool:
+    return static_shape(call) is not None and static_shape(call) == static_shape(call.args[0])
+
+
+def _scalar(expr: Expr) -> float | None:
+    """Return the value of a constant with one element."""
+    value = constant_value(expr)
+    return float(value.item()) if value is not None and value.size == 1 else None
+
+
+def _bounds(call: Expr | None) -> tuple[Expr, float, float] | None:
+    """Return ``(x, low, high)`` if ``call`` is ``min(max(x, low), high)`` in any spelling."""
+    if call is None or not isinstance(call, Call) or not _keeps_shape(call):
+        return None
+    if not dtype_of(call).startswith("float"):
+        return None
+    if is_op(call, "relax.nn.relu"):
+        return call.args[0], 0.0, math.inf
+    if is_op(call, "relax.clip"):
+        return call.args[0], float(call.args[1].value), float(call.args[2].value)
+    if is_op(call, "relax.maximum", "relax.minimum"):
+        bound = _scalar(call.args[1])
+        if bound is None or math.isnan(bound):
+            return None
+        if is_op(call, "relax.maximum"):
+            return call.args[0], bound, math.inf
+        return call.args[0], -math.inf, bound
+    return None
+
+
+def _clamp(call: Call, rewrite: Rewrite) -> Expr | None:
+    """Merge nested clamps into one and spell it ``relu`` or ``clip``."""
+    outer = _bounds(call)
+    if outer is None:
+        return None
+    data, low, high = outer
+    inner = _bounds(rewrite.sole_definition(data))
+    if inner is not None:
+        # min(max(min(max(x, a), b), c), d) = min(max(x, max(a, c)), min(max(b, c), d))
+        data, inner_low, inner_high = inner
+        low, high = max(inner_low, low), min(max(inner_high, low), high)
+    elif is_op(call, "relax.nn.relu"):
+        return None
+    if (low, high) == (0.0, math.inf):
+        return relax.op.nn.relu(data)
+    if inner is None and is_op(call, "relax.clip"):
+        return None
+    return relax.op.clip(data, low, high)
+
+
+def _sum_of_stack(call: Call, rewrite: Rewrite) -> Expr | None:
+    """Write ``sum(stack([a, b, ...]))`` over the stacked axis as ``a + b + ...``."""
+    stack = rewrite.sole_definition(call.args[0])
+    if call.attrs.keepdims or call.attrs.axis is None or not is_op(stack, "relax.stack"):
+        return None
+    assert stack is not None
+    rank = len(call.ty.shape.values) + 1
+    axes = [int(axis) % rank for axis in call.attrs.axis]
+    terms = rewrite.definition(stack.args[0])
+    if axes != [int(stack.attrs.axis or 0) % rank] or not isinstance(terms, relax.Tuple):
+        return None
+    total, *rest = terms.fields
+    if not rest:
+        return total
+    for term in rest[:-1]:
+        total = rewrite.emit(relax.op.add(total, term))
+    return relax.op.add(total, rest[-1])
+
+
+def _silu(call: Call, rewrite: Rewrite) -> Expr | None:
+    """``x * sigmoid(x)``."""
+    for data, gate in (call.args, reversed(call.args)):
+        sigmoid = rewrite.definition(gate)
+        if is_op(sigmoid, "relax.sigmoid") and sigmoid.args[0].same_as(data):
+            return relax.op.nn.silu(data)
+    return None
+
+
+def _gelu(call: Call, rewrite: Rewrite) -> Expr | None:
+    """Recognise GELU, its factors in any order and grouping.
+
+    Exact: ``0.5 * x * (1 + erf(x / sqrt(2)))``; approximate:
+    ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``.
+    """
+    scale, factors = 1.0, []
+    for factor in _factors(call, rewrite):
+        value = _scalar(factor)
+        scale, factors = (scale, [*factors, factor]) if value is None else (scale * value, factors)
+    if len(factors) != 2 or not math.isclose(scale, 0.5, rel_tol=COEFFICIENT_RTOL):
+        return None
+    for data, gate in (factors, reversed(factors)):
+        one_plus = rewrite.definition(gate)
+        if not isinstance(data, Var) or not is_op(one_plus, "relax.add"):
+            continue
+        function = rewrite.definition(one_plus.args[0])
+        if _scalar(one_plus.args[1]) != 1.0 or not is_op(function, "relax.erf", "relax.tanh"):
+            continue
+        polynomial = _polynomial(function.args[0], data, rewrite)
+        inner = math.sqrt(2 / math.pi)
+        if is_op(function, "relax.erf") and _close(polynomial, (0, math.sqrt(0.5), 0, 0)):
+            return relax.op.nn.gelu(data)
+        if is_op(function, "relax.tanh") and _close(polynomial, (0, inner, 0, 0.044715 * inner)):
+            return relax.op.nn.gelu_tanh(data)
+    return None
+
+
+def _factors(call: Call, rewrite: Rewrite) -> list[Expr]:
+    """Return the factors of a product whose partial products nothing else reads."""
+    factors: list[Expr] = []
+    for arg in call.args:
+        inner = rewrite.sole_definition(arg)
+        factors += _factors(inner, rewrite) if is_op(inner, "relax.multiply") else [arg]
+    return factors
+
+
+def _polynomial(expr: Expr, x: Var, rewrite: Rewrite) -> tuple[float, ...] | None:
+    """Return the coefficients, by rising degree, of ``expr`` as a cubic polynomial in ``x``."""
+    if expr.same_as(x):
+        return (0.0, 1.0, 0.0, 0.0)
+    value = _scalar(expr)
+    if value is not None:
+        return (value, 0.0, 0.0, 0.0)
+    call = rewrite.definition(expr)
+    if not is_op(call, "relax.add", "relax.multiply", "relax.power"):
+        return None
+    left = _polynomial(call.args[0], x, rewrite)
+    right = _polynomial(call.args[1], x, rewrite)
+    if left is None or right is None:
+        return None
+    if is_op(call, "relax.add"):
+        return tuple(np.add(left, right).tolist())
+    if is_op(call, "relax.power"):
+        exponent = right[0]
+        if any(right[1:]) or exponent != 3 or any((left[0], *left[2:])):
+            return None
+        return (0.0, 0.0, 0.0, left[1] ** 3)
+    product = np.polynomial.polynomial.polymul(left, right)
+    product = np.pad(product, (0, 7 - len(product)))
+    return None if product[4:].any() else tuple(product[:4].tolist())
+
+
+def _close(polynomial: tuple[float, ...] | None, expected: tuple[float, ...]) -> bool:
+    return polynomial is not None and np.allclose(
+        polynomial, expected, rtol=COEFFICIENT_RTOL, atol=1e-9
+    )

@@ -1,0 +1,68 @@
+"""Turn inference batch normalization into one multiply and one add per channel.
+
+``y = (x - mean) / sqrt(var + eps) * gamma + beta`` is ``x * scale + shift`` with constants. After
+a convolution `FoldScale` then moves both into its weights and bias; before one (DenseNet's
+pre-activation) or after a concat they stay, and fuse with the activation that follows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import Call
+
+from neocpu.passes.relax_utils import (
+    Expr,
+    Rewrite,
+    constant_value,
+    dtype_of,
+    is_op,
+    make_const,
+    rewrite_function,
+    static_shape,
+)
+
+
+@relax.transform.function_pass(opt_level=0, name="FoldBatchNorm")
+class FoldBatchNorm:
+    """Replace ``batch_norm(x, ...)[0]`` with constant statistics by ``x * scale + shift``."""
+
+    def transform_function(
+        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> relax.Function:
+        """Return ``func`` without inference batch normalization."""
+        return rewrite_function(func, _fold_batch_norm)
+
+
+def _fold_batch_norm(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    if not isinstance(expr, relax.TupleGetItem) or expr.index != 0:
+        return None
+    call = rewrite.definition(expr.tuple_value)
+    if not is_op(call, "relax.nn.batch_norm") or call.attrs.training:
+        return None
+    return _scale_and_shift(call, rewrite)
+
+
+def _scale_and_shift(call: Call, rewrite: Rewrite) -> Expr | None:
+    data, *statistics = call.args
+    shape = static_shape(data)
+    values = [constant_value(arg) for arg in statistics]
+    if shape is None or any(value is None for value in values):
+        return None
+    # In float64: a variance near zero makes the scale large, and its rounding error with it.
+    gamma, beta, mean, variance = (np.asarray(value, np.float64) for value in values)
+    attrs = call.attrs
+    scale = 1.0 / np.sqrt(variance + attrs.epsilon)
+    if attrs.scale:
+        scale = scale * gamma
+    shift = -mean * scale
+    if attrs.center:
+        shift = shift + beta
+    axis = attrs.axis % len(shape)
+    per_channel = tuple(extent if i == axis else 1 for i, extent in enumerate(shape))
+    dtype = dtype_of(data)
+    scaled = rewrite.emit(
+        relax.op.multiply(data, make_const(scale.reshape(per_channel).astype(dtype)))
+    )
+    return relax.op.add(scaled, make_const(shift.reshape(per_channel).astype(dtype)))

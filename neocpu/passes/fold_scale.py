@@ -1,0 +1,181 @@
+"""Merge chains of constant multiplies and adds, and fold them into convolution weights.
+
+Within a chain every multiply is moved before every add, neighbours of a kind are merged, and a
+multiply that reaches a convolution (or a dense layer) scales its weights instead:
+``conv -> add(c1) -> multiply(c2) -> add(c3)`` becomes ``conv' -> add(c1 * c2 + c3)``. Only values
+with a single consumer are folded. Nothing moves across an activation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import Call
+
+from neocpu.passes.relax_utils import (
+    Array,
+    Expr,
+    Rewrite,
+    aligned_empty,
+    constant_value,
+    dtype_of,
+    is_op,
+    make_const,
+    rewrite_function,
+    static_shape,
+)
+
+_WEIGHTED = ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul")
+
+
+@relax.transform.function_pass(opt_level=0, name="FoldScale")
+class FoldScale:
+    """Fold multiply and add by constants into each other and into the operator before them.
+
+    The constant of a rank-4 map ends up as ``(1, C, 1, 1)``, the bias of a dense layer as ``(C,)``.
+    """
+
+    def transform_function(
+        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> relax.Function:
+        """Return ``func`` with its scale and bias chains folded."""
+        return rewrite_function(func, _fold_scale)
+
+
+def _fold_scale(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    if not is_op(expr, "relax.multiply", "relax.add"):
+        return None
+    operands = _data_and_constant(expr)
+    if operands is None:
+        return None
+    data, constant = operands
+    producer = rewrite.sole_definition(data)
+    if is_op(expr, "relax.multiply"):
+        folded = _fold_multiply(producer, constant, rewrite)
+    else:
+        folded = _fold_add(producer, constant)
+    return folded if folded is not None else _normalize_constant(expr, data, producer, constant)
+
+
+def _fold_multiply(producer: Expr | None, scale: Array, rewrite: Rewrite) -> Expr | None:
+    if is_op(producer, *_WEIGHTED):
+        return _scale_weights(producer, scale)
+    operands = _data_and_constant(producer)
+    if operands is None:
+        return None
+    data, constant = operands
+    merged = _merge(np.multiply, constant, scale)
+    if merged is None:
+        return None
+    if is_op(producer, "relax.multiply"):
+        return relax.op.multiply(data, make_const(merged))
+    return relax.op.add(
+        rewrite.emit(relax.op.multiply(data, make_const(scale))), make_const(merged)
+    )
+
+
+def _fold_add(producer: Expr | None, shift: Array) -> Expr | None:
+    operands = _data_and_constant(producer) if is_op(producer, "relax.add") else None
+    if operands is None:
+        return None
+    data, constant = operands
+    merged = _merge(np.add, constant, shift)
+    return None if merged is None else relax.op.add(data, make_const(merged))
+
+
+def _data_and_constant(expr: Expr | None) -> tuple[Expr, Array] | None:
+    """Split a floating-point multiply or add into its variable and its constant operand.
+
+    ``None`` if it has no constant operand, or if broadcasting that constant enlarges the result.
+    """
+    if not is_op(expr, "relax.multiply", "relax.add"):
+        return None
+    assert expr is not None
+    data, constant = expr.args[0], constant_value(expr.args[1])
+    if constant is None:
+        data, constant = expr.args[1], constant_value(expr.args[0])
+    if constant is None or not np.issubdtype(constant.dtype, np.floating):
+        return None
+    if constant_value(data) is not None or static_shape(data) != static_shape(expr):
+        return None
+    return data, constant
+
+
+def _merge(operation: np.ufunc, first: Array, second: Array) -> Array | None:
+    """Combine two constants in float64, unless their outer product would be stored."""
+    shape = np.broadcast_shapes(first.shape, second.shape)
+    if np.prod(shape) > max(first.size, second.size):
+        return None
+    merged = operation(first.astype(np.float64), second.astype(np.float64))
+    return np.asarray(merged, first.dtype)
+
+
+def _scale_weights(call: Call, scale: Array) -> Expr | None:
+    """Return ``call`` with its output scaled per channel through its constant weight."""
+    data, weight = call.args[0], constant_value(call.args[1])
+    channels = None if weight is None else _per_channel(call, scale)
+    if weight is None or channels is None:
+        return None
+    if is_op(call, "relax.nn.conv2d"):
+        if call.attrs.kernel_layout != "OIHW":
+            return None
+        factor = channels.reshape(-1, 1, 1, 1)
+    elif is_op(call, "relax.nn.conv2d_transpose"):
+        if call.attrs.kernel_layout != "IOHW":
+            return None
+        # (I, O / groups, H, W): the group of an output channel is that of its input channels.
+        groups, (inputs, outputs, _, _) = call.attrs.groups, weight.shape
+        factor = np.broadcast_to(channels, (groups * outputs,)).reshape(groups, 1, outputs)
+        factor = np.repeat(factor, inputs // groups, axis=1).reshape(inputs, outputs, 1, 1)
+    else:
+        factor = channels
+    scaled = aligned_empty(weight.shape, weight.dtype)
+    np.multiply(weight, factor.astype(weight.dtype), out=scaled)
+    return Call(call.op, [data, make_const(scaled)], call.attrs, call.ty_args, ret_ty=call.ty)
+
+
+def _channel_axis(call: Call, rank: int) -> int | None:
+    """Return the axis of a weighted operator's output along which its weights can be scaled."""
+    if is_op(call, "relax.matmul"):
+        weight = static_shape(call.args[1])
+        return rank - 1 if weight is not None and len(weight) == 2 else None
+    return 1 if call.attrs.data_layout == "NCHW" and call.attrs.out_layout == "NCHW" else None
+
+
+def _per_channel(call: Call, constant: Array) -> Array | None:
+    """Return ``constant`` as one value per output channel ``(C,)``, or one in all ``(1,)``."""
+    shape = static_shape(call)
+    axis = None if shape is None else _channel_axis(call, len(shape))
+    if shape is None or axis is None or constant.ndim > len(shape):
+        return None
+    if constant.size == 1:
+        return constant.reshape(1)
+    padded = (1,) * (len(shape) - constant.ndim) + constant.shape
+    if padded[axis] != constant.size:
+        return None
+    return constant.reshape(constant.size)
+
+
+def _normalize_constant(
+    expr: Call, data: Expr, producer: Expr | None, constant: Array
+) -> Expr | None:
+    """Give the constant that stays its normal shape; ``None`` if it has that shape already."""
+    shape = static_shape(data)
+    if shape is None:
+        return None
+    normal = constant
+    bias = _per_channel(producer, constant) if is_op(producer, *_WEIGHTED) else None
+    if bias is not None and is_op(expr, "relax.add"):
+        if is_op(producer, "relax.matmul"):
+            normal = np.broadcast_to(bias, shape[-1:])
+        else:
+            normal = np.broadcast_to(bias, shape[1:2]).reshape(1, -1, 1, 1)
+    elif constant.size == 1:
+        normal = constant.reshape(())
+    elif len(shape) == 4:
+        normal = constant.reshape((1,) * (4 - constant.ndim) + constant.shape)
+    if normal.shape == constant.shape:
+        return None
+    assert dtype_of(data) == str(normal.dtype)
+    return Call(expr.op, [data, make_const(normal)], ret_ty=expr.ty)

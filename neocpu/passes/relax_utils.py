@@ -1,0 +1,306 @@
+"""Small helpers that every Relax pass shares: constants, shapes, uses, and one rewriting walk.
+
+A pass here is a *rule*, a function that looks at one call and returns its replacement, or ``None``
+when it does not apply. `rewrite_function` walks the function once in program order, keeps the
+definitions and use counts the rules ask for, substitutes what was replaced and drops what nothing
+uses any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.ir import Call, GenericConst, Op, Var
+
+Array: TypeAlias = npt.NDArray[Any]
+#: TVM is untyped; these names say what is meant.
+Expr: TypeAlias = Any
+
+#: TVM's kernels use aligned vector loads on constants (``kAllocAlignment``).
+CONSTANT_ALIGNMENT = 64
+
+
+def is_op(expr: Expr, *names: str) -> bool:
+    """Whether ``expr`` is a call of one of the named operators, such as ``relax.nn.conv2d``."""
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
+
+
+def op_name(expr: Expr) -> str | None:
+    """Return the operator's name if ``expr`` calls a TVM operator, else ``None``."""
+    return expr.op.name if isinstance(expr, Call) and isinstance(expr.op, Op) else None
+
+
+def constant_value(expr: Expr) -> Array | None:
+    """Return a tensor constant's value without copying it, or ``None`` for any other expression.
+
+    The array shares the constant's memory: treat it as read-only.
+    """
+    if not isinstance(expr, GenericConst):
+        return None
+    try:
+        array = np.from_dlpack(expr.value)
+    except (BufferError, RuntimeError):  # bfloat16, float8: numpy's DLPack has no such type
+        array = expr.value.numpy()
+    array.flags.writeable = False
+    return array
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """Return an uninitialised array that `make_const` can wrap without a copy.
+
+    Use it as ``out=`` of the numpy operations that produce weights.
+    """
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.empty(size + CONSTANT_ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % CONSTANT_ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def make_const(array: npt.ArrayLike) -> GenericConst:
+    """Return ``array`` as a Relax constant of the same shape and dtype (float64 stays float64).
+
+    A contiguous, writeable array aligned to `CONSTANT_ALIGNMENT` bytes is wrapped, not copied, so
+    the caller must not write to it afterwards; any other array is copied once.
+    """
+    array = np.asarray(array)
+    aligned = array.ctypes.data % CONSTANT_ALIGNMENT == 0
+    if not (aligned and array.flags.c_contiguous and array.flags.writeable):
+        copy = aligned_empty(array.shape, array.dtype)
+        copy[...] = array
+        array = copy
+    try:
+        tensor = tvm_ffi.from_dlpack(array)
+    except (BufferError, RuntimeError):
+        tensor = tvm.runtime.tensor(array)
+    return relax.const(tensor)
+
+
+def static_shape(expr: Expr) -> tuple[int, ...] | None:
+    """Return a tensor expression's shape, or ``None`` if it is no tensor or not static."""
+    ty = expr.ty
+    if not isinstance(ty, relax.TensorType) or ty.shape is None:
+        return None
+    return shape_values(ty.shape)
+
+
+def shape_values(expr: Expr) -> tuple[int, ...] | None:
+    """Return the integers of a static ``ShapeExpr``, or ``None``."""
+    if not isinstance(expr, relax.ShapeExpr):
+        return None
+    values = tuple(expr.values)
+    if not all(isinstance(value, tvm.tirx.IntImm) for value in values):
+        return None
+    return tuple(int(value) for value in values)
+
+
+def dtype_of(expr: Expr) -> str:
+    """Return a tensor expression's dtype as a string, such as ``float32``."""
+    return str(expr.ty.dtype.dtype)
+
+
+def bindings(func: relax.Function) -> Iterator[Any]:
+    """Yield the bindings of ``func`` in program order."""
+    for block in func.body.blocks:
+        yield from block.bindings
+
+
+def used_vars(value: Expr) -> Iterator[Var]:
+    """Yield every variable ``value`` reads, once per occurrence."""
+    if isinstance(value, Var):
+        yield value
+    elif isinstance(value, Call):
+        for arg in value.args:
+            yield from used_vars(arg)
+    elif isinstance(value, relax.Tuple):
+        for field in value.fields:
+            yield from used_vars(field)
+    elif isinstance(value, relax.TupleGetItem):
+        yield from used_vars(value.tuple_value)
+    elif not isinstance(value, GenericConst | relax.ShapeExpr):
+        yield from relax.analysis.free_vars(value)
+
+
+def count_uses(func: relax.Function) -> dict[Var, int]:
+    """Count the reads of every variable that the function's result depends on.
+
+    A variable without an entry is dead. The result itself counts as one use.
+    """
+    uses: dict[Var, int] = {}
+    for var in used_vars(func.body.body):
+        uses[var] = uses.get(var, 0) + 1
+    for block in reversed(func.body.blocks):
+        pure = isinstance(block, relax.DataflowBlock)
+        for binding in reversed(block.bindings):
+            if pure and binding.var not in uses and isinstance(binding, relax.VarBinding):
+                continue
+            uses.setdefault(binding.var, 0)
+            for var in used_vars(binding.value):
+                uses[var] = uses.get(var, 0) + 1
+    return uses
+
+
+def consumers(func: relax.Function) -> dict[Var, list[Var]]:
+    """Map every variable to the variables whose definitions read it, in program order.
+
+    A consumer that reads a variable twice is listed twice. Parameters and dead bindings included.
+    """
+    readers: dict[Var, list[Var]] = {param: [] for param in func.params}
+    for binding in bindings(func):
+        readers.setdefault(binding.var, [])
+        for var in used_vars(binding.value):
+            readers.setdefault(var, []).append(binding.var)
+    return readers
+
+
+def definitions(func: relax.Function) -> dict[Var, Expr]:
+    """Map every bound variable to its value."""
+    return {binding.var: binding.value for binding in bindings(func)}
+
+
+def op_counts(mod: tvm.IRModule) -> dict[str, int]:
+    """Count the operator calls of all Relax functions in ``mod``, by operator name."""
+    counts: dict[str, int] = {}
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            for binding in bindings(func):
+                name = op_name(binding.value)
+                if name is not None:
+                    counts[name] = counts.get(name, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+class Rewrite:
+    """What a rule may ask about, and add to, the function being rewritten."""
+
+    def __init__(self, func: relax.Function, rule: Rule) -> None:
+        self._rule = rule
+        self._builder: Any = None
+        self._definitions: dict[Var, Expr] = {}
+        self._variables: dict[Expr, Var] = {}
+        self._uses = count_uses(func)
+        self.changed = False
+
+    def definition(self, expr: Expr) -> Expr:
+        """Return the rewritten value ``expr`` is bound to, or ``expr`` if it is no bound variable.
+
+        Constants, parameters and nested expressions come back unchanged.
+        """
+        return self._definitions.get(expr, expr) if isinstance(expr, Var) else expr
+
+    def sole_definition(self, expr: Expr) -> Expr | None:
+        """Return `definition` if ``expr`` is a bound variable that is read only once."""
+        if not isinstance(expr, Var) or self._uses.get(expr, 1) != 1:
+            return None
+        return self._definitions.get(expr)
+
+    def variable(self, value: Expr) -> Var | None:
+        """Return the variable bound to ``value``, an expression this walk has left in place."""
+        return self._variables.get(value)
+
+    def emit(self, expr: Expr) -> Expr:
+        """Bind ``expr``, after applying the rule to it, and return the variable (or leaf)."""
+        expr = self.apply(self._builder.normalize(expr))
+        if _is_leaf(expr):
+            return expr
+        var = self._builder.emit(expr)
+        self._bind(var, expr)
+        return var
+
+    def _bind(self, var: Var, value: Expr) -> None:
+        self._definitions[var] = value
+        self._variables[value] = var
+
+    def apply(self, expr: Expr) -> Expr:
+        """Apply the rule to ``expr`` until it no longer applies."""
+        while isinstance(expr, Call | relax.TupleGetItem):
+            replacement = self._rule(expr, self)
+            if replacement is None:
+                break
+            self.changed = True
+            expr = self._builder.normalize(replacement)
+        return expr
+
+
+Rule: TypeAlias = Callable[[Expr, Rewrite], Expr | None]
+
+
+def _is_leaf(expr: Expr) -> bool:
+    return isinstance(expr, Var | GenericConst | relax.ShapeExpr)
+
+
+@relax.expr_functor.mutator
+class _RuleMutator(relax.PyExprMutator):  # type: ignore[misc]
+    """Visits the bindings in order and hands each call and tuple access to the rule."""
+
+    def __init__(self, rewrite: Rewrite) -> None:
+        super().__init__()
+        self._rewrite = rewrite
+        self._rewrite._builder = self.builder_
+        self._replaced: dict[Var, Expr] = {}
+        self._retyped = False
+
+    def visit_var_(self, op: Var) -> Expr:
+        return self._replaced.get(op, op)
+
+    def visit_dataflow_var_(self, op: Var) -> Expr:
+        return self._replaced.get(op, op)
+
+    def visit_call_(self, op: Call) -> Expr:
+        if self._retyped:
+            return self._rewrite.apply(self.builder_.normalize(super().visit_call_(op)))
+        args = [self.visit_expr(arg) for arg in op.args]
+        if not all(map(Call.same_as, args, op.args)):
+            # The types of the arguments are what they were, so inference would find the same type.
+            op = Call(op.op, args, op.attrs, op.ty_args, ret_ty=op.ty)
+        return self._rewrite.apply(op)
+
+    def visit_tuple_getitem_(self, op: relax.TupleGetItem) -> Expr:
+        return self._rewrite.apply(self.builder_.normalize(super().visit_tuple_getitem_(op)))
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        var, uses = binding.var, self._rewrite._uses
+        if var not in uses:
+            return
+        value = self.visit_expr(binding.value)
+        if _is_leaf(value) and isinstance(var, relax.DataflowVar):
+            self._replaced[var] = value
+            if isinstance(value, Var):
+                uses[value] = uses.get(value, 0) + uses[var]
+            return
+        typed = var
+        if not value.same_as(binding.value) and not tvm_ffi.structural_equal(value.ty, var.ty):
+            typed = self.with_type(var, value.ty)
+            self._replaced[var] = typed
+            self._retyped = True
+            uses[typed] = uses[var]
+        self.builder_.emit_normalized(relax.VarBinding(typed, value))
+        self._rewrite._bind(typed, value)
+
+
+def rewrite_function(func: relax.Function, rule: Rule) -> relax.Function:
+    """Apply ``rule`` to every call and tuple access of ``func``, in program order, once.
+
+    Parameters
+    ----------
+    func : relax.Function
+        In A-normal form, as every Relax pass leaves it.
+    rule : callable
+        ``rule(expr, rewrite)`` returns the replacement, or ``None`` if it does not apply. The
+        arguments of ``expr`` are already rewritten. A replacement is offered to the rule again,
+        and so is everything it emits.
+
+    Returns
+    -------
+    relax.Function
+        ``func`` itself if the rule never applied, else a new function without dead bindings.
+    """
+    rewrite = Rewrite(func, rule)
+    rewritten = _RuleMutator(rewrite).visit_expr(func)
+    return relax.analysis.remove_all_unused(rewritten) if rewrite.changed else func

@@ -1,0 +1,73 @@
+"""Let a concat continue an earlier one that it starts with.
+
+PyTorch exports a DenseNet block as ``concat(a)``, ``concat(a, b)``, ``concat(a, b, c)``, ...: every
+step copies the whole block again. ``concat(concat(a, b), c)`` copies the same bytes, but it leaves
+one big input and one small one, so that its layout follows its big input and the copy can be
+planned away.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.ir import Call, Var
+
+from neocpu.passes.relax_utils import Expr, Rewrite, is_op, rewrite_function
+
+
+@relax.transform.function_pass(opt_level=0, name="ShareConcatPrefix")
+class ShareConcatPrefix:
+    """Replace the longest run of leading inputs that is already concatenated by that concat."""
+
+    def transform_function(
+        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> relax.Function:
+        """Return ``func`` with shared concat prefixes.
+
+        A function of several dataflow blocks is returned unchanged: a variable of one block cannot
+        be read in the next.
+        """
+        if len(func.body.blocks) != 1:
+            return func
+        return rewrite_function(func, _ConcatPrefixes())
+
+
+class _ConcatPrefixes:
+    """The rule, with the concats of the function seen so far, by axis and innermost inputs."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, tuple[Var, ...]], Expr] = {}
+
+    def __call__(self, expr: Expr, rewrite: Rewrite) -> Expr | None:
+        if not is_op(expr, "relax.concat"):
+            return None
+        inputs = rewrite.definition(expr.args[0])
+        if not isinstance(inputs, relax.Tuple):
+            return None
+        if not all(isinstance(field, Var) for field in inputs.fields):
+            return None
+        fields = list(inputs.fields)
+        axis = int(expr.attrs.axis or 0)
+        leaves = [_leaves(field, axis, rewrite) for field in fields]
+        for end in range(len(fields), 1, -1):
+            prefix = tuple(leaf for group in leaves[:end] for leaf in group)
+            earlier = self._seen.get((axis, prefix))
+            shared = None if earlier is None else rewrite.variable(earlier)
+            if shared is not None:
+                rest = fields[end:]
+                return relax.op.concat([shared, *rest], axis) if rest else shared
+        self._seen[axis, tuple(leaf for group in leaves for leaf in group)] = expr
+        return None
+
+
+def _leaves(expr: Var, axis: int, rewrite: Rewrite) -> tuple[Var, ...]:
+    """Return the inputs of nested concats along ``axis``, in order."""
+    call = rewrite.definition(expr)
+    if not isinstance(call, Call) or not is_op(call, "relax.concat"):
+        return (expr,)
+    inputs = rewrite.definition(call.args[0])
+    if int(call.attrs.axis or 0) != axis or not isinstance(inputs, relax.Tuple):
+        return (expr,)
+    if not all(isinstance(field, Var) for field in inputs.fields):
+        return (expr,)
+    return tuple(leaf for field in inputs.fields for leaf in _leaves(field, axis, rewrite))

@@ -1,0 +1,1 @@
+"""Open a compiled artifact and run it, without the compiler."""

@@ -1,0 +1,132 @@
+"""The JSON header of an artifact: what it computes, for which machine, with which libraries."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from neocpu.tensor_spec import TensorSpec
+
+FORMAT: Final = 1
+"""Version of the artifact's layout and header. Raised when an old runtime could not read a new one."""
+
+HEADER_SECTION: Final = ".neocpu"
+WEIGHTS_SECTION: Final = ".neocpu.weights"
+DIGEST_SECTION: Final = ".neocpu.sha256"
+
+WEIGHT_ALIGN: Final = 128
+"""Bytes each weight starts on a multiple of: two cache lines, the adjacent-line prefetch unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSpec:
+    """Where one weight lies in the weights section.
+
+    Attributes
+    ----------
+    offset : int
+        Bytes from the start of the section, a multiple of `WEIGHT_ALIGN`.
+    dtype : str
+        A numpy dtype name.
+    shape : tuple of int
+        C-contiguous, in the (packed) layout the compiled code reads.
+    """
+
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactHeader:
+    """Everything known of an artifact without loading it.
+
+    Attributes
+    ----------
+    name : str
+        The model's name.
+    neocpu_version, tvm_version, ffi_version : str
+        Versions of neocpu, apache-tvm and apache-tvm-ffi that compiled it. The last two must be
+        the installed ones; neocpu's is informative, because ``format`` is its contract.
+    target : str
+        Canonical target, such as ``llvm -mcpu=znver5``.
+    machine : str
+        ``x86_64`` or ``aarch64``.
+    isa_features : tuple of str
+        Instruction sets the code uses, in LLVM's names (``avx512f``).
+    threads : int
+        The thread count it was compiled for.
+    inputs, outputs : tuple of TensorSpec
+        In graph order.
+    weights : tuple of WeightSpec
+        The trailing parameters of ``main``, in order.
+    plan : dict
+        What ``neocpu explain`` prints; opaque here.
+    format : int
+        See `FORMAT`.
+    """
+
+    name: str
+    neocpu_version: str
+    tvm_version: str
+    ffi_version: str
+    target: str
+    machine: str
+    isa_features: tuple[str, ...]
+    threads: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    weights: tuple[WeightSpec, ...] = ()
+    plan: dict[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "format": self.format,
+            "name": self.name,
+            "versions": {
+                "neocpu": self.neocpu_version,
+                "apache-tvm": self.tvm_version,
+                "apache-tvm-ffi": self.ffi_version,
+            },
+            "target": self.target,
+            "machine": self.machine,
+            "isa_features": list(self.isa_features),
+            "threads": self.threads,
+            "inputs": [spec.to_json() for spec in self.inputs],
+            "outputs": [spec.to_json() for spec in self.outputs],
+            "weights": [[w.offset, w.dtype, list(w.shape)] for w in self.weights],
+            "plan": self.plan,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ArtifactHeader:
+        """Inverse of `to_json`.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If a field is missing or has the wrong type.
+        """
+        versions = data["versions"]
+        return cls(
+            name=data["name"],
+            neocpu_version=versions["neocpu"],
+            tvm_version=versions["apache-tvm"],
+            ffi_version=versions["apache-tvm-ffi"],
+            target=data["target"],
+            machine=data["machine"],
+            isa_features=tuple(data["isa_features"]),
+            threads=data["threads"],
+            inputs=tuple(TensorSpec.from_json(spec) for spec in data["inputs"]),
+            outputs=tuple(TensorSpec.from_json(spec) for spec in data["outputs"]),
+            weights=tuple(WeightSpec(o, dtype, tuple(s)) for o, dtype, s in data["weights"]),
+            plan=data["plan"],
+            format=data["format"],
+        )
+
+    def encode(self) -> bytes:
+        """Return the bytes of the header section: one line of JSON and a newline."""
+        return json.dumps(self.to_json(), separators=(",", ":")).encode() + b"\n"

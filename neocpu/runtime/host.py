@@ -1,0 +1,118 @@
+"""What this host offers a compiled module: instruction sets and CPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+_LLVM_NAMES: Final = {
+    # x86, where the kernel's flag and LLVM's feature differ
+    "abm": "lzcnt",
+    "bmi1": "bmi",
+    "lahf_lm": "sahf",
+    "pclmulqdq": "pclmul",
+    "pni": "sse3",
+    "rdrand": "rdrnd",
+    "sha_ni": "sha",
+    "sse4_1": "sse4.1",
+    "sse4_2": "sse4.2",
+    "amx_bf16": "amx-bf16",
+    "amx_fp16": "amx-fp16",
+    "amx_int8": "amx-int8",
+    "amx_tile": "amx-tile",
+    "avx512_bf16": "avx512bf16",
+    "avx512_bitalg": "avx512bitalg",
+    "avx512_fp16": "avx512fp16",
+    "avx512_vbmi2": "avx512vbmi2",
+    "avx512_vnni": "avx512vnni",
+    "avx512_vp2intersect": "avx512vp2intersect",
+    "avx512_vpopcntdq": "avx512vpopcntdq",
+    "avx_vnni": "avxvnni",
+    "avx_vnni_int8": "avxvnniint8",
+    "avx_vnni_int16": "avxvnniint16",
+    "avx_ne_convert": "avxneconvert",
+    "avx_ifma": "avxifma",
+    # AArch64
+    "asimd": "neon",
+    "asimddp": "dotprod",
+    "asimdhp": "fullfp16",
+    "asimdrdm": "rdm",
+    "atomics": "lse",
+    "crc32": "crc",
+    "lrcpc": "rcpc",
+}
+
+
+def host_features(cpuinfo: str | None = None) -> frozenset[str]:
+    """Return the instruction sets of this host, in LLVM's names.
+
+    Parameters
+    ----------
+    cpuinfo : str, optional
+        Text in the format of ``/proc/cpuinfo``, which is read by default.
+    """
+    if cpuinfo is None:
+        cpuinfo = Path("/proc/cpuinfo").read_text()
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            flags = value.split()
+            return frozenset(flags) | {_LLVM_NAMES[f] for f in flags if f in _LLVM_NAMES}
+    return frozenset()
+
+
+def missing_features(required: Iterable[str], available: frozenset[str]) -> tuple[str, ...]:
+    """Return those of ``required`` that are not ``available``, in their order."""
+    return tuple(name for name in required if name not in available)
+
+
+def usable_cpus(cgroup_root: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return how many CPUs this process may keep busy.
+
+    That is its affinity, further limited by the CPU quota of its control groups (versions 1 and
+    2). A fractional quota is rounded down: threads beyond it spin, and get the group throttled.
+    """
+    cpus = len(os.sched_getaffinity(0))
+    quota = _cgroup_quota(cgroup_root)
+    return max(1, cpus if quota is None else min(cpus, int(quota)))
+
+
+def _cgroup_quota(root: Path) -> float | None:
+    """Return the smallest CPU quota, in CPUs, on the path from our control group to the root."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    quotas = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mounts = [root]
+        elif "cpu" in controllers.split(","):
+            mounts = [root / "cpu", root / controllers]
+        else:
+            continue
+        for mount in mounts:
+            # Inside a container the path may be the host's and not exist below our mount, while
+            # the mount itself is our group: every ancestor is looked at, the mount included.
+            group = mount / path.lstrip("/")
+            for folder in (group, *group.parents):
+                quotas += _folder_quota(folder)
+                if folder == mount:
+                    break
+    return min(quotas, default=None)
+
+
+def _folder_quota(folder: Path) -> list[float]:
+    """Return the quota of one control group in CPUs as a list of one, or an empty list."""
+    try:
+        if (v2 := folder / "cpu.max").exists():
+            quota, period = v2.read_text().split()
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+            period = (folder / "cpu.cfs_period_us").read_text().strip()
+        return [int(quota) / int(period)] if quota not in ("max", "-1") else []
+    except (OSError, ValueError):
+        return []

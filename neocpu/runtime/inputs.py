@@ -1,0 +1,89 @@
+"""Check what a user passes to a module, and say how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from neocpu.schedules.errors import UsageError, did_you_mean
+from neocpu.tensor_spec import TensorSpec
+
+AnyArray = np.ndarray[Any, Any]
+
+
+def check_positional(specs: Sequence[TensorSpec], values: Any) -> list[AnyArray]:
+    """Check one array, or a list or tuple of arrays in graph order.
+
+    Raises
+    ------
+    UsageError
+        If their number, or the dtype or shape of one, is not the model's.
+    """
+    sequence = list(values) if isinstance(values, list | tuple) else [values]
+    if len(sequence) != len(specs):
+        names = ", ".join(spec.name for spec in specs)
+        raise UsageError(f"the model takes {len(specs)} inputs ({names}), got {len(sequence)}")
+    return [check_input(spec, value) for spec, value in zip(specs, sequence, strict=True)]
+
+
+def check_named(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> list[AnyArray]:
+    """Check arrays given by input name, and return them in graph order.
+
+    Raises
+    ------
+    UsageError
+        If a name is unknown or missing, or a dtype or shape is not the model's.
+    """
+    names = [spec.name for spec in specs]
+    for name in values:
+        if name not in names:
+            raise UsageError(
+                f"the model has no input '{name}', only {', '.join(names)}"
+                f"{did_you_mean(str(name), names)}"
+            )
+    if missing := [name for name in names if name not in values]:
+        raise UsageError(f"missing input {', '.join(missing)}")
+    return [check_input(spec, values[spec.name]) for spec in specs]
+
+
+def check_input(spec: TensorSpec, value: Any) -> AnyArray:
+    """Return ``value`` as an array of the input's shape and dtype, in any strides and byte order.
+
+    Nothing is cast: a wrong dtype is more often a forgotten normalisation than a wish.
+
+    Raises
+    ------
+    UsageError
+        If shape or dtype differ.
+    """
+    array = np.asarray(value)
+    expected = np.dtype(spec.dtype)
+    if array.dtype != expected and array.dtype.newbyteorder("=") != expected:
+        raise UsageError(
+            f"input '{spec.name}': expected {_describe(spec.dtype, spec.shape)}, got dtype "
+            f"{array.dtype}: convert it with x.astype('{spec.dtype}')"
+        )
+    if array.shape != spec.shape:
+        raise UsageError(
+            f"input '{spec.name}': expected {_describe(spec.dtype, spec.shape)}, got "
+            f"{_describe(spec.dtype, array.shape)}{_shape_hint(spec.shape, array.shape)}"
+        )
+    return array
+
+
+def _describe(dtype: str, shape: tuple[int, ...]) -> str:
+    return f"{dtype}[{','.join(map(str, shape))}]"
+
+
+def _shape_hint(expected: tuple[int, ...], given: tuple[int, ...]) -> str:
+    """Return the likely mistake: channels last, or no batch axis."""
+    if len(expected) == 4:
+        if len(given) == 4 and (given[0], given[3], given[1], given[2]) == expected:
+            return ": it looks like NHWC, pass x.transpose(0, 3, 1, 2)"
+        if len(given) == 3 and (1, given[2], given[0], given[1]) == expected:
+            return ": it looks like HWC, pass x.transpose(2, 0, 1)[None]"
+    if (1, *given) == expected:
+        return ": the batch axis is missing, pass x[None]"
+    return ""

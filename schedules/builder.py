@@ -1,0 +1,72 @@
+"""Writing a kernel as an explicit loop nest of vector operations, on TVM's IR builder.
+
+Pooling, layout transforms and concatenation are data movement whose best loop nest is known: they
+are written down directly, instead of being derived by schedule primitives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script.builder import ir as T
+
+# Below this many elements a fork and join (about 4 us) costs more than the second core saves.
+PARALLEL_ELEMENTS = 8192
+
+Parameter = tuple[str, tuple[int, ...], str]  # name, physical shape, dtype
+
+
+def build_kernel(parameters: Sequence[Parameter], body: Callable[..., None]) -> Any:
+    """Build a scheduled ``PrimFunc`` whose loop nest ``body`` emits.
+
+    Parameters
+    ----------
+    parameters : sequence of (name, shape, dtype)
+        The buffers, in calling order.
+    body : callable
+        Called once with one buffer per parameter, inside the builder's frame.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        Private (no global symbol), marked as scheduled.
+    """
+    with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
+        T.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
+        body(*(T.arg(name, T.buffer(shape, dtype)) for name, shape, dtype in parameters))
+    return builder.get()
+
+
+def task_loop(tasks: int, elements: int) -> Any:
+    """Return the frame of the outermost loop: parallel if ``elements`` written are worth a fork."""
+    return T.parallel(tasks) if tasks > 1 and elements >= PARALLEL_ELEMENTS else T.serial(tasks)
+
+
+def span(start: Any, width: int) -> Any:
+    """Index ``width`` consecutive elements from ``start``."""
+    return start if width == 1 else T.ramp(start, 1, width)
+
+
+def splat(scalar: Any, width: int) -> Any:
+    """Broadcast a scalar over ``width`` lanes."""
+    return scalar if width == 1 else T.broadcast(scalar, width)
+
+
+def for_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> None:
+    """Cover ``length`` elements: ``emit(offset, lanes)`` in a loop, then the shorter tail.
+
+    ::
+
+        for i in range(length // lanes): emit(i * lanes, lanes)
+        emit(length // lanes * lanes, length % lanes)      # unless it is empty
+    """
+    full, tail = divmod(length, lanes)
+    if full == 1:
+        emit(0, lanes)
+    elif full > 1:
+        with T.serial(full) as i:
+            emit(i * lanes, lanes)
+    if tail:
+        emit(full * lanes, tail)

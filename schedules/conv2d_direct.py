@@ -1,0 +1,270 @@
+"""Direct convolution in NCHW[x]c: the paper's Algorithm 1 with a two-dimensional register tile.
+
+The kernel keeps ``reg_oh * reg_n * oc_bn`` sums in vector registers, and for each input channel and
+kernel tap loads ``oc_bn`` weights once and multiplies them with ``reg_oh * reg_n`` broadcast pixels.
+Beyond the paper: several output rows and several vectors per tile, block factors and tile widths that
+need not divide, groups, and padding that costs no pass over memory.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import te, tirx
+from tvm.s_tir import Schedule
+
+from neocpu.schedules.epilogue import apply_epilogue, epilogue_operands
+from neocpu.schedules.layout import ceil_div
+from neocpu.schedules.scheme import DirectScheme
+from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.workload import Conv2dWorkload
+
+NAME = DirectScheme.template
+VERSION = 1
+
+# Unrolling a window of more taps overflows the instruction cache (7x7 halves the speed).
+MAX_UNROLLED_TAPS = 9
+# Tiles tried for one output block, best estimate first.
+TILES_PER_BLOCK = 3
+
+
+def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
+    """Whether the template computes ``workload``: float32, and groups that blocks can follow."""
+    return workload.dtype == "float32" and bool(_block_pairs(workload, target))
+
+
+def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DirectScheme, ...]:
+    """Enumerate the candidate list of paper §3.3.1, pruned to tiles that fit the registers.
+
+    Every pair of input and output block appears, each with its `TILES_PER_BLOCK` best tiles, so that
+    the global search finds a scheme for every pair of layouts.
+    """
+    schemes: list[DirectScheme] = []
+    taps = workload.kernel[0] * workload.kernel[1]
+    unrolls = (False, True) if 1 < taps <= MAX_UNROLLED_TAPS else (False,)
+    for ic_bn, oc_bn in _block_pairs(workload, target):
+        tiles = [
+            DirectScheme(ic_bn, oc_bn, reg_n, False, reg_oh)
+            for reg_oh, reg_n in _tiles(workload, oc_bn, target)
+        ]
+        tiles.sort(key=lambda scheme: estimate(workload, scheme, target))
+        best = tiles[:TILES_PER_BLOCK]
+        schemes += [
+            DirectScheme(s.ic_bn, s.oc_bn, s.reg_n, unroll, s.reg_oh)
+            for s in best
+            for unroll in (unrolls if s is best[0] else unrolls[:1])
+        ]
+    return tuple(sorted(schemes, key=lambda scheme: estimate(workload, scheme, target)))
+
+
+def _blocks(channels: int, lanes: int) -> list[int]:
+    """Channel blocks worth trying: one, two and four vectors, less where that is mostly padding."""
+    if channels < lanes:
+        return [1 << (channels - 1).bit_length()]  # 3 -> 4, 5 -> 8
+    waste = {b: ceil_div(channels, b) * b / channels for b in (lanes, 2 * lanes, 4 * lanes)}
+    return [b for b, factor in waste.items() if b == lanes or factor <= 1.15]
+
+
+@lru_cache(maxsize=1024)
+def _block_pairs(workload: Conv2dWorkload, target: CpuTarget) -> tuple[tuple[int, int], ...]:
+    """Return the legal ``(ic_bn, oc_bn)``; with groups a block must not straddle two of them."""
+    lanes = target.lanes(workload.dtype)
+    group_in = workload.in_channels // workload.groups
+    group_out = workload.out_channels // workload.groups
+    outs = _blocks(workload.out_channels, lanes)
+    if workload.in_channels < lanes:
+        ins = [1, *_blocks(workload.in_channels, lanes)]
+    else:
+        ins = _blocks(workload.in_channels, lanes)
+    if workload.groups > 1:
+        half = [b for b in (lanes, lanes // 2, lanes // 4) if b > 0]
+        ins = [b for b in sorted({*ins, *half}) if group_in % b == 0]
+        outs = [b for b in sorted({*outs, *half}) if group_out % b == 0]
+    # One output channel leaves no lanes to fill: the NCHW template computes along the row instead.
+    return tuple((i, o) for i in sorted(set(ins)) for o in outs if o > 1)
+
+
+def _tiles(workload: Conv2dWorkload, oc_bn: int, target: CpuTarget) -> list[tuple[int, int]]:
+    """Return the ``(reg_oh, reg_n)`` whose accumulators, weights and pixel fit the registers."""
+    vectors = ceil_div(oc_bn, target.lanes(workload.dtype))
+    limit = (target.vector_registers - 1 - vectors) // vectors
+    tiles = []
+    for reg_oh in range(1, min(4, workload.out_height) + 1):
+        for reg_n in range(1, min(limit // reg_oh, workload.out_width, 28) + 1):
+            tiles.append((reg_oh, reg_n))
+    return tiles
+
+
+def pack_weights(
+    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: DirectScheme
+) -> NDArray[np.generic]:
+    """Pack ``(O, I/groups, KH, KW)`` weights to ``OIHW[ic_bn]i[oc_bn]o``."""
+    return scheme.kernel_layout.pack(weights)
+
+
+def argument_shapes(
+    workload: Conv2dWorkload, scheme: DirectScheme
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
+    dtype = workload.dtype
+    return (
+        (scheme.in_layout.shape(workload.input_shape), dtype),
+        (scheme.kernel_layout.shape(workload.kernel_shape), dtype),
+        *epilogue_operands(workload, scheme.out_layout),
+        (scheme.out_layout.shape(workload.output_shape), dtype),
+    )
+
+
+def compute(workload: Conv2dWorkload, scheme: DirectScheme) -> list[te.Tensor]:
+    """Return the TE tensors: data, weights, epilogue operands, output.
+
+    The stage ``conv`` covers whole register tiles, so it may overhang the output; ``pad`` supplies
+    the zeros around the image and under the overhang, and is left out where neither exists.
+    """
+    ic_bn, oc_bn = scheme.ic_bn, scheme.oc_bn
+    (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
+    (data_shape, dtype), (kernel_shape, _), *_ = argument_shapes(workload, scheme)
+    data = te.placeholder(data_shape, dtype, name="data")
+    kernel = te.placeholder(kernel_shape, dtype, name="kernel")
+    rows = ceil_div(workload.out_height, scheme.reg_oh) * scheme.reg_oh
+    columns = ceil_div(workload.out_width, scheme.reg_n) * scheme.reg_n
+    source = _pad(data, workload, rows, columns)
+    chunks_out, chunks_in = kernel_shape[0], kernel_shape[1]
+    chunks_out_group = chunks_out // workload.groups if workload.groups > 1 else chunks_out
+    ic_chunk = te.reduce_axis((0, chunks_in), "ic_chunk")
+    ic = te.reduce_axis((0, ic_bn), "ic")
+    kh = te.reduce_axis((0, workload.kernel[0]), "kh")
+    kw = te.reduce_axis((0, workload.kernel[1]), "kw")
+
+    def product(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, o: tirx.Var) -> tirx.Expr:
+        chunk = ic_chunk if workload.groups == 1 else c // chunks_out_group * chunks_in + ic_chunk
+        at = (n, chunk, h * stride_h + kh * dil_h, w * stride_w + kw * dil_w)
+        pixel = source(*at) if len(data_shape) == 4 else source(*at, ic)
+        return te.sum(pixel * kernel(c, ic_chunk, kh, kw, ic, o), axis=[ic_chunk, kh, kw, ic])
+
+    conv = te.compute((workload.batch, chunks_out, rows, columns, oc_bn), product, name="conv")
+    output, operands = apply_epilogue(conv, workload, scheme.out_layout)
+    return [data, kernel, *operands, output]
+
+
+def _pad(data: te.Tensor, workload: Conv2dWorkload, rows: int, columns: int) -> te.Tensor:
+    """Return ``data`` with every pixel that ``rows`` × ``columns`` of output read, zeros outside."""
+    top, left, _, _ = workload.padding
+    height, width = workload.height, workload.width
+    reach = [
+        (count - 1) * stride + (kernel - 1) * dilation + 1
+        for count, stride, kernel, dilation in zip(
+            (rows, columns), workload.stride, workload.kernel, workload.dilation, strict=True
+        )
+    ]
+    if (top, left) == (0, 0) and reach[0] <= height and reach[1] <= width:
+        return data
+    n, chunks, _, _, *block = (int(extent) for extent in data.shape)
+    zero = tirx.const(0, data.dtype)
+
+    def element(b: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, *i: tirx.Var) -> tirx.Expr:
+        inside = tirx.all(h >= top, h < height + top, w >= left, w < width + left)
+        return tirx.if_then_else(inside, data(b, c, h - top, w - left, *i), zero)
+
+    return te.compute((n, chunks, reach[0], reach[1], *block), element, name="pad")
+
+
+def lower(
+    workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int = 1
+) -> tirx.PrimFunc:
+    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
+
+    The loop nest, with one task per output row tile and channel chunk::
+
+        for n, oc_chunk, oh in parallel(batch, O/oc_bn, OH/reg_oh):
+            pad[…] = the input rows this task reads            # only if padded; stays in L2
+            for ow in range(OW/reg_n):
+                acc[reg_oh, reg_n, oc_bn] = 0                   # registers
+                for ic_chunk, kh, kw, ic:                       # kh, kw unrolled by unroll_ker
+                    for r, j, v in unrolled(reg_oh, reg_n, oc_bn/lanes):
+                        acc[r, j, v] += broadcast(pixel) * kernel[…, v : v + lanes]
+                output[…] = epilogue(acc)
+    """
+    sch = Schedule(te.create_prim_func(compute(workload, scheme)))
+    stages = {sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))}
+    conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
+    n, chunk, h, w, oc, ic_chunk, kh, kw, ic = sch.get_loops(conv)
+    lanes = min(target.lanes(workload.dtype), scheme.oc_bn)
+    h_outer, h_inner = sch.split(h, [None, scheme.reg_oh])
+    w_outer, w_inner = sch.split(w, [None, scheme.reg_n])
+    vector_outer, vector = sch.split(oc, [None, lanes])
+    unrolled = [h_inner, w_inner, vector_outer]
+    sch.reorder(n, chunk, h_outer, w_outer, ic_chunk, kh, kw, ic, *unrolled, vector)
+    task = sch.fuse(n, chunk, h_outer)
+    sch.parallel(task)
+    sch.reverse_compute_at(epilogue, w_outer)
+    *stores, oc = sch.get_loops(epilogue)[2:]
+    store_outer, store_vector = sch.split(oc, [None, lanes])
+    sch.vectorize(store_vector)
+    sch.vectorize(vector)
+    for loop in (*unrolled, *stores, store_outer, *((kh, kw) if scheme.unroll_ker else ())):
+        sch.unroll(loop)
+    sch.set_scope(conv, 0, "local")
+    if "pad" in stages:
+        _schedule_pad(sch, task, scheme)
+    sch.decompose_reduction(conv, ic_chunk)
+    return sch.mod["main"].with_attr("tirx.is_scheduled", True)
+
+
+def _schedule_pad(sch: Schedule, task: object, scheme: DirectScheme) -> None:
+    """Make each task pad its own rows; the padded columns are peeled off, the rest is a copy."""
+    pad = sch.get_sblock("pad")
+    sch.compute_at(pad, task)
+    column = sch.get_loops(pad)[-1]
+    if scheme.ic_bn > 1:
+        sch.vectorize(column)
+        column = sch.get_loops(pad)[-2]
+    sch.annotate(column, "pragma_loop_partition_hint", 1)
+
+
+def estimate(
+    workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int = 1
+) -> float:
+    """Return analytic seconds: the register tile's steps, bounded by FMA, load and cache throughput.
+
+    Each of ``I * KH * KW`` steps of a tile takes the longest of its multiply-adds, its loads, the
+    chain of dependent sums, and its weights' way up from the cache level that holds their block.
+    """
+    lanes = target.lanes(workload.dtype)
+    vectors = ceil_div(scheme.oc_bn, lanes)
+    pixels = scheme.reg_oh * scheme.reg_n
+    sums = vectors * pixels
+    chunks_in = ceil_div(workload.in_channels // workload.groups, scheme.ic_bn)
+    steps = chunks_in * scheme.ic_bn * workload.kernel[0] * workload.kernel[1]
+    block_bytes = steps * scheme.oc_bn * 4
+    bytes_per_cycle = 64 if block_bytes < target.l1d // 2 else 24 if block_bytes < target.l2 else 8
+    cycles = max(
+        sums / target.fma_per_cycle,
+        vectors + pixels / 2,
+        4.0,
+        vectors * target.vector_bytes / bytes_per_cycle,
+    )
+    row_tiles = ceil_div(workload.out_height, scheme.reg_oh)
+    column_tiles = ceil_div(workload.out_width, scheme.reg_n)
+    tile = steps * cycles + sums * (3 + 2 * len(workload.epilogue)) + 20
+    tasks = workload.batch * ceil_div(workload.out_channels, scheme.oc_bn) * row_tiles
+    task = column_tiles * tile + _pad_cycles(workload, scheme, chunks_in, target) + 50
+    # The weights come from memory once a call: the network has evicted them since the last.
+    cold = workload.out_channels * steps * 4 / 4.0 / min(threads, 4)
+    return (ceil_div(tasks, threads) * task + 0.3 * cold) / target.frequency
+
+
+def _pad_cycles(
+    workload: Conv2dWorkload, scheme: DirectScheme, chunks_in: int, target: CpuTarget
+) -> float:
+    """Cycles a task spends copying its padded rows."""
+    overhang = workload.out_width % scheme.reg_n or workload.out_height % scheme.reg_oh
+    if not any(workload.padding) and not overhang:
+        return 0.0
+    rows = (scheme.reg_oh - 1) * workload.stride[0]
+    rows += (workload.kernel[0] - 1) * workload.dilation[0] + 1
+    width = workload.width + workload.padding[1] + workload.padding[3]
+    vectors = max(scheme.ic_bn / target.lanes(workload.dtype), 0.25)
+    return rows * width * chunks_in * vectors * 1.5

@@ -1,0 +1,115 @@
+"""Fused epilogues: the elementwise steps a convolution applies before it stores its result.
+
+All steps make one TE stage over the output's physical shape, so that a schedule inlines the whole
+epilogue into the write-back of the accumulators and the result is stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te, tirx
+
+from neocpu.schedules.layout import DataLayout
+from neocpu.schedules.workload import PER_CHANNEL, TENSOR, Conv2dWorkload, EpilogueOp
+
+
+def _const(value: float, like: Any) -> Any:
+    return tirx.const(value, like.ty.dtype)
+
+
+def _clip(x: Any, low: float, high: float) -> Any:
+    return tirx.max(tirx.min(x, _const(high, x)), _const(low, x))
+
+
+def _sigmoid(x: Any) -> Any:
+    return _const(1.0, x) / (_const(1.0, x) + tirx.exp(-x))
+
+
+def _gelu(x: Any) -> Any:
+    return x * _const(0.5, x) * (_const(1.0, x) + tirx.erf(x * _const(0.5**0.5, x)))
+
+
+def _leaky(x: Any, slope: Any) -> Any:
+    return tirx.Select(x > _const(0.0, x), x, x * slope)
+
+
+# kind -> f(value, operand element or None, *args)
+_STEPS: dict[str, Callable[..., Any]] = {
+    "bias_add": lambda x, y: x + y,
+    "add": lambda x, y: x + y,
+    "scale": lambda x, y: x * y,
+    "multiply": lambda x, y: x * y,
+    "prelu": _leaky,
+    "relu": lambda x, _: tirx.max(x, _const(0.0, x)),
+    "clip": lambda x, _, low, high: _clip(x, low, high),
+    "leaky_relu": lambda x, _, slope: _leaky(x, _const(slope, x)),
+    "sigmoid": lambda x, _: _sigmoid(x),
+    "silu": lambda x, _: x * _sigmoid(x),
+    "tanh": lambda x, _: tirx.tanh(x),
+    "gelu": lambda x, _: _gelu(x),
+    "hard_sigmoid": lambda x, _, a, b: _clip(x * _const(a, x) + _const(b, x), 0.0, 1.0),
+    "hard_swish": lambda x, _: x * _clip(x * _const(1 / 6, x) + _const(0.5, x), 0.0, 1.0),
+    "exp": lambda x, _: tirx.exp(x),
+}
+
+
+def operand_shape(
+    op: EpilogueOp, workload: Conv2dWorkload, layout: DataLayout
+) -> tuple[int, ...] | None:
+    """Physical shape of the operand ``op`` reads with the output in ``layout``; None if none."""
+    if op.operand == PER_CHANNEL:
+        return layout.shape((1, workload.out_channels, 1, 1))
+    return layout.shape(workload.output_shape) if op.operand == TENSOR else None
+
+
+def epilogue_operands(
+    workload: Conv2dWorkload, layout: DataLayout
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of every operand of the epilogue, in order."""
+    shapes = (operand_shape(op, workload, layout) for op in workload.epilogue)
+    return tuple((shape, workload.dtype) for shape in shapes if shape is not None)
+
+
+def apply_epilogue(
+    conv: te.Tensor, workload: Conv2dWorkload, layout: DataLayout
+) -> tuple[te.Tensor, list[te.Tensor]]:
+    """Append the workload's epilogue to a convolution as one TE stage named ``epilogue``.
+
+    The stage is there even for an empty epilogue: it is what stores the accumulators.
+
+    Parameters
+    ----------
+    conv : te.Tensor
+        The convolution's sum, at least as large as ``layout.shape(workload.output_shape)``: register
+        tiles that overhang the output compute values which the epilogue never reads.
+
+    Returns
+    -------
+    result : te.Tensor
+        Of physical shape ``layout.shape(workload.output_shape)``.
+    operands : list of te.Tensor
+        One placeholder per operand, in the order of `epilogue_operands`.
+    """
+    operands: list[te.Tensor] = []
+    readers: list[Callable[..., Any] | None] = []
+    for number, op in enumerate(workload.epilogue):
+        shape = operand_shape(op, workload, layout)
+        if shape is None:
+            readers.append(None)
+            continue
+        tensor = te.placeholder(shape, workload.dtype, name=f"operand{number}")
+        operands.append(tensor)
+        if op.operand == PER_CHANNEL:
+            readers.append(lambda *i, t=tensor: t(*(0, i[1], 0, 0, *i[4:])))
+        else:
+            readers.append(lambda *i, t=tensor: t(*i))
+
+    def element(*index: Any) -> Any:
+        value = conv(*index)
+        for op, reader in zip(workload.epilogue, readers, strict=True):
+            value = _STEPS[op.kind](value, reader(*index) if reader else None, *op.args)
+        return value
+
+    return te.compute(layout.shape(workload.output_shape), element, name="epilogue"), operands

@@ -1,0 +1,65 @@
+"""Every exception neocpu raises on a user's mistake, and the exit code each one maps to.
+
+A message names the cause, the place and the fix, in one line: it is what the command line prints.
+A bug in neocpu is an ``AssertionError``, never one of these.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class NeoCPUError(Exception):
+    """Base of all errors a user can cause. ``exit_code`` is what the command line exits with."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(NeoCPUError):
+    """A wrong option, argument, or input to a compiled module (name, shape, dtype)."""
+
+    exit_code = 2
+
+
+class ModelError(NeoCPUError):
+    """The model file is missing, unreadable, not ONNX, or violates the ONNX standard."""
+
+    exit_code = 3
+
+
+class UnsupportedError(NeoCPUError):
+    """A valid model that uses an operator or a shape neocpu cannot compile."""
+
+    exit_code = 4
+
+
+class TargetError(NeoCPUError):
+    """An unknown target, or an artifact whose instruction set this host lacks."""
+
+    exit_code = 5
+
+
+class AccuracyError(NeoCPUError):
+    """The compiled module's output differs from the reference by more than the tolerance."""
+
+    exit_code = 6
+
+
+class DatabaseError(NeoCPUError):
+    """A tuning database that cannot be read or written."""
+
+    exit_code = 7
+
+
+class ArtifactError(NeoCPUError):
+    """A compiled artifact that is truncated, tampered with, foreign or of another version."""
+
+    exit_code = 8
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the closest of ``known``, or an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,136 @@
+"""Data and kernel layouts: NCHW, NCHW[x]c and OIHW[x]i[y]o (paper §3.1).
+
+A blocked layout splits the channels into ``ceil(C / x)`` chunks of ``x``; when ``x`` does not divide
+``C`` the last chunk is padded, so prime channel counts keep full vectors. What the padded lanes of an
+activation hold is unspecified but finite; packed weights hold zeros there, so they never contribute.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Return ``a / b`` rounded up, for positive ``b``."""
+    return -(-a // b)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DataLayout:
+    """Layout of a rank-4 feature map: ``NCHW`` (``block == 1``) or ``NCHW[block]c``.
+
+    ``NCHW`` and ``NCHW1c`` are the same bytes, so they are the same layout here.
+    """
+
+    block: int = 1
+
+    def __post_init__(self) -> None:
+        assert self.block >= 1, self.block
+
+    def __str__(self) -> str:
+        return "NCHW" if self.block == 1 else f"NCHW{self.block}c"
+
+    @classmethod
+    def parse(cls, text: str) -> DataLayout:
+        """Parse ``NCHW`` or ``NCHW16c``.
+
+        Raises
+        ------
+        ValueError
+            If ``text`` is not such a layout.
+        """
+        match = re.fullmatch(r"NCHW(?:(\d+)c)?", text)
+        if match is None or match.group(1) == "0":
+            raise ValueError(f"not a data layout: {text!r}; expected NCHW or NCHW[x]c")
+        return cls(int(match.group(1) or 1))
+
+    def shape(self, nchw: tuple[int, ...]) -> tuple[int, ...]:
+        """Physical shape of a feature map whose logical shape is ``(N, C, H, W)``."""
+        n, c, h, w = nchw
+        return nchw if self.block == 1 else (n, ceil_div(c, self.block), h, w, self.block)
+
+    def divides(self, channels: int) -> bool:
+        """Whether ``channels`` need no padding in this layout."""
+        return channels % self.block == 0
+
+    def pack(self, nchw: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Transform an NCHW array to this layout, padded lanes zero."""
+        if self.block == 1:
+            return nchw
+        n, c, h, w = nchw.shape
+        chunks = ceil_div(c, self.block)
+        padded = np.pad(nchw, ((0, 0), (0, chunks * self.block - c), (0, 0), (0, 0)))
+        blocked = padded.reshape(n, chunks, self.block, h, w).transpose(0, 1, 3, 4, 2)
+        return np.ascontiguousarray(blocked)
+
+    def unpack(self, data: NDArray[np.generic], channels: int) -> NDArray[np.generic]:
+        """Inverse of `pack`: drop the padded lanes and return NCHW."""
+        if self.block == 1:
+            return data
+        n, chunks, h, w, block = data.shape
+        nchw = data.transpose(0, 1, 4, 2, 3).reshape(n, chunks * block, h, w)
+        return np.ascontiguousarray(nchw[:, :channels])
+
+    def pack_channels(self, vector: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Lay out a per-channel vector ``(C,)`` to broadcast against this layout, lanes padded with 0.
+
+        The result has shape ``(1, C, 1, 1)`` or ``(1, ceil(C/block), 1, 1, block)``.
+        """
+        return self.pack(vector.reshape(1, -1, 1, 1))
+
+
+NCHW = DataLayout(1)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KernelLayout:
+    """Layout of convolution weights: ``OIHW[ic_bn]i[oc_bn]o``.
+
+    Physical shape ``(ceil(O/oc_bn), ceil(I/ic_bn), KH, KW, ic_bn, oc_bn)``: the innermost ``oc_bn``
+    is what one vector load takes (paper Figure 1).
+    """
+
+    ic_bn: int
+    oc_bn: int
+
+    def __str__(self) -> str:
+        return f"OIHW{self.ic_bn}i{self.oc_bn}o"
+
+    @classmethod
+    def parse(cls, text: str) -> KernelLayout:
+        """Parse ``OIHW16i32o``.
+
+        Raises
+        ------
+        ValueError
+            If ``text`` is not such a layout.
+        """
+        match = re.fullmatch(r"OIHW([1-9]\d*)i([1-9]\d*)o", text)
+        if match is None:
+            raise ValueError(f"not a kernel layout: {text!r}; expected OIHW[x]i[y]o")
+        return cls(int(match.group(1)), int(match.group(2)))
+
+    def shape(self, oihw: tuple[int, ...]) -> tuple[int, ...]:
+        """Physical shape of weights whose logical shape is ``(O, I, KH, KW)``."""
+        o, i, kh, kw = oihw
+        return (ceil_div(o, self.oc_bn), ceil_div(i, self.ic_bn), kh, kw, self.ic_bn, self.oc_bn)
+
+    def pack(self, oihw: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Transform OIHW weights to this layout, padded lanes zero."""
+        o, i, kh, kw = oihw.shape
+        oc, ic, _, _, _, _ = self.shape(oihw.shape)
+        pad_o, pad_i = oc * self.oc_bn - o, ic * self.ic_bn - i
+        if pad_o or pad_i:
+            oihw = np.pad(oihw, ((0, pad_o), (0, pad_i), (0, 0), (0, 0)))
+        blocked = oihw.reshape(oc, self.oc_bn, ic, self.ic_bn, kh, kw)
+        return np.ascontiguousarray(blocked.transpose(0, 2, 4, 5, 3, 1))
+
+    def unpack(self, data: NDArray[np.generic], out_ch: int, in_ch: int) -> NDArray[np.generic]:
+        """Inverse of `pack`: return OIHW weights of ``out_ch`` × ``in_ch`` channels."""
+        oc, ic, kh, kw, ic_bn, oc_bn = data.shape
+        oihw = data.transpose(0, 5, 1, 4, 2, 3).reshape(oc * oc_bn, ic * ic_bn, kh, kw)
+        return np.ascontiguousarray(oihw[:out_ch, :in_ch])

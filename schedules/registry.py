@@ -1,0 +1,132 @@
+"""The convolution templates: adding an algorithm touches its own file and this list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neocpu.schedules import conv2d_depthwise, conv2d_direct, conv2d_nchw
+from neocpu.schedules.errors import UnsupportedError, did_you_mean
+from neocpu.schedules.scheme import Scheme
+from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.workload import Conv2dWorkload
+
+
+class Template(Protocol):
+    """What a template module defines. ``VERSION`` changes when its generated code does."""
+
+    NAME: str
+    VERSION: int
+
+    def applies(self, workload: Conv2dWorkload, target: CpuTarget) -> bool:
+        """Whether the template can compute ``workload`` on ``target``."""
+
+    def space(self, workload: Conv2dWorkload, target: CpuTarget) -> tuple[Scheme, ...]:
+        """Legal schemes, in the order an expert would try them."""
+
+    def lower(
+        self, workload: Conv2dWorkload, scheme: Any, target: CpuTarget, threads: int = 1
+    ) -> Any:
+        """Scheduled ``PrimFunc``: data, packed weights, epilogue operands, output."""
+
+    def argument_shapes(
+        self, workload: Conv2dWorkload, scheme: Any
+    ) -> tuple[tuple[tuple[int, ...], str], ...]:
+        """Physical ``(shape, dtype)`` of the arguments of `lower`'s function."""
+
+    def pack_weights(
+        self, weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Any
+    ) -> NDArray[np.generic]:
+        """Weights in the layout the kernel reads."""
+
+    def estimate(
+        self, workload: Conv2dWorkload, scheme: Any, target: CpuTarget, threads: int = 1
+    ) -> float:
+        """Analytic seconds."""
+
+
+TEMPLATES: dict[str, Any] = {
+    module.NAME: module for module in (conv2d_direct, conv2d_depthwise, conv2d_nchw)
+}
+ALGORITHMS: dict[str, str] = {name.removeprefix("conv2d_"): name for name in TEMPLATES}
+
+
+def template(scheme: Scheme) -> Any:
+    """Return the template module ``scheme`` belongs to."""
+    return TEMPLATES[scheme.template]
+
+
+def template_version(name: str) -> int:
+    """Return the version of the named template; 0 if there is none of that name."""
+    return TEMPLATES[name].VERSION if name in TEMPLATES else 0
+
+
+def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
+    """Return template names for algorithm names such as ``direct`` or ``depthwise``.
+
+    Raises
+    ------
+    UnsupportedError
+        If a name is unknown.
+    """
+    chosen = set()
+    for name in names:
+        if name not in ALGORITHMS:
+            hint = did_you_mean(name, ALGORITHMS)
+            raise UnsupportedError(f"unknown algorithm {name!r}; known: {', '.join(ALGORITHMS)}{hint}")
+        chosen.add(ALGORITHMS[name])
+    return frozenset(chosen)
+
+
+@lru_cache(maxsize=4096)
+def schemes(workload: Conv2dWorkload, target: CpuTarget) -> tuple[Scheme, ...]:
+    """Return every legal scheme of every template, best estimate first.
+
+    Raises
+    ------
+    UnsupportedError
+        If no template computes ``workload``.
+    """
+    found = [
+        scheme
+        for module in TEMPLATES.values()
+        if module.applies(workload, target)
+        for scheme in module.space(workload, target)
+    ]
+    if not found:
+        raise UnsupportedError(f"no template computes the convolution {workload}")
+    return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
+
+
+@lru_cache(maxsize=65536)
+def estimate(
+    workload: Conv2dWorkload, scheme: Scheme, target: CpuTarget, threads: int = 1
+) -> float:
+    """Return the template's analytic seconds for ``scheme``."""
+    return float(template(scheme).estimate(workload, scheme, target, threads))
+
+
+def lower(workload: Conv2dWorkload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> Any:
+    """Return the scheduled ``tvm.tirx.PrimFunc`` of ``workload`` under ``scheme``."""
+    return template(scheme).lower(workload, scheme, target, threads)
+
+
+def argument_shapes(
+    workload: Conv2dWorkload, scheme: Scheme
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Return ``(shape, dtype)`` of each argument of `lower`'s function, in order."""
+    shapes: tuple[tuple[tuple[int, ...], str], ...]
+    shapes = template(scheme).argument_shapes(workload, scheme)
+    return shapes
+
+
+def pack_weights(
+    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Scheme
+) -> NDArray[np.generic]:
+    """Return OIHW ``weights`` packed for ``scheme``."""
+    packed: NDArray[np.generic] = template(scheme).pack_weights(weights, workload, scheme)
+    return packed

@@ -1,0 +1,146 @@
+"""Schemes: how an operator is computed. A template's name plus its parameters.
+
+The parameter names are the paper's (§3.3.1) wherever it has one: ``ic_bn``, ``oc_bn``, ``reg_n`` and
+``unroll_ker``. A scheme fixes the layouts at its ends, so choosing schemes is choosing layouts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+from neocpu.schedules.layout import NCHW, DataLayout, KernelLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """Base of all schemes; each subclass belongs to one template."""
+
+    template: ClassVar[str]
+
+    @property
+    def in_layout(self) -> DataLayout:
+        """Layout the template reads its input in."""
+        raise AssertionError("abstract")
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """Layout the template writes its output in."""
+        raise AssertionError("abstract")
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form: the template's name and its parameters."""
+        return {"template": self.template, **asdict(self)}
+
+    def __str__(self) -> str:
+        params = " ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
+        return f"{self.template}({params})"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectScheme(Scheme):
+    """Direct NCHW[x]c convolution: the paper's Algorithm 1, with a wider register tile.
+
+    Attributes
+    ----------
+    ic_bn, oc_bn : int
+        Channel blocks of the input and output layouts; need not divide the channels. ``ic_bn == 1``
+        reads NCHW. ``oc_bn`` may span several vectors.
+    reg_n : int
+        Output columns of one register tile.
+    unroll_ker : bool
+        Unroll the loops over the kernel window.
+    reg_oh : int
+        Output rows of one register tile; the tile holds ``reg_oh * reg_n * oc_bn`` accumulators.
+    """
+
+    template: ClassVar[str] = "conv2d_direct"
+    ic_bn: int
+    oc_bn: int
+    reg_n: int
+    unroll_ker: bool
+    reg_oh: int = 1
+
+    @property
+    def in_layout(self) -> DataLayout:
+        """NCHW[ic_bn]c."""
+        return DataLayout(self.ic_bn)
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """NCHW[oc_bn]c."""
+        return DataLayout(self.oc_bn)
+
+    @property
+    def kernel_layout(self) -> KernelLayout:
+        """OIHW[ic_bn]i[oc_bn]o."""
+        return KernelLayout(self.ic_bn, self.oc_bn)
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseScheme(Scheme):
+    """Depthwise convolution in NCHW[oc_bn]c: one vector lane per channel.
+
+    ``oc_bn`` is the channel block of both ends; ``reg_n`` output columns share a register tile.
+    """
+
+    template: ClassVar[str] = "conv2d_depthwise"
+    oc_bn: int
+    reg_n: int
+    unroll_ker: bool
+
+    @property
+    def in_layout(self) -> DataLayout:
+        """NCHW[oc_bn]c."""
+        return DataLayout(self.oc_bn)
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """NCHW[oc_bn]c."""
+        return DataLayout(self.oc_bn)
+
+
+@dataclass(frozen=True, slots=True)
+class NchwScheme(Scheme):
+    """Convolution in plain NCHW, vectorised along the output row; any number of groups.
+
+    ``reg_oc`` output channels and ``reg_n`` output columns make one register tile.
+    """
+
+    template: ClassVar[str] = "conv2d_nchw"
+    reg_oc: int
+    reg_n: int
+
+    @property
+    def in_layout(self) -> DataLayout:
+        """NCHW."""
+        return NCHW
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """NCHW."""
+        return NCHW
+
+
+SCHEMES: dict[str, type[Scheme]] = {
+    cls.template: cls for cls in (DirectScheme, DepthwiseScheme, NchwScheme)
+}
+
+
+def scheme_from_json(data: dict[str, Any]) -> Scheme:
+    """Inverse of `Scheme.to_json`.
+
+    Raises
+    ------
+    ValueError
+        If the template is unknown or a parameter is missing, extra or of the wrong type.
+    """
+    params = dict(data)
+    name = params.pop("template", None)
+    cls = SCHEMES.get(name) if isinstance(name, str) else None
+    if cls is None:
+        raise ValueError(f"unknown template {name!r}")
+    known = {f.name for f in fields(cls)}
+    if set(params) != known or not all(isinstance(v, int) and v >= 0 for v in params.values()):
+        raise ValueError(f"bad parameters for {name}: {params!r}; expected {sorted(known)}")
+    return cls(**params)

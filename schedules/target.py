@@ -1,0 +1,278 @@
+"""CPU targets: any spelling in, what schedules need to know out.
+
+LLVM is the authority on which CPUs exist and which features they have; the cache sizes, which LLVM
+does not know, come from the host or from a short table. TVM is imported only when a target is parsed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neocpu.schedules.errors import TargetError, did_you_mean
+
+X86_TRIPLE = "x86_64-unknown-linux-gnu"
+# Triple spellings of the two machines we generate code for, by the first component.
+MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+
+# The features generated code may need, in LLVM's names, with /proc/cpuinfo's where it differs.
+# LLVM's CPU definitions also list kernel-mode and tuning features; those gate nothing.
+ISA_FEATURES: dict[str, str] = {
+    "sse4.1": "sse4_1", "sse4.2": "sse4_2", "popcnt": "popcnt", "avx": "avx", "avx2": "avx2",
+    "fma": "fma", "f16c": "f16c", "bmi": "bmi1", "bmi2": "bmi2", "movbe": "movbe",
+    "gfni": "gfni", "avx512f": "avx512f", "avx512cd": "avx512cd", "avx512bw": "avx512bw",
+    "avx512dq": "avx512dq", "avx512vl": "avx512vl", "avx512vnni": "avx512_vnni",
+    "avx512bf16": "avx512_bf16", "avx512fp16": "avx512_fp16", "avx512ifma": "avx512ifma",
+    "avx512vbmi": "avx512vbmi", "avx512vbmi2": "avx512_vbmi2", "avx512bitalg": "avx512_bitalg",
+    "avx512vpopcntdq": "avx512_vpopcntdq", "avxvnni": "avx_vnni", "amx-tile": "amx_tile",
+    "neon": "asimd", "dotprod": "asimddp", "fullfp16": "asimdhp", "i8mm": "i8mm", "bf16": "bf16",
+    "sve": "sve", "sve2": "sve2",
+}  # fmt: skip
+
+KIB = 1024
+# (L1d, L2, L3 share) bytes of one core, for CPUs other than the host.
+CACHES: dict[str, tuple[int, int, int]] = {
+    "znver4": (32 * KIB, 1024 * KIB, 4096 * KIB),
+    "znver5": (48 * KIB, 1024 * KIB, 4096 * KIB),
+    "skylake-avx512": (32 * KIB, 1024 * KIB, 1408 * KIB),
+    "cascadelake": (32 * KIB, 1024 * KIB, 1408 * KIB),
+    "icelake-server": (48 * KIB, 1280 * KIB, 1536 * KIB),
+    "sapphirerapids": (48 * KIB, 2048 * KIB, 1920 * KIB),
+    "emeraldrapids": (48 * KIB, 2048 * KIB, 5120 * KIB),
+    "cortex-a72": (32 * KIB, 512 * KIB, 0),
+    "neoverse-n1": (64 * KIB, 1024 * KIB, 1024 * KIB),
+}
+DEFAULT_CACHES = (32 * KIB, 512 * KIB, 1024 * KIB)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTarget:
+    """One CPU to generate code for.
+
+    Attributes
+    ----------
+    triple, mcpu : str
+        LLVM's target triple and CPU name.
+    mattr : tuple of str
+        Feature switches on top of ``mcpu``, such as ``+avx2`` or ``-avx512f``, sorted.
+    features : tuple of str
+        The resulting instruction-set features, LLVM names, limited to `ISA_FEATURES`.
+    l1d, l2, l3 : int
+        Cache bytes of one core; ``l3`` is its share and may be 0.
+    """
+
+    triple: str
+    mcpu: str
+    mattr: tuple[str, ...]
+    features: tuple[str, ...]
+    l1d: int
+    l2: int
+    l3: int
+
+    @property
+    def machine(self) -> str:
+        """``x86_64`` or ``aarch64``."""
+        return MACHINES[self.triple.split("-", 1)[0]]
+
+    @property
+    def isa(self) -> str:
+        """The vector instruction set: ``avx512``, ``avx2``, ``sse`` or ``neon``."""
+        if self.machine == "aarch64":
+            return "neon"
+        if "avx512f" in self.features:
+            return "avx512"
+        return "avx2" if {"avx2", "fma"} <= set(self.features) else "sse"
+
+    @property
+    def vector_bytes(self) -> int:
+        """Width of one vector register."""
+        return {"avx512": 64, "avx2": 32, "sse": 16, "neon": 16}[self.isa]
+
+    @property
+    def vector_registers(self) -> int:
+        """Architectural vector registers."""
+        return 32 if self.isa in ("avx512", "neon") else 16
+
+    def lanes(self, dtype: str = "float32") -> int:
+        """Elements of ``dtype`` in one vector register."""
+        bits = int("".join(ch for ch in dtype if ch.isdigit()) or 8)
+        return self.vector_bytes * 8 // bits
+
+    @property
+    def fma_per_cycle(self) -> int:
+        """Full-width vector multiply-adds one core starts per cycle (Zen 4 splits 512 bits in two)."""
+        return 1 if self.mcpu in ("znver4", "cortex-a72", "cortex-a53") else 2
+
+    @property
+    def frequency(self) -> float:
+        """Clock the analytic estimates assume, in Hz: only their ratios to measurements matter."""
+        return 3.5e9 if self.machine == "x86_64" else 2.0e9
+
+    def to_tvm(self) -> Any:
+        """Return the ``tvm.target.Target`` (the dict form: TVM 0.27 rejects option strings)."""
+        import tvm
+
+        return tvm.target.Target(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the dict form that TVM and `parse_target` accept."""
+        data: dict[str, Any] = {"kind": "llvm", "mtriple": self.triple, "mcpu": self.mcpu}
+        if self.mattr:
+            data["mattr"] = list(self.mattr)
+        return data
+
+    def __str__(self) -> str:
+        text = f"llvm -mtriple={self.triple} -mcpu={self.mcpu}"
+        return text + (f" -mattr={','.join(self.mattr)}" if self.mattr else "")
+
+
+def parse_target(text: str | dict[str, Any] | CpuTarget) -> CpuTarget:
+    """Parse any spelling of a target.
+
+    Parameters
+    ----------
+    text : str, dict or CpuTarget
+        ``host``; ``llvm -mcpu=skylake-avx512 -mattr=+avx2``; the same as a dict or its JSON.
+
+    Raises
+    ------
+    TargetError
+        Unknown option, triple, CPU (with the closest known name) or feature.
+    """
+    if isinstance(text, CpuTarget):
+        return text
+    options = _options(text)
+    kind = options.pop("kind", "llvm")
+    if kind != "llvm":
+        raise TargetError(f"target kind {kind!r} is not supported: use 'llvm -mcpu=…' or 'host'")
+    triple = str(options.pop("mtriple", X86_TRIPLE if _host_machine() == "x86_64" else ""))
+    mcpu = options.pop("mcpu", None)
+    mattr = options.pop("mattr", ())
+    if options:
+        name = next(iter(options))
+        hint = did_you_mean(name, ("mtriple", "mcpu", "mattr"))
+        raise TargetError(f"unknown target option -{name}; known: -mtriple -mcpu -mattr{hint}")
+    triple = triple or "aarch64-linux-gnu"
+    if MACHINES.get(triple.split("-", 1)[0]) is None:
+        raise TargetError(f"target triple {triple!r}: only x86_64 and aarch64 are supported")
+    parts = mattr.split(",") if isinstance(mattr, str) else mattr
+    switches = tuple(sorted({str(a) for a in parts if a}))
+    if mcpu is None or mcpu in ("host", "native"):
+        return _host_target(switches)
+    return _make(triple, str(mcpu), switches, *CACHES.get(str(mcpu), DEFAULT_CACHES))
+
+
+def host_target() -> CpuTarget:
+    """Return the target of this machine: its CPU, less what a hypervisor hides; its real caches."""
+    return _host_target(())
+
+
+def host_features() -> frozenset[str]:
+    """Return this host's instruction-set features in LLVM's names, read from ``/proc/cpuinfo``."""
+    flags: set[str] = set()
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as stream:
+        for line in stream:
+            if line.startswith(("flags", "Features")):
+                flags = set(line.partition(":")[2].split())
+                break
+    return frozenset(llvm for llvm, linux in ISA_FEATURES.items() if linux in flags)
+
+
+def missing_on_host(features: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of ``features`` that this host lacks."""
+    return tuple(sorted(set(features) - host_features()))
+
+
+def _options(text: str | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(text, dict):
+        return dict(text)
+    text = text.strip()
+    if text in ("", "host", "native"):
+        return {}
+    if text.startswith("{"):
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise TargetError(f"target is not valid JSON ({error}): {text!r}") from None
+        return dict(data)
+    options: dict[str, Any] = {}
+    for index, token in enumerate(shlex.split(text)):
+        name, sep, value = token.partition("=")
+        if index == 0 and not sep and not token.startswith("-"):
+            options["kind"] = token
+        elif sep and token.startswith("-"):
+            options[name.lstrip("-")] = value
+        else:
+            raise TargetError(f"target option {token!r} is not of the form -name=value")
+    return options
+
+
+def _host_machine() -> str:
+    return MACHINES.get(os.uname().machine, "x86_64")
+
+
+@functools.cache
+def _host_target(mattr: tuple[str, ...]) -> CpuTarget:
+    import tvm.target.codegen as llvm
+
+    triple = X86_TRIPLE if _host_machine() == "x86_64" else "aarch64-linux-gnu"
+    mcpu = str(llvm.llvm_get_system_cpu())
+    caches = _host_caches() or CACHES.get(mcpu, DEFAULT_CACHES)
+    full = _make(triple, mcpu, (), *caches)
+    hidden = {f"-{name}" for name in missing_on_host(full.features)}
+    return _make(triple, mcpu, tuple(sorted(hidden | set(mattr))), *caches)
+
+
+def _host_caches() -> tuple[int, int, int] | None:
+    sizes = {1: 0, 2: 0, 3: 0}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            level = int((index / "level").read_text())
+            size = int((index / "size").read_text().strip().rstrip("K")) * KIB
+            sharers = len(_cpu_list((index / "shared_cpu_list").read_text().strip()))
+        except (OSError, ValueError):
+            return None
+        if level in sizes:
+            sizes[level] = size // max(sharers, 1) if level == 3 else size
+    return (sizes[1], sizes[2], sizes[3]) if sizes[1] and sizes[2] else None
+
+
+def _cpu_list(text: str) -> list[int]:
+    cpus: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        cpus.extend(range(int(first), int(last or first) + 1))
+    return cpus
+
+
+@functools.lru_cache(maxsize=64)
+def _make(
+    triple: str, mcpu: str, mattr: tuple[str, ...], l1d: int, l2: int, l3: int
+) -> CpuTarget:
+    import tvm
+    import tvm.target.codegen as llvm
+
+    base = tvm.target.Target({"kind": "llvm", "mtriple": triple})
+    known = [str(name) for name in llvm.llvm_get_cpu_archlist(base)]
+    if mcpu not in known:
+        hint = did_you_mean(mcpu, known) or "; 'neocpu doctor' prints this host's"
+        raise TargetError(f"unknown -mcpu={mcpu} for {triple}{hint}")
+    for switch in mattr:
+        if switch[:1] not in "+-" or len(switch) < 2:
+            raise TargetError(f"-mattr={switch}: a feature must start with + or -, as in +avx2")
+        if switch[1:] not in ISA_FEATURES:
+            hint = did_you_mean(switch[1:], ISA_FEATURES)
+            raise TargetError(f"-mattr={switch}: unknown feature{hint}")
+    options: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "mcpu": mcpu}
+    if mattr:
+        options["mattr"] = list(mattr)
+    every = llvm.llvm_get_cpu_features(tvm.target.Target(options))
+    features = tuple(sorted(str(name) for name in every if str(name) in ISA_FEATURES))
+    return CpuTarget(triple, mcpu, mattr, features, l1d, l2, l3)

@@ -1,0 +1,171 @@
+"""Workloads: what an operator computes, apart from how.
+
+Frozen, hashable, JSON round-trippable; `key` is stable across processes and versions, so it names a
+workload in the tuning database. Everything that changes the generated code's speed is part of it:
+shapes, stride, padding, dilation, groups, dtype, batch and the fused epilogue (paper §3.3.1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+# Operands an epilogue step reads besides the running value.
+NO_OPERAND, PER_CHANNEL, TENSOR = "none", "channel", "tensor"
+
+EPILOGUE_KINDS: dict[str, str] = {
+    "bias_add": PER_CHANNEL,
+    "scale": PER_CHANNEL,
+    "prelu": PER_CHANNEL,
+    "add": TENSOR,
+    "multiply": TENSOR,
+    "relu": NO_OPERAND,
+    "clip": NO_OPERAND,
+    "leaky_relu": NO_OPERAND,
+    "sigmoid": NO_OPERAND,
+    "silu": NO_OPERAND,
+    "tanh": NO_OPERAND,
+    "gelu": NO_OPERAND,
+    "hard_sigmoid": NO_OPERAND,
+    "hard_swish": NO_OPERAND,
+    "exp": NO_OPERAND,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueOp:
+    """One elementwise step applied to a convolution's accumulator before it is stored.
+
+    Attributes
+    ----------
+    kind : str
+        A key of `EPILOGUE_KINDS`, which says whether the step reads a ``(C,)`` vector, a tensor of
+        the output's shape and layout, or nothing.
+    args : tuple of float
+        Scalar attributes: ``(low, high)`` for ``clip``, ``(slope,)`` for ``leaky_relu``,
+        ``(alpha, beta)`` for ``hard_sigmoid``.
+    """
+
+    kind: str
+    args: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert self.kind in EPILOGUE_KINDS, self.kind
+
+    @property
+    def operand(self) -> str:
+        """What the step reads besides the running value."""
+        return EPILOGUE_KINDS[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Conv2dWorkload:
+    """A 2-D convolution (cross-correlation) over NCHW data with OIHW weights and its epilogue.
+
+    Attributes
+    ----------
+    padding : tuple of int
+        ``(top, left, bottom, right)`` zeros, in pixels.
+    groups : int
+        Input channels of one group are ``in_channels / groups``.
+    epilogue : tuple of EpilogueOp
+        Elementwise steps fused behind the accumulation, in order.
+    """
+
+    batch: int
+    in_channels: int
+    height: int
+    width: int
+    out_channels: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    dtype: str = "float32"
+    epilogue: tuple[EpilogueOp, ...] = field(default=())
+
+    @property
+    def out_height(self) -> int:
+        """Rows of the output."""
+        extent = self.dilation[0] * (self.kernel[0] - 1) + 1
+        return (self.height + self.padding[0] + self.padding[2] - extent) // self.stride[0] + 1
+
+    @property
+    def out_width(self) -> int:
+        """Columns of the output."""
+        extent = self.dilation[1] * (self.kernel[1] - 1) + 1
+        return (self.width + self.padding[1] + self.padding[3] - extent) // self.stride[1] + 1
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        """Logical NCHW shape of the input."""
+        return (self.batch, self.in_channels, self.height, self.width)
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        """Logical NCHW shape of the output."""
+        return (self.batch, self.out_channels, self.out_height, self.out_width)
+
+    @property
+    def kernel_shape(self) -> tuple[int, int, int, int]:
+        """Logical OIHW shape of the weights (I counts the channels of one group)."""
+        return (self.out_channels, self.in_channels // self.groups, *self.kernel)
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each input channel makes exactly one output channel."""
+        return self.groups == self.in_channels == self.out_channels and self.groups > 1
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of direct convolution, two per multiply-accumulate."""
+        n, o, h, w = self.output_shape
+        return 2 * n * o * h * w * (self.in_channels // self.groups) * self.kernel[0] * self.kernel[1]
+
+    def key(self) -> str:
+        """Content hash that names this workload in the tuning database."""
+        return content_hash(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form, with ``"kind": "conv2d"``."""
+        data = {"kind": "conv2d", **asdict(self)}
+        data["epilogue"] = [[op.kind, *op.args] for op in self.epilogue]
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in data.items()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Conv2dWorkload:
+        """Inverse of `to_json`.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            If ``data`` is not a convolution workload.
+        """
+        fields = dict(data)
+        if fields.pop("kind", None) != "conv2d":
+            raise ValueError(f"not a conv2d workload: {data.get('kind')!r}")
+        if any(op[0] not in EPILOGUE_KINDS for op in fields["epilogue"]):
+            raise ValueError(f"unknown epilogue in {fields['epilogue']!r}")
+        ops = tuple(EpilogueOp(op[0], tuple(map(float, op[1:]))) for op in fields.pop("epilogue"))
+        plain = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+        return cls(epilogue=ops, **plain)
+
+    def __str__(self) -> str:
+        n, c, h, w = self.input_shape
+        text = f"{n}x{c}x{h}x{w} -> {self.out_channels}, {self.kernel[0]}x{self.kernel[1]}"
+        if self.stride != (1, 1):
+            text += f" /{self.stride[0]}" if len(set(self.stride)) == 1 else f" /{self.stride}"
+        if self.dilation != (1, 1):
+            text += f" dil{self.dilation}"
+        if self.groups > 1:
+            text += f" g{self.groups}"
+        return text + "".join(f" +{op.kind}" for op in self.epilogue)
+
+
+def content_hash(data: Any) -> str:
+    """Return a 16-digit hash of JSON-serialisable ``data``, independent of key order."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,87 @@
+"""The paper's Algorithm 2: dynamic programming along the topological order.
+
+The paper keeps, for each choice of the convolution just reached, the least cost of everything before
+it. On a graph with branches that cost also depends on every earlier node that still has a consumer
+ahead, so the state here is a table over this live frontier. On chains and trees that is the paper's
+table. Where the table would outgrow its limit, the frontier's oldest node is committed to its best
+choice so far, and the result is no longer proven optimal.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neocpu.search.layout_graph import LayoutGraph
+from neocpu.search.reductions import Problem, Step, back_propagate
+
+
+def dynamic_program(graph: LayoutGraph, max_table: int) -> tuple[tuple[int, ...], bool]:
+    """Solve ``graph`` with tables of at most ``max_table`` entries.
+
+    Returns
+    -------
+    choices : tuple of int
+        One choice index per node.
+    exact : bool
+        Whether no node had to be committed early, so that ``choices`` are optimal.
+    """
+    sweep = _Sweep(Problem(graph))
+    for node in graph.topological_order():
+        sweep.visit(node, max_table)
+    return back_propagate(sweep.trail, len(graph.nodes)), sweep.exact
+
+
+class _Sweep:
+    """The table over the live frontier, one axis per frontier node."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.table: NDArray[np.float64] = np.zeros(())
+        self.frontier: list[int] = []
+        self.waiting = {u: set(row) for u, row in problem.pairs.items()}
+        self.trail: list[Step] = []
+        self.exact = True
+
+    def visit(self, node: int, max_table: int) -> None:
+        """Add ``node`` to the frontier, then drop every node that nothing ahead depends on."""
+        costs = self.problem.unary[node]
+        while self.frontier and self.table.size * len(costs) > max_table:
+            self.exact &= self._commit(0)
+            costs = self.problem.unary[node]
+        table = self.table[..., None] + costs
+        for axis, u in enumerate(self.frontier):
+            matrix = self.problem.pairs[u].get(node)
+            if matrix is not None:
+                shape = [1] * table.ndim
+                shape[axis], shape[-1] = matrix.shape
+                table = table + matrix.reshape(shape)
+        self.table = table
+        self.frontier.append(node)
+        for u in self.problem.pairs[node]:
+            self.waiting[u].discard(node)
+        for u in tuple(self.frontier):
+            if not self.waiting[u]:
+                self._minimise(self.frontier.index(u))
+            elif len(self.problem.alive[u]) == 1:
+                self._commit(self.frontier.index(u))
+
+    def _minimise(self, axis: int) -> None:
+        node = self.frontier.pop(axis)
+        best = self.table.argmin(axis=axis)
+        self.table = self.table.min(axis=axis)
+        alive = self.problem.alive
+        theirs = tuple(alive[u] for u in self.frontier)
+        self.trail.append(Step(node, alive[node], tuple(self.frontier), theirs, np.asarray(best)))
+
+    def _commit(self, axis: int) -> bool:
+        """Settle the frontier's node at ``axis``; say whether it had only that choice."""
+        node = self.frontier.pop(axis)
+        others = tuple(a for a in range(self.table.ndim) if a != axis)
+        best = int(self.table.min(axis=others).argmin())
+        self.table = self.table.take(best, axis=axis)
+        for u in self.waiting[node]:
+            self.problem.unary[u] = self.problem.unary[u] + self.problem.pairs[node][u][best]
+        alive = self.problem.alive[node]
+        self.trail.append(Step(node, alive, (), (), np.array(best)))
+        return len(alive) == 1

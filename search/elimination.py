@@ -1,0 +1,143 @@
+"""Bucket elimination: exact for any graph whose tables stay small (bounded treewidth).
+
+Eliminating a node with many neighbours leaves a table over all of them. The order decides how large
+the tables get, so orders are first tried without computing anything, then the cheapest is carried
+out, or none if its tables would be too large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neocpu.search.reductions import Problem, Step
+
+# Entries computed in all over one elimination, in units of the largest table allowed.
+WORK_PER_TABLE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class EliminationOrder:
+    """An order, the entries of its largest table, and the entries it computes in all."""
+
+    nodes: tuple[int, ...]
+    largest: int
+    work: int
+
+    def fits(self, max_table: int) -> bool:
+        """Whether every table has at most ``max_table`` entries, and the sum is in proportion."""
+        return self.largest <= max_table and self.work <= WORK_PER_TABLE * max_table
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    scope: tuple[int, ...]
+    table: NDArray[np.float64]
+
+
+_Score = Callable[[int, dict[int, set[int]]], float]
+
+
+def best_order(problem: Problem) -> EliminationOrder:
+    """Return the cheaper of the min-table-size and the min-fill order."""
+    log_size = {u: math.log2(len(alive)) for u, alive in problem.alive.items()}
+
+    def table_size(node: int, graph: dict[int, set[int]]) -> float:
+        return log_size[node] + sum(log_size[v] for v in graph[node])
+
+    def fill(node: int, graph: dict[int, set[int]]) -> float:
+        around = graph[node]
+        missing = sum(len(around - graph[v]) - 1 for v in around)
+        return missing + table_size(node, graph) / 1e3
+
+    orders = (_greedy_order(problem, score) for score in (table_size, fill))
+    return min(orders, key=lambda order: (order.work, order.largest))
+
+
+def _greedy_order(problem: Problem, score: _Score) -> EliminationOrder:
+    graph = {u: set(row) for u, row in problem.pairs.items()}
+    scores = {u: score(u, graph) for u in graph}
+    order: list[int] = []
+    largest = work = 0
+    while graph:
+        node = min(scores, key=lambda u: (scores[u], u))
+        around = graph.pop(node)
+        del scores[node]
+        size = math.prod(len(problem.alive[v]) for v in around)
+        largest = max(largest, size)
+        work += size * len(problem.alive[node])
+        order.append(node)
+        for v in around:
+            graph[v] |= around
+            graph[v] -= {node, v}
+        stale = around.union(*(graph[v] for v in around)) if around else around
+        for v in stale:
+            scores[v] = score(v, graph)
+    return EliminationOrder(tuple(order), largest, work)
+
+
+def eliminate(problem: Problem, order: EliminationOrder) -> None:
+    """Eliminate all nodes of ``problem`` in ``order``, exactly."""
+    factors = [_Factor((u,), costs) for u, costs in problem.unary.items()]
+    factors += [
+        _Factor((u, v), matrix)
+        for u, row in problem.pairs.items()
+        for v, matrix in row.items()
+        if u < v
+    ]
+    by_node: dict[int, set[int]] = {u: set() for u in problem.unary}
+    for index, factor in enumerate(factors):
+        for u in factor.scope:
+            by_node[u].add(index)
+    for node in order.nodes:
+        bucket = sorted(by_node[node])
+        scope = tuple(sorted({u for i in bucket for u in factors[i].scope} - {node}))
+        table, best = _minimise([factors[i] for i in bucket], node, scope, problem)
+        for i in bucket:
+            for u in factors[i].scope:
+                by_node[u].discard(i)
+        factors.append(_Factor(scope, table))
+        for u in scope:
+            by_node[u].add(len(factors) - 1)
+        theirs = tuple(problem.alive[u] for u in scope)
+        problem.trail.append(Step(node, problem.alive[node], scope, theirs, best))
+        if not scope:
+            problem.offset += float(table)
+    for node in order.nodes:
+        problem.forget(node)
+
+
+def _minimise(
+    bucket: list[_Factor], node: int, scope: tuple[int, ...], problem: Problem
+) -> tuple[NDArray[np.float64], NDArray[np.integer]]:
+    """Sum ``bucket`` and minimise over ``node``; one choice at a time, to hold one table, not all."""
+    aligned = [_align(factor, node, scope) for factor in bucket]
+    count = len(problem.alive[node])
+    shape = tuple(len(problem.alive[u]) for u in scope)
+    table = np.full(shape, np.inf)
+    best = np.zeros(shape, dtype=np.uint8 if count <= 256 else np.intp)
+    for choice in range(count):
+        total = np.zeros(shape)
+        for part in aligned:
+            total += part[choice]
+        better = total < table
+        np.copyto(table, total, where=better)
+        best[better] = choice
+    return table, best
+
+
+def _align(factor: _Factor, node: int, scope: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return the factor's table with ``node`` as its first axis and one axis per node of ``scope``."""
+    first = factor.scope.index(node)
+    table = np.moveaxis(factor.table, first, 0)
+    others = [u for u in factor.scope if u != node]
+    shape = [table.shape[0]] + [1] * len(scope)
+    axes = sorted(range(len(others)), key=lambda i: scope.index(others[i]))
+    table = table.transpose(0, *(i + 1 for i in axes))
+    for axis, i in enumerate(axes, start=1):
+        shape[1 + scope.index(others[i])] = table.shape[axis]
+    return table.reshape(shape)

@@ -1,0 +1,169 @@
+"""The global search's problem: choose one layout per node of a graph, at least cost.
+
+A node is anything that may run in several ways (a convolution's schemes, a join's output layouts, a
+constant's single one); an edge is a tensor whose layout may have to be transformed on the way. The
+cost of a plan is the sum of its nodes' and edges' costs (paper §3.3.2). Nothing here knows of TVM or
+of convolutions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutNode:
+    """One decision.
+
+    Attributes
+    ----------
+    name : str
+        For people; need not be unique.
+    choices : tuple of str
+        What may be chosen, at least one.
+    costs : tuple of float
+        Cost of each choice, usually seconds; ``inf`` forbids it.
+    """
+
+    name: str
+    choices: tuple[str, ...]
+    costs: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        assert self.choices, f"{self.name}: no choices"
+        assert len(self.choices) == len(self.costs), self.name
+        assert all(_is_cost(c) for c in self.costs), f"{self.name}: {self.costs}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayoutEdge:
+    """The cost of two nodes' choices together: what a layout transform between them takes.
+
+    Attributes
+    ----------
+    source, target : int
+        Indices of the producer and the consumer in `LayoutGraph.nodes`.
+    costs : array of float64, shape (source choices, target choices)
+        ``inf`` forbids the pair.
+    """
+
+    source: int
+    target: int
+    costs: Matrix
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LayoutEdge):
+            return NotImplemented
+        same_ends = (self.source, self.target) == (other.source, other.target)
+        return same_ends and np.array_equal(self.costs, other.costs)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays are not hashable
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutGraph:
+    """A directed graph of choices. Edges may be parallel, their costs then add up."""
+
+    nodes: tuple[LayoutNode, ...]
+    edges: tuple[LayoutEdge, ...]
+
+    def __post_init__(self) -> None:
+        for edge in self.edges:
+            assert edge.source != edge.target, f"self-loop at {edge.source}"
+            ends = (self.nodes[edge.source], self.nodes[edge.target])
+            shape = tuple(len(node.choices) for node in ends)
+            assert edge.costs.shape == shape, (ends[0].name, ends[1].name, edge.costs.shape, shape)
+            assert not np.isnan(edge.costs).any(), (ends[0].name, ends[1].name)
+            assert not np.isneginf(edge.costs).any(), (ends[0].name, ends[1].name)
+
+    def cost(self, choices: Sequence[int]) -> float:
+        """Return the cost of a plan: one choice index per node."""
+        assert len(choices) == len(self.nodes), (len(choices), len(self.nodes))
+        own = (node.costs[c] for node, c in zip(self.nodes, choices, strict=True))
+        between = (float(e.costs[choices[e.source], choices[e.target]]) for e in self.edges)
+        return math.fsum((*own, *between))
+
+    def topological_order(self) -> tuple[int, ...]:
+        """Return the node indices, producers before consumers, the lowest free index first.
+
+        Where a cycle leaves no such node, the lowest remaining index is taken.
+        """
+        pending = [0] * len(self.nodes)
+        consumers: list[list[int]] = [[] for _ in self.nodes]
+        for edge in self.edges:
+            pending[edge.target] += 1
+            consumers[edge.source].append(edge.target)
+        remaining = dict.fromkeys(range(len(self.nodes)))
+        ready = [i for i in remaining if pending[i] == 0]
+        order: list[int] = []
+        while remaining:
+            index = ready.pop() if ready else next(iter(remaining))
+            if index not in remaining:
+                continue
+            del remaining[index]
+            order.append(index)
+            for consumer in reversed(consumers[index]):
+                pending[consumer] -= 1
+                if pending[consumer] == 0:
+                    ready.append(consumer)
+        return tuple(order)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON form; ``inf`` becomes null, which JSON can spell."""
+        nodes = [
+            {"name": n.name, "choices": list(n.choices), "costs": [_to_null(c) for c in n.costs]}
+            for n in self.nodes
+        ]
+        edges = [
+            {
+                "source": e.source,
+                "target": e.target,
+                "costs": [[_to_null(c) for c in row] for row in e.costs.tolist()],
+            }
+            for e in self.edges
+        ]
+        return {"nodes": nodes, "edges": edges}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> LayoutGraph:
+        """Inverse of `to_json`.
+
+        Raises
+        ------
+        KeyError, TypeError
+            If ``data`` is not a layout graph.
+        """
+        nodes = tuple(
+            LayoutNode(n["name"], tuple(n["choices"]), tuple(map(_from_null, n["costs"])))
+            for n in data["nodes"]
+        )
+        edges = tuple(
+            LayoutEdge(
+                e["source"],
+                e["target"],
+                np.array([[_from_null(c) for c in row] for row in e["costs"]], dtype=np.float64),
+            )
+            for e in data["edges"]
+        )
+        return cls(nodes, edges)
+
+
+def _is_cost(value: float) -> bool:
+    return not math.isnan(value) and value != -math.inf
+
+
+def _to_null(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
+def _from_null(value: float | None) -> float:
+    return math.inf if value is None else float(value)

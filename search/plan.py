@@ -1,0 +1,111 @@
+"""The global search's face: solve a layout graph, say how good the answer is proven to be."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from neocpu.search.bounds import lower_bound
+from neocpu.search.dp import dynamic_program
+from neocpu.search.exact import solve_exactly
+from neocpu.search.layout_graph import LayoutGraph
+from neocpu.search.pbqp import pbqp
+from neocpu.search.reductions import Problem
+
+Solver = Literal["auto", "exact", "dp", "pbqp"]
+
+# 32 MiB per table.
+MAX_TABLE = 1 << 22
+# Subproblems `auto` branches on before it settles for a stated gap: seconds, not minutes.
+MAX_BRANCHES = 100
+# A relative gap below this is only the order in which costs were added up.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A solved layout graph.
+
+    Attributes
+    ----------
+    choices : tuple of int
+        One choice index per node.
+    cost : float
+        What the plan costs; ``inf`` if every plan is forbidden.
+    lower_bound : float
+        No plan costs less.
+    gap : float
+        ``(cost - lower_bound) / |cost|``: 0 (to rounding) for a plan proven optimal.
+    solver : str
+        The method that found the plan: ``exact``, ``branch-and-bound``, ``dp`` or ``pbqp``.
+    seconds : float
+        Time spent.
+    variables : int
+        Nodes with more than one choice.
+    """
+
+    choices: tuple[int, ...]
+    cost: float
+    lower_bound: float
+    gap: float
+    solver: str
+    seconds: float
+    variables: int
+
+    @property
+    def proven(self) -> bool:
+        """Whether the plan is proven optimal."""
+        return self.gap == 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form (costs in seconds)."""
+        return {**asdict(self), "choices": list(self.choices)}
+
+
+def solve(
+    graph: LayoutGraph,
+    solver: Solver = "auto",
+    max_table: int = MAX_TABLE,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Plan:
+    """Choose one layout per node at least total cost.
+
+    Parameters
+    ----------
+    graph : LayoutGraph
+    solver : str
+        ``auto``: exact if it finishes within its limits, else the best plan found, with its gap.
+        ``exact``: however long it takes. ``dp``, ``pbqp``: the paper's methods, with their gap.
+    max_table : int
+        Entries of the largest table any solver may build (8 bytes each).
+    clock : callable
+        Seconds; for `Plan.seconds`.
+    """
+    start = clock()
+    if solver in ("auto", "exact"):
+        found = solve_exactly(graph, max_table, MAX_BRANCHES if solver == "auto" else None)
+        choices, bound = found.choices, found.lower_bound
+        name = "branch-and-bound" if found.branches else "exact"
+    else:
+        name = solver
+        choices, proven = dynamic_program(graph, max_table) if solver == "dp" else pbqp(graph)
+        bound = graph.cost(choices) if proven else _bound(graph)
+    cost = graph.cost(choices)
+    bound = min(bound, cost)
+    variables = sum(len(node.choices) > 1 for node in graph.nodes)
+    return Plan(choices, cost, bound, _gap(cost, bound), name, clock() - start, variables)
+
+
+def _bound(graph: LayoutGraph) -> float:
+    problem = Problem(graph)
+    problem.reduce_fully()
+    return lower_bound(problem).value
+
+
+def _gap(cost: float, bound: float) -> float:
+    if cost == bound or cost - bound <= ROUNDING * abs(cost) < math.inf:
+        return 0.0
+    return (cost - bound) / abs(cost) if cost and math.isfinite(cost) else math.inf
