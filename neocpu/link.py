@@ -6,6 +6,7 @@ import errno
 import hashlib
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -62,7 +63,7 @@ def write_artifact(
     path : path
         The file to write; one that exists is replaced.
     cxx : str, optional
-        The C++ compiler that links, as one word or with options; see `find_linker`.
+        The C++ compiler that links, with or without options; see `find_linker`.
 
     Returns
     -------
@@ -79,8 +80,15 @@ def write_artifact(
     path = Path(path)
     specs = _place(weights)
     header = replace(header, weights=specs)
-    with tempfile.TemporaryDirectory(prefix="neocpu-link-") as folder:
-        code = _link(executable, Path(folder), find_linker(header.machine, cxx))
+    command = find_linker(header.machine, cxx)
+    try:
+        with tempfile.TemporaryDirectory(prefix="neocpu-link-") as folder:
+            code = _link(executable, Path(folder), command)
+    except OSError as error:
+        place = tempfile.gettempdir()
+        raise ArtifactError(
+            f"cannot link in {place}: {error.strerror}; free space there or set TMPDIR"
+        ) from error
     layout = _Layout.of(code, specs, weights, header)
     with replacing(path, layout.size) as file:
         _write(file, layout, weights, specs)
@@ -118,7 +126,7 @@ def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
     """
     native = machine == os.uname().machine
     if wanted := cxx or (os.environ.get("CXX") if native else None):
-        command = tuple(wanted.split())
+        command = tuple(shlex.split(wanted))
         if shutil.which(command[0]) is None:
             raise UsageError(f"C++ compiler '{command[0]}' not found: install it or change CXX")
         return command
@@ -195,7 +203,9 @@ class _Layout:
     ) -> _Layout:
         page = _PAGE[header.machine]
         weights_offset = _round_up(len(code), page)
-        weights_size = specs[-1].offset + _round_up(weights[-1].nbytes, WEIGHT_ALIGN) if specs else 0
+        weights_size = (
+            specs[-1].offset + _round_up(weights[-1].nbytes, WEIGHT_ALIGN) if specs else 0
+        )
         header_offset = weights_offset + weights_size
         text = header.encode()
         text += b"\n" * (-len(text) % 8)
@@ -252,10 +262,12 @@ def _place(weights: Sequence[AnyArray]) -> tuple[WeightSpec, ...]:
 def _link(executable: Any, folder: Path, command: tuple[str, ...]) -> bytes:
     """Return the shared object with the executable's code and bytecode."""
 
-    def create_shared(output: str, objects: Sequence[str]) -> None:
+    def create_shared(output: str, objects: Sequence[str], options: Sequence[str] = ()) -> None:
         # The generated code takes the runtime's functions through pointers that the runtime fills
-        # in, so nothing but libm is linked.
-        arguments = [*command, "-shared", "-fPIC", "-Wl,--strip-debug", "-o", output, *objects, "-lm"]
+        # in, so nothing but libm is linked. A model without any kernel comes as C source, for which
+        # TVM passes include folders in `options`.
+        flags = ["-shared", "-fPIC", "-Wl,--strip-debug", "-o", output]
+        arguments = [*command, *flags, *objects, *options, "-lm"]
         done = subprocess.run(arguments, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
@@ -274,10 +286,9 @@ def _round_up(value: int, multiple: int) -> int:
 
 
 def _umask() -> int:
-    # Linux gives no other way to read it; the value is put back at once.
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+    # os.umask reads it only by changing it, for all threads.
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("Umask:"))[6:], 8)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -35,7 +35,11 @@ def build_kernel(parameters: Sequence[Parameter], body: Callable[..., None]) -> 
     """
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
         T.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
-        body(*(T.arg(name, T.buffer(shape, dtype)) for name, shape, dtype in parameters))
+        buffers = [T.arg(name, T.buffer(shape, dtype)) for name, shape, dtype in parameters]
+        with T.sblock("root"):  # Relax's passes look for one
+            T.reads([])
+            T.writes([])
+            body(*buffers)
     return builder.get()
 
 

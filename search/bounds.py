@@ -14,9 +14,9 @@ import numpy as np
 from neocpu.search.layout_graph import Matrix, Vector
 from neocpu.search.reductions import Problem
 
-MAX_SWEEPS = 200
+MAX_SWEEPS = 100
 # Stop when two sweeps together raise the bound by less than this share of it.
-PROGRESS = 1e-5
+PROGRESS = 1e-4
 
 
 @dataclass(frozen=True, slots=True)

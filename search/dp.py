@@ -1,10 +1,10 @@
 """The paper's Algorithm 2: dynamic programming along the topological order.
 
-The paper keeps, for each choice of the convolution just reached, the least cost of everything before
-it. On a graph with branches that cost also depends on every earlier node that still has a consumer
-ahead, so the state here is a table over this live frontier. On chains and trees that is the paper's
-table. Where the table would outgrow its limit, the frontier's oldest node is committed to its best
-choice so far, and the result is no longer proven optimal.
+The paper keeps, for each choice of the convolution just reached, the least cost of everything
+before it. On a graph with branches that cost also depends on every earlier node that still has a
+consumer ahead, so the state here is a table over this live frontier. On chains and trees that is
+the paper's table. Where the table would outgrow its limit, the frontier's oldest node is committed
+to its best choice so far, and the result is no longer proven optimal.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Sweep:
     def _minimise(self, axis: int) -> None:
         node = self.frontier.pop(axis)
         best = self.table.argmin(axis=axis)
-        self.table = self.table.min(axis=axis)
+        self.table = np.asarray(self.table.min(axis=axis))
         alive = self.problem.alive
         theirs = tuple(alive[u] for u in self.frontier)
         self.trail.append(Step(node, alive[node], tuple(self.frontier), theirs, np.asarray(best)))
@@ -79,7 +79,7 @@ class _Sweep:
         node = self.frontier.pop(axis)
         others = tuple(a for a in range(self.table.ndim) if a != axis)
         best = int(self.table.min(axis=others).argmin())
-        self.table = self.table.take(best, axis=axis)
+        self.table = np.take(self.table, [best], axis=axis).squeeze(axis)
         for u in self.waiting[node]:
             self.problem.unary[u] = self.problem.unary[u] + self.problem.pairs[node][u][best]
         alive = self.problem.alive[node]

@@ -114,7 +114,7 @@ def eliminate(problem: Problem, order: EliminationOrder) -> None:
 def _minimise(
     bucket: list[_Factor], node: int, scope: tuple[int, ...], problem: Problem
 ) -> tuple[NDArray[np.float64], NDArray[np.integer]]:
-    """Sum ``bucket`` and minimise over ``node``; one choice at a time, to hold one table, not all."""
+    """Sum ``bucket``, minimise over ``node``: one choice at a time, to hold one table, not all."""
     aligned = [_align(factor, node, scope) for factor in bucket]
     count = len(problem.alive[node])
     shape = tuple(len(problem.alive[u]) for u in scope)
@@ -131,7 +131,7 @@ def _minimise(
 
 
 def _align(factor: _Factor, node: int, scope: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return the factor's table with ``node`` as its first axis and one axis per node of ``scope``."""
+    """Return the factor's table, ``node`` as first axis, then one axis per node of ``scope``."""
     first = factor.scope.index(node)
     table = np.moveaxis(factor.table, first, 0)
     others = [u for u in factor.scope if u != node]

@@ -23,31 +23,30 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class ExactResult:
-    """The best plan found, a lower bound on every plan, and how many subproblems were branched on."""
+    """The best plan found, a lower bound on all plans, and how often the search branched."""
 
     choices: tuple[int, ...]
     lower_bound: float
     branches: int
 
 
-def solve_exactly(graph: LayoutGraph, max_table: int, max_branches: int | None) -> ExactResult:
+def solve_exactly(graph: LayoutGraph, max_table: int, max_effort: int | None) -> ExactResult:
     """Find the cheapest plan.
 
     Parameters
     ----------
     max_table : int
         Entries of the largest elimination table (8 bytes each).
-    max_branches : int or None
-        Subproblems to branch on before settling for the best plan so far; None for no limit.
+    max_effort : int or None
+        Edges to bound, over all subproblems, before settling for the best plan so far; None for no
+        limit. A count rather than a time, so that the plan never depends on the machine's load.
     """
     search = _Search(graph, max_table)
     root = Problem(graph)
     root.reduce_fully()
     search.consider(root)
     branches = 0
-    while search.open and (max_branches is None or branches < max_branches):
-        if search.closed():
-            break
+    while not search.closed() and (max_effort is None or search.effort < max_effort):
         search.branch()
         branches += 1
     return search.result(branches)
@@ -60,6 +59,7 @@ class _Search:
         self.open: list[tuple[float, int, Problem, Bound]] = []
         self.best: tuple[int, ...] = ()
         self.cost = math.inf
+        self.effort = 0
         self.ticket = itertools.count()
 
     def consider(self, problem: Problem) -> None:
@@ -72,6 +72,7 @@ class _Search:
         if math.isinf(problem.offset):  # a dead end: no finite plan down here
             self._offer(settle(problem)[0])
             return
+        self.effort += sum(map(len, problem.pairs.values())) // 2
         bound = lower_bound(problem)
         if bound.value >= self._cutoff():
             return

@@ -1,9 +1,9 @@
 """The global search's problem: choose one layout per node of a graph, at least cost.
 
-A node is anything that may run in several ways (a convolution's schemes, a join's output layouts, a
-constant's single one); an edge is a tensor whose layout may have to be transformed on the way. The
-cost of a plan is the sum of its nodes' and edges' costs (paper §3.3.2). Nothing here knows of TVM or
-of convolutions.
+A node is anything that may run in several ways (a convolution's schemes, a join's output layouts,
+a constant's single one); an edge is a tensor whose layout may have to be transformed on the way.
+The cost of a plan is the sum of its nodes' and edges' costs (paper §3.3.2). Nothing here knows of
+TVM or of convolutions.
 """
 
 from __future__ import annotations

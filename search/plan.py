@@ -19,8 +19,8 @@ Solver = Literal["auto", "exact", "dp", "pbqp"]
 
 # 32 MiB per table.
 MAX_TABLE = 1 << 22
-# Subproblems `auto` branches on before it settles for a stated gap: seconds, not minutes.
-MAX_BRANCHES = 100
+# Edges `auto` bounds in branch and bound before it settles for a stated gap: seconds, not minutes.
+MAX_EFFORT = 3000
 # A relative gap below this is only the order in which costs were added up.
 ROUNDING = 1e-12
 
@@ -86,7 +86,7 @@ def solve(
     """
     start = clock()
     if solver in ("auto", "exact"):
-        found = solve_exactly(graph, max_table, MAX_BRANCHES if solver == "auto" else None)
+        found = solve_exactly(graph, max_table, MAX_EFFORT if solver == "auto" else None)
         choices, bound = found.choices, found.lower_bound
         name = "branch-and-bound" if found.branches else "exact"
     else:

@@ -1,9 +1,9 @@
 """A layout graph being solved: exact reductions, and the trail that leads back to a plan.
 
-Eliminating a node replaces it by what its best choice costs for every choice of its neighbours, and
-notes that best choice on a trail. Once no node is left, the trail read backwards is the plan. With
-at most two neighbours the result is again a graph (R0, R1 and R2 of Scholz & Eckstein's PBQP solver,
-which the paper cites), so nothing is lost and nothing grows.
+Eliminating a node replaces it by what its best choice costs for every choice of its neighbours,
+and notes that best choice on a trail. Once no node is left, the trail read backwards is the plan.
+With at most two neighbours the result is again a graph (R0, R1 and R2 of Scholz & Eckstein's PBQP
+solver, which the paper cites), so nothing is lost and nothing grows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def back_propagate(trail: list[Step], size: int) -> tuple[int, ...]:
 
 
 class Problem:
-    """A working copy of a layout graph. Arrays are replaced, never written to, so copies share them.
+    """A working copy of a layout graph. Arrays are replaced, never written, so copies share them.
 
     Attributes
     ----------
@@ -163,7 +163,7 @@ class Problem:
         del self.pairs[node], self.unary[node], self.alive[node]
 
     def _add_pair(self, u: int, v: int, costs: Matrix) -> None:
-        """Add an edge; move what depends on one end alone to that end, drop it if nothing is left."""
+        """Add an edge; what depends on one end alone moves there, and an empty edge is dropped."""
         if v in self.pairs[u]:
             costs = costs + self.pairs[u][v]
         finite = costs[np.isfinite(costs)]
@@ -179,7 +179,7 @@ class Problem:
             self.pairs[u][v], self.pairs[v][u] = costs.T, costs
 
     def _drop_dominated(self, node: int) -> bool:
-        """Drop choices that another choice beats whatever the neighbours do; say whether any fell."""
+        """Drop choices that another one beats whatever the neighbours do; say whether any fell."""
         own = self.unary[node]
         if len(own) == 1:
             return False
@@ -216,8 +216,7 @@ def _split_minimum(costs: Matrix) -> tuple[Matrix, Vector]:
 
 
 def _difference(a: Matrix, b: Matrix) -> Matrix:
-    """Return ``a - b`` where ``inf - inf`` is ``inf``: what is forbidden either way decides nothing."""
+    """Return ``a - b``, ``inf - inf`` being ``inf``: what is forbidden anyway decides nothing."""
     with np.errstate(invalid="ignore"):
         difference = a - b
     return np.where(np.isnan(difference), np.inf, difference)
-

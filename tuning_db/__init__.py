@@ -1,1 +1,1 @@
-"""tuning_db."""
+"""Tuning records and the database that keeps them."""

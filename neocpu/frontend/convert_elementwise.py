@@ -62,10 +62,16 @@ def power(node: Node) -> relax.Expr:
         simple = {0.5: relax.op.sqrt, 1.0: lambda x: x, 2.0: lambda x: relax.op.multiply(x, x)}
         if value.item() in simple and (value.item() != 0.5 or dtype_of(base).startswith("float")):
             return simple[value.item()](base)
-    # The exponent may be of another type than the base; the result has the base's.
-    if dtype_of(exponent) != dtype_of(base):
-        exponent = relax.op.astype(exponent, dtype_of(base))
-    return relax.op.power(base, exponent)
+    # The exponent may be of another type than the base; the result has the base's. TVM raises
+    # floating-point numbers only.
+    dtype = dtype_of(base)
+    floating = dtype if dtype.startswith("float") else "float64"
+    base, exponent = (node.emit(_as_type(value, floating)) for value in (base, exponent))
+    return _as_type(node.emit(relax.op.power(base, exponent)), dtype)
+
+
+def _as_type(value: relax.Expr, dtype: str) -> relax.Expr:
+    return value if dtype_of(value) == dtype else relax.op.astype(value, dtype)
 
 
 def mish(node: Node) -> relax.Expr:
@@ -122,8 +128,7 @@ def lp_normalization(node: Node) -> relax.Expr:
 
 def layer_norm(node: Node) -> relax.Expr:
     """LayerNormalization over the last axes, first output only."""
-    if len(node.outputs) > 1:
-        raise ValueError("the mean and deviation outputs are not supported")
+    node.refuse_outputs("the mean and deviation outputs are not supported")
     data, gamma = node.inputs[0], node.inputs[1]
     rank = len(node.shape())
     axes = list(range(int(node.attrs.get("axis", -1)) % rank, rank))

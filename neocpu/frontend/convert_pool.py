@@ -72,8 +72,7 @@ def _window(node: Node) -> _Window:
 
 def max_pool(node: Node) -> relax.Expr:
     """MaxPool without the indices output."""
-    if len(node.outputs) > 1:
-        raise ValueError("the indices output is not supported")
+    node.refuse_outputs("the indices output is not supported")
     window = _window(node)
     return _MAX_POOL[len(window.kernel)](
         node.inputs[0],

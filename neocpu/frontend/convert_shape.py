@@ -1,8 +1,9 @@
-"""Operators that move data: pad, split, reshape."""
+"""Operators that make or move data: constants, pad, split, reshape, space to depth."""
 
 from __future__ import annotations
 
 import numpy as np
+import onnx
 from tvm import relax
 
 from neocpu.frontend.node import Node, constant_value
@@ -65,3 +66,24 @@ def reshape(node: Node) -> relax.Expr:
     if array is not None:
         return relax.const(array.reshape(extents))
     return relax.op.reshape(node.inputs[0], extents)
+
+
+def space_to_depth(node: Node) -> relax.Expr:
+    """SpaceToDepth in both channel orders."""
+    batch, channels, height, width = node.shape()
+    block = int(node.attrs["blocksize"])
+    grid = [batch, channels, height // block, block, width // block, block]
+    order = [0, 1, 3, 5, 2, 4] if node.string("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+    blocks = node.emit(relax.op.reshape(node.inputs[0], grid))
+    moved = node.emit(relax.op.permute_dims(blocks, order))
+    shape = [batch, channels * block * block, height // block, width // block]
+    return relax.op.reshape(moved, shape)
+
+
+def constant(node: Node) -> relax.Expr:
+    """Constant that is a graph output; all others were lifted."""
+    (value,) = node.attrs.values()
+    if isinstance(value, onnx.TensorProto):
+        return relax.const(onnx.numpy_helper.to_array(value))
+    array = np.asarray(value)
+    return relax.const(array.astype(np.float32 if array.dtype.kind == "f" else np.int64))

@@ -6,7 +6,6 @@ the operator from later passes, `neocpu.frontend.converters` has one of ours, wh
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import onnx
@@ -15,7 +14,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from neocpu.frontend.converters import CONVERTERS
-from neocpu.frontend.converters.node import Node
+from neocpu.frontend.node import Node
 from neocpu.frontend.load import LoadedModel
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, refuse_unsupported
@@ -73,7 +72,12 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
     opset = next(o.version for o in model.simplified.opset_import if o.domain in STANDARD_DOMAINS)
     known = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS)) - _DYNAMIC_OPS
     refuse_unsupported(graph, known, lambda node: _supports(node, known))
-    module = _Importer({}, None, sanitize=False).from_onnx(graph, opset)
+    importer = _Importer({}, None, sanitize=False)
+    try:
+        module = importer.from_onnx(graph, opset)
+    except UnsupportedError:
+        importer.bb._end_block()  # or TVM warns of it on stderr
+        raise
     _require_static_outputs(module["main"], graph)
     return module
 
@@ -117,17 +121,36 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         inputs = [self._nodes[name] if name else None for name in node.input]
         if node.op_type in CONVERTERS and node.domain in STANDARD_DOMAINS:
             outputs = tuple(node.output)
-            return CONVERTERS[node.op_type](Node(self.bb, inputs, attrs, outputs, self.opset))
+            converted = CONVERTERS[node.op_type](Node(self.bb, inputs, attrs, outputs, self.opset))
+            return self.bb.normalize(converted)
         attrs["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
         return self._convert_operator(
             node.op_type, onnx_frontend.onnx_input(inputs), attrs, self.opset
         )
 
     def _bind(self, node: onnx.NodeProto, result: relax.Expr) -> None:
-        """Emit the node's outputs under their ONNX names, which later reports show."""
-        if not isinstance(result.ty if result.ty_ is not None else None, relax.TupleType):
-            pass
-        raise NotImplementedError
+        """Bind the node's outputs to their ONNX names, which later reports show."""
+        if isinstance(result, relax.Tuple):
+            fields = list(result.fields)
+        elif isinstance(result.ty, relax.TupleType):
+            bound = self.bb.emit(result)
+            fields = [relax.TupleGetItem(bound, i) for i in range(len(result.ty.fields))]
+        else:
+            fields = [result]
+        missing = [name for name in node.output[len(fields) :] if name]
+        if missing:
+            raise ValueError(f"its output '{missing[0]}' is not supported")
+        for name, value in zip(node.output, fields, strict=False):
+            if name:
+                self._nodes[name] = self._named(name, value)
+
+    def _named(self, name: str, value: relax.Expr) -> relax.Expr:
+        if isinstance(value, tvm.ir.Call | relax.TupleGetItem):
+            return self.bb.emit(value, name_hint=name)
+        return value
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        """Do nothing: `refuse_unsupported` has looked, and knows our converters."""
 
     def _parse_attr(self, attributes: Any) -> dict[str, Any]:
         """Return attributes by name: strings as bytes, lists as tuples, empty ones too."""
@@ -137,6 +160,3 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             parsed[attribute.name] = tuple(value) if isinstance(value, list) else value
         return parsed
 
-
-def _identifier(name: str) -> str:
-    return re.sub(r"\W", "_", name)

@@ -68,6 +68,11 @@ class Node:
         """Return an integer-list attribute."""
         return [int(value) for value in self.attrs.get(name, default)]
 
+    def refuse_outputs(self, message: str) -> None:
+        """Raise if anything but the first output is used."""
+        if any(self.outputs[1:]):
+            raise ValueError(message)
+
     def emit(self, expr: relax.Expr) -> relax.Expr:
         """Infer an expression's type, binding its nested calls."""
         return self.bb.normalize(expr)

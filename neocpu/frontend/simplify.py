@@ -30,7 +30,7 @@ TARGET_OPSET = 18
 IR_VERSION = 10
 
 # Operators without an importer whose ONNX definition is a short function of others.
-EXPANDED_OPS = ("Celu", "CenterCropPad", "MeanVarianceNormalization", "Swish")
+EXPANDED_OPS = ("Celu", "MeanVarianceNormalization", "Swish")
 
 _UNLIMITED = 2**62
 
@@ -114,6 +114,9 @@ def _restore_weights(module: ir.Model, light: Skeleton) -> None:
 def _optimise(module: ir.Model) -> None:
     """Fold, merge and clean up, in place."""
     names = [value.name for value in module.graph.outputs]
+    for node in module.graph:
+        if node.domain == "ai.onnx":  # the long name of the standard domain
+            node.domain = ""
     # Everything constant is folded, the weights of ConstantOfShape included: what is left for
     # the compiler is what depends on the inputs.
     fold_constants_ir(

@@ -53,7 +53,8 @@ def _canonicalize(expr: Expr, rewrite: Rewrite) -> Expr | None:
         if constant_value(expr.args[1]) is None:
             return Call(expr.op, [expr.args[1], expr.args[0]], ret_ty=expr.ty)
     elif name == "relax.multiply":
-        return _silu(expr, rewrite) or _gelu(expr, rewrite)
+        silu = _silu(expr, rewrite)
+        return _gelu(expr, rewrite) if silu is None else silu
     return None
 
 
@@ -85,7 +86,7 @@ def _scalar(expr: Expr) -> float | None:
 
 
 def _bounds(call: Expr | None) -> tuple[Expr, float, float] | None:
-    """Return ``(x, low, high)`` if ``call`` is ``min(max(x, low), high)`` in any spelling."""
+    """Return ``(x, low, high)`` if ``call`` clamps ``x``, in any spelling."""
     if call is None or not isinstance(call, Call) or not _keeps_shape(call):
         return None
     if not dtype_of(call).startswith("float"):
@@ -93,7 +94,8 @@ def _bounds(call: Expr | None) -> tuple[Expr, float, float] | None:
     if is_op(call, "relax.nn.relu"):
         return call.args[0], 0.0, math.inf
     if is_op(call, "relax.clip"):
-        return call.args[0], float(call.args[1].value), float(call.args[2].value)
+        low, high = (float(bound.value) for bound in call.args[1:])
+        return (call.args[0], low, high) if low <= high else None
     if is_op(call, "relax.maximum", "relax.minimum"):
         bound = _scalar(call.args[1])
         if bound is None or math.isnan(bound):
@@ -112,16 +114,13 @@ def _clamp(call: Call, rewrite: Rewrite) -> Expr | None:
     data, low, high = outer
     inner = _bounds(rewrite.sole_definition(data))
     if inner is not None:
-        # min(max(min(max(x, a), b), c), d) = min(max(x, max(a, c)), min(max(b, c), d))
         data, inner_low, inner_high = inner
-        low, high = max(inner_low, low), min(max(inner_high, low), high)
+        low, high = (min(max(bound, low), high) for bound in (inner_low, inner_high))
     elif is_op(call, "relax.nn.relu"):
         return None
     if (low, high) == (0.0, math.inf):
         return relax.op.nn.relu(data)
-    if inner is None and is_op(call, "relax.clip"):
-        return None
-    return relax.op.clip(data, low, high)
+    return None if inner is None else relax.op.clip(data, low, high)
 
 
 def _sum_of_stack(call: Call, rewrite: Rewrite) -> Expr | None:
@@ -158,10 +157,14 @@ def _gelu(call: Call, rewrite: Rewrite) -> Expr | None:
     Exact: ``0.5 * x * (1 + erf(x / sqrt(2)))``; approximate:
     ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``.
     """
-    scale, factors = 1.0, []
+    scale = 1.0
+    factors: list[Expr] = []
     for factor in _factors(call, rewrite):
         value = _scalar(factor)
-        scale, factors = (scale, [*factors, factor]) if value is None else (scale * value, factors)
+        if value is None:
+            factors.append(factor)
+        else:
+            scale *= value
     if len(factors) != 2 or not math.isclose(scale, 0.5, rel_tol=COEFFICIENT_RTOL):
         return None
     for data, gate in (factors, reversed(factors)):

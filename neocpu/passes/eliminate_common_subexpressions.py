@@ -11,7 +11,7 @@ from collections.abc import Hashable
 import tvm
 import tvm_ffi
 from tvm import relax
-from tvm.ir import Call, GenericConst, GlobalVar, Op, Var
+from tvm.ir import GenericConst, GlobalVar, Op, Var
 
 from neocpu.passes.relax_utils import Expr, Rewrite, constant_value, rewrite_function
 

@@ -63,13 +63,11 @@ def _eliminate_identity(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _tuple_identity(expr: relax.TupleGetItem, rewrite: Rewrite) -> Expr | None:
-    """Dropout's data, the only section of a split, and a field of a tuple literal."""
+    """Dropout's data and a field of a tuple literal."""
     value = rewrite.definition(expr.tuple_value)
     if isinstance(value, relax.Tuple):
         return value.fields[expr.index]
     if is_op(value, "relax.nn.dropout") and expr.index == 0:
-        return value.args[0]
-    if is_op(value, "relax.split") and len(value.ty.fields) == 1:
         return value.args[0]
     return None
 
@@ -140,7 +138,7 @@ def _permute_dims(call: Call, rewrite: Rewrite) -> Expr | None:
 def _returns_input(call: Expr) -> bool:
     """Whether a one-input operator returns its input unchanged."""
     name = op_name(call)
-    if name in ("relax.broadcast_to", "relax.astype"):
+    if name in ("relax.broadcast_to", "relax.astype", "relax.split"):
         return _same_type(call.args[0], call)
     if name == "relax.clip":
         low, high = (float(bound.value) for bound in call.args[1:])

@@ -13,6 +13,7 @@ from tvm.ir import Call, GenericConst
 
 from neocpu.passes.numpy_ops import NUMPY_OPS
 from neocpu.passes.relax_utils import (
+    Array,
     Expr,
     Rewrite,
     constant_value,
@@ -68,12 +69,18 @@ def _evaluate(call: Call, rewrite: Rewrite) -> Expr | None:
         return relax.Tuple([make_const(np.asarray(field)) for field in result])
     array = np.asarray(result).astype(dtype_of(call), copy=False)
     source = call.args[0] if call.args else None
-    if isinstance(source, GenericConst) and array.flags.c_contiguous:
-        value = constant_value(source)
-        if value is not None and value.ctypes.data == array.ctypes.data:
-            # Only the shape changed: both constants share one buffer.
-            return make_const(np.from_dlpack(source.value).reshape(array.shape))
+    if isinstance(source, GenericConst) and _has_elements_of(array, source):
+        # Only the shape changed: both constants share one buffer.
+        return make_const(np.from_dlpack(source.value).reshape(array.shape))
     return make_const(array)
+
+
+def _has_elements_of(array: Array, source: GenericConst) -> bool:
+    """Whether ``array`` views all of ``source``, in order."""
+    value = constant_value(source)
+    assert value is not None
+    same_memory = value.ctypes.data == array.ctypes.data and value.nbytes == array.nbytes
+    return same_memory and array.flags.c_contiguous
 
 
 def _argument(arg: Expr) -> object | None:

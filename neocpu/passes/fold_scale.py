@@ -117,22 +117,26 @@ def _scale_weights(call: Call, scale: Array) -> Expr | None:
     channels = None if weight is None else _per_channel(call, scale)
     if weight is None or channels is None:
         return None
-    if is_op(call, "relax.nn.conv2d"):
-        if call.attrs.kernel_layout != "OIHW":
-            return None
-        factor = channels.reshape(-1, 1, 1, 1)
-    elif is_op(call, "relax.nn.conv2d_transpose"):
-        if call.attrs.kernel_layout != "IOHW":
-            return None
-        # (I, O / groups, H, W): the group of an output channel is that of its input channels.
-        groups, (inputs, outputs, _, _) = call.attrs.groups, weight.shape
-        factor = np.broadcast_to(channels, (groups * outputs,)).reshape(groups, 1, outputs)
-        factor = np.repeat(factor, inputs // groups, axis=1).reshape(inputs, outputs, 1, 1)
-    else:
-        factor = channels
+    factor = _weight_factor(call, channels, weight.shape)
+    if factor is None:
+        return None
     scaled = aligned_empty(weight.shape, weight.dtype)
     np.multiply(weight, factor.astype(weight.dtype), out=scaled)
     return Call(call.op, [data, make_const(scaled)], call.attrs, call.ty_args, ret_ty=call.ty)
+
+
+def _weight_factor(call: Call, channels: Array, shape: tuple[int, ...]) -> Array | None:
+    """Spread ``channels`` ``(C,)`` or ``(1,)`` so that it broadcasts over a weight of ``shape``."""
+    if is_op(call, "relax.matmul"):
+        return channels
+    if is_op(call, "relax.nn.conv2d"):
+        return channels.reshape(-1, 1, 1, 1) if call.attrs.kernel_layout == "OIHW" else None
+    if call.attrs.kernel_layout != "IOHW":
+        return None
+    # (I, O / groups, H, W): the group of an output channel is that of its input channels.
+    groups, (inputs, outputs, _, _) = call.attrs.groups, shape
+    factor = np.broadcast_to(channels, (groups * outputs,)).reshape(groups, 1, outputs)
+    return np.repeat(factor, inputs // groups, axis=1).reshape(inputs, outputs, 1, 1)
 
 
 def _channel_axis(call: Call, rank: int) -> int | None:

@@ -271,6 +271,8 @@ class _RuleMutator(relax.PyExprMutator):  # type: ignore[misc]
         value = self.visit_expr(binding.value)
         if _is_leaf(value) and isinstance(var, relax.DataflowVar):
             self._replaced[var] = value
+            # The types of tensors may depend on a shape: sharpen them.
+            self._retyped |= isinstance(value, relax.ShapeExpr)
             if isinstance(value, Var):
                 uses[value] = uses.get(value, 0) + uses[var]
             return

@@ -9,7 +9,7 @@ from typing import Any, Final
 from neocpu.tensor_spec import TensorSpec
 
 FORMAT: Final = 1
-"""Version of the artifact's layout and header. Raised when an old runtime could not read a new one."""
+"""Version of layout and header: raised when an older runtime could not read a newer file."""
 
 HEADER_SECTION: Final = ".neocpu"
 WEIGHTS_SECTION: Final = ".neocpu.weights"

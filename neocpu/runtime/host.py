@@ -68,21 +68,28 @@ def missing_features(required: Iterable[str], available: frozenset[str]) -> tupl
     return tuple(name for name in required if name not in available)
 
 
-def usable_cpus(cgroup_root: Path = Path("/sys/fs/cgroup")) -> int:
+def usable_cpus(
+    cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> int:
     """Return how many CPUs this process may keep busy.
 
     That is its affinity, further limited by the CPU quota of its control groups (versions 1 and
     2). A fractional quota is rounded down: threads beyond it spin, and get the group throttled.
+
+    Parameters
+    ----------
+    cgroups, membership : Path
+        Where control groups are mounted, and the list of those this process is in.
     """
     cpus = len(os.sched_getaffinity(0))
-    quota = _cgroup_quota(cgroup_root)
+    quota = _cgroup_quota(cgroups, membership)
     return max(1, cpus if quota is None else min(cpus, int(quota)))
 
 
-def _cgroup_quota(root: Path) -> float | None:
+def _cgroup_quota(root: Path, membership: Path) -> float | None:
     """Return the smallest CPU quota, in CPUs, on the path from our control group to the root."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = membership.read_text().splitlines()
     except OSError:
         return None
     quotas = []

@@ -56,9 +56,12 @@ def check_input(spec: TensorSpec, value: Any) -> AnyArray:
     Raises
     ------
     UsageError
-        If shape or dtype differ.
+        If it is not an array, or its shape or dtype differ.
     """
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"input '{spec.name}' is not an array: {error}") from error
     expected = np.dtype(spec.dtype)
     if array.dtype != expected and array.dtype.newbyteorder("=") != expected:
         raise UsageError(

@@ -30,13 +30,15 @@ class Session:
 
     __slots__ = ("_arguments", "_library", "_main", "_staging")
 
-    def __init__(self, artifact: Artifact, library: Library, threads: int) -> None:
+    def __init__(
+        self, artifact: Artifact, library: Library, threads: int, *, hugepages: bool
+    ) -> None:
         import tvm_ffi
 
         configure_pool(threads)
         self._library = library
         self._staging = [_aligned(spec) for spec in artifact.header.inputs]
-        arrays = [*self._staging, *artifact.weight_arrays()]
+        arrays = [*self._staging, *artifact.weight_arrays(hugepages=hugepages)]
         # Only the versioned capsule can carry a read-only array; it lets the weights stay in the
         # read-only mapping of the file.
         self._arguments = [
@@ -86,7 +88,7 @@ def configure_pool(threads: int) -> None:
 
 
 def _aligned(spec: TensorSpec) -> AnyArray:
-    """Return an uninitialised array that starts on a multiple of `_INPUT_ALIGN` bytes."""
+    """Return an array of zeros that starts on a multiple of `_INPUT_ALIGN` bytes."""
     dtype = np.dtype(spec.dtype)
     size = int(np.prod(spec.shape, dtype=np.int64)) * dtype.itemsize
     raw = np.zeros(size + _INPUT_ALIGN, np.uint8)

@@ -1,4 +1,4 @@
-"""One thread that runs jobs in order: the TVM thread pool belongs to the thread that launches it."""
+"""One thread that runs jobs in order, because TVM's thread pool belongs to one thread."""
 
 from __future__ import annotations
 

@@ -160,4 +160,3 @@ def chain(length: int, seed: int = 0) -> LayoutGraph:
     for _ in range(length - 1):
         x = b.conv(x)
     return b.graph()
-

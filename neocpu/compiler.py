@@ -1,0 +1,298 @@
+"""The way through the house: the one module that sees everything.
+
+import → simplify → extract → tune → solve → rewrite → lower → build → link → verify
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import onnx
+
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import LoadedModel, load_model
+from neocpu.link import replacing, write_artifact
+from neocpu.passes.apply_plan import apply_plan
+from neocpu.passes.simplify import simplify
+from neocpu.pipeline import Dump, build, lower
+from neocpu.planning.costs import CostModel, Measured
+from neocpu.planning.extract import extract
+from neocpu.planning.problem import OptLevel, plan_layouts
+from neocpu.planning.report import explain
+from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.reference import Comparison, compare, run_reference
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.host import usable_cpus
+from neocpu.runtime.module import Module, load
+from neocpu.schedules import registry
+from neocpu.schedules.errors import AccuracyError, UsageError, did_you_mean
+from neocpu.schedules.target import CpuTarget, missing_on_host, parse_target
+from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.tuning_db.store import Store, default_database, shipped_databases
+
+ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+
+class CompiledModule:
+    """A compiled model: an artifact in a temporary folder until it is exported.
+
+    Attributes
+    ----------
+    header : ArtifactHeader
+    plan : dict
+        What ``neocpu explain --json`` prints.
+    verification : Comparison or None
+        Against the independent reference; None if it was not asked for or cannot run here.
+    seconds : dict of str to float
+        How long each phase took.
+    """
+
+    def __init__(self, folder: tempfile.TemporaryDirectory[str], header: ArtifactHeader) -> None:
+        self.header = header
+        self.verification: Comparison | None = None
+        self.seconds: dict[str, float] = {}
+        self._folder = folder
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What was decided and why."""
+        return self.header.plan
+
+    @property
+    def path(self) -> Path:
+        """The artifact, until `close`."""
+        return Path(self._folder.name) / "module.so"
+
+    def module(self, threads: int | None = None) -> Module:
+        """Load the artifact into this process."""
+        return load(self.path, threads)
+
+    def export(self, path: str | os.PathLike[str]) -> ArtifactHeader:
+        """Write the artifact to ``path``: all of it appears there or nothing does.
+
+        Raises
+        ------
+        UsageError, ArtifactError
+            If the folder is missing or read-only, or the disk is full.
+        """
+        with (
+            open(self.path, "rb") as source,
+            replacing(Path(path), self.path.stat().st_size) as file,
+        ):
+            shutil.copyfileobj(source, file, 1 << 22)
+        return self.header
+
+    def close(self) -> None:
+        """Delete the temporary artifact; what was exported stays."""
+        self._folder.cleanup()
+
+    def __enter__(self) -> CompiledModule:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def compile(  # noqa: A001 - the public verb; users write neocpu.compile
+    model: ModelLike,
+    *,
+    target: str | dict[str, Any] | CpuTarget = "host",
+    threads: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    databases: Sequence[str | os.PathLike[str]] = (),
+    tune_budget: float = 0.0,
+    opt: str = "global",
+    algorithms: Sequence[str] | None = None,
+    verify: bool = True,
+    on_progress: ProgressCallback | None = None,
+) -> CompiledModule:
+    """Compile an ONNX model for one CPU.
+
+    Parameters
+    ----------
+    model : path, bytes, onnx.ModelProto or str
+        The model, or the name of a built-in one such as ``resnet50``.
+    target : str, dict or CpuTarget
+        Any spelling `parse_target` knows.
+    threads : int, optional
+        Threads the plan is made for; by default the CPUs this process may use.
+    shapes : mapping, optional
+        Complete shapes of inputs with dynamic dimensions.
+    databases : sequence of path
+        Tuning databases besides the shipped and the user's own; the last one is written to.
+    tune_budget : float
+        Seconds to spend on measuring what no database knows.
+    opt : str
+        ``nchw``, ``conv-layout``, ``uniform`` or ``global`` (paper Table 3).
+    algorithms : sequence of str, optional
+        Restrict the convolution templates, as in ``("direct", "depthwise")``.
+    verify : bool
+        Run the result against the reference, if this host can run it.
+
+    Raises
+    ------
+    ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
+    """
+    clock = _Clock(on_progress or silent)
+    cpu = parse_target(target)
+    level = _opt_level(opt)
+    threads = _threads(threads)
+    templates = registry.resolve_algorithms(algorithms) if algorithms else None
+    store = _open_store(databases)
+    dump = Dump()
+    with clock.phase("import"):
+        loaded = _load(model, shapes)
+        mod = import_relax(loaded)
+        dump.module("import", mod)
+    with clock.phase("simplify"):
+        mod = simplify(mod)
+        dump.module("simplify", mod)
+        network = extract(mod)
+    if tune_budget > 0:
+        with clock.phase("tune"):
+            workloads = [conv.workload for conv in network.convs]
+            _tune(workloads, cpu, threads, store, budget=tune_budget, on_progress=clock.report)
+    costs = CostModel(cpu, threads, partial(_measured, store, cpu, threads), templates)
+    with clock.phase("search"):
+        plan = plan_layouts(network, costs, level)
+    with clock.phase("rewrite"):
+        rewritten = apply_plan(mod, plan, costs)
+        dump.module("rewrite", rewritten.mod)
+    with clock.phase("lower"):
+        mod = lower(rewritten.mod, cpu, dump)
+    with clock.phase("build"):
+        executable = build(mod, cpu, dump)
+    report = explain(plan, rewritten.transforms, cpu, threads, clock.seconds)
+    dump("plan", partial(json.dumps, report, indent=1), "json")
+    header = _header(loaded, cpu, threads, report)
+    folder = tempfile.TemporaryDirectory(prefix="neocpu-")
+    compiled = CompiledModule(folder, header)
+    with clock.phase("link"):
+        compiled.header = write_artifact(executable, rewritten.weights, header, compiled.path)
+    if verify and cpu.machine == os.uname().machine and not missing_on_host(cpu.features):
+        with clock.phase("verify"):
+            compiled.verification = _verify(loaded, compiled, threads)
+    compiled.seconds = clock.seconds
+    return compiled
+
+
+class _Clock:
+    """Times the phases and reports each one's start."""
+
+    def __init__(self, report: ProgressCallback) -> None:
+        self.report = report
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time the body under ``name``."""
+        self.report(Progress(name))
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+
+def _load(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> LoadedModel:
+    if isinstance(model, str) and os.sep not in model and not Path(model).suffix:
+        from neocpu import models
+
+        if not Path(model).exists():
+            return replace(load_model(models.build(model), shapes), name=model)
+    return load_model(model, shapes)
+
+
+def _opt_level(name: str) -> OptLevel:
+    try:
+        return OptLevel(name)
+    except ValueError:
+        known = [str(level) for level in OptLevel]
+        hint = did_you_mean(name, known)
+        raise UsageError(f"unknown --opt {name!r}; known: {', '.join(known)}{hint}") from None
+
+
+def _threads(threads: int | None) -> int:
+    if threads is not None and threads < 1:
+        raise UsageError(f"threads must be at least 1, got {threads}")
+    return threads if threads is not None else usable_cpus()
+
+
+def _open_store(databases: Sequence[str | os.PathLike[str]]) -> Store:
+    """Layer the shipped records, the user's own, and those named; the last one is written."""
+    *others, last = [Path(path) for path in databases] or [default_database()]
+    user = default_database()
+    readable = [*shipped_databases(), *([user] if databases and user.exists() else []), *others]
+    return Store.open(readable, last, registry.template_version)
+
+
+def _measured(store: Store, cpu: CpuTarget, threads: int, workload: Conv2dWorkload) -> Measured:
+    records = store.results(workload, cpu, threads)
+    return {
+        scheme: record.result.best if record.result.error is None else None
+        for scheme, record in records.items()
+    }
+
+
+def _header(
+    loaded: LoadedModel, cpu: CpuTarget, threads: int, report: dict[str, Any]
+) -> ArtifactHeader:
+    return ArtifactHeader(
+        name=loaded.name,
+        neocpu_version=version("neocpu"),
+        tvm_version=version("apache-tvm"),
+        ffi_version=version("apache-tvm-ffi"),
+        target=str(cpu),
+        machine=cpu.machine,
+        isa_features=cpu.features,
+        threads=threads,
+        inputs=loaded.inputs,
+        outputs=loaded.outputs,
+        plan=report,
+    )
+
+
+def _verify(loaded: LoadedModel, compiled: CompiledModule, threads: int) -> Comparison:
+    """Run the artifact and the reference on random inputs.
+
+    Raises
+    ------
+    AccuracyError
+        If they differ by more than the tolerance.
+    """
+    rng = np.random.default_rng(0)
+    inputs = {spec.name: _random(rng, spec.dtype, spec.shape) for spec in loaded.inputs}
+    expected = run_reference(loaded.original, inputs)
+    with compiled.module(threads) as module:
+        actual = module.run(inputs)
+    comparison = compare(actual, expected)
+    if not comparison.ok:
+        raise AccuracyError(
+            f"output '{comparison.worst_output}' differs from the reference by "
+            f"{comparison.max_abs_error:.3g} ({comparison.max_rel_error:.3g} of its largest value): "
+            "nothing was written; please report this model, or pass --no-verify to keep the result"
+        )
+    return comparison
+
+
+def _random(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Any:
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        return rng.standard_normal(shape).astype(kind)
+    return rng.integers(0, 2, shape).astype(kind)

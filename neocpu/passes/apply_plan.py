@@ -1,0 +1,236 @@
+"""Apply a layout plan: template calls, packed weights, and transforms only where the plan has them.
+
+The function is rebuilt binding by binding. Each feature map is kept in the layouts it was produced in
+or transformed to so far, so a tensor that several operators read in one layout is transformed once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+from tvm.ir import Call, GenericConst
+
+from neocpu.passes.relax_utils import Expr, Var, bindings, constant_value, op_name
+from neocpu.passes.weight_table import WeightTable
+from neocpu.planning.costs import Choice, CostModel
+from neocpu.planning.network import (
+    ConcatOp,
+    ConvOp,
+    ElementwiseOp,
+    GlobalPoolOp,
+    LayoutOp,
+    PoolOp,
+    Shape4,
+)
+from neocpu.planning.problem import LayoutPlan, wanted
+from neocpu.schedules import registry
+from neocpu.schedules.concat import lower_concat
+from neocpu.schedules.layout import NCHW, DataLayout
+from neocpu.schedules.layout_transform import lower_transform
+from neocpu.schedules.pool import lower_global_pool, lower_pool
+from neocpu.schedules.workload import PER_CHANNEL
+
+OPAQUE = 8  # TVM's OpPatternKind::kOpaque: FuseOps leaves such a function alone
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """One layout transform of the rewritten network."""
+
+    source: DataLayout
+    destination: DataLayout
+    shape: Shape4
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RewrittenModule:
+    """A module whose ``main`` takes the inputs and then ``weights``, in this order."""
+
+    mod: tvm.IRModule
+    weights: tuple[NDArray[np.generic], ...]
+    transforms: tuple[Transform, ...]
+
+
+def apply_plan(mod: tvm.IRModule, plan: LayoutPlan, costs: CostModel) -> RewrittenModule:
+    """Return ``mod`` with every layout operator of ``plan`` in its chosen layout and scheme."""
+    return _Rewriter(mod, plan, costs).run()
+
+
+class _Rewriter:
+    def __init__(self, mod: tvm.IRModule, plan: LayoutPlan, costs: CostModel) -> None:
+        self._func = mod["main"]
+        self._plan = plan
+        self._costs = costs
+        others = {var: f for var, f in mod.functions_items() if var.name_hint != "main"}
+        self._bb = relax.BlockBuilder(tvm.IRModule(others))
+        self._weights = WeightTable()
+        self._maps: dict[Var, dict[DataLayout, Var]] = {}
+        self._shapes: dict[Var, Shape4] = {}
+        self._plain: dict[Var, Expr] = {}
+        self._tuples: dict[Var, relax.Tuple] = {}
+        self._kernels: dict[Any, Any] = {}
+        self._transforms: list[Transform] = []
+
+    def run(self) -> RewrittenModule:
+        ops = {
+            op.result: (op, choice)
+            for op, choice in zip(self._plan.network.ops, self._plan.choices, strict=True)
+        }
+        absorbed = {var for op in self._plan.network.ops for var in op.absorbed}
+        params = list(self._func.params)
+        self._plain.update((param, param) for param in params)
+        with self._bb.function("main"):
+            with self._bb.dataflow():
+                for binding in bindings(self._func):
+                    if binding.var in ops:
+                        self._emit_op(*ops[binding.var])
+                    elif isinstance(binding.value, relax.Tuple):
+                        self._tuples[binding.var] = binding.value
+                    elif binding.var not in absorbed:
+                        value = self._substitute(binding.value)
+                        self._plain[binding.var] = self._bb.emit(value)
+                result = self._bb.emit_output(self._substitute(self._func.body.body))
+            self._bb.emit_func_output(result, [*params, *self._weights.params])
+        mod = self._bb.finalize()
+        main = mod["main"].with_attr("num_input", len(params))
+        mod.update_func(mod.get_global_var("main"), main)
+        return RewrittenModule(mod, tuple(self._weights.arrays), tuple(self._transforms))
+
+    def _substitute(self, value: Expr) -> Expr:
+        """Return ``value`` over the new variables: NCHW feature maps, weights as parameters."""
+        if isinstance(value, Var):
+            if value in self._tuples:
+                # Named tuples are resolved where they are read: one that only layout operators
+                # read must not ask for NCHW copies of its fields.
+                return self._substitute(self._tuples[value])
+            return self._plain[value] if value in self._plain else self._feature_map(value, NCHW)
+        if isinstance(value, GenericConst):
+            return self._constant(value)
+        if isinstance(value, Call):
+            args = [self._substitute(arg) for arg in value.args]
+            return Call(value.op, args, value.attrs, value.ty_args)
+        if isinstance(value, relax.Tuple):
+            return relax.Tuple([self._substitute(field) for field in value.fields])
+        if isinstance(value, relax.TupleGetItem):
+            return relax.TupleGetItem(self._substitute(value.tuple_value), value.index)
+        return value
+
+    def _constant(self, const: GenericConst) -> Expr:
+        array = constant_value(const)
+        if array is None or array.size <= 1:
+            return const
+        return self._weights.add(array, const)
+
+    def _feature_map(self, var: Var, layout: DataLayout) -> Var:
+        """Return ``var`` in ``layout``, transforming it the first time it is asked for there."""
+        versions = self._maps.setdefault(var, {})
+        if layout in versions:
+            return versions[layout]
+        if not versions:
+            versions[NCHW] = self._plain[var]
+            if layout == NCHW:
+                return versions[NCHW]
+        source = next(iter(versions))
+        shape = self._shapes.get(var) or tuple(int(d) for d in var.ty.shape.values)
+        kernel = self._kernel(
+            f"transform_{source}_to_{layout}",
+            (shape, source, layout),
+            lambda: lower_transform(shape, source, layout, self._costs.target),
+        )
+        seconds = self._costs.transform(shape, source, layout)
+        self._transforms.append(Transform(source, layout, shape, seconds))
+        versions[layout] = self._call(kernel, [versions[source]], layout.shape(shape))
+        return versions[layout]
+
+    def _emit_op(self, op: LayoutOp, choice: Choice) -> None:
+        reads = [self._feature_map(read.var, wanted(read, choice)) for read in op.reads]
+        emit: dict[type, Callable[..., Var]] = {
+            ConvOp: self._emit_conv,
+            PoolOp: self._emit_pool,
+            GlobalPoolOp: self._emit_global_pool,
+            ConcatOp: self._emit_concat,
+            ElementwiseOp: self._emit_elementwise,
+        }
+        result = emit[type(op)](op, choice, reads)
+        self._maps[op.result] = {choice.out_layout: result}
+        self._shapes[op.result] = op.shape
+        if self._plan.via_nchw:
+            self._maps[op.result] = {NCHW: self._feature_map(op.result, NCHW)}
+
+    def _emit_conv(self, op: ConvOp, choice: Choice, reads: list[Var]) -> Var:
+        scheme, target = choice.scheme, self._costs.target
+        assert scheme is not None
+        kernel = self._kernel(
+            op.name,
+            (op.workload, scheme),
+            lambda: registry.lower(op.workload, scheme, target, self._costs.threads),
+        )
+        args = [reads[0], self._weights.add(registry.pack_weights(op.weights, op.workload, scheme))]
+        residuals = iter(reads[1:])
+        vectors = iter(operand for operand in op.operands if not isinstance(operand, Var))
+        for step in op.workload.epilogue:
+            if step.operand == PER_CHANNEL:
+                args.append(self._weights.add(scheme.out_layout.pack_channels(next(vectors))))
+            elif step.operand == "tensor":
+                args.append(next(residuals))
+        return self._call(kernel, args, scheme.out_layout.shape(op.shape))
+
+    def _emit_pool(self, op: PoolOp, choice: Choice, reads: list[Var]) -> Var:
+        kernel = self._kernel(
+            op.name,
+            (op.workload, choice.out_layout),
+            lambda: lower_pool(op.workload, choice.out_layout, self._costs.target),
+        )
+        return self._call(kernel, reads, choice.out_layout.shape(op.shape))
+
+    def _emit_global_pool(self, op: GlobalPoolOp, choice: Choice, reads: list[Var]) -> Var:
+        shape = op.reads[0].shape
+        kernel = self._kernel(
+            op.name,
+            (op.kind, shape, choice.out_layout),
+            lambda: lower_global_pool(op.kind, shape, choice.out_layout, self._costs.target),
+        )
+        return self._call(kernel, reads, choice.out_layout.shape(op.shape))
+
+    def _emit_concat(self, op: ConcatOp, choice: Choice, reads: list[Var]) -> Var:
+        layout = choice.out_layout
+        shapes = tuple(layout.shape(read.shape) for read in op.reads)
+        kernel = self._kernel(
+            op.name, ("concat", shapes), lambda: lower_concat(shapes, 1, self._costs.target)
+        )
+        return self._call(kernel, reads, layout.shape(op.shape))
+
+    def _emit_elementwise(self, op: ElementwiseOp, choice: Choice, reads: list[Var]) -> Var:
+        layout = choice.out_layout
+        feature_maps = iter(reads)
+        args: list[Expr] = []
+        for arg in op.call.args:
+            constant = constant_value(arg)
+            if constant is not None and constant.size > 1:
+                args.append(self._weights.add(layout.pack(constant), (arg, layout)))
+            elif isinstance(arg, Var):
+                args.append(next(feature_maps))
+            else:
+                args.append(arg)
+        assert op_name(op.call) is not None
+        return self._bb.emit(Call(op.call.op, args, op.call.attrs, op.call.ty_args))
+
+    def _kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
+        """Return the global variable of a kernel, built once for equal keys."""
+        if key not in self._kernels:
+            func = build().without_attr("global_symbol").with_attr("op_pattern", OPAQUE)
+            self._kernels[key] = self._bb.add_func(func, name)
+        return self._kernels[key]
+
+    def _call(self, kernel: Any, args: list[Expr], shape: tuple[int, ...]) -> Var:
+        assert math.prod(shape) > 0, shape
+        out = relax.TensorType(shape, "float32")
+        return self._bb.emit(relax.call_tir(kernel, relax.Tuple(args), out))

@@ -1,0 +1,86 @@
+"""The numbered phases from a rewritten Relax module to an executable, with a dump between them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from neocpu.schedules.elementwise import schedule_function
+from neocpu.schedules.target import CpuTarget
+
+DUMP_VARIABLE = "NEOCPU_DUMP_DIR"
+
+
+class Dump:
+    """Writes what each phase produced to ``$NEOCPU_DUMP_DIR``, numbered; does nothing without it."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        folder = folder or os.environ.get(DUMP_VARIABLE)
+        self._folder = Path(folder) if folder else None
+        self._count = 0
+
+    def __call__(self, phase: str, text: Callable[[], str], suffix: str = "txt") -> None:
+        """Write ``text()`` as the next numbered file."""
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / f"{self._count:02d}-{phase}.{suffix}").write_text(text())
+        self._count += 1
+
+    def module(self, phase: str, mod: tvm.IRModule) -> None:
+        """Write an IR module, weights elided."""
+        self(phase, lambda: str(mod.script(show_meta=False)), "py")
+
+
+def lower(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> tvm.IRModule:
+    """Turn the remaining Relax operators into scheduled functions.
+
+    Template calls are opaque to fusion: they carry their epilogues already.
+    """
+    with target.to_tvm():
+        # 1. Operators become TE-made functions, chains of elementwise ones become one.
+        mod = tvm.transform.Sequential(
+            [
+                relax.transform.LegalizeOps(),
+                relax.transform.AnnotateTIROpPattern(),
+                relax.transform.FuseOps(),
+                relax.transform.FuseTIR(),
+                relax.transform.DeadCodeElimination(),
+            ]
+        )(mod)
+    dump.module("fused", mod)
+    # 2. Every function no template scheduled gets the generic schedule.
+    functions: dict[Any, Any] = {
+        var: schedule_function(func, target) if isinstance(func, tirx.PrimFunc) else func
+        for var, func in mod.functions_items()
+    }
+    mod = tvm.IRModule(functions, attrs=mod.attrs)
+    dump.module("scheduled", mod)
+    return mod
+
+
+def build(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> Any:
+    """Plan memory, generate code; return the ``tvm.relax.VMExecutable``."""
+    passes = tvm.transform.Sequential(
+        [
+            relax.transform.RewriteDataflowReshape(),
+            relax.transform.ToNonDataflow(),
+            relax.transform.RemovePurityChecking(),
+            relax.transform.CallTIRRewrite(),
+            relax.transform.StaticPlanBlockMemory(),
+            relax.transform.LowerAllocTensor(),
+            relax.transform.KillAfterLastUse(),
+            relax.transform.LowerRuntimeBuiltin(),
+            relax.transform.ComputePrimValue(),
+            relax.transform.VMShapeLower(),
+            relax.transform.AttachGlobalSymbol(),
+        ]
+    )
+    executable = tvm.compile(mod, target.to_tvm(), relax_pipeline=passes)
+    dump("assembly", lambda: str(executable.mod.imports[0].inspect_source("asm")), "s")
+    return executable

@@ -1,0 +1,112 @@
+"""Which elementwise operators a convolution takes into its epilogue.
+
+The chain behind a convolution is followed as long as each value has a single reader and the reader
+is a step `neocpu.schedules.epilogue` knows. A residual add is such a step: its other operand is read
+while the accumulators are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from typing import Any
+
+from neocpu.passes.relax_utils import Expr, Var, constant_value, is_op, op_name, static_shape
+from neocpu.schedules.workload import EpilogueOp
+
+_UNARY: dict[str, Callable[[Any], EpilogueOp]] = {
+    "relax.nn.relu": lambda call: EpilogueOp("relu"),
+    "relax.sigmoid": lambda call: EpilogueOp("sigmoid"),
+    "relax.nn.silu": lambda call: EpilogueOp("silu"),
+    "relax.tanh": lambda call: EpilogueOp("tanh"),
+    "relax.nn.gelu": lambda call: EpilogueOp("gelu"),
+    "relax.exp": lambda call: EpilogueOp("exp"),
+    "relax.clip": lambda call: EpilogueOp("clip", _scalars(call.args[1:3])),
+    "relax.nn.leakyrelu": lambda call: EpilogueOp("leaky_relu", (float(call.attrs.alpha),)),
+}
+_BINARY = {"relax.add": ("bias_add", "add"), "relax.multiply": ("scale", "multiply")}
+# A chain longer than this is rare, and the registers its operands take are not free.
+MAX_STEPS = 6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Epilogue:
+    """A matched chain: its steps, what they read, and the variables from the convolution on."""
+
+    steps: tuple[EpilogueOp, ...]
+    operands: tuple[Any, ...]
+    chain: tuple[Var, ...]
+
+
+def match_epilogue(
+    conv: Var,
+    shape: tuple[int, ...],
+    readers: dict[Var, list[Var]],
+    definitions: dict[Var, Expr],
+    claimed: Container[Var],
+    result: Container[Var],
+) -> Epilogue:
+    """Follow the elementwise chain behind ``conv``.
+
+    Parameters
+    ----------
+    conv : Var
+        A convolution's result of NCHW ``shape``.
+    readers, definitions : dict
+        Of the whole function.
+    claimed : container of Var
+        Variables that belong to another convolution's epilogue.
+    result : container of Var
+        Variables the function returns: these must exist.
+    """
+    steps: list[EpilogueOp] = []
+    operands: list[Any] = []
+    chain = [conv]
+    while len(steps) < MAX_STEPS and chain[-1] not in result:
+        users = readers.get(chain[-1], [])
+        if len(users) != 1 or users[0] in claimed:
+            break
+        matched = _match_step(definitions[users[0]], chain[-1], shape)
+        if matched is None:
+            break
+        step, operand = matched
+        steps.append(step)
+        if operand is not None:
+            operands.append(operand)
+        chain.append(users[0])
+    return Epilogue(tuple(steps), tuple(operands), tuple(chain))
+
+
+def _match_step(
+    call: Expr, value: Var, shape: tuple[int, ...]
+) -> tuple[EpilogueOp, Any | None] | None:
+    """Return the step ``call`` makes of ``value`` and its operand, or None if it is no step."""
+    name = op_name(call)
+    if name is None or static_shape(call) != shape:
+        return None
+    if name in _UNARY:
+        return _UNARY[name](call), None
+    if is_op(call, "relax.nn.prelu"):
+        slope = constant_value(call.args[1])
+        fits = slope is not None and slope.size == shape[1] and int(call.attrs.axis) == 1
+        return (EpilogueOp("prelu"), slope.reshape(-1)) if fits and slope is not None else None
+    if name not in _BINARY:
+        return None
+    channel_kind, tensor_kind = _BINARY[name]
+    other = call.args[1] if call.args[0].same_as(value) else call.args[0]
+    constant = constant_value(other)
+    if constant is not None:
+        if constant.shape == (1, shape[1], 1, 1) and constant.dtype == "float32":
+            return EpilogueOp(channel_kind), constant.reshape(-1)
+        return None
+    if isinstance(other, Var) and not other.same_as(value) and static_shape(other) == shape:
+        return EpilogueOp(tensor_kind), other
+    return None
+
+
+def _scalars(args: Any) -> tuple[float, ...]:
+    values = []
+    for arg in args:
+        inner = arg.value if hasattr(arg, "value") else arg
+        values.append(float(inner.value if hasattr(inner, "value") else inner))
+    return tuple(values)

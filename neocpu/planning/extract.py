@@ -1,0 +1,252 @@
+"""Extract the layout operators of a simplified Relax function (paper §3.2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from neocpu.passes.relax_utils import (
+    Call,
+    Expr,
+    Var,
+    bindings,
+    constant_value,
+    consumers,
+    definitions,
+    dtype_of,
+    is_op,
+    op_name,
+    static_shape,
+    used_vars,
+)
+from neocpu.planning.epilogues import match_epilogue
+from neocpu.planning.network import (
+    ConcatOp,
+    ConvOp,
+    ElementwiseOp,
+    GlobalPoolOp,
+    LayoutOp,
+    Network,
+    PoolOp,
+    Read,
+)
+from neocpu.schedules.pool import PoolWorkload
+from neocpu.schedules.workload import Conv2dWorkload
+
+# Layout-oblivious operators; what they make of the padded lanes of a block is finite.
+_ELEMENTWISE = frozenset(
+    f"relax.{name}"
+    for name in (
+        "add", "subtract", "multiply", "maximum", "minimum", "abs", "negative", "exp", "tanh",
+        "sigmoid", "clip", "erf", "square", "nn.relu", "nn.silu", "nn.gelu", "nn.gelu_tanh",
+        "nn.leakyrelu",
+    )
+)  # fmt: skip
+
+
+def extract(mod: tvm.IRModule) -> Network:
+    """Find the layout operators of ``main`` and the feature maps that must exist in NCHW.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        As `neocpu.passes.simplify.simplify` returns it.
+    """
+    return _Extractor(mod["main"]).run()
+
+
+class _Extractor:
+    def __init__(self, func: relax.Function) -> None:
+        self._func = func
+        self._definitions = definitions(func)
+        self._readers = consumers(func)
+        self._results = set(used_vars(func.body.body))
+        self._claimed: set[Var] = set()
+        self._numbers: Counter[str] = Counter()
+
+    def run(self) -> Network:
+        # Later convolutions claim a shared residual add first: by then its other side is computed.
+        epilogues = {}
+        for binding in reversed(list(bindings(self._func))):
+            workload = _conv_workload(binding.value)
+            if workload is None:
+                continue
+            matched = match_epilogue(
+                binding.var,
+                workload.output_shape,
+                self._readers,
+                self._definitions,
+                self._claimed,
+                self._results,
+            )
+            self._claimed.update(matched.chain[1:])
+            epilogues[binding.var] = (workload, matched)
+        at_end = {matched.chain[-1]: conv for conv, (_, matched) in epilogues.items()}
+        ops: list[LayoutOp] = []
+        for binding in bindings(self._func):
+            var = binding.var
+            if var in at_end:
+                ops.append(self._conv(at_end[var], *epilogues[at_end[var]]))
+            elif var not in self._claimed and var not in epilogues:
+                op = self._layout_op(var, binding.value)
+                if op is not None:
+                    ops.append(op)
+        return Network(tuple(ops), self._nchw_reads(ops))
+
+    def _name(self, kind: str) -> str:
+        self._numbers[kind] += 1
+        return f"{kind}_{self._numbers[kind] - 1}"
+
+    def _conv(self, conv: Var, workload: Conv2dWorkload, matched: Any) -> ConvOp:
+        call = self._definitions[conv]
+        weights = constant_value(call.args[1])
+        assert weights is not None
+        fused = replace(workload, epilogue=matched.steps)
+        residuals = [v for v in matched.operands if isinstance(v, Var)]
+        reads = [Read(call.args[0], workload.input_shape)]
+        reads += [Read(var, workload.output_shape, in_output_layout=True) for var in residuals]
+        return ConvOp(
+            self._name("conv2d"),
+            matched.chain[-1],
+            workload.output_shape,
+            tuple(reads),
+            frozenset(matched.chain[:-1]),
+            fused,
+            weights,
+            matched.operands,
+        )
+
+    def _layout_op(self, var: Var, value: Expr) -> LayoutOp | None:
+        shape = _feature_map(value)
+        if shape is None or not isinstance(value, Call):
+            return None
+        if is_op(value, "relax.nn.max_pool2d", "relax.nn.avg_pool2d"):
+            return self._pool(var, value, shape)
+        if is_op(value, "relax.mean", "relax.nn.adaptive_avg_pool2d"):
+            return self._global_pool(var, value, shape)
+        if is_op(value, "relax.concat"):
+            return self._concat(var, value, shape)
+        if op_name(value) in _ELEMENTWISE:
+            return self._elementwise(var, value, shape)
+        return None
+
+    def _pool(self, var: Var, call: Call, shape: Any) -> LayoutOp | None:
+        source = _feature_map(call.args[0])
+        attrs = call.attrs
+        if source is None or str(attrs.layout) != "NCHW":
+            return None
+        workload = PoolWorkload(
+            "max" if is_op(call, "relax.nn.max_pool2d") else "avg",
+            *source,
+            _pair(attrs.pool_size),
+            _pair(attrs.strides),
+            _four(attrs.padding),
+            _pair(attrs.dilation),
+            bool(attrs.ceil_mode),
+            bool(attrs.count_include_pad),
+        )
+        if workload.output_shape != shape:
+            return None
+        reads = (Read(call.args[0], source),)
+        return PoolOp(self._name("pool"), var, shape, reads, frozenset(), workload)
+
+    def _global_pool(self, var: Var, call: Call, shape: Any) -> LayoutOp | None:
+        source = _feature_map(call.args[0])
+        if source is None or shape != (*source[:2], 1, 1):
+            return None
+        if is_op(call, "relax.mean"):
+            axes = sorted(int(axis) % 4 for axis in call.attrs.axis or ())
+            if axes != [2, 3]:
+                return None
+        reads = (Read(call.args[0], source),)
+        return GlobalPoolOp(self._name("global_pool"), var, shape, reads, frozenset(), "avg")
+
+    def _concat(self, var: Var, call: Call, shape: Any) -> LayoutOp | None:
+        parts = call.args[0]
+        if isinstance(parts, Var):
+            parts = self._definitions.get(parts)
+        if not isinstance(parts, relax.Tuple) or int(call.attrs.axis) % 4 != 1:
+            return None
+        shapes = [_feature_map(field) for field in parts.fields]
+        if None in shapes or not all(isinstance(field, Var) for field in parts.fields):
+            return None
+        reads = tuple(Read(v, s) for v, s in zip(parts.fields, shapes, strict=True) if s)
+        return ConcatOp(self._name("concat"), var, shape, reads, frozenset())
+
+    def _elementwise(self, var: Var, call: Call, shape: Any) -> LayoutOp | None:
+        reads = []
+        for arg in call.args:
+            constant = constant_value(arg)
+            if constant is not None:
+                if constant.size != 1 and constant.shape != (1, shape[1], 1, 1):
+                    return None
+            elif isinstance(arg, Var):
+                part = _feature_map(arg)
+                if part is None or part[:2] != shape[:2] or part[2:] not in (shape[2:], (1, 1)):
+                    return None
+                reads.append(Read(arg, part))
+        if not reads:
+            return None
+        name = str(op_name(call)).removeprefix("relax.").removeprefix("nn.")
+        return ElementwiseOp(self._name(name), var, shape, tuple(reads), frozenset(), call)
+
+    def _nchw_reads(self, ops: list[LayoutOp]) -> dict[Var, Any]:
+        inside = {op.result for op in ops}.union(*(op.absorbed for op in ops))
+        # The tuple a concat reads is part of the concat.
+        inside |= {
+            var
+            for var, value in self._definitions.items()
+            if isinstance(value, relax.Tuple)
+            and var not in self._results
+            and all(reader in inside for reader in self._readers[var])
+        }
+        return {
+            op.result: op.shape
+            for op in ops
+            if op.result in self._results
+            or any(reader not in inside for reader in self._readers[op.result])
+        }
+
+
+def _conv_workload(value: Expr) -> Conv2dWorkload | None:
+    """Return the workload of a 2-D convolution with constant float32 weights, else None."""
+    if not is_op(value, "relax.nn.conv2d"):
+        return None
+    data, out = _feature_map(value.args[0]), _feature_map(value)
+    weights, attrs = constant_value(value.args[1]), value.attrs
+    layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
+    if data is None or out is None or weights is None or layouts != ("NCHW", "OIHW"):
+        return None
+    workload = Conv2dWorkload(
+        *data,
+        int(weights.shape[0]),
+        (int(weights.shape[2]), int(weights.shape[3])),
+        _pair(attrs.strides),
+        _four(attrs.padding),
+        _pair(attrs.dilation),
+        int(attrs.groups),
+    )
+    return workload if workload.output_shape == out else None
+
+
+def _feature_map(expr: Expr) -> Any:
+    """Return the NCHW shape of a float32 rank-4 tensor expression, else None."""
+    if not isinstance(expr.ty, relax.TensorType) or dtype_of(expr) != "float32":
+        return None
+    shape = static_shape(expr)
+    return shape if shape is not None and len(shape) == 4 else None
+
+
+def _pair(values: Any) -> tuple[int, int]:
+    first, second = (int(v) for v in values)
+    return first, second
+
+
+def _four(values: Any) -> tuple[int, int, int, int]:
+    numbers = [int(v) for v in values]
+    top, left, bottom, right = numbers if len(numbers) == 4 else (numbers * 4)[:4]
+    return top, left, bottom, right

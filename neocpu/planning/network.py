@@ -1,0 +1,127 @@
+"""A network as the layout search sees it: which operators may change layout, and what they read.
+
+Paper §3.2 sorts operators into layout-oblivious, -tolerant and -dependent ones. The first two are
+`LayoutOp`s here; everything else is dependent: it reads and writes NCHW.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neocpu.schedules.pool import PoolWorkload
+from neocpu.schedules.workload import Conv2dWorkload
+
+Var: TypeAlias = Any  # tvm.ir.Var: TVM is untyped
+Shape4: TypeAlias = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """One feature map an operator reads.
+
+    Attributes
+    ----------
+    var : Var
+        The Relax variable.
+    shape : tuple of int
+        Its logical NCHW shape.
+    in_output_layout : bool
+        Whether it is read in the operator's output layout (an epilogue operand) rather than in its
+        input layout.
+    """
+
+    var: Var
+    shape: Shape4
+    in_output_layout: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayoutOp:
+    """An operator that runs in several layouts.
+
+    Attributes
+    ----------
+    name : str
+        Unique in the network, such as ``conv2d_7``.
+    result : Var
+        The variable that holds the result, after the epilogue.
+    shape : tuple of int
+        The result's logical NCHW shape.
+    reads : tuple of Read
+        The feature maps it reads.
+    absorbed : frozenset of Var
+        Variables that no longer exist once the operator and its epilogue are one.
+    """
+
+    name: str
+    result: Var
+    shape: Shape4
+    reads: tuple[Read, ...]
+    absorbed: frozenset[Var]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConvOp(LayoutOp):
+    """A convolution with its epilogue: the only operator with schemes to choose from.
+
+    Attributes
+    ----------
+    weights : array
+        OIHW.
+    operands : tuple of array or Var
+        What the epilogue's steps read, in order: a ``(C,)`` vector or a feature map.
+    """
+
+    workload: Conv2dWorkload
+    weights: NDArray[np.generic]
+    operands: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolOp(LayoutOp):
+    """A pooling with a window: layout-tolerant."""
+
+    workload: PoolWorkload
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GlobalPoolOp(LayoutOp):
+    """A mean over all pixels: layout-tolerant."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ElementwiseOp(LayoutOp):
+    """An elementwise call: layout-oblivious. ``call`` is the Relax call itself."""
+
+    call: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConcatOp(LayoutOp):
+    """A concatenation of channels: layout-oblivious where the block divides every part."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """All layout operators of a function, in program order, and who needs NCHW.
+
+    Attributes
+    ----------
+    ops : tuple of LayoutOp
+    nchw_reads : dict of Var to shape
+        Feature maps that layout-dependent operators or the function's result read.
+    """
+
+    ops: tuple[LayoutOp, ...]
+    nchw_reads: dict[Var, Shape4]
+
+    @property
+    def convs(self) -> tuple[ConvOp, ...]:
+        """The convolutions, in program order."""
+        return tuple(op for op in self.ops if isinstance(op, ConvOp))

@@ -1,0 +1,73 @@
+"""The plan as people and tools read it: the object ``neocpu explain --json`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from neocpu.passes.apply_plan import Transform
+from neocpu.planning.costs import Choice
+from neocpu.planning.network import ConvOp, LayoutOp, PoolOp
+from neocpu.planning.problem import LayoutPlan
+from neocpu.schedules.target import CpuTarget
+
+MICRO = 1e6
+
+
+def explain(
+    plan: LayoutPlan,
+    transforms: Sequence[Transform],
+    target: CpuTarget,
+    threads: int,
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """Return what was decided and why; every cost is in microseconds.
+
+    Parameters
+    ----------
+    transforms : sequence of Transform
+        The layout transforms of the compiled network.
+    seconds : mapping of str to float
+        How long each phase of compilation took, in order.
+    """
+    search = plan.search
+    return {
+        "target": str(target),
+        "threads": threads,
+        "opt": str(plan.opt),
+        "search": {
+            "solver": search.solver,
+            "cost_us": search.cost * MICRO,
+            "lower_bound_us": search.lower_bound * MICRO,
+            "gap": search.gap,
+            "seconds": search.seconds,
+            "variables": search.variables,
+        },
+        "ops": [
+            _op(op, choice) for op, choice in zip(plan.network.ops, plan.choices, strict=True)
+        ],
+        "transforms": [
+            {
+                "from": str(t.source),
+                "to": str(t.destination),
+                "shape": list(t.shape),
+                "cost_us": t.seconds * MICRO,
+            }
+            for t in transforms
+        ],
+        "passes": [{"name": name, "seconds": value} for name, value in seconds.items()],
+    }
+
+
+def _op(op: LayoutOp, choice: Choice) -> dict[str, Any]:
+    has_workload = isinstance(op, ConvOp | PoolOp)
+    return {
+        "name": op.name,
+        "kind": op.name.rpartition("_")[0],
+        "workload": str(op.workload) if has_workload else "x".join(map(str, op.shape)),
+        "scheme": choice.scheme.to_json() if choice.scheme is not None else None,
+        "in_layout": str(choice.in_layout),
+        "out_layout": str(choice.out_layout),
+        "cost_us": choice.seconds * MICRO,
+        "cost_source": choice.source,
+    }

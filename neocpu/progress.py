@@ -1,0 +1,34 @@
+"""What long work tells its caller on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One step of a long operation.
+
+    Attributes
+    ----------
+    phase : str
+        What is being done, such as ``tune`` or ``build``.
+    done, total : int
+        Steps finished and steps in all; ``total`` is 0 when unknown.
+    detail : str
+        For people.
+    """
+
+    phase: str
+    done: int = 0
+    total: int = 0
+    detail: str = ""
+
+
+ProgressCallback: TypeAlias = Callable[[Progress], None]
+
+
+def silent(progress: Progress) -> None:
+    """Ignore progress."""

@@ -1,0 +1,228 @@
+"""The schedule of every fused function that is no tuned template.
+
+Fused functions are chains of TE stages: elementwise arithmetic, broadcasts, transposes, padding,
+reductions, softmax. Producers are inlined, stages that walk the same rows share one parallel loop,
+and each stage is vectorised along what is contiguous in memory. A function this module cannot
+improve comes back as it was: scheduling never fails.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import IRModule, tirx
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import ScheduleError
+
+from neocpu.schedules import reduction
+from neocpu.schedules.builder import PARALLEL_ELEMENTS
+from neocpu.schedules.stage import Stage, read_stage
+from neocpu.schedules.target import CpuTarget
+
+SCHEDULED = "tirx.is_scheduled"
+# Tasks that keep every thread busy however the rows divide.
+ENOUGH_TASKS = 16
+
+
+def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:
+    """Schedule a fused ``PrimFunc`` for ``target``; does nothing to a scheduled one.
+
+    The loop nest of a chain of spatial stages, and of a softmax over rows::
+
+        for outer in parallel:                     for row in parallel:
+            for i in range(inner / lanes):             max[row], exp[...], sum[row]   # vectors
+                out[...] = vector(lanes)               out[row, ...] = vector(lanes)
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        Marked as scheduled, and otherwise unchanged where no schedule applies (data-dependent
+        control flow, calls of runtime functions, dynamic shapes).
+    """
+    if func.attrs is not None and func.attrs.get(SCHEDULED, False):
+        return func
+    scheduled = func
+    try:
+        sch = Schedule(IRModule({"main": func}), error_render_level="none")
+        if _stages(sch) is not None:
+            scheduled = _schedule(sch, target).mod["main"]
+    except ScheduleError:
+        scheduled = func
+    return scheduled.with_attr(SCHEDULED, True)
+
+
+def _stages(sch: Schedule) -> list[Stage] | None:
+    """All stages in program order; None if one of them is not a plain computation."""
+    stages = []
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        stage = read_stage(sch, block)
+        if stage is None:
+            return None
+        stages.append(stage)
+    return stages or None
+
+
+def _schedule(sch: Schedule, target: CpuTarget) -> Schedule:
+    _inline_producers(sch)
+    sch = _attempt(sch, lambda trial: _split_rows(trial, target))
+    shared, sch = _share_rows(sch, target)
+    names = [sch.get(block).name_hint for block in sch.get_child_blocks(sch.get_sblock("root"))]
+    for name in names:
+        sch = _attempt(sch, lambda trial, name=name: _schedule_stage(trial, name, shared, target))
+    if shared:
+        sch = _attempt(sch, lambda trial: _parallel_rows(trial, names, shared))
+    return sch
+
+
+def _attempt(sch: Schedule, step: Any) -> Schedule:
+    """Apply ``step`` to a copy; return the copy, or ``sch`` itself if the step is illegal."""
+    trial = sch.copy()
+    try:
+        step(trial)
+    except ScheduleError:
+        return sch
+    return trial
+
+
+def _inline_producers(sch: Schedule) -> None:
+    """Inline each producer that its consumers read once, or that is cheap to compute again."""
+    for block in list(sch.get_child_blocks(sch.get_sblock("root"))):
+        stage = read_stage(sch, block)
+        consumers = [read_stage(sch, consumer) for consumer in sch.get_consumers(block)]
+        if stage is None or stage.is_reduction or not consumers or None in consumers:
+            continue
+        reads = sum(consumer.volume for consumer in consumers if consumer is not None)
+        reduced = any(consumer is not None and consumer.is_reduction for consumer in consumers)
+        # A condition inside a reduction costs a branch per step; a copy costs one pass.
+        cheap = not stage.is_expensive and not (reduced and stage.is_conditional)
+        if cheap or (len(consumers) == 1 and reads <= stage.volume):
+            try:
+                sch.compute_inline(block)
+            except ScheduleError:
+                continue
+
+
+def _split_rows(sch: Schedule, target: CpuTarget) -> None:
+    """Give every reduction along contiguous memory a vector of partial results."""
+    for stage in _stages(sch) or []:
+        if stage.is_reduction:
+            reduction.split_contiguous(sch, stage, target.lanes(stage.dtype))
+
+
+def _share_rows(sch: Schedule, target: CpuTarget) -> tuple[int, Schedule]:
+    """Compute all stages inside the deepest outer loops of the last that cost no recomputation.
+
+    Returns
+    -------
+    shared : int
+        Number of outer loops the stages share; 0 if they stay apart.
+    """
+    stages = _stages(sch)
+    if stages is None or len(stages) < 2 or not any(stage.is_reduction for stage in stages):
+        return 0, sch
+    last = stages[-1]
+    largest = max(stage.volume for stage in stages)
+    volumes = {stage.name: stage.volume for stage in stages}
+    for depth in range(len(last.extents), 0, -1):
+        trial = sch.copy()
+        row = trial.get_loops(trial.get_sblock(last.name))[depth - 1]
+        try:
+            for stage in reversed(stages[:-1]):
+                trial.compute_at(trial.get_sblock(stage.name), row, preserve_unit_loops=True)
+        except ScheduleError:
+            continue
+        moved = [read_stage(trial, trial.get_sblock(stage.name), depth) for stage in stages]
+        if any(stage is None or stage.volume > volumes[stage.name] for stage in moved):
+            continue
+        heavy = [s for s in moved if s is not None and s.volume * 4 >= largest]
+        before = {stage.name: stage for stage in stages}
+        if all(s.vector_extent >= min(before[s.name].vector_extent, 16) for s in heavy):
+            return depth, trial
+    return 0, sch
+
+
+def _parallel_rows(sch: Schedule, names: list[str], shared: int) -> None:
+    volume = max(
+        math.prod(int(sch.get(loop).extent) for loop in sch.get_loops(sch.get_sblock(name)))
+        for name in names
+    )
+    if volume >= PARALLEL_ELEMENTS:
+        loops = sch.get_loops(sch.get_sblock(names[-1]))[:shared]
+        sch.parallel(sch.fuse(*loops))
+
+
+def _schedule_stage(sch: Schedule, name: str, shared: int, target: CpuTarget) -> None:
+    stage = read_stage(sch, sch.get_sblock(name), shared)
+    if stage is None:
+        return
+    if stage.is_reduction:
+        reduction.schedule_stage(sch, stage, target.lanes(stage.dtype), parallel=not shared)
+    else:
+        _schedule_spatial(sch, stage, target.lanes(stage.dtype), parallel=not shared)
+
+
+def _schedule_spatial(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -> None:
+    """Schedule a stage without a reduction.
+
+    ::
+
+        for outer in parallel:                 # leading loops, enough for the threads
+            for rest:
+                for i in range(inner / lanes): # trailing loops that every access walks in order
+                    vector(lanes)
+    """
+    block = sch.get_sblock(stage.name)
+    loops = list(sch.get_loops(block))[stage.outer_loops :]
+    parallel = parallel and stage.volume >= PARALLEL_ELEMENTS
+    if not loops:
+        return
+    start = _inner_start(stage, lanes)
+    outer = loops[:start]
+    if stage.contiguous_from(start) is False:
+        if stage.can_vectorize_last and stage.extents[-1] <= 4 * lanes:
+            sch.vectorize(loops[-1])
+        _parallel_outer(sch, outer, stage.extents, parallel)
+        return
+    inner = sch.fuse(*loops[start:])
+    extent = math.prod(stage.extents[start:])
+    if extent <= lanes:
+        if extent > 1:
+            sch.vectorize(inner)
+        _parallel_outer(sch, outer, stage.extents, parallel)
+        return
+    vectors, vector = sch.split(inner, [None, lanes])
+    sch.vectorize(vector)
+    if extent % lanes:
+        # The last, partial vector is peeled off, so that the others carry no condition.
+        sch.annotate(vectors, "pragma_loop_partition_hint", 1)
+        _parallel_outer(sch, outer, stage.extents, parallel)
+    elif math.prod(stage.extents[:start]) >= 4:
+        _parallel_outer(sch, outer, stage.extents, parallel)
+    elif parallel:
+        sch.parallel(sch.fuse(*outer, vectors))
+
+
+def _inner_start(stage: Stage, lanes: int) -> int:
+    """First loop of the flattened inner loop: as early as accesses allow and vectors divide."""
+    count = len(stage.extents)
+    legal = [s for s in range(count) if stage.contiguous_from(s)]
+    for s in legal:
+        if math.prod(stage.extents[s:]) % lanes == 0:
+            return s
+    for s in legal:
+        if math.prod(stage.extents[:s]) >= ENOUGH_TASKS and math.prod(stage.extents[s:]) >= lanes:
+            return s
+    return legal[0] if legal else count - 1
+
+
+def _parallel_outer(
+    sch: Schedule, loops: list[Any], extents: tuple[int, ...], parallel: bool
+) -> None:
+    """Run the fewest leading loops that make enough tasks in parallel."""
+    if not parallel or not loops:
+        return
+    count = 1
+    while count < len(loops) and math.prod(extents[:count]) < ENOUGH_TASKS:
+        count += 1
+    sch.parallel(sch.fuse(*loops[:count]))

@@ -1,0 +1,126 @@
+"""Two toy models, compiled once: what the tests of the linker and of the runtime share."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neocpu.link import write_artifact
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.tensor_spec import TensorSpec
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A compiled model, its artifact and its definition in numpy."""
+
+    executable: Any
+    weights: list[np.ndarray]
+    header: ArtifactHeader
+    path: Path
+    reference: Callable[..., tuple[np.ndarray, ...]]
+
+    def inputs(self, seed: int = 0) -> list[np.ndarray]:
+        rng = np.random.default_rng(seed)
+        return [rng.uniform(-1, 1, s.shape).astype(s.dtype) for s in self.header.inputs]
+
+
+def _parallel(module: Any) -> Any:
+    """Run the outermost loop of every kernel on the thread pool."""
+    import tvm
+
+    for var, function in list(module.functions.items()):
+        if isinstance(function, tvm.tirx.PrimFunc):
+            schedule = tvm.s_tir.Schedule(function)
+            for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+                schedule.parallel(schedule.get_loops(block)[0])
+            kernel = schedule.mod["main"].with_attr("global_symbol", var.name_hint)
+            module[var] = kernel.with_attr("tirx.is_scheduled", True)
+    return module
+
+
+def _build(parameters: list[tuple[str, tuple[int, ...]]], body: Callable[..., Any]) -> Any:
+    import tvm
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    variables = [relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in parameters]
+    with builder.function("main", variables):
+        with builder.dataflow():
+            result = builder.emit_output(body(builder, *variables))
+        builder.emit_func_output(result)
+    module = relax.transform.LegalizeOps()(builder.get())
+    return tvm.compile(_parallel(module), tvm.target.Target({"kind": "llvm"}))
+
+
+def _header(name: str, inputs: list[TensorSpec], outputs: list[TensorSpec]) -> ArtifactHeader:
+    return ArtifactHeader(
+        name=name,
+        neocpu_version=version("neocpu"),
+        tvm_version=version("apache-tvm"),
+        ffi_version=version("apache-tvm-ffi"),
+        target="llvm",
+        machine=os.uname().machine,
+        isa_features=(),
+        threads=2,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        plan={"ops": [{"name": "matmul", "µs": 1.5}]},
+    )
+
+
+@pytest.fixture(scope="session")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """``y = relu(x @ w + b)`` with x 4x64 and two weights."""
+    from tvm import relax
+
+    rng = np.random.default_rng(7)
+    weights = [rng.normal(size=s).astype("float32") for s in ((64, 33), (33,))]
+    header = _header(
+        "linear",
+        [TensorSpec("x", "float32", (4, 64))],
+        [TensorSpec("y", "float32", (4, 33))],
+    )
+    executable = _build(
+        [("x", (4, 64)), ("w", (64, 33)), ("b", (33,))],
+        lambda bb, x, w, b: bb.emit(relax.op.nn.relu(relax.op.add(relax.op.matmul(x, w), b))),
+    )
+    path = tmp_path_factory.mktemp("linear") / "linear.so"
+    written = write_artifact(executable, weights, header, path)
+
+    def reference(x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.maximum(x.astype("float64") @ weights[0] + weights[1], 0),)
+
+    return Toy(executable, weights, written, path, reference)
+
+
+@pytest.fixture(scope="session")
+def two_way(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """``(a + s * b, a)``: batch 2, two inputs, one output that is an input, and one weight."""
+    from tvm import relax
+
+    shape = (2, 3, 8, 6)
+    weights = [np.random.default_rng(8).normal(size=(1, 3, 1, 1)).astype("float32")]
+    header = _header(
+        "two_way",
+        [TensorSpec("image", "float32", shape), TensorSpec("mask", "float32", shape)],
+        [TensorSpec("sum", "float32", shape), TensorSpec("same", "float32", shape)],
+    )
+    executable = _build(
+        [("image", shape), ("mask", shape), ("s", (1, 3, 1, 1))],
+        lambda bb, a, b, s: bb.emit(
+            relax.Tuple([bb.emit(relax.op.add(a, bb.emit(relax.op.multiply(s, b)))), a])
+        ),
+    )
+    path = tmp_path_factory.mktemp("two_way") / "two_way.so"
+    written = write_artifact(executable, weights, header, path)
+
+    def reference(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
+        return a + weights[0] * b, a
+
+    return Toy(executable, weights, written, path, reference)

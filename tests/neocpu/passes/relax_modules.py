@@ -1,0 +1,63 @@
+"""Build small Relax modules, run them, and compare a pass's result with what is expected."""
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from neocpu.passes.relax_utils import bindings, make_const, op_name
+
+
+def module(body, *shapes, dtype="float32"):
+    """Return a module whose ``main`` takes tensors of ``shapes``; ``body(bb, *vars)`` builds it."""
+    bb = relax.BlockBuilder()
+    params = [relax.Var(f"x{i}", relax.TensorType(shape, dtype)) for i, shape in enumerate(shapes)]
+    with bb.function("main", params):
+        with bb.dataflow():
+            result = body(bb, *params)
+            if isinstance(result, tuple):
+                result = relax.Tuple(list(result))
+            output = bb.emit_output(result)
+        bb.emit_func_output(output)
+    mod = bb.finalize()
+    relax.analysis.well_formed(mod)
+    return mod
+
+
+def const(rng, *shape, low=-1.0, high=1.0):
+    """Return a random float32 constant."""
+    return make_const(rng.uniform(low, high, shape).astype("float32"))
+
+
+def calls(mod):
+    """Return the operator calls of ``main``, in order."""
+    values = [binding.value for binding in bindings(mod["main"])]
+    return [value for value in values if op_name(value) is not None]
+
+
+def names(mod):
+    """Return the operator names of ``main``, in order, without the ``relax.``."""
+    return [op_name(call).removeprefix("relax.") for call in calls(mod)]
+
+
+def run(mod, *inputs):
+    """Legalize, compile and run ``main``; returns a list of arrays."""
+    mod = relax.transform.LegalizeOps()(mod)
+    executable = tvm.compile(mod, target=tvm.target.Target({"kind": "llvm"}))
+    result = relax.VirtualMachine(executable, tvm.cpu())["main"](
+        *[tvm.runtime.tensor(array) for array in inputs]
+    )
+    results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+    return [tensor.numpy() for tensor in results]
+
+
+def assert_same_results(before, after, *, seed=0, rtol=1e-5, atol=1e-5):
+    """Both modules are well formed, have one signature, and agree on random inputs."""
+    relax.analysis.well_formed(after)
+    tvm.ir.assert_structural_equal(before["main"].ty, after["main"].ty)
+    rng = np.random.default_rng(seed)
+    inputs = [
+        rng.standard_normal([int(extent) for extent in param.ty.shape.values]).astype("float32")
+        for param in before["main"].params
+    ]
+    for expected, actual in zip(run(before, *inputs), run(after, *inputs), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)

@@ -1,0 +1,219 @@
+"""Each activation is recognised in every spelling exporters use, and in no other."""
+
+import math
+
+import numpy as np
+import pytest
+import tvm
+from relax_modules import assert_same_results, calls, const, module, names
+from tvm import relax
+
+from neocpu.passes.canonicalize_activations import CanonicalizeActivations
+
+R = relax.op
+SHAPE = (2, 3, 5, 7)
+
+
+def scalar(value):
+    """Return a float32 scalar constant."""
+    return relax.const(value, "float32")
+
+
+def erf_gate(bb, x, divide):
+    inner = (
+        R.divide(x, scalar(1.4142135381698608)) if divide else R.multiply(scalar(math.sqrt(0.5)), x)
+    )
+    return bb.emit(R.add(bb.emit(R.erf(bb.emit(inner))), scalar(1.0)))
+
+
+def gelu_half_first(bb, x):
+    return bb.emit(R.multiply(bb.emit(R.multiply(x, scalar(0.5))), erf_gate(bb, x, False)))
+
+
+def gelu_half_last(bb, x):
+    return bb.emit(R.multiply(bb.emit(R.multiply(x, erf_gate(bb, x, True))), scalar(0.5)))
+
+
+def gelu_half_in_the_gate(bb, x):
+    return bb.emit(R.multiply(bb.emit(R.multiply(scalar(0.5), erf_gate(bb, x, True))), x))
+
+
+def tanh_gelu(bb, x, cube):
+    inner = bb.emit(R.add(x, bb.emit(R.multiply(cube, scalar(0.044715)))))
+    inner = bb.emit(R.multiply(scalar(0.7978845608), inner))
+    gate = bb.emit(R.add(scalar(1.0), bb.emit(R.tanh(inner))))
+    return bb.emit(R.multiply(bb.emit(R.multiply(scalar(0.5), x)), gate))
+
+
+def gelu_tanh_power(bb, x):
+    return tanh_gelu(bb, x, bb.emit(R.power(x, scalar(3.0))))
+
+
+def gelu_tanh_products(bb, x):
+    return tanh_gelu(bb, x, bb.emit(R.multiply(bb.emit(R.multiply(x, x)), x)))
+
+
+def fast_gelu(bb, x):
+    linear = bb.emit(R.multiply(scalar(0.7978845608), x))
+    cube = bb.emit(R.multiply(bb.emit(R.multiply(x, x)), x))
+    cube = bb.emit(R.multiply(scalar(0.044715 * 0.7978845608), cube))
+    tanh = bb.emit(R.tanh(bb.emit(R.add(linear, cube))))
+    half = bb.emit(R.multiply(scalar(0.5), x))
+    return bb.emit(R.multiply(half, bb.emit(R.add(scalar(1.0), tanh))))
+
+
+def silu(bb, x):
+    return bb.emit(R.multiply(x, bb.emit(R.sigmoid(x))))
+
+
+def silu_reversed(bb, x):
+    return bb.emit(R.multiply(bb.emit(R.sigmoid(x)), x))
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (gelu_half_first, "nn.gelu"),
+        (gelu_half_last, "nn.gelu"),
+        (gelu_half_in_the_gate, "nn.gelu"),
+        (gelu_tanh_power, "nn.gelu_tanh"),
+        (gelu_tanh_products, "nn.gelu_tanh"),
+        (fast_gelu, "nn.gelu_tanh"),
+        (silu, "nn.silu"),
+        (silu_reversed, "nn.silu"),
+    ],
+)
+def test_smooth_activation_is_recognised(body, name):
+    before = module(body, SHAPE)
+    after = CanonicalizeActivations()(before)
+    assert names(after) == [name]
+    assert_same_results(before, after)
+
+
+def test_sigmoid_gate_of_another_value_is_no_silu():
+    def body(bb, x, y):
+        return bb.emit(R.multiply(x, bb.emit(R.sigmoid(y))))
+
+    assert names(CanonicalizeActivations()(module(body, SHAPE, SHAPE))) == ["sigmoid", "multiply"]
+
+
+@pytest.mark.parametrize("half", [0.25, 0.51])
+def test_gelu_with_another_factor_is_no_gelu(half):
+    def body(bb, x):
+        gate = erf_gate(bb, x, False)
+        return bb.emit(R.multiply(bb.emit(R.multiply(x, scalar(half))), gate))
+
+    assert "nn.gelu" not in names(CanonicalizeActivations()(module(body, SHAPE)))
+
+
+def test_gelu_whose_partial_product_is_also_read_stays():
+    def body(bb, x):
+        product = bb.emit(R.multiply(x, erf_gate(bb, x, False)))
+        return product, bb.emit(R.multiply(product, scalar(0.5)))
+
+    assert "nn.gelu" not in names(CanonicalizeActivations()(module(body, SHAPE)))
+
+
+CLAMPS = {
+    "relu of relu": (lambda x: [R.nn.relu(x), R.nn.relu], ["nn.relu"], None),
+    "clip(0, inf)": (lambda x: [R.clip(x, 0.0, math.inf)], ["nn.relu"], None),
+    "maximum(x, 0)": (lambda x: [R.maximum(x, scalar(0.0))], ["nn.relu"], None),
+    "relu of clip": (
+        lambda x: [R.clip(x, -0.5, 0.5), R.nn.relu],
+        ["clip"],
+        (0.0, 0.5),
+    ),
+    "clip of relu": (lambda x: [R.nn.relu(x), lambda y: R.clip(y, -1, 0.7)], ["clip"], (0.0, 0.7)),
+    "minimum of maximum": (
+        lambda x: [R.maximum(x, scalar(-0.3)), lambda y: R.minimum(y, scalar(0.4))],
+        ["clip"],
+        (-0.3, 0.4),
+    ),
+    "disjoint clips": (
+        lambda x: [R.clip(x, 0.5, 0.6), lambda y: R.clip(y, -0.2, 0.1)],
+        ["clip"],
+        (0.1, 0.1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLAMPS)
+def test_clamps_merge(name):
+    chain, expected, bounds = CLAMPS[name]
+
+    def body(bb, x):
+        first, *rest = chain(x)
+        value = bb.emit(first)
+        for function in rest:
+            value = bb.emit(function(value))
+        return value
+
+    before = module(body, SHAPE)
+    after = CanonicalizeActivations()(before)
+    assert names(after) == expected
+    if bounds is not None:
+        (clip,) = calls(after)
+        actual = [bound.value for bound in clip.args[1:]]
+        np.testing.assert_allclose((min(actual), actual[1]), bounds, rtol=1e-6)
+    assert_same_results(before, after)
+
+
+def test_a_clamp_that_is_also_read_is_not_merged():
+    def body(bb, x):
+        y = bb.emit(R.nn.relu(x))
+        return y, bb.emit(R.clip(y, 0.0, 6.0))
+
+    before = module(body, SHAPE)
+    assert CanonicalizeActivations()(before)["main"].same_as(before["main"])
+
+
+def test_constants_go_right_and_inverses_go():
+    def before(bb, x):
+        y = bb.emit(R.subtract(x, scalar(2.0)))
+        y = bb.emit(R.divide(y, scalar(4.0)))
+        y = bb.emit(R.multiply(scalar(3.0), y))
+        y = bb.emit(R.add(scalar(1.0), y))
+        return bb.emit(R.power(y, scalar(2.0)))
+
+    def expected(bb, x):
+        y = bb.emit(R.add(x, scalar(-2.0)))
+        y = bb.emit(R.multiply(y, scalar(0.25)))
+        y = bb.emit(R.multiply(y, scalar(3.0)))
+        y = bb.emit(R.add(y, scalar(1.0)))
+        return bb.emit(R.multiply(y, y))
+
+    tvm.ir.assert_structural_equal(
+        CanonicalizeActivations()(module(before, SHAPE)), module(expected, SHAPE)
+    )
+
+
+def test_division_by_zero_and_of_a_constant_stay():
+    def body(bb, x):
+        y = bb.emit(R.divide(x, scalar(0.0)))
+        return bb.emit(R.divide(scalar(1.0), bb.emit(R.subtract(scalar(1.0), y))))
+
+    before = module(body, SHAPE)
+    assert CanonicalizeActivations()(before)["main"].same_as(before["main"])
+
+
+def test_integer_arithmetic_stays():
+    def body(bb, x):
+        two = relax.const(2, "int32")
+        return bb.emit(R.divide(bb.emit(R.subtract(x, two)), two))
+
+    before = module(body, SHAPE, dtype="int32")
+    assert CanonicalizeActivations()(before)["main"].same_as(before["main"])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_sum_of_a_stack_becomes_adds(count):
+    rng = np.random.default_rng(0)
+    terms = [const(rng, *SHAPE) for _ in range(count - 1)]
+
+    def body(bb, x):
+        return bb.emit(R.sum(bb.emit(R.stack([x, *terms], 1)), axis=[1]))
+
+    before = module(body, SHAPE)
+    after = CanonicalizeActivations()(before)
+    assert names(after) == ["add"] * (count - 1)
+    assert_same_results(before, after)

@@ -1,0 +1,244 @@
+"""What is read of an artifact, and every way a file can be wrong."""
+
+import hashlib
+import json
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from neocpu.link import write_artifact
+from neocpu.runtime import artifact as artifact_module
+from neocpu.runtime.artifact import check_host, open_artifact, read_header
+from neocpu.runtime.elf import read_elf
+from neocpu.runtime.header import (
+    DIGEST_SECTION,
+    HEADER_SECTION,
+    WEIGHT_ALIGN,
+    WEIGHTS_SECTION,
+    ArtifactHeader,
+)
+from neocpu.runtime.module import load
+from neocpu.schedules.errors import ArtifactError, NeoCPUError, TargetError
+
+E_MACHINE = 18  # offset of e_machine in the ELF header
+
+
+def forge(toy, path, edit):
+    """Write a copy of a toy's artifact with some bytes edited and its digest made right again."""
+    data = bytearray(toy.path.read_bytes())
+    edit(data)
+    elf = read_elf(memoryview(data))
+    weights, digest = elf.find(WEIGHTS_SECTION), elf.find(DIGEST_SECTION)
+    body = data[: weights.offset] + data[weights.offset + weights.size : digest.offset]
+    data[digest.offset : digest.offset + 32] = hashlib.sha256(body).digest()
+    path.write_bytes(data)
+    return path
+
+
+def replace_once(old: bytes, new: bytes):
+    assert len(old) == len(new)
+
+    def edit(data):
+        assert data.count(old) == 1
+        start = data.index(old)
+        data[start : start + len(old)] = new
+
+    return edit
+
+
+def refused(path, kind=ArtifactError, *, by=load) -> str:
+    with pytest.raises(kind) as caught:
+        by(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+def test_header_comes_back_as_written(linear, two_way):
+    for toy in (linear, two_way):
+        assert read_header(toy.path, verify_weights=True) == toy.header
+        assert ArtifactHeader.from_json(json.loads(toy.header.encode())) == toy.header
+    assert [w.shape for w in linear.header.weights] == [(64, 33), (33,)]
+    assert linear.header.plan == {"ops": [{"name": "matmul", "µs": 1.5}]}
+
+
+@pytest.mark.parametrize("hugepages", [False, True])
+def test_weights_are_aligned_and_equal(linear, hugepages):
+    with open_artifact(linear.path) as artifact:
+        arrays = artifact.weight_arrays(hugepages=hugepages)
+    for array, weight in zip(arrays, linear.weights, strict=True):
+        np.testing.assert_array_equal(array, weight)
+        assert array.ctypes.data % WEIGHT_ALIGN == 0
+
+
+def test_mapped_weights_are_read_only(linear):
+    with open_artifact(linear.path) as artifact:
+        assert not any(array.flags.writeable for array in artifact.weight_arrays())
+
+
+def test_missing_file(tmp_path):
+    assert "No such file" in refused(tmp_path / "none.so")
+
+
+def test_folder(tmp_path):
+    refused(tmp_path)
+
+
+def test_empty_file(tmp_path):
+    path = tmp_path / "empty.so"
+    path.touch()
+    assert "is empty" in refused(path)
+
+
+@pytest.mark.parametrize("content", [b"\x7f", b"hello, world" * 100, b"\x08\x07\x12\x07pytorch"])
+def test_not_elf(tmp_path, content):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    assert "not an ELF file" in refused(path)
+
+
+def test_32_bit_elf(tmp_path):
+    path = tmp_path / "small.so"
+    path.write_bytes(b"\x7fELF\x01\x01\x01" + bytes(100))
+    assert "64-bit" in refused(path)
+
+
+def test_foreign_shared_library():
+    path = np._core._multiarray_umath.__file__
+    assert "not a neocpu artifact" in refused(path)
+
+
+def test_truncated_anywhere(linear, tmp_path):
+    data = linear.path.read_bytes()
+    path = tmp_path / "short.so"
+    for length in sorted({1, 4, 16, 63, 64, 65, *range(100, len(data), 997), len(data) - 1}):
+        path.write_bytes(data[:length])
+        refused(path)
+
+
+def test_bytes_added(linear, tmp_path):
+    path = tmp_path / "long.so"
+    path.write_bytes(linear.path.read_bytes() + b"\0")
+    assert "at its end" in refused(path)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_one_changed_byte_anywhere_is_noticed(linear, tmp_path, data):
+    content = bytearray(linear.path.read_bytes())
+    where = data.draw(st.integers(0, len(content) - 1))
+    content[where] ^= data.draw(st.integers(1, 255))
+    path = tmp_path / "flipped.so"
+    path.write_bytes(content)
+    refused(path, by=lambda p: read_header(p, verify_weights=True))
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_elf_header_never_crashes(linear, tmp_path, data):
+    content = bytearray(linear.path.read_bytes())
+    table = struct.unpack_from("<Q", content, 40)[0]
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.sampled_from([0, table]))
+        where = start + data.draw(st.integers(0, 63))
+        content[where] = data.draw(st.integers(0, 255))
+    path = tmp_path / "mangled.so"
+    path.write_bytes(content)
+    try:
+        header = read_header(path)
+    except ArtifactError:
+        return
+    assert header == linear.header  # the same bytes were drawn
+
+
+def test_other_format_version(linear, tmp_path):
+    path = tmp_path / "future.so"
+    header = replace(linear.header, format=2)
+    write_artifact(linear.executable, linear.weights, header, path)
+    assert "has artifact format 2, this neocpu reads format 1" in refused(path)
+
+
+def test_malformed_header(linear, tmp_path):
+    path = forge(linear, tmp_path / "a.so", replace_once(b'{"format":1,', b'{"formaT":1,'))
+    assert "malformed header" in refused(path)
+    path = forge(linear, tmp_path / "b.so", replace_once(b'{"format":1,', b'["format":1,'))
+    assert "malformed header" in refused(path)
+
+
+def test_header_and_code_of_different_machines(linear, tmp_path):
+    def edit(data):
+        struct.pack_into("<H", data, E_MACHINE, 183 if linear.header.machine == "x86_64" else 62)
+
+    assert "disagree on the machine" in refused(forge(linear, tmp_path / "a.so", edit))
+
+
+def test_artifact_for_another_machine_is_read_but_not_loaded(linear, tmp_path):
+    if linear.header.machine != "x86_64":
+        pytest.skip("edits the bytes of an x86_64 header")
+
+    def edit(data):
+        struct.pack_into("<H", data, E_MACHINE, 183)
+        start = data.index(b'"machine":"x86_64"')
+        tail = data.index(b'"plan":')
+        text = data[start:tail].replace(b"x86_64", b"aarch64").replace(b",[8448", b",[844")
+        data[start:tail] = text
+
+    path = forge(linear, tmp_path / "arm.so", edit)
+    assert read_header(path).machine == "aarch64"
+    message = refused(path, TargetError)
+    assert "is compiled for aarch64 (llvm), this host is x86_64" in message
+    assert "--target host" in message
+
+
+def test_missing_instruction_set_is_named(linear, tmp_path):
+    path = tmp_path / "wide.so"
+    header = replace(linear.header, isa_features=("sse2", "avx4096", "fma7"), target="llvm -x")
+    write_artifact(linear.executable, linear.weights, header, path)
+    message = refused(path, TargetError)
+    assert "this host lacks" in message
+    assert "avx4096, fma7" in message
+
+
+def test_host_that_lacks_avx512(linear, monkeypatch):
+    header = replace(linear.header, isa_features=("avx2", "avx512f"))
+    monkeypatch.setattr(artifact_module, "host_features", lambda: frozenset({"avx2", "fma"}))
+    with pytest.raises(TargetError, match="this host lacks avx512f: compile the model again"):
+        check_host(header, "model.so")
+    monkeypatch.setattr(artifact_module, "host_features", lambda: frozenset({"avx2", "avx512f"}))
+    check_host(header, "model.so")
+
+
+def test_damaged_weights_are_found_only_when_asked(linear, tmp_path):
+    data = bytearray(linear.path.read_bytes())
+    section = read_elf(memoryview(data)).find(WEIGHTS_SECTION)
+    data[section.offset + 3] ^= 0x40
+    path = tmp_path / "weights.so"
+    path.write_bytes(data)
+    assert "the weights are damaged" in refused(path)
+    load(path, verify=False).close()
+
+
+def test_sections_are_what_binutils_sees(linear, tmp_path, binutils):
+    dump = tmp_path / "header.json"
+    binutils("objcopy", "--dump-section", f"{HEADER_SECTION}={dump}", linear.path, "/dev/null")
+    assert ArtifactHeader.from_json(json.loads(dump.read_text())) == linear.header
+    listing = binutils("readelf", "-SW", linear.path)
+    assert "Warning" not in listing
+    sections = read_elf(memoryview(linear.path.read_bytes())).sections
+    rows = {
+        line.split("]")[1].split()[0]: line for line in listing.splitlines() if " PROGBITS" in line
+    }
+    for name in (".text", WEIGHTS_SECTION, HEADER_SECTION, DIGEST_SECTION):
+        section = next(s for s in sections if s.name == name)
+        assert f" {section.offset:06x} {section.size:06x} " in rows[name]
+
+
+def test_every_refusal_is_a_neocpu_error(tmp_path):
+    path = tmp_path / "x.so"
+    path.write_bytes(b"\x7fELF\x02\x01" + bytes(58))
+    refused(path, NeoCPUError)

@@ -1,0 +1,384 @@
+"""A loaded module: results, inputs of every kind, errors, threads, and its end."""
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import neocpu
+from neocpu.link import write_artifact
+from neocpu.runtime.elf import read_elf
+from neocpu.runtime.header import WEIGHTS_SECTION
+from neocpu.runtime.module import Module, load
+from neocpu.schedules.errors import ArtifactError, UsageError
+
+
+@pytest.fixture
+def linear_module(linear):
+    with load(linear.path, threads=2) as module:
+        yield module
+
+
+@pytest.fixture
+def two_way_module(two_way):
+    with load(two_way.path, threads=2) as module:
+        yield module
+
+
+def check(toy, outputs, inputs):
+    for output, expected in zip(outputs, toy.reference(*inputs), strict=True):
+        np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_one_output_is_an_array(linear, linear_module):
+    inputs = linear.inputs()
+    output = linear_module(inputs[0])
+    assert isinstance(output, np.ndarray)
+    assert output.dtype == np.float32
+    check(linear, [output], inputs)
+    check(linear, [linear_module(inputs)], inputs)
+
+
+def test_several_outputs_are_a_tuple_in_graph_order(two_way, two_way_module):
+    inputs = two_way.inputs()
+    outputs = two_way_module(inputs)
+    assert isinstance(outputs, tuple)
+    check(two_way, outputs, inputs)
+
+
+def test_run_by_name_in_any_order(two_way, two_way_module):
+    image, mask = two_way.inputs()
+    outputs = two_way_module.run({"mask": mask, "image": image})
+    assert list(outputs) == ["sum", "same"]
+    check(two_way, outputs.values(), [image, mask])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+def test_any_thread_count_gives_the_same_bits(linear, linear_module, threads):
+    inputs = linear.inputs()
+    with load(linear.path, threads) as module:
+        assert module.threads == threads
+        np.testing.assert_array_equal(module(inputs), linear_module(inputs))
+
+
+@pytest.mark.parametrize("option", [{"verify": False}, {"hugepages": True}])
+def test_options_do_not_change_the_result(two_way, two_way_module, option):
+    inputs = two_way.inputs()
+    with load(two_way.path, **option) as module:
+        for one, other in zip(module(inputs), two_way_module(inputs), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def strided(x):
+    return np.repeat(x, 2, axis=-1)[..., ::2]
+
+
+def fortran(x):
+    return np.asfortranarray(x)
+
+
+def misaligned(x):
+    raw = np.empty(x.nbytes + 1, np.uint8)
+    copy = raw[1:].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
+
+
+def big_endian(x):
+    return x.astype(x.dtype.newbyteorder(">"))
+
+
+def read_only(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+def reversed_view(x):
+    return x[..., ::-1].copy()[..., ::-1]
+
+
+@pytest.mark.parametrize(
+    "disguise", [strided, fortran, misaligned, big_endian, read_only, reversed_view]
+)
+def test_memory_layout_of_inputs_does_not_matter(two_way, two_way_module, disguise):
+    inputs = two_way.inputs()
+    before = [x.copy() for x in inputs]
+    for output, expected in zip(
+        two_way_module([disguise(x) for x in inputs]), two_way_module(inputs), strict=True
+    ):
+        np.testing.assert_array_equal(output, expected)
+    for x, original in zip(inputs, before, strict=True):
+        np.testing.assert_array_equal(x, original)
+
+
+def test_outputs_never_alias(two_way, two_way_module):
+    first, second = two_way.inputs(1), two_way.inputs(2)
+    kept = two_way_module(first)
+    copies = [x.copy() for x in kept]
+    later = two_way_module(second)
+    for output in later:
+        output[...] = np.nan
+    for output, copy in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(output, copy)
+        assert not any(np.shares_memory(output, other) for other in (*later, *first, *second))
+    check(two_way, two_way_module(first), first)
+
+
+@pytest.mark.parametrize(
+    ("shape", "hint"),
+    [
+        ((2, 8, 6, 3), "it looks like NHWC, pass x.transpose(0, 3, 1, 2)"),
+        ((2, 3, 6, 8), "got float32[2,3,6,8]"),
+        ((3, 8, 6), "got float32[3,8,6]"),
+        ((), "got float32[]"),
+    ],
+)
+def test_wrong_shape_names_both_and_the_likely_fix(two_way, two_way_module, shape, hint):
+    with pytest.raises(UsageError) as caught:
+        two_way_module([two_way.inputs()[0], np.zeros(shape, "float32")])
+    message = str(caught.value)
+    assert message.startswith("input 'mask': expected float32[2,3,8,6], got ")
+    assert hint in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "uint8"])
+def test_wrong_dtype_is_not_cast(linear_module, dtype):
+    with pytest.raises(UsageError, match=rf"got dtype {dtype}: convert .* x.astype\('float32'\)"):
+        linear_module(np.zeros((4, 64), dtype))
+
+
+def test_ragged_list_is_a_usage_error(linear_module):
+    with pytest.raises(UsageError, match="input 'x' is not an array"):
+        linear_module.run({"x": [[1.0], [1.0, 2.0]]})
+
+
+def test_wrong_count(two_way, two_way_module):
+    with pytest.raises(UsageError, match=r"takes 2 inputs \(image, mask\), got 1"):
+        two_way_module(two_way.inputs()[0])
+
+
+def test_wrong_name_suggests_the_right_one(two_way, two_way_module):
+    image, mask = two_way.inputs()
+    with pytest.raises(UsageError, match=r"no input 'imge'.*did you mean 'image'"):
+        two_way_module.run({"imge": image, "mask": mask})
+    with pytest.raises(UsageError, match="missing input mask"):
+        two_way_module.run({"image": image})
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_thread_count_must_be_positive(linear, threads):
+    with pytest.raises(UsageError, match="at least 1"):
+        load(linear.path, threads)
+
+
+def test_many_threads_may_call_one_module(linear, linear_module):
+    inputs = [linear.inputs(seed) for seed in range(8)]
+    expected = [linear_module(x) for x in inputs]
+
+    def hammer(start: int) -> None:
+        for i in range(start, start + 40):
+            np.testing.assert_array_equal(linear_module(inputs[i % 8]), expected[i % 8])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(hammer, range(8)))
+
+
+def tasks():
+    return {int(name) for name in os.listdir("/proc/self/task")}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_exactly_the_threads_asked_for_on_all_cpus(linear, threads):
+    allowed = os.sched_getaffinity(0)
+    before = tasks()
+    with load(linear.path, threads) as module:
+        module(linear.inputs())
+        new = tasks() - before
+        assert len(new) == threads
+        assert all(os.sched_getaffinity(task) == allowed for task in new)
+        assert os.sched_getaffinity(0) == allowed
+        assert "TVM_BIND_THREADS" not in os.environ
+
+
+def run_script(script: str, *arguments: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_default_threads_are_the_cpus_of_this_process(linear):
+    script = """
+import os, sys, neocpu
+cpu = min(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {cpu})
+module = neocpu.load(sys.argv[1])
+module.warmup(1)
+assert {len(os.sched_getaffinity(int(t))) for t in os.listdir('/proc/self/task')} == {1}
+print(module.threads)
+"""
+    assert run_script(script, str(linear.path)) == "1\n"
+
+
+def test_running_imports_no_compiler(linear):
+    script = """
+import sys, neocpu, numpy as np
+print(neocpu.load(sys.argv[1])(np.ones((4, 64), 'float32')).shape)
+heavy = {'tvm', 'onnx', 'xgboost', 'scipy', 'click', 'rich', 'onnxslim', 'psutil', 'tornado'}
+print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))
+print(neocpu.Module.__name__, neocpu.__version__)
+"""
+    output = run_script(script, str(linear.path)).splitlines()
+    assert output == ["(4, 33)", "[]", f"Module {neocpu.__version__}"]
+
+
+def test_exit_in_the_middle_of_a_run_is_clean(linear):
+    script = """
+import sys, threading, neocpu, numpy as np
+module = neocpu.load(sys.argv[1])
+def call():
+    try:
+        while True:
+            module(np.ones((4, 64), 'float32'))
+    except neocpu.runtime.module.UsageError:
+        pass  # closed by the interpreter's exit
+for _ in range(3):
+    threading.Thread(target=call, daemon=True).start()
+module.warmup(20)
+"""
+    run_script(script, str(linear.path))
+
+
+def test_close_waits_for_calls_and_refuses_later_ones(linear):
+    module = load(linear.path, threads=2)
+    inputs = linear.inputs()
+    results, refusals = [], []
+
+    def call() -> None:
+        while not refusals:
+            try:
+                results.append(module(inputs))
+            except UsageError as error:
+                refusals.append(str(error))
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    while len(results) < 20:
+        pass
+    module.close()
+    module.close()
+    for caller in callers:
+        caller.join(30)
+    assert "module 'linear' is closed" in refusals[0]
+    for result in results:
+        check(linear, [result], inputs)
+
+
+def test_a_dropped_module_frees_its_threads_and_its_code(linear):
+    script = """
+import gc, os, sys, time, neocpu
+module = neocpu.load(sys.argv[1])
+module.warmup()
+assert len(os.listdir('/proc/self/task')) == threads_before + module.threads
+assert sys.argv[1] in open('/proc/self/maps').read()
+del module
+gc.collect()
+assert sys.argv[1] not in open('/proc/self/maps').read()
+deadline = time.monotonic() + 20  # the pool ends shortly after the worker that owns it
+while len(os.listdir('/proc/self/task')) > threads_before and time.monotonic() < deadline:
+    time.sleep(0.005)
+print(len(os.listdir('/proc/self/task')) - threads_before)
+"""
+    # numpy's BLAS has threads of its own; TVM's idle ones would spin for a while.
+    script = (
+        "import os, numpy, tvm_ffi\nthreads_before = len(os.listdir('/proc/self/task'))" + script
+    )
+    output = run_script(script, str(linear.path), TVM_THREAD_POOL_SPIN_COUNT="0")
+    assert output == "0\n"
+
+
+def test_two_modules_of_one_file_are_independent(linear):
+    inputs = linear.inputs()
+    one, other = load(linear.path), load(linear.path)
+    expected = one(inputs)
+    one.close()
+    np.testing.assert_array_equal(other(inputs), expected)
+    other.close()
+
+
+def test_a_replaced_file_is_loaded_anew(linear, two_way, tmp_path):
+    path = tmp_path / "model.so"
+    write_artifact(linear.executable, linear.weights, linear.header, path)
+    old = load(path)
+    write_artifact(two_way.executable, two_way.weights, two_way.header, path)
+    with load(path) as new:
+        check(two_way, new(two_way.inputs()), two_way.inputs())
+    check(linear, [old(linear.inputs())], linear.inputs())
+    old.close()
+
+
+def test_weights_are_the_pages_of_the_file(linear):
+    with load(linear.path) as module:
+        module.warmup()
+        maps = [line for line in open("/proc/self/maps") if "linear.so" in line]
+        page = os.sysconf("SC_PAGE_SIZE")
+        section = read_elf(memoryview(linear.path.read_bytes())).find(WEIGHTS_SECTION)
+        covering = []
+        for line in maps:
+            span, permissions, offset, *_ = line.split()
+            begin, end = (int(x, 16) for x in span.split("-"))
+            if int(offset, 16) <= section.offset < int(offset, 16) + end - begin:
+                covering.append(permissions)
+        assert section.offset % page == 0
+        assert covering == ["r--p"]
+
+
+def test_facts_about_the_model(two_way, two_way_module):
+    assert isinstance(two_way_module, Module)
+    assert two_way_module.metadata == two_way.header
+    assert [str(spec) for spec in two_way_module.inputs] == [
+        "image: float32[2, 3, 8, 6]",
+        "mask: float32[2, 3, 8, 6]",
+    ]
+    assert two_way_module.outputs == two_way.header.outputs
+    assert "two_way" in repr(two_way_module)
+    assert "2 threads" in repr(two_way_module)
+
+
+@pytest.mark.parametrize(
+    ("field", "package"), [("tvm_version", "apache-tvm"), ("ffi_version", "apache-tvm-ffi")]
+)
+def test_other_library_version_is_refused(linear, tmp_path, field, package):
+    path = tmp_path / "old.so"
+    header = replace(linear.header, **{field: "0.0.7"})
+    write_artifact(linear.executable, linear.weights, header, path)
+    with pytest.raises(ArtifactError) as caught:
+        load(path)
+    assert f"{path} was compiled with {package} 0.0.7, installed is " in str(caught.value)
+
+
+def test_a_refused_artifact_leaves_no_thread(linear, tmp_path):
+    path = tmp_path / "damaged.so"
+    data = bytearray(linear.path.read_bytes())
+    start = data.index(linear.weights[0].tobytes())
+    data[start + 5] ^= 1
+    path.write_bytes(data)
+    before = tasks()
+    with pytest.raises(ArtifactError, match="the weights are damaged"):
+        load(path)
+    assert not any(thread.name == "neocpu-linear" for thread in threading.enumerate())
+    assert len(tasks() - before) == 0

@@ -1,0 +1,236 @@
+"""Writing artifacts: all or nothing, and errors that name the fix."""
+
+import errno
+import os
+import resource
+import shutil
+import stat
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from neocpu import link
+from neocpu.link import check_destination, find_linker, write_artifact
+from neocpu.runtime.artifact import read_header
+from neocpu.runtime.elf import read_elf
+from neocpu.runtime.header import WEIGHT_ALIGN, WEIGHTS_SECTION
+from neocpu.runtime.module import load
+from neocpu.schedules.errors import ArtifactError, UsageError
+
+OTHER = "aarch64" if os.uname().machine == "x86_64" else "x86_64"
+
+
+def write(toy, path, **options):
+    return write_artifact(toy.executable, toy.weights, toy.header, path, **options)
+
+
+def refused(kind, call) -> str:
+    with pytest.raises(kind) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_written_header_places_every_weight(linear, tmp_path):
+    bare = replace(linear.header, weights=())
+    header = write_artifact(linear.executable, linear.weights, bare, tmp_path / "a.so")
+    assert header == linear.header
+    assert [(w.offset, w.dtype, w.shape) for w in header.weights] == [
+        (0, "float32", (64, 33)),
+        (-(-64 * 33 * 4 // WEIGHT_ALIGN) * WEIGHT_ALIGN, "float32", (33,)),
+    ]
+    assert os.listdir(tmp_path) == ["a.so"]
+
+
+def test_weights_of_any_kind(linear, tmp_path):
+    weights = [
+        np.arange(24, dtype="float32").reshape(2, 3, 4).transpose(2, 0, 1),
+        np.float16([[1.5]]),
+        np.array(7, "int64"),
+        np.zeros((0, 4), "float32"),
+        np.array([True, False]),
+        np.arange(5, dtype="int8"),
+    ]
+    path = tmp_path / "a.so"
+    write_artifact(linear.executable, weights, linear.header, path)
+    from neocpu.runtime.artifact import open_artifact
+
+    with open_artifact(path) as artifact:
+        artifact.verify_weights()
+        for array, weight in zip(artifact.weight_arrays(), weights, strict=True):
+            assert array.dtype == weight.dtype
+            np.testing.assert_array_equal(array, weight)
+
+
+def test_no_weights_at_all(tmp_path, linear):
+    import tvm
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 64), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(x)
+        builder.emit_func_output(y)
+    executable = tvm.compile(builder.get(), tvm.target.Target({"kind": "llvm"}))
+    header = replace(linear.header, weights=(), outputs=linear.header.inputs)
+    write_artifact(executable, [], header, tmp_path / "identity.so")
+    (value,) = linear.inputs()
+    with load(tmp_path / "identity.so") as module:
+        np.testing.assert_array_equal(module(value), value)
+
+
+@pytest.mark.parametrize(("machine", "page"), [("x86_64", 4096), ("aarch64", 65536)])
+def test_weights_start_on_the_largest_page(linear, tmp_path, machine, page):
+    compiler = shutil.which("g++") or shutil.which("c++")
+    path = tmp_path / "a.so"
+    header = replace(linear.header, machine=machine)
+    write_artifact(linear.executable, linear.weights, header, path, cxx=compiler)
+    section = read_elf(memoryview(path.read_bytes())).find(WEIGHTS_SECTION)
+    assert section.offset % page == 0
+    assert section.align == page
+
+
+def test_an_older_file_is_replaced_with_the_umask_honoured(linear, tmp_path):
+    path = tmp_path / "a.so"
+    path.write_text("older")
+    mask = os.umask(0o027)
+    try:
+        write(linear, path)
+    finally:
+        os.umask(mask)
+    assert read_header(path) == linear.header
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750
+    assert os.listdir(tmp_path) == ["a.so"]
+
+
+def test_missing_folder(linear, tmp_path):
+    path = tmp_path / "none" / "a.so"
+    message = refused(UsageError, lambda: write(linear, path))
+    assert (
+        message == f"cannot write {path}: there is no folder {path.parent}; create it or change -o"
+    )
+    assert refused(UsageError, lambda: check_destination(path)) == message
+
+
+def test_unwritable_folder(linear, tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o555)
+    if os.access(folder, os.W_OK):  # root writes anywhere but into the kernel's own folders
+        folder = type(folder)("/sys/kernel")
+    path = folder / "a.so"
+    message = refused(UsageError, lambda: write(linear, path))
+    assert message.startswith(f"cannot write {path}: ")
+    assert message.endswith("choose another -o")
+    assert refused(UsageError, lambda: check_destination(path)) == message
+
+
+def test_destination_is_a_folder(linear, tmp_path):
+    assert "is a folder" in refused(UsageError, lambda: check_destination(tmp_path))
+    refused(UsageError, lambda: write(linear, tmp_path))
+    assert os.listdir(tmp_path) == []
+
+
+def test_parent_is_a_file(linear, tmp_path):
+    (tmp_path / "file").touch()
+    assert "cannot write" in refused(UsageError, lambda: write(linear, tmp_path / "file" / "a.so"))
+
+
+def test_destination_that_works_leaves_no_trace(tmp_path):
+    check_destination(tmp_path / "a.so")
+    assert os.listdir(tmp_path) == []
+
+
+def test_write_that_fails_halfway_keeps_the_older_file(linear, tmp_path):
+    path = tmp_path / "a.so"
+    path.write_text("older")
+    weights = [*linear.weights, np.zeros(4 << 20, "uint8")]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, hard))
+    try:
+        message = refused(
+            ArtifactError,
+            lambda: write_artifact(linear.executable, weights, linear.header, path),
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert message.startswith(f"cannot write {path}: File too large (4.2 MB needed)")
+    assert path.read_text() == "older"
+    assert os.listdir(tmp_path) == ["a.so"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace", "fchmod"])
+def test_full_disk_leaves_nothing_behind(linear, tmp_path, monkeypatch, step):
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(link.os, step, fail)
+    message = refused(ArtifactError, lambda: write(linear, tmp_path / "a.so"))
+    assert "No space left on device" in message
+    assert "free space or choose another -o" in message
+    assert os.listdir(tmp_path) == []
+
+
+def test_interrupt_leaves_nothing_behind(linear, tmp_path, monkeypatch):
+    def interrupt(fd: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(link.os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write(linear, tmp_path / "a.so")
+    assert os.listdir(tmp_path) == []
+
+
+def test_no_compiler(linear, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    message = refused(UsageError, lambda: write(linear, tmp_path / "a.so"))
+    assert "install g++" in message
+    assert os.listdir(tmp_path) == []
+
+
+def test_named_compiler_that_does_not_exist(linear, tmp_path):
+    message = refused(UsageError, lambda: write(linear, tmp_path / "a.so", cxx="no-such-c++"))
+    assert "'no-such-c++' not found" in message
+
+
+def test_compiler_that_fails(linear, tmp_path):
+    message = refused(ArtifactError, lambda: write(linear, tmp_path / "a.so", cxx="false"))
+    assert "linking with 'false' failed" in message
+    message = refused(ArtifactError, lambda: write(linear, tmp_path / "a.so", cxx="g++ --nonsense"))
+    assert "--nonsense" in message
+    assert os.listdir(tmp_path) == []
+
+
+def test_full_temporary_folder(linear, tmp_path, monkeypatch):
+    monkeypatch.setattr(link.tempfile, "tempdir", str(tmp_path / "none"))
+    message = refused(ArtifactError, lambda: write(linear, tmp_path / "a.so"))
+    assert "cannot link in" in message
+    assert "TMPDIR" in message
+
+
+def test_compiler_choice(monkeypatch, tmp_path):
+    machine = os.uname().machine
+    for name in ("g++", "aarch64-linux-gnu-g++", "x86_64-linux-gnu-g++", "clang++"):
+        tool = tmp_path / name
+        tool.write_text("#!/bin/sh\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert find_linker(machine) == (str(tmp_path / "g++"),)
+    assert find_linker(OTHER) == (str(tmp_path / f"{OTHER}-linux-gnu-g++"),)
+    assert find_linker(OTHER, "clang++ --target=x") == ("clang++", "--target=x")
+    monkeypatch.setenv("CXX", "clang++")
+    assert find_linker(machine) == ("clang++",)
+    assert find_linker(OTHER) == (str(tmp_path / f"{OTHER}-linux-gnu-g++"),)
+
+
+def test_cross_compiler_from_ziglang_or_a_hint(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)
+    assert "pip install ziglang" in refused(UsageError, lambda: find_linker(OTHER))
+    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: object())
+    assert find_linker(OTHER)[:3] == (sys.executable, "-m", "ziglang")

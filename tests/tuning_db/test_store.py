@@ -1,0 +1,251 @@
+"""The store: layers, lookups, damage, concurrent writers, what the file system refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record
+
+from neocpu.schedules.errors import DatabaseError
+from neocpu.tuning_db import store as store_module
+from neocpu.tuning_db.record import TargetKey
+from neocpu.tuning_db.store import Store, default_database, shipped_databases
+
+SLOWER = record(2e-3, reg_n=4)
+FAILED = record(1e-9, error="timeout", reg_n=5)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A database file that does not exist yet."""
+    return tmp_path / "records.jsonl"
+
+
+def test_append_then_find(database: Path):
+    open_store(database).append([SLOWER, RECORD, FAILED])
+    store = open_store(database)
+    assert store.skipped == ()
+    assert len(store) == 3
+    assert set(store) == {SLOWER, RECORD, FAILED}
+    assert store.best(WORKLOAD, TARGET, 2) == RECORD
+    assert store.results(WORKLOAD, TARGET, 2) == {r.scheme: r for r in (SLOWER, RECORD, FAILED)}
+
+
+def test_appended_records_are_found_at_once(database: Path):
+    store = open_store(database)
+    assert store.best(WORKLOAD, TARGET, 2) is None
+    store.append([RECORD])
+    assert store.best(WORKLOAD, TARGET, 2) == RECORD
+
+
+def test_other_workloads_targets_and_threads_are_other_records(database: Path):
+    store = open_store(database)
+    store.append([RECORD])
+    assert store.best(dataclasses.replace(WORKLOAD, height=57), TARGET, 2) is None
+    assert store.best(dataclasses.replace(WORKLOAD, epilogue=()), TARGET, 2) is None
+    assert store.best(WORKLOAD, TARGET, 1) is None
+    for other in ({"mcpu": "znver4"}, {"features": ("avx2",)}):
+        assert store.best(WORKLOAD, dataclasses.replace(TARGET, **other), 2) is None
+    # Caches order the candidates but do not change what was measured.
+    assert store.best(WORKLOAD, dataclasses.replace(TARGET, l3=1), 2) == RECORD
+
+
+def test_records_of_another_template_version_are_left_out(database: Path):
+    open_store(database).append([record(1e-6, version=2), SLOWER])
+    assert open_store(database).best(WORKLOAD, TARGET, 2) == SLOWER
+    assert Store.open([], database, lambda name: 2).results(WORKLOAD, TARGET, 2).keys() == {
+        RECORD.scheme
+    }
+
+
+def test_only_failures_means_no_best(database: Path):
+    store = open_store(database)
+    store.append([FAILED])
+    assert store.best(WORKLOAD, TARGET, 2) is None
+    assert store.results(WORKLOAD, TARGET, 2) == {FAILED.scheme: FAILED}
+
+
+def test_later_layers_and_lines_count(tmp_path: Path):
+    shipped, user = tmp_path / "shipped.jsonl", tmp_path / "user.jsonl"
+    open_store(shipped).append([RECORD, record(5e-3), SLOWER])
+    open_store(user).append([record(7e-3, reg_n=4)])
+    before = shipped.read_bytes()
+    store = open_store(user, shipped)
+    assert store.results(WORKLOAD, TARGET, 2)[SLOWER.scheme].result.seconds == (7e-3,)
+    assert store.results(WORKLOAD, TARGET, 2)[RECORD.scheme].result.seconds == (5e-3,)
+    store.append([FAILED])
+    assert shipped.read_bytes() == before
+
+
+def test_damaged_lines_are_named_and_the_rest_kept(database: Path):
+    good = RECORD.to_line(), SLOWER.to_line()
+    database.write_text(good[0] + "hello\n\n" + good[1].replace("0.002", "NaN") + good[1])
+    store = open_store(database)
+    assert set(store) == {RECORD, SLOWER}
+    assert [(s.path, s.line) for s in store.skipped] == [(database, 2), (database, 4)]
+    assert str(store.skipped[1]).startswith(f"{database}:4: skipped: ")
+    assert "NaN" in str(store.skipped[1])
+
+
+@pytest.mark.parametrize("cut", [1, 2, 30, 400])
+def test_a_torn_last_line_costs_only_itself(database: Path, cut: int):
+    line = RECORD.to_line().encode()
+    database.write_bytes(SLOWER.to_line().encode() + line[:-cut])
+    open_store(database).append([FAILED])
+    store = open_store(database)
+    whole = {SLOWER, FAILED} | ({RECORD} if cut == 1 else set())
+    assert set(store) == whole
+    assert [s.line for s in store.skipped] == ([] if cut == 1 else [2])
+
+
+def test_an_empty_or_foreign_file_is_not_fatal(database: Path):
+    database.write_bytes(b"")
+    assert len(open_store(database)) == 0
+    database.write_bytes(os.urandom(4096))
+    store = open_store(database)
+    assert len(store) == 0
+    assert store.skipped
+
+
+def write_many(database: Path, worker: int, count: int) -> None:
+    store = open_store(database)
+    for i in range(count):
+        workload = dataclasses.replace(WORKLOAD, batch=worker + 1)
+        store.append([dataclasses.replace(record(float(i + 1), reg_n=i), workload=workload)])
+
+
+def test_many_writers_lose_nothing(database: Path):
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=write_many, args=(database, w, 50)) for w in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    store = open_store(database)
+    assert store.skipped == ()
+    assert len(store) == 200
+    # No result has wandered to another workload or scheme.
+    assert all(r.result.seconds == (float(r.scheme.reg_n + 1),) for r in store)
+
+
+def test_a_writer_killed_with_the_lock_does_not_block_the_next(database: Path):
+    context = multiprocessing.get_context("fork")
+    worker = context.Process(target=write_many, args=(database, 0, 100_000))
+    worker.start()
+    while not database.exists() or not database.stat().st_size:
+        time.sleep(0.005)
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.join()
+    open_store(database).append([FAILED])
+    store = open_store(database)
+    assert FAILED in set(store)
+    assert len(store.skipped) <= 1
+
+
+def test_missing_folder_is_made_when_written_not_when_read(tmp_path: Path):
+    database = tmp_path / "a" / "b" / "records.jsonl"
+    store = open_store(database)
+    assert not database.parent.exists()
+    store.ensure_writable()
+    assert database.parent.is_dir()
+    store.append([RECORD])
+    assert len(open_store(database)) == 1
+
+
+def one_line(caught: pytest.ExceptionInfo[DatabaseError], *words: str) -> None:
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(word in message for word in words), message
+
+
+def test_missing_file_to_read(tmp_path: Path):
+    with pytest.raises(DatabaseError) as caught:
+        open_store(None, tmp_path / "nowhere.jsonl")
+    one_line(caught, "nowhere.jsonl", "No such file")
+
+
+def test_a_folder_is_not_a_database(tmp_path: Path):
+    with pytest.raises(DatabaseError) as caught:
+        open_store(tmp_path)
+    one_line(caught, str(tmp_path), "directory")
+
+
+def test_a_file_where_the_folder_should_be(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    store = open_store(tmp_path / "file" / "records.jsonl")
+    with pytest.raises(DatabaseError) as caught:
+        store.ensure_writable()
+    one_line(caught, "file")
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Make opening for append fail; permissions would not stop the superuser."""
+
+    def fail(path: Path) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(store_module, "_open_for_append", fail)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_read_only_database_reads_but_refuses_to_write(
+    database: Path, monkeypatch: pytest.MonkeyPatch, number: int
+):
+    open_store(database).append([RECORD])
+    refuse(monkeypatch, number)
+    store = open_store(database)
+    assert store.best(WORKLOAD, TARGET, 2) == RECORD
+    for write in (store.ensure_writable, lambda: store.append([SLOWER])):
+        with pytest.raises(DatabaseError) as caught:
+            write()
+        one_line(caught, str(database), os.strerror(number), "--db")
+    assert store.results(WORKLOAD, TARGET, 2).keys() == {RECORD.scheme}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anything")
+def test_a_read_only_folder(tmp_path: Path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(DatabaseError) as caught:
+        open_store(tmp_path / "records.jsonl").ensure_writable()
+    one_line(caught, "Permission denied")
+
+
+def test_disk_full_keeps_what_was_there(database: Path, monkeypatch: pytest.MonkeyPatch):
+    open_store(database).append([RECORD])
+    before = database.read_bytes()
+    real_write = os.write
+
+    def short_write(stream: int, data: bytes) -> int:
+        return real_write(stream, data[: len(data) // 2])
+
+    monkeypatch.setattr(store_module.os, "write", short_write)
+    with pytest.raises(DatabaseError) as caught:
+        open_store(database).append([SLOWER])
+    one_line(caught, str(database), "No space left")
+    assert database.read_bytes() == before
+
+
+def test_a_lock_that_is_never_released(database: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store_module, "LOCK_TIMEOUT", 0.05)
+    store = open_store(database)
+    with store._lock(database), pytest.raises(DatabaseError) as caught:
+        open_store(database).append([RECORD])
+    one_line(caught, "records.jsonl.lock")
+
+
+def test_shipped_records_are_readable_and_the_default_is_the_users():
+    store = open_store(None, *shipped_databases())
+    assert store.skipped == ()
+    assert default_database().is_absolute()
+    assert "neocpu" in str(default_database())
+
+
+def test_target_key_ignores_what_is_not_measured():
+    assert TargetKey.of(TARGET, 2) == RECORD.target

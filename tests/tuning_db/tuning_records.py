@@ -1,0 +1,40 @@
+"""Records to store."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from neocpu.schedules.scheme import DirectScheme
+from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
+from neocpu.tuning_db.store import Store
+
+TARGET = CpuTarget("x86_64-unknown-linux-gnu", "znver5", (), ("avx2", "fma"), 48, 1024, 4096)
+WORKLOAD = Conv2dWorkload(
+    1, 64, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1), epilogue=(EpilogueOp("clip", (0.0, 6.0)),)
+)
+RECORD = Record(
+    WORKLOAD,
+    TargetKey.of(TARGET, 2),
+    DirectScheme(16, 32, 7, True),
+    Result((1e-3, 1.5e-3, 1.25e-3)),
+    Environment("0.1.0", "0.27.0", "0.1.14", 3),
+    "2026-11-20T12:00:00+00:00",
+)
+
+
+def record(*seconds: float, error: str | None = None, version: int = 3, **scheme: int) -> Record:
+    """RECORD with another result, template version and scheme parameters."""
+    return dataclasses.replace(
+        RECORD,
+        result=Result(seconds, error),
+        env=dataclasses.replace(RECORD.env, template_version=version),
+        scheme=dataclasses.replace(RECORD.scheme, **scheme),
+    )
+
+
+def open_store(path: Path | None, *paths: Path) -> Store:
+    """Open with templates at version 3."""
+    return Store.open(paths, path, lambda name: 3)
