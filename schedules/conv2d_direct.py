@@ -26,6 +26,7 @@ VERSION = 1
 
 # Unrolling a window of more taps overflows the instruction cache (7x7 halves the speed).
 MAX_UNROLLED_TAPS = 9
+LOAD_INTERFERENCE = 0.03
 # Tiles tried for one output block, best estimate first.
 TILES_PER_BLOCK = 3
 
@@ -240,12 +241,15 @@ def estimate(
     steps = chunks_in * scheme.ic_bn * workload.kernel[0] * workload.kernel[1]
     block_bytes = steps * scheme.oc_bn * 4
     bytes_per_cycle = 64 if block_bytes < target.l1d // 2 else 24 if block_bytes < target.l2 else 8
+    loads = vectors + pixels
     cycles = max(
         sums / target.fma_per_cycle,
-        vectors + pixels / 2,
+        loads / target.fma_per_cycle,
         4.0,
         vectors * target.vector_bytes / bytes_per_cycle,
     )
+    # Loads that hide behind multiply-adds still compete with them for issue slots.
+    cycles += LOAD_INTERFERENCE * loads
     row_tiles = ceil_div(workload.out_height, scheme.reg_oh)
     column_tiles = ceil_div(workload.out_width, scheme.reg_n)
     tile = steps * cycles + sums * (3 + 2 * len(workload.epilogue)) + 20

@@ -66,12 +66,12 @@ def _stages(sch: Schedule) -> list[Stage] | None:
 def _schedule(sch: Schedule, target: CpuTarget) -> Schedule:
     _inline_producers(sch)
     sch = _attempt(sch, lambda trial: _split_rows(trial, target))
-    shared, sch = _share_rows(sch, target)
-    names = [sch.get(block).name_hint for block in sch.get_child_blocks(sch.get_sblock("root"))]
+    names = [stage.name for stage in _stages(sch) or []]
+    shared, sch = _share_rows(sch)
+    if shared:
+        shared, sch = _fuse_rows(sch, names, shared)
     for name in names:
         sch = _attempt(sch, lambda trial, name=name: _schedule_stage(trial, name, shared, target))
-    if shared:
-        sch = _attempt(sch, lambda trial: _parallel_rows(trial, names, shared))
     return sch
 
 
@@ -95,7 +95,7 @@ def _inline_producers(sch: Schedule) -> None:
         reads = sum(consumer.volume for consumer in consumers if consumer is not None)
         reduced = any(consumer is not None and consumer.is_reduction for consumer in consumers)
         # A condition inside a reduction costs a branch per step; a copy costs one pass.
-        cheap = not stage.is_expensive and not (reduced and stage.is_conditional)
+        cheap = not stage.expensive and not (reduced and stage.conditions)
         if cheap or (len(consumers) == 1 and reads <= stage.volume):
             try:
                 sch.compute_inline(block)
@@ -110,7 +110,7 @@ def _split_rows(sch: Schedule, target: CpuTarget) -> None:
             reduction.split_contiguous(sch, stage, target.lanes(stage.dtype))
 
 
-def _share_rows(sch: Schedule, target: CpuTarget) -> tuple[int, Schedule]:
+def _share_rows(sch: Schedule) -> tuple[int, Schedule]:
     """Compute all stages inside the deepest outer loops of the last that cost no recomputation.
 
     Returns
@@ -129,7 +129,7 @@ def _share_rows(sch: Schedule, target: CpuTarget) -> tuple[int, Schedule]:
         row = trial.get_loops(trial.get_sblock(last.name))[depth - 1]
         try:
             for stage in reversed(stages[:-1]):
-                trial.compute_at(trial.get_sblock(stage.name), row, preserve_unit_loops=True)
+                trial.compute_at(trial.get_sblock(stage.name), row)
         except ScheduleError:
             continue
         moved = [read_stage(trial, trial.get_sblock(stage.name), depth) for stage in stages]
@@ -142,14 +142,21 @@ def _share_rows(sch: Schedule, target: CpuTarget) -> tuple[int, Schedule]:
     return 0, sch
 
 
-def _parallel_rows(sch: Schedule, names: list[str], shared: int) -> None:
+def _fuse_rows(sch: Schedule, names: list[str], shared: int) -> tuple[int, Schedule]:
+    """Make the shared loops one, parallel if worth it; return how many are left."""
     volume = max(
         math.prod(int(sch.get(loop).extent) for loop in sch.get_loops(sch.get_sblock(name)))
         for name in names
     )
-    if volume >= PARALLEL_ELEMENTS:
-        loops = sch.get_loops(sch.get_sblock(names[-1]))[:shared]
-        sch.parallel(sch.fuse(*loops))
+    if volume < PARALLEL_ELEMENTS:
+        return shared, sch
+    trial = sch.copy()
+    try:
+        rows = trial.fuse(*trial.get_loops(trial.get_sblock(names[-1]))[:shared])
+        trial.parallel(rows)
+    except ScheduleError:
+        return shared, sch
+    return 1, trial
 
 
 def _schedule_stage(sch: Schedule, name: str, shared: int, target: CpuTarget) -> None:
@@ -173,14 +180,14 @@ def _schedule_spatial(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -
                     vector(lanes)
     """
     block = sch.get_sblock(stage.name)
-    loops = list(sch.get_loops(block))[stage.outer_loops :]
+    loops = list(sch.get_loops(block))[stage.shared_loops :]
     parallel = parallel and stage.volume >= PARALLEL_ELEMENTS
     if not loops:
         return
     start = _inner_start(stage, lanes)
     outer = loops[:start]
-    if stage.contiguous_from(start) is False:
-        if stage.can_vectorize_last and stage.extents[-1] <= 4 * lanes:
+    if not stage.contiguous_from(start):
+        if stage.vectorizable_last and stage.extents[-1] <= 4 * lanes:
             sch.vectorize(loops[-1])
         _parallel_outer(sch, outer, stage.extents, parallel)
         return

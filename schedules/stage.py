@@ -1,79 +1,89 @@
-"""What a schedule needs to know of one stage (block) of a function: loops, accesses, cost."""
+"""What a schedule needs to know of one stage (block) of a function: its loops and its accesses."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
+from tvm.ir import Call, TensorLoad, Var
 from tvm.s_tir import Schedule
-from tvm.tirx.stmt_functor import post_order_visit
+from tvm.s_tir.stmt import SBlockRealize
+from tvm.sym import Analyzer, detect_linear_equation
 
 # Calls that cost no more than an addition.
-CHEAP_CALLS = frozenset({"tirx.if_then_else", "tirx.likely", "tirx.fabs", "tirx.ret"})
+CHEAP_CALLS = frozenset({"tirx.if_then_else", "tirx.likely", "tirx.fabs", "tirx.floor"})
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One read or write: the buffer's extents and the index expressions."""
+    """One read or write, without the buffer's dimensions of extent 1."""
 
     shape: tuple[int, ...]
     indices: tuple[Any, ...]
 
     def uses(self, var: Any) -> bool:
         """Whether any index depends on ``var``."""
-        return any(_uses(index, var) for index in self.indices)
+        return any(uses(index, var) for index in self.indices)
 
     def walks(self, variables: tuple[Any, ...], extents: tuple[int, ...]) -> bool:
-        """Whether the last dimensions are exactly ``variables``, in order, each complete."""
-        count = len(variables)
-        tail = self.indices[len(self.indices) - count :]
-        if len(tail) < count or not all(
-            index.same_as(var) for index, var in zip(tail, variables, strict=True)
-        ):
+        """Whether the last dimensions are exactly ``variables``, in order, the inner ones complete."""
+        lead = len(self.indices) - len(variables)
+        if lead < 0 or self.shape[lead + 1 :] != extents[1:]:
             return False
-        if self.shape[len(self.shape) - count + 1 :] != extents[1:]:
+        tail = self.indices[lead:]
+        if not all(index.same_as(var) for index, var in zip(tail, variables, strict=True)):
             return False
-        lead = self.indices[: len(self.indices) - count]
-        return not any(_uses(index, var) for index in lead for var in variables)
+        return not any(uses(index, var) for index in self.indices[:lead] for var in variables)
+
+    def stride(self, var: Any) -> int | None:
+        """Elements between neighbours along ``var``; None if that is no constant."""
+        if not self.uses(var):
+            return 0
+        offset: Any = 0
+        for extent, index in zip(self.shape, self.indices, strict=True):
+            offset = index + offset * extent
+        linear = detect_linear_equation(Analyzer().simplify(offset), [var])
+        return int(linear[0]) if linear and isinstance(linear[0], tirx.IntImm) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One block whose own loops correspond one to one to its iteration variables.
+    """One block: a single store inside loops that each drive one of its variables.
 
     Attributes
     ----------
-    outer_loops : int
-        Loops around the stage that it shares with others; not counted in the following.
-    variables, extents : tuple
-        Iteration variables and loop extents, outermost first.
-    reduced : tuple of bool
-        Which of them are reduced over.
-    writes, reads : tuple of Access
-        Accesses, but for a reduction's own accumulator.
+    shared_loops : int
+        Loops around the stage that belong to several; not counted in the following.
+    variables, extents, reduced : tuple
+        Per loop, outermost first: the block's variable (None if the loop has extent 1), the extent,
+        and whether it is reduced over.
+    accesses : tuple of Access
+        The store first, then the loads, but for those of a reduction's own accumulator.
     conditions : tuple
-        Conditions of ``if_then_else``, which keep a loop over what they depend on scalar.
+        Conditions of ``if_then_else``: loops over what they depend on cannot be vectors.
+    irregular : bool
+        Whether an index depends on data, or a value on an index.
     """
 
     name: str
     dtype: str
-    outer_loops: int
+    shared_loops: int
+    shared_volume: int
     variables: tuple[Any, ...]
     extents: tuple[int, ...]
     reduced: tuple[bool, ...]
-    writes: tuple[Access, ...]
-    reads: tuple[Access, ...]
+    accesses: tuple[Access, ...]
     conditions: tuple[Any, ...]
-    outer_volume: int
-    is_expensive: bool
-    uses_index_values: bool
+    expensive: bool
+    irregular: bool
 
     @property
     def volume(self) -> int:
-        """Iterations, those of the loops around included."""
-        return self.outer_volume * math.prod(self.extents)
+        """Iterations, those of the shared loops included."""
+        return self.shared_volume * math.prod(self.extents)
 
     @property
     def is_reduction(self) -> bool:
@@ -81,96 +91,167 @@ class Stage:
         return any(self.reduced)
 
     @property
-    def is_conditional(self) -> bool:
-        """Whether it chooses between values per element."""
-        return bool(self.conditions)
-
-    @property
     def vector_extent(self) -> int:
-        """Iterations of the loop that a schedule would vectorise."""
-        own = [e for e, r in zip(self.extents, self.reduced, strict=True) if not r and e > 1]
+        """Iterations of the loop that a schedule would vectorise; 1 for none."""
         if self.is_reduction:
-            return self.extents[-1] if not self.vector_axis() else max(own[-1:], default=1)
-        return max(own[-1:], default=1)
+            axis = self.vector_axis()
+            return 1 if axis is None else self.extents[axis]
+        return next((extent for extent in reversed(self.extents) if extent > 1), 1)
 
     @property
-    def can_vectorize_last(self) -> bool:
-        """Whether the innermost loop may be a strided vector: every index is linear in it."""
+    def vectorizable_last(self) -> bool:
+        """Whether the innermost loop may be a vector, if need be a strided one."""
         last = self.variables[-1]
-        if self.uses_index_values or any(_uses(c, last) for c in self.conditions):
+        if last is None or self.irregular or any(uses(c, last) for c in self.conditions):
             return False
-        return all(
-            index.same_as(last) or not _uses(index, last)
-            for access in (*self.reads, *self.writes)
-            for index in access.indices
-        )
+        indices = [index for access in self.accesses for index in access.indices]
+        return all(index.same_as(last) or not uses(index, last) for index in indices)
 
     def contiguous_from(self, start: int) -> bool:
         """Whether the loops from ``start`` on can be one loop over consecutive elements."""
-        variables, extents = self.variables[start:], self.extents[start:]
-        if any(_uses(c, v) for c in self.conditions for v in variables):
-            return False
-        if self.uses_index_values:
+        inner = range(start, len(self.extents))
+        kept = [i for i in inner if self.extents[i] > 1]
+        variables = tuple(self.variables[i] for i in kept)
+        extents = tuple(self.extents[i] for i in kept)
+        if self.irregular or any(uses(c, v) for c in self.conditions for v in variables):
             return False
         return all(
             access.walks(variables, extents) or not any(access.uses(v) for v in variables)
-            for access in (*self.reads, *self.writes)
+            for access in self.accesses
         )
 
     def vector_axis(self) -> int | None:
-        """Position of a spatial loop that every access walks with stride one, if there is one."""
-        spatial = [
-            i
-            for i, (extent, reduced) in enumerate(zip(self.extents, self.reduced, strict=True))
-            if not reduced and extent > 1
-        ]
-        if not spatial:
+        """Position of the innermost spatial loop if every access walks it with stride 1 or 0."""
+        loops = zip(self.extents, self.reduced, strict=True)
+        spatial = [i for i, (extent, reduced) in enumerate(loops) if extent > 1 and not reduced]
+        if not spatial or self.irregular:
             return None
-        axis = spatial[-1]
-        var = self.variables[axis]
-        if self.uses_index_values or any(_uses(c, var) for c in self.conditions):
+        var = self.variables[spatial[-1]]
+        if any(uses(c, var) for c in self.conditions):
             return None
-        accesses = (*self.reads, *self.writes)
-        fits = all(a.walks((var,), (1,)) or not a.uses(var) for a in accesses)
-        read = any(a.uses(var) for a in self.reads)
-        return axis if fits and read else None
+        store, *loads = (access.stride(var) for access in self.accesses)
+        return spatial[-1] if store == 1 and all(s in (0, 1) for s in loads) else None
 
 
-def read_stage(sch: Schedule, block: Any, outer_loops: int = 0) -> Stage | None:
-    """Describe a block; None if it is not a plain computation over static loops."""
+def uses(expr: Any, var: Any) -> bool:
+    """Whether ``expr`` depends on ``var``."""
+    found = False
+
+    def visit(node: Any) -> None:
+        nonlocal found
+        found = found or node.same_as(var)
+
+    tvm_ffi.structural_walk(expr, (Var, visit))
+    return found
+
+
+def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None:
+    """Describe a block; None if it is not a single store inside static loops."""
     node = sch.get(block)
-    loops = list(sch.get_loops(block))[outer_loops:]
-    around = list(sch.get_loops(block))[:outer_loops]
-    if not isinstance(node.body, tirx.BufferStore) and node.init is None:
+    if not isinstance(node.body, tirx.BufferStore):
         return None
-    if any(not isinstance(sch.get(loop).extent, tirx.IntImm) for loop in (*around, *loops)):
+    loops = [sch.get(loop) for loop in sch.get_loops(block)]
+    if not all(isinstance(loop.extent, tirx.IntImm) for loop in loops):
         return None
-    variables = _loop_variables(sch, block, loops)
-    if variables is None:
+    extents = [int(loop.extent) for loop in loops]
+    realize = _realize(sch, block)
+    kinds = {0: False, 2: True}  # IterVar.DataPar, IterVar.CommReduce
+    if any(int(v.iter_type) not in kinds for v in node.iter_vars):
         return None
-    kinds = {v.var: v.iter_type for v in node.iter_vars}
-    if any(kind not in (tirx.IterVar.DataPar, tirx.IterVar.CommReduce) for kind in kinds.values()):
+    variables: list[Any] = []
+    reduced: list[bool] = []
+    for loop in loops[shared_loops:]:
+        driven = [
+            v
+            for v, value in zip(node.iter_vars, realize.iter_values, strict=True)
+            if value.same_as(loop.loop_var)
+        ]
+        if len(driven) != 1 and int(loop.extent) > 1:
+            return None
+        variables.append(driven[0].var if driven and int(loop.extent) > 1 else None)
+        reduced.append(bool(driven) and kinds[int(driven[0].iter_type)])
+    scan = _Scan(node.body.buffer)
+    scan.value(node.body.value)
+    if scan.opaque:
         return None
-    scan = _Scan()
-    post_order_visit(node.body, scan.visit)
-    if scan.opaque or len({w.name for w in scan.stored}) != len(scan.stored):
-        return None
-    extents = tuple(int(sch.get(loop).extent) for loop in loops)
+    store = _access(node.body.buffer, node.body.indices)
     return Stage(
-        name=node.name_hint,
-        dtype=str(scan.stored[0].dtype),
-        outer_loops=outer_loops,
+        name=str(node.name_hint),
+        dtype=str(node.body.buffer.dtype),
+        shared_loops=shared_loops,
+        shared_volume=math.prod(extents[:shared_loops]),
         variables=tuple(variables),
-        extents=extents,
-        reduced=tuple(
-            v is not None and kinds[v] == tirx.IterVar.CommReduce for v in variables
-        ),
-        writes=tuple(scan.writes),
-        reads=tuple(
-            access for buffer, access in scan.reads if not any(buffer.same_as(s) for s in scan.stored)
-        ),
+        extents=tuple(extents[shared_loops:]),
+        reduced=tuple(reduced),
+        accesses=(store, *scan.loads),
         conditions=tuple(scan.conditions),
-        outer_volume=math.prod(int(sch.get(loop).extent) for loop in around),
-        is_expensive=scan.expensive,
-        uses_index_values=scan.uses_index_values,
+        expensive=scan.expensive,
+        irregular=scan.irregular,
     )
+
+
+def _realize(sch: Schedule, block: Any) -> Any:
+    found: list[Any] = []
+    target = sch.get(block)
+
+    def visit(node: Any) -> None:
+        if node.block.same_as(target):
+            found.append(node)
+
+    tvm_ffi.structural_walk(sch.mod["main"].body, (SBlockRealize, visit))
+    (realize,) = found
+    return realize
+
+
+def _access(buffer: Any, indices: Any) -> Access:
+    kept = [
+        (int(extent) if isinstance(extent, tirx.IntImm) else -1, index)
+        for extent, index in zip(buffer.shape, indices, strict=True)
+        if not (isinstance(extent, tirx.IntImm) and int(extent) == 1)
+    ]
+    return Access(tuple(extent for extent, _ in kept), tuple(index for _, index in kept))
+
+
+@dataclass(slots=True)
+class _Scan:
+    """Walks a stored value; ``accumulator`` is the buffer it is stored to."""
+
+    accumulator: Any
+    loads: list[Access] = field(default_factory=list)
+    conditions: list[Any] = field(default_factory=list)
+    expensive: bool = False
+    irregular: bool = False
+    opaque: bool = False
+
+    def value(self, expr: Any) -> None:
+        """Record what ``expr`` reads and calls."""
+        visitors = [(TensorLoad, self._load), (Call, self._call), (Var, self._var)]
+        tvm_ffi.structural_walk(expr, visitors, order="pre")
+
+    def _load(self, load: Any) -> Any:
+        if not load.source.same_as(self.accumulator):
+            self.loads.append(_access(load.source, load.indices))
+        nested = _Scan(self.accumulator)
+        for index in load.indices:
+            nested.value(index)
+        self.irregular = self.irregular or bool(nested.loads or nested.conditions)
+        self.loads += nested.loads
+        return tvm_ffi.WalkResult.SKIP
+
+    def _call(self, call: Any) -> Any:
+        name = str(getattr(call.op, "name", ""))
+        self.opaque = self.opaque or "call_" in name or not name
+        self.expensive = self.expensive or name not in CHEAP_CALLS
+        if name != "tirx.if_then_else":
+            return None
+        condition, *values = call.args
+        self.conditions.append(condition)
+        reads = _Scan(self.accumulator)
+        reads.value(condition)
+        self.loads += reads.loads
+        for value in values:
+            self.value(value)
+        return tvm_ffi.WalkResult.SKIP
+
+    def _var(self, _: Any) -> None:
+        self.irregular = True

@@ -1,1 +1,1 @@
-"""search."""
+"""Local search (one convolution) and global search (the whole graph)."""

@@ -1,7 +1,8 @@
 """The onnx package's own test networks, given weights.
 
-onnx ships nine classification networks of 2014 to 2018 without weights: ConstantOfShape nodes stand
-in for them, so that every value would be equal. Here they become seeded He-initialised initializers.
+onnx ships nine classification networks of 2014 to 2018 without weights: ConstantOfShape nodes
+stand in for them, so that every value would be equal. Here they become seeded initializers of He's
+kind.
 """
 
 from __future__ import annotations

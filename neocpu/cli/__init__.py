@@ -1,1 +1,1 @@
-"""neocpu/cli."""
+"""The command line: a file per command, each imported only when it is called."""

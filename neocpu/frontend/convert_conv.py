@@ -123,7 +123,13 @@ def _transpose_pads(
     totals = [
         stride * (extent - 1) + extra + (k - 1) * dilation + 1 - output
         for extent, stride, extra, k, dilation, output in zip(
-            spatial, strides, output_padding, kernel, dilations, wanted[-len(spatial) :], strict=True
+            spatial,
+            strides,
+            output_padding,
+            kernel,
+            dilations,
+            wanted[-len(spatial) :],
+            strict=True,
         )
     ]
     negative = [min(total, 0) for total in totals]

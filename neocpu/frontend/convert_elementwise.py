@@ -111,56 +111,37 @@ def _exponential_unit(node: Node, alpha: float, gamma: float) -> relax.Expr:
     return result if gamma == 1.0 else relax.op.multiply(result, scalar(gamma, data))
 
 
-def lp_normalization(node: Node) -> relax.Expr:
-    """LpNormalization: x divided by its 1- or 2-norm along an axis; 0 where the norm is 0."""
-    data, axis = node.inputs[0], int(node.attrs.get("axis", -1))
-    if int(node.attrs.get("p", 2)) == 1:
-        norm = relax.op.sum(relax.op.abs(data), axis=axis, keepdims=True)
-    else:
-        norm = relax.op.sqrt(
-            relax.op.sum(relax.op.multiply(data, data), axis=axis, keepdims=True)
-        )
-    # x is 0 wherever its norm is, so that any other divisor gives the 0 ONNX asks for.
-    norm = node.emit(norm)
-    is_zero = relax.op.equal(norm, scalar(0.0, data))
-    return relax.op.divide(data, relax.op.where(is_zero, scalar(1.0, data), norm))
+def celu(node: Node) -> relax.Expr:
+    """Celu: x above 0, else alpha * (exp(x / alpha) - 1)."""
+    data, alpha = node.inputs[0], float(node.attrs.get("alpha", 1.0))
+    below = relax.op.multiply(relax.op.minimum(data, scalar(0.0, data)), scalar(1 / alpha, data))
+    below = relax.op.subtract(relax.op.exp(below), scalar(1.0, data))
+    return relax.op.add(relax.op.nn.relu(data), relax.op.multiply(below, scalar(alpha, data)))
 
 
-def layer_norm(node: Node) -> relax.Expr:
-    """LayerNormalization over the last axes, first output only."""
-    node.refuse_outputs("the mean and deviation outputs are not supported")
-    data, gamma = node.inputs[0], node.inputs[1]
-    rank = len(node.shape())
-    axes = list(range(int(node.attrs.get("axis", -1)) % rank, rank))
-    extents = [node.shape()[axis] for axis in axes]
-    beta = node.optional(2)
-    if beta is None:
-        beta = relax.const(np.zeros(extents, dtype_of(data)))
-    gamma, beta = (_broadcast(value, extents) for value in (gamma, beta))
-    epsilon = float(node.attrs.get("epsilon", 1e-5))
-    return relax.op.nn.layer_norm(data, gamma, beta, axes, epsilon)
+def swish(node: Node) -> relax.Expr:
+    """Swish: x * sigmoid(alpha * x)."""
+    data, alpha = node.inputs[0], float(node.attrs.get("alpha", 1.0))
+    if alpha == 1.0:
+        return relax.op.nn.silu(data)
+    return relax.op.multiply(data, relax.op.sigmoid(relax.op.multiply(data, scalar(alpha, data))))
 
 
-def _broadcast(value: relax.Expr, extents: list[int]) -> relax.Expr:
-    array = constant_value(value)
-    if array is None:
-        return relax.op.broadcast_to(value, extents)
-    return relax.const(np.ascontiguousarray(np.broadcast_to(array, extents)))
+def is_inf(node: Node) -> relax.Expr:
+    """IsInf, of either sign or one."""
+    data = node.inputs[0]
+    if int(node.attrs.get("detect_negative", 1)) and int(node.attrs.get("detect_positive", 1)):
+        return relax.op.isinf(data)
+    wanted = np.inf if int(node.attrs.get("detect_positive", 1)) else -np.inf
+    if not int(node.attrs.get("detect_negative", 1)) and wanted < 0:
+        wanted = np.nan
+    return relax.op.equal(data, scalar(wanted, data))
 
 
-def batch_norm(node: Node) -> relax.Expr:
-    """BatchNormalization in inference, output 0 of ``relax.nn.batch_norm``."""
-    if int(node.attrs.get("training_mode", 0)):
-        raise ValueError("training_mode=1 is not supported: export the model for inference")
-    data, gamma, beta, running_mean, running_var = node.inputs
-    result = relax.op.nn.batch_norm(
-        data,
-        gamma,
-        beta,
-        running_mean,
-        running_var,
-        axis=1,
-        epsilon=float(node.attrs.get("epsilon", 1e-5)),
-        training=False,
-    )
-    return relax.TupleGetItem(node.emit(result), 0)
+def dropout(node: Node) -> relax.Expr:
+    """Dropout in inference: the data itself."""
+    node.refuse_outputs("the mask output is not supported")
+    training = node.constant(2)
+    if training is not None and training.item():
+        raise ValueError("training_mode is not supported: export the model for inference")
+    return node.inputs[0]

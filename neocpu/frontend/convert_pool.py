@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.convert_conv import resolve_pads
-from neocpu.frontend.node import Node, dtype_of, scalar
+from neocpu.frontend.node import Node, const, dtype_of, scalar
 
 _MAX_POOL = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
 _AVG_POOL = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
@@ -43,7 +43,8 @@ class _Window:
         taps = np.arange(outputs)[:, None] * self.strides[axis]
         taps = taps + np.arange(self.kernel[axis])[None, :] * self.dilations[axis]
         low, high = (0, size) if include_pad else (self.begin[axis], size - self.end[axis])
-        return np.count_nonzero((taps >= low) & (taps < high), axis=1)
+        counts: np.ndarray = ((taps >= low) & (taps < high)).sum(axis=1)
+        return counts
 
 
 def _window(node: Node) -> _Window:
@@ -113,7 +114,7 @@ def _mean(node: Node, data: relax.Expr, window: _Window, *, include_pad: bool) -
     counts = functools.reduce(np.multiply.outer, along)
     factor = math.prod(window.kernel) / np.maximum(counts, 1)
     factor = factor.reshape(1, 1, *factor.shape).astype(dtype_of(data))
-    return relax.op.multiply(node.emit(result), relax.const(factor))
+    return relax.op.multiply(node.emit(result), const(factor))
 
 
 def lp_pool(node: Node) -> relax.Expr:

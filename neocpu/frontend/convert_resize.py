@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from neocpu.frontend.node import Node, dtype_of
+from neocpu.frontend.node import Node, const, dtype_of
 
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
@@ -54,7 +54,9 @@ def resize(node: Node) -> relax.Expr:
     mode = node.string("mode", "nearest")
     coordinates = node.string("coordinate_transformation_mode", "half_pixel")
     cropped = coordinates == "tf_crop_and_resize"
-    plans = [plan for plan in _plan(node) if plan.output != plan.extent or plan.scale != 1 or cropped]
+    plans = [
+        plan for plan in _plan(node) if plan.output != plan.extent or plan.scale != 1 or cropped
+    ]
     taps = [_nearest_taps(node, plan) if mode == "nearest" else None for plan in plans]
     if len(node.shape()) == 4 and plans and all(plan.axis >= 2 for plan in plans):
         if mode == "nearest" and all(
@@ -211,14 +213,14 @@ def _weighted_sum(node: Node, data: relax.Expr, plan: _Axis, taps: _Taps) -> rel
     dtype = dtype_of(data)
 
     def column(values: np.ndarray) -> relax.Expr:
-        return relax.const(values.reshape(-1, *trailing).astype(dtype))
+        return const(values.reshape(-1, *trailing).astype(dtype))
 
     total = None
     for tap in range(taps.indices.shape[1]):
         weights = taps.weights[:, tap]
         if not weights.any():
             continue
-        term = relax.op.take(data, relax.const(taps.indices[:, tap]), plan.axis, "clip")
+        term = relax.op.take(data, const(taps.indices[:, tap]), plan.axis, "clip")
         if (weights != 1).any():
             term = relax.op.multiply(node.emit(term), column(weights))
         term = node.emit(term)

@@ -1,4 +1,4 @@
-"""Operators that make or move data: constants, pad, split, reshape, space to depth."""
+"""Operators that make or move data: constants, pad, split, reshape, expand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from neocpu.frontend.node import Node, constant_value
+from neocpu.frontend.node import Node, const, constant_value
 
 _PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
@@ -64,8 +64,16 @@ def reshape(node: Node) -> relax.Expr:
         extents = [node.shape()[i] if extent == 0 else extent for i, extent in enumerate(extents)]
     array = constant_value(node.inputs[0])
     if array is not None:
-        return relax.const(array.reshape(extents))
+        return const(array.reshape(extents))
     return relax.op.reshape(node.inputs[0], extents)
+
+
+def expand(node: Node) -> relax.Expr:
+    """Expand, which may also leave axes of the data larger than the shape it is given."""
+    wanted = node.constant(1)
+    assert wanted is not None
+    shape = np.broadcast_shapes(node.shape(), tuple(int(extent) for extent in wanted))
+    return relax.op.broadcast_to(node.inputs[0], shape)
 
 
 def space_to_depth(node: Node) -> relax.Expr:
@@ -84,6 +92,6 @@ def constant(node: Node) -> relax.Expr:
     """Constant that is a graph output; all others were lifted."""
     (value,) = node.attrs.values()
     if isinstance(value, onnx.TensorProto):
-        return relax.const(onnx.numpy_helper.to_array(value))
+        return const(onnx.numpy_helper.to_array(value))
     array = np.asarray(value)
-    return relax.const(array.astype(np.float32 if array.dtype.kind == "f" else np.int64))
+    return const(array.astype(np.float32 if array.dtype.kind == "f" else np.int64))

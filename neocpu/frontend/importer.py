@@ -1,7 +1,7 @@
 """Import a loaded ONNX model into Relax.
 
-TVM's own importer does the walking and most operators. Where its translation is wrong, slow or hides
-the operator from later passes, `neocpu.frontend.converters` has one of ours, which is used instead.
+TVM's own importer does the walking and most operators. Where its translation is wrong, slow or
+hides the operator from later passes, `neocpu.frontend.converters` has one of ours, used instead.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from neocpu.frontend.converters import CONVERTERS
-from neocpu.frontend.node import Node
 from neocpu.frontend.load import LoadedModel
+from neocpu.frontend.node import Node
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, refuse_unsupported
 from neocpu.schedules.errors import NeoCPUError, UnsupportedError
@@ -70,8 +70,7 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
     """
     graph = model.simplified.graph
     opset = next(o.version for o in model.simplified.opset_import if o.domain in STANDARD_DOMAINS)
-    known = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS)) - _DYNAMIC_OPS
-    refuse_unsupported(graph, known, lambda node: _supports(node, known))
+    require_supported(graph)
     importer = _Importer({}, None, sanitize=False)
     try:
         module = importer.from_onnx(graph, opset)
@@ -82,7 +81,15 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
     return module
 
 
+def require_supported(graph: onnx.GraphProto) -> None:
+    """Raise an `UnsupportedError` that lists every node of the graph that cannot be imported."""
+    known = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS)) - _DYNAMIC_OPS
+    refuse_unsupported(graph, known, lambda node: _supports(node, known))
+
+
 def _supports(node: onnx.NodeProto, known: set[str]) -> bool:
+    if node.op_type == "RoiAlign" and any(attribute.s == b"max" for attribute in node.attribute):
+        return False  # TVM takes the maximum after interpolating, ONNX before
     if node.domain in STANDARD_DOMAINS:
         return node.op_type in known
     return node.domain == "com.microsoft" and node.op_type in _CONTRIB_OPS
@@ -159,4 +166,3 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             value = onnx.helper.get_attribute_value(attribute)
             parsed[attribute.name] = tuple(value) if isinstance(value, list) else value
         return parsed
-

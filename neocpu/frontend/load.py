@@ -68,7 +68,11 @@ def load_model(
     refuse_unknown_operators(original)
     _check(original, where)
     freeze_shapes(original.graph, shapes or {})
-    simplified = simplify_model(original)
+    try:
+        simplified = simplify_model(original)
+    except UnsupportedError:
+        _blame_operators(original.graph)
+        raise
     _freeze_outputs(original.graph, simplified.graph)
     stem = "" if isinstance(model, bytes | onnx.ModelProto) else Path(model).stem
     return LoadedModel(
@@ -104,8 +108,16 @@ def _freeze_outputs(original: onnx.GraphProto, simplified: onnx.GraphProto) -> N
             raise UnsupportedError(f"output '{value.name}' is a {kind}; only tensors are supported")
         shape = static_dims(inferred[value.name])
         if shape is None:
+            _blame_operators(simplified)
             raise UnsupportedError(
                 f"the shape of output '{value.name}' depends on the data; "
                 "only static shapes are supported"
             )
         set_dims(value, shape)
+
+
+def _blame_operators(graph: onnx.GraphProto) -> None:
+    """Raise if unsupported operators are the deeper cause; only then is TVM imported."""
+    from neocpu.frontend.importer import require_supported
+
+    require_supported(graph)

@@ -102,9 +102,14 @@ def constant_value(expr: relax.Expr) -> np.ndarray | None:
     return expr.value.numpy() if isinstance(expr, tvm.ir.GenericConst) else None
 
 
+def const(array: np.ndarray) -> relax.Expr:
+    """Return a Relax constant of an array's own type (`relax.const` narrows int64)."""
+    return relax.const(array, str(array.dtype))
+
+
 def scalar(value: float, like: relax.Expr) -> relax.Expr:
     """Return a scalar constant of another expression's element type."""
-    return relax.const(np.asarray(value, dtype_of(like)))
+    return const(np.asarray(value, dtype_of(like)))
 
 
 def per_channel(expr: relax.Expr, rank: int) -> relax.Expr:
@@ -116,4 +121,4 @@ def per_channel(expr: relax.Expr, rank: int) -> relax.Expr:
     array = constant_value(expr)
     if array is None:
         return relax.op.reshape(expr, shape)
-    return relax.const(array.reshape(shape))
+    return const(array.reshape(shape))

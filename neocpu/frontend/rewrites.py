@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+import onnx
 import onnx_ir as ir
 
 _STANDARD = ("", "ai.onnx")
+
+
+def channel_slopes(proto: onnx.ModelProto) -> None:
+    """Give PRelu of opset 6 and older the slope shape that opset 7 asks for, in place.
+
+    Its slope used to be one value per channel; later ones broadcast as numpy does, from the right,
+    and the version converter does not tell them apart.
+    """
+    if not any(node.op_type == "PRelu" for node in proto.graph.node):
+        return
+    inferred = onnx.shape_inference.infer_shapes(proto).graph
+    values = [*inferred.input, *inferred.value_info, *inferred.output]
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in values}
+    for index, node in reversed(list(enumerate(proto.graph.node))):
+        rank = ranks.get(node.input[0], 0) if node.op_type == "PRelu" else 0
+        if rank > 2:
+            name = f"{node.input[1]}_per_channel_{index}"
+            axes = list(range(1, rank - 1))
+            reshape = onnx.helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes)
+            node.input[1] = name
+            proto.graph.node.insert(index, reshape)
 
 
 def absorb_pads(model: ir.Model) -> None:
@@ -41,8 +63,10 @@ def _zero_spatial_pads(pad: ir.Node) -> list[int] | None:
     """Return a Pad's begin and end pads of the spatial axes, if it only adds zeros there."""
     inputs = [*pad.inputs, None, None, None][:4]
     data, pads, fill, axes = inputs
-    if data is None or data.shape is None or pad.attributes.get_string("mode", "constant") != (
-        "constant"
+    if (
+        data is None
+        or data.shape is None
+        or pad.attributes.get_string("mode", "constant") != ("constant")
     ):
         return None
     amounts, value, which = (_constant(pads), _constant(fill), _constant(axes))

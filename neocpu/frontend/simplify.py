@@ -18,7 +18,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
-from neocpu.frontend.rewrites import absorb_pads
+from neocpu.frontend.rewrites import absorb_pads, channel_slopes
 from neocpu.frontend.shapes import real_inputs
 from neocpu.frontend.skeleton import Skeleton, strip_weights
 from neocpu.frontend.source import first_line
@@ -28,9 +28,6 @@ from neocpu.schedules.errors import ModelError, UnsupportedError
 # models are taken as they are.
 TARGET_OPSET = 18
 IR_VERSION = 10
-
-# Operators without an importer whose ONNX definition is a short function of others.
-EXPANDED_OPS = ("Celu", "MeanVarianceNormalization", "Swish")
 
 _UNLIMITED = 2**62
 
@@ -64,7 +61,7 @@ def simplify_model(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _modernise(light: Skeleton) -> onnx.ModelProto:
-    """Inline local functions, raise the opset, expand operators defined as functions."""
+    """Inline local functions, raise the opset, infer every shape."""
     proto = light.model
     # Initializers listed as inputs are defaults a caller may override: here they are constants.
     # (The weights taken out of the skeleton stay inputs until `_restore_weights`.)
@@ -76,11 +73,10 @@ def _modernise(light: Skeleton) -> onnx.ModelProto:
     proto.ir_version = IR_VERSION
     if proto.functions:
         proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+    if opset_of(proto) < 7:
+        channel_slopes(proto)
     if opset_of(proto) < TARGET_OPSET:
         proto = _raise_opset(proto)
-    if any(node.op_type in EXPANDED_OPS for node in proto.graph.node):
-        names = [("", name) for name in EXPANDED_OPS]
-        proto = onnx.inliner.inline_selected_functions(proto, names, inline_schema_functions=True)
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
@@ -105,8 +101,9 @@ def _restore_weights(module: ir.Model, light: Skeleton) -> None:
     """Turn the graph inputs that stand for weights back into initializers."""
     graph = module.graph
     for value in list(graph.inputs):
-        if value.name in light.weights:
-            value.const_value = ir.from_proto(light.weights[value.name])
+        weight = light.weights.get(value.name or "")
+        if weight is not None:
+            value.const_value = ir.serde.deserialize_tensor(weight)
             graph.inputs.remove(value)
             graph.register_initializer(value)
 

@@ -41,7 +41,9 @@ def read_model(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.
     try:
         load_external_data_for_model(proto, str(path.parent))
     except (onnx.checker.ValidationError, OSError, ValueError) as error:
-        raise ModelError(f"cannot read the external data of '{path}': {first_line(error)}") from error
+        raise ModelError(
+            f"cannot read the external data of '{path}': {first_line(error)}"
+        ) from error
     return proto
 
 

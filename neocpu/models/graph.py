@@ -136,7 +136,7 @@ class NetworkBuilder:
         )
 
     def classifier(self, x: Value, name: str, classes: int) -> Value:
-        """Add global average pooling and a dense layer with bias; its output is ``(N, classes)``."""
+        """Add global average pooling and a dense layer with bias: ``(N, classes)`` comes out."""
         pooled = self._node("GlobalAveragePool", [x.name], "avgpool", x.channels)
         flat = self._node("Flatten", [pooled.name], "flatten", x.channels, axis=1)
         weight = self._normal((classes, x.channels), std=sqrt(1 / x.channels))

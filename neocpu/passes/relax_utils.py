@@ -9,6 +9,7 @@ uses any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -184,8 +185,12 @@ class Rewrite:
         self._builder: Any = None
         self._definitions: dict[Var, Expr] = {}
         self._variables: dict[Expr, Var] = {}
-        self._uses = count_uses(func)
+        self._func = func
         self.changed = False
+
+    @cached_property
+    def _uses(self) -> dict[Var, int]:
+        return count_uses(self._func)
 
     def definition(self, expr: Expr) -> Expr:
         """Return the rewritten value ``expr`` is bound to, or ``expr`` if it is no bound variable.
@@ -265,23 +270,22 @@ class _RuleMutator(relax.PyExprMutator):  # type: ignore[misc]
         return self._rewrite.apply(self.builder_.normalize(super().visit_tuple_getitem_(op)))
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        var, uses = binding.var, self._rewrite._uses
-        if var not in uses:
-            return
+        var = binding.var
         value = self.visit_expr(binding.value)
         if _is_leaf(value) and isinstance(var, relax.DataflowVar):
             self._replaced[var] = value
             # The types of tensors may depend on a shape: sharpen them.
             self._retyped |= isinstance(value, relax.ShapeExpr)
             if isinstance(value, Var):
-                uses[value] = uses.get(value, 0) + uses[var]
+                uses = self._rewrite._uses
+                uses[value] = uses.get(value, 0) + uses.get(var, 0)
             return
         typed = var
         if not value.same_as(binding.value) and not tvm_ffi.structural_equal(value.ty, var.ty):
             typed = self.with_type(var, value.ty)
             self._replaced[var] = typed
             self._retyped = True
-            uses[typed] = uses[var]
+            self._rewrite._uses[typed] = self._rewrite._uses.get(var, 0)
         self.builder_.emit_normalized(relax.VarBinding(typed, value))
         self._rewrite._bind(typed, value)
 

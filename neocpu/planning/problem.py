@@ -54,7 +54,15 @@ def plan_layouts(
     network: Network, costs: CostModel, opt: OptLevel, solver: Solver = "auto"
 ) -> LayoutPlan:
     """Choose a layout for every operator and a scheme for every convolution."""
-    every = [_choices(op, network, costs) for op in network.ops]
+    workloads = {conv.workload for conv in network.convs}
+    convs = {workload: costs.conv_choices(workload) for workload in workloads}
+    blocks = {c.in_layout.block for options in convs.values() for c in options}
+    blocks |= {c.out_layout.block for options in convs.values() for c in options}
+    layouts = [DataLayout(block) for block in sorted(blocks | {1})]
+    every = [
+        convs[op.workload] if isinstance(op, ConvOp) else _layout_choices(op, layouts, costs)
+        for op in network.ops
+    ]
     if opt is OptLevel.GLOBAL:
         return _solve(network, every, costs, opt, solver)
     if opt is OptLevel.NCHW:
@@ -78,14 +86,9 @@ def _blocks(every: Sequence[Sequence[Choice]]) -> list[int]:
     return sorted(found - {1}) or [1]
 
 
-def _choices(op: LayoutOp, network: Network, costs: CostModel) -> tuple[Choice, ...]:
-    if isinstance(op, ConvOp):
-        return costs.conv_choices(op.workload)
-    blocks = {1}
-    for conv in network.convs:
-        for choice in costs.conv_choices(conv.workload):
-            blocks |= {choice.in_layout.block, choice.out_layout.block}
-    layouts = [DataLayout(block) for block in sorted(blocks)]
+def _layout_choices(
+    op: LayoutOp, layouts: Sequence[DataLayout], costs: CostModel
+) -> tuple[Choice, ...]:
     return tuple(
         Choice(layout, layout, costs.memory_bound(op, layout))
         for layout in layouts

@@ -1,0 +1,216 @@
+"""Contenders of a benchmark: one process each, stopped unless it is its turn.
+
+Inference engines keep their worker threads spinning for a while after a call. In one process, or in
+several that run freely, they would spin into each other's time; a process stopped by signal cannot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final
+
+import numpy as np
+
+from neocpu.bench.engines import AnyArray
+
+CHILD: Final = (sys.executable, "-m", "neocpu.bench.child")
+REPLY_TIMEOUT: Final = 600.0
+
+
+class ContenderError(RuntimeError):
+    """A contender failed. It is out of the benchmark, which goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One entrant of a benchmark.
+
+    Attributes
+    ----------
+    label : str
+        Unique in the benchmark.
+    engine : str
+        One of `neocpu.bench.engines.ENGINES`.
+    path : Path
+        The artifact, or the ONNX model for a peer.
+    """
+
+    label: str
+    engine: str
+    path: Path
+
+
+class ContenderProcess:
+    """The process of a contender; it runs only while a request is under way.
+
+    Attributes
+    ----------
+    version : str
+        The engine's version.
+    load_seconds : float
+        How long loading took, the engine's import included.
+    """
+
+    def __init__(
+        self,
+        contender: Contender,
+        threads: int,
+        inputs: Path,
+        *,
+        command: Sequence[str] = CHILD,
+        timeout: float = REPLY_TIMEOUT,
+    ) -> None:
+        """Start the process, load the model, and stop the process.
+
+        Parameters
+        ----------
+        threads : int
+            That the engine may use.
+        inputs : Path
+            What `neocpu.bench.inputs.save_inputs` wrote.
+        command : sequence of str
+            The program that speaks the protocol of `neocpu.bench.child`.
+        timeout : float
+            Seconds a reply may take.
+
+        Raises
+        ------
+        ContenderError
+            If the process or the engine fails.
+        """
+        self.contender = contender
+        self._timeout = timeout
+        self._log: IO[bytes] = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            # Ctrl-C goes to the parent alone, which ends a stopped child; the child could not.
+            start_new_session=True,
+        )
+        try:
+            loaded = self._ask(
+                do="load",
+                engine=contender.engine,
+                path=str(contender.path),
+                threads=threads,
+                inputs=str(inputs),
+            )
+        except BaseException:
+            self.close()
+            raise
+        self.version: str = loaded["version"]
+        self.load_seconds: float = loaded["seconds"]
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def run(self, times: int, untimed: int = 0) -> tuple[float, ...]:
+        """Run the model and return the seconds of each timed run.
+
+        Parameters
+        ----------
+        times : int
+            Timed runs.
+        untimed : int
+            Runs before them, to wake threads and fill caches.
+
+        Raises
+        ------
+        ContenderError
+        """
+        return tuple(self._ask(do="run", times=times, untimed=untimed)["seconds"])
+
+    def outputs(self) -> tuple[AnyArray, ...]:
+        """Run once and return the outputs in graph order.
+
+        Raises
+        ------
+        ContenderError
+        """
+        with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
+            path = Path(folder) / "outputs.npz"
+            self._ask(do="save", path=str(path))
+            with np.load(path) as archive:
+                return tuple(archive[f"arr_{i}"] for i in range(len(archive.files)))
+
+    def close(self) -> None:
+        """End the process. May be repeated."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            assert stream is not None
+            stream.close()
+
+    def __enter__(self) -> ContenderProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        stdin = self._process.stdin
+        assert stdin is not None
+        os.kill(self.pid, signal.SIGCONT)
+        try:
+            stdin.write(json.dumps(request).encode() + b"\n")
+            stdin.flush()
+        except BrokenPipeError:
+            raise ContenderError(self._last_words()) from None
+        line = self._read_line()
+        self._stop()
+        try:
+            reply: dict[str, Any] = json.loads(line)
+        except json.JSONDecodeError:
+            raise ContenderError(f"unintelligible reply {line[:80]!r}") from None
+        if "error" in reply:
+            raise ContenderError(reply["error"])
+        ok: dict[str, Any] = reply["ok"]
+        return ok
+
+    def _read_line(self) -> bytes:
+        stdout = self._process.stdout
+        assert stdout is not None
+        received = b""
+        while not received.endswith(b"\n"):
+            if not select.select([stdout], [], [], self._timeout)[0]:
+                raise ContenderError(f"no answer within {self._timeout:g} s")
+            part = os.read(stdout.fileno(), 1 << 16)
+            if not part:
+                raise ContenderError(self._last_words())
+            received += part
+        return received
+
+    def _stop(self) -> None:
+        """Stop all threads of the process and wait until they are."""
+        os.kill(self.pid, signal.SIGSTOP)
+        # WNOWAIT leaves an exit for Popen to collect.
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def _last_words(self) -> str:
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "it closed its end of the pipe"
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return f"its process ended ({how})" + (f": {lines[-1]}" if lines else "")

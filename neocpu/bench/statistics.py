@@ -1,0 +1,95 @@
+"""What a benchmark's samples say, and how surely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rounds: TypeAlias = tuple[tuple[float, ...], ...]
+"""Seconds of every run, by round."""
+
+BOOTSTRAP_SAMPLES: Final = 2000
+CONFIDENCE: Final = 0.95
+NOISY_SPREAD: Final = 0.05
+"""Spread between rounds above which small differences mean nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of medians with its confidence interval.
+
+    Attributes
+    ----------
+    value : float
+        Median of one contender over median of the other.
+    low, high : float
+        Ends of the `CONFIDENCE` interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval leaves no doubt about which of the two is smaller."""
+        return not self.low <= 1.0 <= self.high
+
+
+def percentile(rounds: Rounds, percent: float) -> float:
+    """Return a percentile of all runs, such as 50 for the median."""
+    return float(np.percentile(_flat(rounds), percent))
+
+
+def median(rounds: Rounds) -> float:
+    """Return the median of all runs."""
+    return percentile(rounds, 50)
+
+
+def spread(rounds: Rounds) -> float:
+    """Return how far the middle half of the rounds' medians lie apart, relative to their median.
+
+    Runs within a round share what disturbs them; the drift between rounds is what makes two
+    measurements of one thing differ.
+    """
+    medians = np.array([np.median(seconds) for seconds in rounds])
+    low, middle, high = np.percentile(medians, [25, 50, 75])
+    return float((high - low) / middle)
+
+
+def ratio_of_medians(numerator: Rounds, denominator: Rounds, seed: int = 0) -> Ratio:
+    """Compare two contenders that ran in the same rounds.
+
+    The interval comes from a bootstrap that draws whole rounds, the same for both contenders:
+    what slows a round down slows both down, and runs within a round are not independent.
+
+    Parameters
+    ----------
+    numerator, denominator : tuple of tuple of float
+        Seconds by round; equally many rounds.
+    seed : int
+        Of the bootstrap.
+    """
+    assert len(numerator) == len(denominator)
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, len(numerator), (BOOTSTRAP_SAMPLES, len(numerator)))
+    ratios = _medians(numerator, drawn) / _medians(denominator, drawn)
+    tail = (1 - CONFIDENCE) / 2 * 100
+    low, high = np.percentile(ratios, [tail, 100 - tail])
+    value = median(numerator) / median(denominator)
+    # With few rounds the quantiles of the draws can miss the very value they are drawn around.
+    return Ratio(value, min(float(low), value), max(float(high), value))
+
+
+def _flat(rounds: Rounds) -> NDArray[np.float64]:
+    return np.array([seconds for one in rounds for seconds in one])
+
+
+def _medians(rounds: Rounds, drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Median of each draw of rounds; every round holds equally many runs."""
+    table = np.array(rounds)
+    medians: NDArray[np.float64] = np.median(table[drawn].reshape(len(drawn), -1), axis=1)
+    return medians

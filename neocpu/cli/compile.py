@@ -1,0 +1,165 @@
+"""``neocpu compile``: an ONNX model in, a shared object out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.databases import tell_what_is_kept
+from neocpu.cli.terminal import Terminal, print_fields
+from neocpu.cli.units import duration, plural, size
+from neocpu.schedules.errors import UsageError
+
+if TYPE_CHECKING:
+    from neocpu.compiler import CompiledModule
+
+OPT_LEVELS = ("nchw", "conv-layout", "uniform", "global")
+
+EPILOG = """\b
+Examples:
+  neocpu compile resnet50 --tune-budget 60s
+  neocpu compile net.onnx -o net.so --shape input:1,3,224,224
+  neocpu compile net.onnx --target llvm -mcpu=skylake-avx512 -mattr=+avx2"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("model")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="OUT.so",
+    help="The file to write; by default the model's name with .so, in this folder.",
+)
+@options.target
+@options.shape
+@options.threads
+@options.databases
+@click.option(
+    "--tune-budget",
+    type=options.Duration(),
+    default="0",
+    show_default=True,
+    metavar="TIME",
+    help="Time to spend on measuring what no tuning database knows: 90, 60s, 10m, 1h.",
+)
+@click.option(
+    "--opt",
+    type=options.OneOf(OPT_LEVELS),
+    default="global",
+    show_default=True,
+    help="How far layouts are optimised: nchw; each convolution by itself; one block size for "
+    "the whole network; or a global search.",
+)
+@click.option(
+    "--algorithms",
+    type=options.Names(),
+    metavar="A,B,…",
+    help="Restrict the convolution algorithms, as in direct,depthwise.",
+)
+@click.option("--no-verify", is_flag=True, help="Skip the comparison with the reference.")
+@options.common
+def command(
+    terminal: Terminal,
+    model: str,
+    output: Path | None,
+    target: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    threads: int | None,
+    databases: tuple[Path, ...],
+    tune_budget: float,
+    opt: str,
+    algorithms: tuple[str, ...] | None,
+    no_verify: bool,
+) -> None:
+    """Compile MODEL, an .onnx file or the name of a built-in network."""
+    from neocpu.link import check_destination
+
+    path = output if output is not None else Path(f"{Path(model).stem}.so")
+    if path.exists() and Path(model).exists() and path.samefile(model):
+        raise UsageError(f"the output {path} is the model itself; name another file with -o")
+    check_destination(path)
+    if tune_budget > 0:
+        tell_what_is_kept(terminal, databases)
+    with terminal.progress() as on_progress:
+        import neocpu
+
+        compiled = neocpu.compile(
+            model,
+            target=target,
+            threads=threads,
+            shapes=shapes,
+            databases=databases,
+            tune_budget=tune_budget,
+            opt=opt,
+            algorithms=algorithms,
+            verify=not no_verify,
+            on_progress=on_progress,
+        )
+    with compiled:
+        compiled.export(path)
+    report = _report(compiled, path)
+    terminal.result(report, lambda: None if terminal.quiet else _show(report))
+
+
+def _report(compiled: CompiledModule, path: Path) -> dict[str, Any]:
+    plan = compiled.plan
+    convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
+    schemes = {tuple(op["scheme"].items()) for op in convolutions if op["scheme"]}
+    check = compiled.verification
+    return {
+        "artifact": str(path),
+        "bytes": path.stat().st_size,
+        "target": plan["target"],
+        "threads": plan["threads"],
+        "opt": plan["opt"],
+        "convolutions": len(convolutions),
+        "schemes": len(schemes),
+        "cost_sources": dict(Counter(op["cost_source"] for op in convolutions)),
+        "transforms": len(plan["transforms"]),
+        "transforms_us": sum(transform["cost_us"] for transform in plan["transforms"]),
+        "search": plan["search"],
+        "verification": None
+        if check is None
+        else {"max_abs_error": check.max_abs_error, "max_rel_error": check.max_rel_error},
+        "seconds": compiled.seconds,
+    }
+
+
+def _show(report: Mapping[str, Any]) -> None:
+    search, check = report["search"], report["verification"]
+    seconds = report["seconds"]
+    slowest = sorted(seconds, key=lambda name: -float(seconds[name]))[:3]
+    sources = ", ".join(f"{count} {source}" for source, count in report["cost_sources"].items())
+    print(f"{report['artifact']}: {size(report['bytes'])} in {duration(sum(seconds.values()))}")
+    print_fields(
+        [
+            ("target", report["target"]),
+            ("threads", str(report["threads"])),
+            ("opt", report["opt"]),
+            (
+                "convolutions",
+                f"{report['convolutions']} with {plural(report['schemes'], 'distinct scheme')}"
+                + (f"; costs: {sources}" if sources else ""),
+            ),
+            ("transforms", f"{report['transforms']}, {duration(report['transforms_us'] / 1e6)}"),
+            (
+                "search",
+                f"{search['solver']}, {duration(search['cost_us'] / 1e6)} predicted, "
+                f"gap {search['gap']:.1%}",
+            ),
+            (
+                "largest error",
+                "not checked"
+                if check is None
+                else f"{check['max_abs_error']:.2g} absolute, {check['max_rel_error']:.2g} "
+                "relative, against the reference",
+            ),
+            ("time", ", ".join(f"{name} {duration(seconds[name])}" for name in slowest)),
+        ]
+    )

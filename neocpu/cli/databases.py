@@ -1,0 +1,37 @@
+"""What the commands that measure say of the tuning database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from neocpu.cli.terminal import Terminal
+from neocpu.cli.units import plural
+
+
+def writable_database(databases: Sequence[Path]) -> Path:
+    """Return the database that is written to: the last one named, or the user's own."""
+    if databases:
+        return databases[-1]
+    from neocpu.tuning_db.store import default_database
+
+    return default_database()
+
+
+def tell_what_is_kept(terminal: Terminal, databases: Sequence[Path]) -> None:
+    """Make an interruption say how many of the measurements since now are in the database."""
+    path = writable_database(databases)
+    before = _count_lines(path)
+
+    def kept() -> str:
+        count = _count_lines(path) - before
+        return f"{plural(count, 'measurement')} kept in {path}" if count else "nothing was written"
+
+    terminal.kept = kept
+
+
+def _count_lines(path: Path) -> int:
+    try:
+        return path.read_bytes().count(b"\n")
+    except OSError:
+        return 0

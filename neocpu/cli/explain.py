@@ -1,0 +1,119 @@
+"""``neocpu explain``: what was decided when an artifact was compiled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.terminal import Terminal, print_fields, print_table
+from neocpu.cli.units import duration, plural
+
+EPILOG = """\b
+Examples:
+  neocpu explain resnet50.so
+  neocpu explain resnet50.so --json | jq '.search.gap'"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("artifact", type=click.Path(path_type=Path))
+@options.common
+def command(terminal: Terminal, artifact: Path) -> None:
+    """Show the plan of ARTIFACT: schemes and layouts per operator, transforms, search.
+
+    The plan is read from the file; nothing in it is run, so it may be for another CPU.
+    """
+    from neocpu.runtime.artifact import read_header
+
+    header = read_header(artifact)
+    terminal.result(header.plan, lambda: _show(header.name, header.plan))
+
+
+def _show(name: str, plan: Mapping[str, Any]) -> None:
+    search, transforms = plan["search"], plan["transforms"]
+    print(name)
+    print_fields(
+        [
+            ("target", plan["target"]),
+            ("threads", str(plan["threads"])),
+            ("opt", plan["opt"]),
+            (
+                "search",
+                f"{search['solver']} over {plural(search['variables'], 'variable')} "
+                f"in {duration(search['seconds'])}",
+            ),
+            (
+                "predicted",
+                f"{duration(search['cost_us'] / 1e6)}; no plan is below "
+                f"{duration(search['lower_bound_us'] / 1e6)} (gap {search['gap']:.1%})",
+            ),
+            ("verified", _verification(plan.get("verification"))),
+        ]
+    )
+    print()
+    _show_ops(plan)
+    print()
+    if transforms:
+        _show_transforms(plan)
+    else:
+        print("No layout transforms.")
+
+
+def _verification(found: Mapping[str, float] | None) -> str:
+    if found is None:
+        return "no"
+    return (
+        f"largest error {found['max_abs_error']:.2g} absolute, {found['max_rel_error']:.2g} "
+        "relative, against the reference"
+    )
+
+
+def _show_ops(plan: Mapping[str, Any]) -> None:
+    print_table(
+        ("op", "workload", "scheme", "in", "out", "µs", "source"),
+        [
+            (
+                op["name"],
+                op["workload"],
+                _scheme(op["scheme"]),
+                op["in_layout"],
+                op["out_layout"],
+                f"{op['cost_us']:.1f}",
+                op["cost_source"],
+            )
+            for op in plan["ops"]
+        ],
+        right=("µs",),
+    )
+
+
+def _show_transforms(plan: Mapping[str, Any]) -> None:
+    # Equal ones in one line: a network repeats its blocks.
+    counted = Counter(
+        (t["from"], t["to"], tuple(t["shape"]), t["cost_us"]) for t in plan["transforms"]
+    )
+    print_table(
+        ("transform", "to", "shape", "times", "µs"),
+        [
+            (source, destination, "x".join(map(str, shape)), str(times), f"{cost:.1f}")
+            for (source, destination, shape, cost), times in counted.items()
+        ],
+        right=("times", "µs"),
+    )
+
+
+def _scheme(scheme: Mapping[str, Any] | None) -> str:
+    """Return ``direct ic_bn=16 oc_bn=32 reg_n=7 unroll_ker``; flags show by name, if set."""
+    if scheme is None:
+        return "-"
+    words = [str(scheme["template"]).removeprefix("conv2d_")]
+    for name, value in scheme.items():
+        if value is True:
+            words.append(name)
+        elif name != "template" and value is not False:
+            words.append(f"{name}={value}")
+    return " ".join(words)

@@ -1,0 +1,102 @@
+"""The entry point: parse, run one command, and turn every outcome into an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import click
+
+from neocpu.cli.commands import LazyGroup
+from neocpu.cli.target_tokens import fold_target
+from neocpu.cli.terminal import Terminal
+from neocpu.schedules.errors import NeoCPUError, did_you_mean
+
+INTERRUPTED: Final = 130
+"""What a shell reports of a program that Ctrl-C ended: 128 + SIGINT."""
+BROKEN_PIPE: Final = 141
+"""What a shell reports of a program whose reader went away: 128 + SIGPIPE."""
+
+EPILOG: Final = """\b
+Exit codes: 0 done, 2 usage, 3 bad model, 4 unsupported operator or shape,
+5 target or instruction set, 6 accuracy check, 7 tuning database, 8 bad
+artifact, 130 interrupted, 1 a bug in neocpu.
+
+\b
+  neocpu compile model.onnx -o model.so --tune-budget 60s
+  neocpu run model.so --repeat 50"""
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"neocpu {version('neocpu')}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, invoke_without_command=True)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Compile convolutional networks to fast CPU code."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    terminal = Terminal()
+    try:
+        code = cli.main(
+            fold_target(arguments), prog_name="neocpu", standalone_mode=False, obj=terminal
+        )
+        sys.stdout.flush()
+    except (KeyboardInterrupt, click.Abort):
+        return terminal.fail(f"interrupted; {terminal.kept()}", INTERRUPTED)
+    except BrokenPipeError:
+        _discard_output()
+        return BROKEN_PIPE
+    except NeoCPUError as error:
+        return terminal.fail(str(error), error.exit_code)
+    except click.ClickException as error:
+        return terminal.fail(_usage_message(error), error.exit_code)
+    except Exception as error:
+        return terminal.fail(_bug_message(error, terminal), 1)
+    return code if isinstance(code, int) else 0
+
+
+def run() -> NoReturn:
+    """Run the process's command line and exit."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def _discard_output() -> None:
+    # The interpreter flushes standard output at its exit, and would complain a second time.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _usage_message(error: click.ClickException) -> str:
+    if isinstance(error, click.NoSuchOption):
+        known = [name for param in error.ctx.command.params for name in param.opts] if error.ctx else []
+        message = f"no option {error.option_name}{did_you_mean(error.option_name, known)}"
+    else:
+        message = error.format_message().removesuffix(".")
+        message = message[:1].lower() + message[1:]
+    context = getattr(error, "ctx", None)
+    return f"{message} (see '{context.command_path} --help')" if context else message
+
+
+def _bug_message(error: Exception, terminal: Terminal) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return what if terminal.debug else f"{what}; run again with --debug for the traceback"

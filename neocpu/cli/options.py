@@ -1,0 +1,148 @@
+"""The options commands share, and the types of their values."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from neocpu.cli.terminal import Terminal
+from neocpu.schedules.errors import did_you_mean
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+class Duration(click.ParamType[float]):
+    """``90``, ``60s``, ``10m`` or ``1h``, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", str(value).strip().lower())
+        if match is None or match[2] not in _UNITS:
+            self.fail(f"'{value}' is not a duration: write 90, 60s, 10m or 1h", param, ctx)
+        return float(match[1]) * _UNITS[match[2]]
+
+
+class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
+    """``NAME:1,3,224,224``; the name may hold colons."""
+
+    name = "shape"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Return the name and the dimensions."""
+        name, _, dims = str(value).rpartition(":")
+        if not name or re.fullmatch(r"\d+(,\d+)*", dims) is None:
+            self.fail(f"'{value}' is not of the form NAME:1,3,224,224", param, ctx)
+        return name, tuple(map(int, dims.split(",")))
+
+
+class Names(click.ParamType[tuple[str, ...]]):
+    """A list such as ``direct,depthwise``."""
+
+    name = "names"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the names."""
+        names = tuple(part.strip() for part in str(value).split(","))
+        if not all(names):
+            self.fail(f"'{value}' is not a list such as direct,depthwise", param, ctx)
+        return names
+
+
+class OneOf(click.Choice[str]):
+    """A choice that suggests the closest one."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """Return the message for a value that is not a choice."""
+        known = ", ".join(self.choices)
+        return f"'{value}' is not one of {known}{did_you_mean(str(value), self.choices)}"
+
+
+def shapes_by_name(
+    ctx: click.Context, param: click.Parameter, value: Sequence[tuple[str, tuple[int, ...]]]
+) -> Mapping[str, tuple[int, ...]]:
+    """Join repeated ``--shape`` options."""
+    shapes = dict(value)
+    if len(shapes) < len(value):
+        raise click.BadParameter("the same input is named twice", ctx, param)
+    return shapes
+
+
+target = click.option(
+    "--target",
+    default="host",
+    show_default=True,
+    metavar="TARGET",
+    help="The CPU to generate code for: host, or llvm -mcpu=NAME [-mattr=+x,-y] "
+    "[-mtriple=TRIPLE], quoted or not, or a JSON object.",
+)
+shape = click.option(
+    "--shape",
+    "shapes",
+    type=Shape(),
+    multiple=True,
+    callback=shapes_by_name,
+    metavar="NAME:D0,D1,…",
+    help="The whole shape of an input with dynamic dimensions. Repeatable.",
+)
+threads = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads to use; by default the CPUs this process may use.",
+)
+databases = click.option(
+    "--db",
+    "databases",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="A tuning database besides the shipped one and your own. Repeatable; the last one is "
+    "written to.",
+)
+
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    assert param.name is not None
+    setattr(ctx.ensure_object(Terminal), param.name, value)
+
+
+def _flag(*names: str, **settings: Any) -> Callable[[Command], Command]:
+    # Eager: --debug has to count when another option's value is wrong.
+    return click.option(*names, expose_value=False, is_eager=True, callback=_remember, **settings)
+
+
+_COMMON: Final = (
+    _flag("--debug", is_flag=True, help="Show the traceback of an error."),
+    _flag("--verbose", "-v", count=True, help="Show more; -vv shows all."),
+    _flag("--quiet", "-q", is_flag=True, help="Show results and errors alone."),
+    _flag("--json", is_flag=True, help="Print one JSON document to standard output."),
+)
+
+
+def common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of every command, and pass it a `Terminal` that knows them."""
+
+    @functools.wraps(command)
+    def with_terminal(*args: Any, **options: Any) -> Any:
+        terminal = click.get_current_context().ensure_object(Terminal)
+        terminal.start_logging()
+        return command(terminal, *args, **options)
+
+    wrapped: Callable[..., Any] = with_terminal
+    for option in _COMMON:
+        wrapped = option(wrapped)
+    return wrapped

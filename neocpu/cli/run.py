@@ -1,0 +1,211 @@
+"""``neocpu run``: run an artifact on arrays from files, or at random."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.terminal import Terminal, print_fields, print_table
+from neocpu.cli.units import duration
+from neocpu.schedules.errors import UsageError
+
+if TYPE_CHECKING:
+    from neocpu.cli.arrays import AnyArray
+    from neocpu.runtime.module import Module
+
+TOP = 5
+
+EPILOG = """\b
+Examples:
+  neocpu run resnet50.so --repeat 50
+  neocpu run resnet50.so --input image.npy --outputs scores.npz
+  neocpu run net.so --input image=a.npy --input mask=b.npy"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option(
+    "--inputs",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npz",
+    help="An archive of the inputs, by name or in order.",
+)
+@click.option(
+    "--input",
+    "named",
+    multiple=True,
+    metavar="[NAME=]FILE.npy",
+    help="One input; a model's only one needs no name. Repeatable.",
+)
+@click.option(
+    "-o",
+    "--outputs",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npz",
+    help="Write the outputs to an archive.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="The seed of the random inputs used when none are given.",
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Then run N times more, and print the latency.",
+)
+@options.threads
+@options.common
+def command(
+    terminal: Terminal,
+    artifact: Path,
+    inputs: Path | None,
+    named: tuple[str, ...],
+    outputs: Path | None,
+    seed: int,
+    repeat: int | None,
+    threads: int | None,
+) -> None:
+    """Run ARTIFACT, a file that neocpu compile wrote."""
+    from neocpu.cli.arrays import random_inputs, read_archive, read_named, write_archive
+    from neocpu.link import check_destination
+    from neocpu.runtime.artifact import read_header
+    from neocpu.runtime.module import load
+
+    specs = read_header(artifact).inputs
+    if outputs is not None:
+        check_destination(outputs)
+    arrays = read_archive(inputs, specs) if inputs is not None else {}
+    for name, array in read_named(named, specs).items():
+        if name in arrays:
+            raise UsageError(f"input '{name}' is given both by --inputs and by --input")
+        arrays[name] = array
+    given = bool(inputs or named)
+    arrays = arrays if given else random_inputs(specs, seed)
+    with load(artifact, threads) as module:
+        first, results = _timed(module, arrays)
+        seconds = [_timed(module, arrays)[0] for _ in range(repeat or 0)]
+        report = _report(artifact, module, results, [first, *seconds])
+    report["seed"] = None if given else seed
+    if outputs is not None:
+        write_archive(outputs, results)
+        report["saved"] = str(outputs)
+    terminal.result(report, lambda: _show(report))
+
+
+def _timed(
+    module: Module, arrays: Mapping[str, AnyArray]
+) -> tuple[float, dict[str, AnyArray]]:
+    start = time.perf_counter()
+    results = module.run(arrays)
+    return time.perf_counter() - start, results
+
+
+def _report(
+    artifact: Path, module: Module, results: Mapping[str, AnyArray], seconds: Sequence[float]
+) -> dict[str, Any]:
+    first, *repeats = seconds
+    return {
+        "artifact": str(artifact),
+        "name": module.metadata.name,
+        "target": module.metadata.target,
+        "threads": module.threads,
+        "inputs": [spec.to_json() for spec in module.inputs],
+        "outputs": [_describe(name, array) for name, array in results.items()],
+        "first_run_ms": first * 1e3,
+        "latency_ms": {
+            "runs": len(repeats),
+            "median": statistics.median(repeats) * 1e3,
+            "min": min(repeats) * 1e3,
+            "max": max(repeats) * 1e3,
+        }
+        if repeats
+        else None,
+        "saved": None,
+    }
+
+
+def _describe(name: str, array: AnyArray) -> dict[str, Any]:
+    """Return what fits on a line of an output; classes are ranked."""
+    import numpy as np
+
+    numbers = array.astype(np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    row = array.reshape(-1)
+    classes = array.ndim >= 2 and array.shape[1] == array.size > TOP and row.dtype.kind == "f"
+    ranked = np.argsort(-row, kind="stable")[:TOP] if classes else []
+    return {
+        "name": name,
+        "dtype": str(array.dtype),
+        "shape": list(array.shape),
+        "min": float(numbers.min()) if numbers.size else None,
+        "max": float(numbers.max()) if numbers.size else None,
+        "mean": float(numbers.mean()) if numbers.size else None,
+        "not_finite": int(array.size - numbers.size),
+        "top": [int(index) for index in ranked],
+    }
+
+
+def _show(report: Mapping[str, Any]) -> None:
+    latency = report["latency_ms"]
+    inputs = ", ".join(
+        f"{spec['name']} {spec['dtype']}[{','.join(map(str, spec['shape']))}]"
+        for spec in report["inputs"]
+    )
+    fields = [
+        ("target", report["target"]),
+        ("threads", str(report["threads"])),
+        ("inputs", inputs if report["seed"] is None else f"{inputs}, random"),
+        ("first run", duration(report["first_run_ms"] / 1e3)),
+    ]
+    if latency:
+        fields.append(
+            (
+                "latency",
+                f"median {duration(latency['median'] / 1e3)}, fastest "
+                f"{duration(latency['min'] / 1e3)}, slowest {duration(latency['max'] / 1e3)} "
+                f"of {latency['runs']} runs",
+            )
+        )
+    if report["saved"]:
+        fields.append(("saved", report["saved"]))
+    print(report["name"])
+    print_fields(fields)
+    print()
+    print_table(
+        ("output", "dtype", "shape", "min", "mean", "max", "remarks"),
+        [
+            (
+                output["name"],
+                output["dtype"],
+                "x".join(map(str, output["shape"])) or "scalar",
+                *(_number(output[key]) for key in ("min", "mean", "max")),
+                _remarks(output),
+            )
+            for output in report["outputs"]
+        ],
+        right=("min", "mean", "max"),
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.5g}"
+
+
+def _remarks(output: Mapping[str, Any]) -> str:
+    remarks = []
+    if output["not_finite"]:
+        remarks.append(f"{output['not_finite']} values are not finite")
+    if output["top"]:
+        remarks.append(f"highest: {', '.join(map(str, output['top']))}")
+    return "; ".join(remarks)

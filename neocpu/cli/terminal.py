@@ -1,0 +1,111 @@
+"""What a command prints and where: results on standard output, all else on standard error."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from neocpu.progress import ProgressCallback
+
+PLAIN_WIDTH: Final = 1000
+"""Columns of a table that is not shown on a terminal: nothing is wrapped or cut."""
+
+
+@dataclass(slots=True)
+class Terminal:
+    """The options every command has, and printing by them.
+
+    Attributes
+    ----------
+    json : bool
+        Print one JSON document instead of text.
+    quiet : bool
+        No progress, no summaries, no warnings.
+    verbose : int
+        1 shows informative log messages, 2 also debugging ones.
+    debug : bool
+        Show the traceback of an error.
+    kept : callable
+        Says, after Ctrl-C, what of the work is not lost.
+    """
+
+    json: bool = False
+    quiet: bool = False
+    verbose: int = 0
+    debug: bool = False
+    kept: Callable[[], str] = lambda: "nothing was written"
+
+    def start_logging(self) -> None:
+        """Send the package's log messages to standard error, as loud as the options say."""
+        level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(self.verbose, 2)]
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("neocpu: %(levelname)s: %(message)s"))
+        logger = logging.getLogger("neocpu")
+        logger.handlers[:] = [handler]
+        logger.setLevel(logging.ERROR if self.quiet else level)
+
+    def progress(self) -> AbstractContextManager[ProgressCallback]:
+        """Return a context that shows the progress its callback is told of."""
+        from neocpu.cli.progress import show_progress
+
+        return show_progress(sys.stderr, quiet=self.quiet)
+
+    def note(self, text: str) -> None:
+        """Print a line for people to standard error."""
+        if not self.quiet:
+            print(f"neocpu: {text}", file=sys.stderr, flush=True)
+
+    def result(self, document: Mapping[str, Any], show: Callable[[], None]) -> None:
+        """Print a command's result: the JSON document, or what ``show`` prints."""
+        if self.json:
+            print(json.dumps(document, ensure_ascii=False, allow_nan=False))
+        else:
+            show()
+
+    def fail(self, message: str, code: int) -> int:
+        """Print an error in one line and return its exit code."""
+        if self.debug and sys.exc_info()[0] is not None:
+            traceback.print_exc()
+        print(f"neocpu: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+        return code
+
+
+def print_fields(fields: Sequence[tuple[str, str]]) -> None:
+    """Print aligned ``name  value`` lines."""
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
+        print(f"  {name:<{width}}  {value}")
+
+
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()
+) -> None:
+    """Print an aligned table.
+
+    Parameters
+    ----------
+    header : sequence of str
+        Column titles.
+    rows : sequence of sequence of str
+        Cells, as many as titles.
+    right : sequence of str
+        Titles of the columns that are aligned to the right.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in header:
+        table.add_column(title, justify="right" if title in right else "left")
+    for row in rows:
+        # Text, not markup: a layout such as NCHW[16]c looks like a tag.
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)

@@ -1,0 +1,31 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in the unit that suits them: ``3.2 µs``, ``18.0 ms``, ``2.4 s``, ``6 min 5 s``.
+
+    >>> duration(0.0180012)
+    '18.00 ms'
+    """
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.2f} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def size(count: int) -> str:
+    """Return bytes as ``812 B``, ``14.2 kB`` or ``102.6 MB``."""
+    if count < 1000:
+        return f"{count} B"
+    return f"{count / 1e3:.1f} kB" if count < 1e6 else f"{count / 1e6:.1f} MB"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``1 transform`` or ``3 transforms``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

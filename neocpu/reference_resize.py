@@ -1,0 +1,140 @@
+"""Resize and Upsample in numpy: one small interpolation matrix per resized axis."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_resize import Resize as OnnxResize
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class Resize(OnnxResize):  # type: ignore[misc]
+    """Resize by nearest, linear and cubic interpolation; onnx's own loops for the rare rest."""
+
+    def _run(self, x: Array, *inputs: Array | None, **attrs: Any) -> tuple[Array]:
+        if self.run_params["opsets"][""] < 11:
+            scales = _given(inputs[0])
+            assert scales is not None
+            return (_resize(x, _extents(x, scales), scales, attrs | _OPSET_10),)
+        rare = (
+            attrs.get("antialias")
+            or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+            or attrs.get("keep_aspect_ratio_policy") not in (None, "stretch")
+        )
+        roi, scales, sizes = (_given(value) for value in (*inputs, None, None, None)[:3])
+        if rare:
+            return super()._run(x, roi, scales, sizes, **attrs)  # type: ignore[no-any-return]
+        axes = [axis % x.ndim for axis in attrs.get("axes") or range(x.ndim)]
+        extents = np.array(x.shape)
+        factors = np.ones(x.ndim)
+        if sizes is not None:
+            extents[axes] = sizes
+            factors[axes] = extents[axes] / np.array(x.shape)[axes]
+        else:
+            factors[axes] = scales
+            extents = _extents(x, factors)
+        return (_resize(x, extents, factors, attrs),)
+
+
+#: What Resize and Upsample did before the attributes existed.
+_OPSET_10 = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+
+
+class Upsample(OpRun):  # type: ignore[misc]
+    """The predecessor of Resize (opsets 7 to 9), its scales first an attribute, then an input."""
+
+    def _run(self, x: Array, scales: npt.ArrayLike, **attrs: Any) -> tuple[Array]:
+        factors = np.asarray(scales)
+        return (_resize(x, _extents(x, factors), factors, attrs | _OPSET_10),)
+
+
+def _given(value: Array | None) -> Array | None:
+    """An optional input that is left out may also be an empty tensor."""
+    return None if value is None or value.size == 0 else value
+
+
+def _extents(x: Array, scales: Array) -> Array:
+    extents: Array = np.floor(np.array(x.shape) * scales.astype(np.float64)).astype(np.int64)
+    return extents
+
+
+def _resize(x: Array, extents: Array, scales: Array, attrs: dict[str, Any]) -> Array:
+    mode = attrs["mode"]
+    mode = "linear" if mode == "bilinear" else mode
+    y = x
+    for axis, (extent, scale) in enumerate(zip(extents.tolist(), scales.tolist(), strict=True)):
+        size = x.shape[axis]
+        if extent == size and scale == 1:
+            continue
+        at = _coordinates(extent, size, scale, attrs["coordinate_transformation_mode"])
+        if mode == "nearest":
+            y = np.take(y, _nearest(at, size, attrs["nearest_mode"]), axis)
+        else:
+            weights = _weights(at, size, mode, attrs)
+            y = np.moveaxis(np.moveaxis(y, axis, -1) @ weights.T, -1, axis)
+    return np.ascontiguousarray(y.astype(x.dtype, copy=False))
+
+
+def _coordinates(extent: int, size: int, factor: float, mode: str) -> Array:
+    """Return, for each output position, its coordinate in the input.
+
+    In float32, as runtimes compute it: with a scale of 0.6, position 3 maps to 5, not to 4.9999998.
+    """
+    out = np.arange(extent, dtype=np.float32)
+    scale = np.float32(factor)
+    if mode == "asymmetric":
+        return np.asarray(out / scale)
+    if mode == "align_corners":
+        return out * (size - 1) / (extent - 1) if extent > 1 else np.zeros(extent)
+    if mode == "pytorch_half_pixel" and extent == 1:
+        return np.zeros(extent)
+    half_pixel = (out + 0.5) / scale - 0.5
+    if mode == "half_pixel_symmetric":
+        return half_pixel + size / 2 * (1 - extent / (scale * size))
+    return half_pixel
+
+
+def _nearest(at: Array, size: int, mode: str) -> Array:
+    rounded = {
+        "round_prefer_floor": lambda: np.ceil(at - 0.5),
+        "round_prefer_ceil": lambda: np.floor(at + 0.5),
+        "floor": lambda: np.floor(at),
+        "ceil": lambda: np.ceil(at),
+    }[mode]()
+    return np.clip(rounded, 0, size - 1).astype(np.int64)
+
+
+def _weights(at: Array, size: int, mode: str, attrs: dict[str, Any]) -> Array:
+    """Return the interpolation matrix (out, in)."""
+    base = np.floor(at)
+    fraction = at - base
+    if mode == "linear":
+        first, taps = 0, [1 - fraction, fraction]
+    else:
+        first, taps = -1, _cubic(fraction, attrs.get("cubic_coeff_a", -0.75))
+    matrix = np.zeros((len(at), size))
+    rows = np.arange(len(at))
+    for offset, tap in enumerate(taps, first):
+        index = base.astype(np.int64) + offset
+        if attrs.get("exclude_outside"):
+            tap = np.where((index < 0) | (index >= size), 0, tap)
+        np.add.at(matrix, (rows, np.clip(index, 0, size - 1)), tap)
+    if attrs.get("exclude_outside"):
+        matrix /= matrix.sum(axis=1, keepdims=True)
+    return matrix
+
+
+def _cubic(t: Array, a: float) -> list[Array]:
+    """Return the weights of the four neighbours for a fraction ``t`` (Keys' cubic convolution)."""
+
+    def near(d: Array) -> Array:
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+
+    def far(d: Array) -> Array:
+        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]

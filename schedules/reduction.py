@@ -1,0 +1,104 @@
+"""Schedules of one reduction: along contiguous memory, across vectors of independent sums, or plain.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm.s_tir import Schedule
+
+from neocpu.schedules.builder import PARALLEL_ELEMENTS
+from neocpu.schedules.layout import ceil_div
+from neocpu.schedules.stage import Stage
+
+# Independent sums in flight: four vectors hide the latency of an addition.
+VECTORS = 4
+
+
+def vector_factor(extent: int, lanes: int) -> int:
+    """Iterations to compute as one (wide) vector; 1 if none divides ``extent`` and fills it well."""
+    factors = [d for d in range(2, VECTORS * lanes + 1) if extent % d == 0]
+    full = [d for d in factors if d >= 0.75 * lanes * ceil_div(d, lanes) or d == extent]
+    return max(full, default=1)
+
+
+def partial_lanes(extent: int, lanes: int) -> int:
+    """Partial results of a reduction over ``extent`` contiguous elements; 1 for none.
+
+    One vector, or several where the reduction is long enough to pay for adding them up.
+    """
+    wide = VECTORS * lanes
+    if extent >= 16 * wide and extent % wide == 0:
+        return wide
+    return max(d for d in range(1, lanes + 1) if extent % d == 0)
+
+
+def split_contiguous(sch: Schedule, stage: Stage, lanes: int) -> None:
+    """Factor a reduction along contiguous memory into a vector of partial results.
+
+    ::
+
+        for row: for k: sum[row] += x[row, k]
+
+        for row:
+            for ko: for ki in lanes: part[row, ki] += x[row, ko * lanes + ki]
+            for ki: sum[row] += part[row, ki]
+    """
+    first = stage.reduced.index(True)
+    if not all(stage.reduced[first:]) or not _reduces_contiguously(stage, first):
+        return
+    factor = partial_lanes(math.prod(stage.extents[first:]), lanes)
+    if factor < 4:
+        return
+    block = sch.get_sblock(stage.name)
+    inner = sch.fuse(*sch.get_loops(block)[first:])
+    _, lane = sch.split(inner, [None, factor])
+    written = len(sch.get(block).body.indices)
+    sch.rfactor(lane, written)
+
+
+def _reduces_contiguously(stage: Stage, first: int) -> bool:
+    kept = [i for i in range(first, len(stage.extents)) if stage.extents[i] > 1]
+    variables = tuple(stage.variables[i] for i in kept)
+    extents = tuple(stage.extents[i] for i in kept)
+    if not kept or stage.irregular or stage.conditions:
+        return False
+    loads = stage.accesses[1:]
+    return any(a.walks(variables, extents) for a in loads) and all(
+        a.walks(variables, extents) or not any(a.uses(v) for v in variables) for a in loads
+    )
+
+
+def schedule_stage(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -> None:
+    """Schedule the loops of a reduction.
+
+    ::
+
+        for outer in parallel:
+            for vectors of the innermost spatial loop:
+                sum[lanes] = 0
+                for k: sum[lanes] += ...        # the vector innermost, where memory allows
+    """
+    block = sch.get_sblock(stage.name)
+    loops = list(sch.get_loops(block))[stage.shared_loops :]
+    axis = stage.vector_axis()
+    spatial = [loop for i, loop in enumerate(loops) if not stage.reduced[i] and i != axis]
+    reduced = [loop for loop, is_reduced in zip(loops, stage.reduced, strict=True) if is_reduced]
+    inner: list[Any] = []
+    if axis is not None:
+        factor = vector_factor(stage.extents[axis], lanes)
+        if factor > 1:
+            rest, vector = sch.split(loops[axis], [None, factor])
+            sch.vectorize(vector)
+            spatial.append(rest)
+            inner = [vector]
+        else:
+            # No vector divides the loop: innermost, LLVM vectorises it and its remainder.
+            inner = [loops[axis]]
+    order = [*spatial, *reduced, *inner]
+    if len(order) > 1:
+        sch.reorder(*order)
+    if parallel and spatial and stage.volume >= PARALLEL_ELEMENTS:
+        sch.parallel(sch.fuse(*spatial))
+    sch.decompose_reduction(block, reduced[0])

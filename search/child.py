@@ -1,0 +1,119 @@
+"""The parent's end of a measuring process: start it, ask it, notice when it crashes or hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from neocpu.schedules.errors import NeoCPUError
+from neocpu.search.measure import Request
+from neocpu.search.worker import BuildJob, Setup, TimeJob
+
+STARTUP_TIMEOUT = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The answer of a process that is gone."""
+
+    reason: str
+
+
+class Child:
+    """One `neocpu.search.worker` process, started again after it is lost.
+
+    Attributes
+    ----------
+    built : set of Request
+        What it has built, or tried to, since it was last started or told to forget.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+        self._ready = False
+        self.built: set[Request] = set()
+
+    def start(self) -> None:
+        """Start the process if it is not running, without waiting until it is ready."""
+        if self._process is not None:
+            return
+        ours, theirs = socket.socketpair()
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            # TVM's default is half the CPUs, and binding narrows the affinity of the caller.
+            "TVM_NUM_THREADS": str(self._setup.threads),
+            "TVM_BIND_THREADS": "0",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "neocpu.search.worker", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # a crash prints TVM's stack; the reason is in the record
+            pass_fds=[theirs.fileno()],
+            env=environment,
+        )
+        theirs.close()
+        self._pipe = Connection(ours.detach())
+        self._pipe.send(self._setup)
+
+    def send(self, job: BuildJob | TimeJob) -> None:
+        """Send a job, starting the process first if need be; `receive` gets the answer.
+
+        Raises
+        ------
+        NeoCPUError
+            If the process cannot be started.
+        """
+        self.start()
+        if not self._ready:
+            answer = self.receive(STARTUP_TIMEOUT)
+            if answer is not None:
+                reason = answer.reason if isinstance(answer, Lost) else answer
+                self.kill()
+                raise NeoCPUError(f"cannot start a measuring process: {reason}")
+            self._ready = True
+        if isinstance(job, BuildJob):
+            self.built = (self.built if job.keep else set()) | set(job.requests)
+        assert self._pipe is not None
+        try:
+            self._pipe.send(job)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # `receive` will find it gone
+
+    def receive(self, timeout: float) -> Any:
+        """Return the answer, or `Lost` if the process crashed or took longer than ``timeout``."""
+        assert self._pipe is not None
+        try:
+            if self._pipe.poll(timeout):
+                return self._pipe.recv()
+            lost = Lost(f"timeout: took more than {timeout:g} s")
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            lost = Lost(self._epitaph())
+        self.kill()
+        return lost
+
+    def kill(self) -> None:
+        """End the process now. The next job starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._pipe is not None:
+            self._pipe.close()
+        self._process = self._pipe = None
+        self._ready = False
+        self.built = set()
+
+    def _epitaph(self) -> str:
+        assert self._process is not None
+        code = self._process.wait()
+        if code >= 0:
+            return f"crashed: exit code {code}"
+        return f"crashed: signal {-code} ({signal.Signals(-code).name})"

@@ -1,0 +1,88 @@
+"""Targets: every spelling means the same, and what is wrong is named."""
+
+import json
+
+import pytest
+
+from neocpu.schedules import target as module
+from neocpu.schedules.errors import TargetError
+from neocpu.schedules.target import host_features, host_target, missing_on_host, parse_target
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "llvm -mcpu=skylake-avx512 -mattr=+avx2",
+        "-mcpu=skylake-avx512 -mattr=+avx2",
+        '{"kind": "llvm", "mcpu": "skylake-avx512", "mattr": ["+avx2"]}',
+        {"kind": "llvm", "mcpu": "skylake-avx512", "mattr": "+avx2"},
+        "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=skylake-avx512 -mattr=+avx2",
+    ],
+    ids=str,
+)
+def test_spellings_are_equal(spelling):
+    cpu = parse_target(spelling)
+    assert cpu == parse_target("llvm -mcpu=skylake-avx512 -mattr=+avx2")
+    assert (cpu.isa, cpu.lanes(), cpu.vector_registers) == ("avx512", 16, 32)
+
+
+def test_printed_target_parses_back():
+    for text in ("llvm -mcpu=haswell", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"):
+        cpu = parse_target(text)
+        assert parse_target(str(cpu)) == cpu
+        assert parse_target(json.dumps(cpu.to_dict())) == cpu
+
+
+@pytest.mark.parametrize(
+    ("text", "isa", "lanes", "registers"),
+    [
+        ("llvm -mcpu=haswell", "avx2", 8, 16),
+        ("llvm -mcpu=nehalem", "sse", 4, 16),
+        ("llvm -mcpu=sapphirerapids", "avx512", 16, 32),
+        ("llvm -mcpu=znver4 -mattr=-avx512f", "avx2", 8, 16),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", "neon", 4, 32),
+    ],
+)
+def test_vector_units(text, isa, lanes, registers):
+    cpu = parse_target(text)
+    assert (cpu.isa, cpu.lanes(), cpu.vector_registers) == (isa, lanes, registers)
+    assert cpu.lanes("int8") == 4 * lanes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("llvm -mcpu=skylake-avx51", "did you mean 'skylake-avx512'"),
+        ("llvm -mcp=haswell", "did you mean 'mcpu'"),
+        ("llvm -mcpu=haswell -mattr=+avx512ff", "did you mean 'avx512f'"),
+        ("llvm -mcpu=haswell -mattr=avx2", "must start with"),
+        ("cuda", "not supported"),
+        ("llvm -mtriple=riscv64-linux-gnu -mcpu=x", "only x86_64 and aarch64"),
+        ("llvm haswell", "not of the form"),
+        ("{kind", "not valid JSON"),
+    ],
+)
+def test_mistakes_are_named(text, message):
+    with pytest.raises(TargetError, match=message) as caught:
+        parse_target(text)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 5
+
+
+def test_host_runs_what_its_target_needs():
+    cpu = parse_target("host")
+    assert cpu == host_target() == parse_target("llvm -mcpu=native")
+    assert missing_on_host(cpu.features) == ()
+    assert cpu.l1d > 0
+    assert cpu.l2 > 0
+
+
+def test_features_a_hypervisor_hides_are_switched_off(monkeypatch):
+    visible = host_features() - {"avx512f", "avx2"}
+    monkeypatch.setattr(module, "host_features", lambda: visible)
+    module._host_target.cache_clear()
+    try:
+        cpu = host_target()
+        assert not {"avx512f", "avx2"} & set(cpu.features)
+    finally:
+        module._host_target.cache_clear()

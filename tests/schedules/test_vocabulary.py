@@ -1,0 +1,134 @@
+"""Layouts, workloads, schemes: parse ∘ print, pack ∘ unpack, JSON round trips."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neocpu.schedules.layout import NCHW, DataLayout, KernelLayout
+from neocpu.schedules.scheme import DepthwiseScheme, DirectScheme, NchwScheme, scheme_from_json
+from neocpu.schedules.workload import EPILOGUE_KINDS, Conv2dWorkload, EpilogueOp
+
+small = st.integers(1, 9)
+
+
+@given(st.integers(1, 128))
+def test_data_layout_prints_what_it_parses(block):
+    assert DataLayout.parse(str(DataLayout(block))) == DataLayout(block)
+
+
+@pytest.mark.parametrize("text", ["", "NHWC", "NCHW0c", "NCHW16", "OIHW", "NCHWc", "nchw"])
+def test_foreign_layouts_are_refused(text):
+    with pytest.raises(ValueError, match="not a data layout"):
+        DataLayout.parse(text)
+    with pytest.raises(ValueError, match="not a kernel layout"):
+        KernelLayout.parse(text)
+
+
+def test_nchw1c_is_nchw():
+    assert DataLayout(1) == NCHW == DataLayout.parse("NCHW1c")
+    assert NCHW.shape((1, 3, 5, 7)) == (1, 3, 5, 7)
+
+
+@given(small, st.integers(1, 40), small, small, st.integers(1, 20))
+def test_unpack_inverts_pack(n, c, h, w, block):
+    x = np.arange(n * c * h * w, dtype=np.float32).reshape(n, c, h, w)
+    layout = DataLayout(block)
+    packed = layout.pack(x)
+    assert packed.shape == layout.shape(x.shape)
+    np.testing.assert_array_equal(layout.unpack(packed, c), x)
+
+
+def test_pack_places_channels_and_zeroes_padding():
+    x = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1, 1)
+    packed = DataLayout(4).pack(x)
+    np.testing.assert_array_equal(packed.reshape(2, 4), [[1, 2, 3, 4], [5, 0, 0, 0]])
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 3), small, small)
+def test_kernel_unpack_inverts_pack(o, i, k, ic_bn, oc_bn):
+    weights = np.arange(o * i * k * k, dtype=np.float32).reshape(o, i, k, k)
+    layout = KernelLayout(ic_bn, oc_bn)
+    packed = layout.pack(weights)
+    assert packed.shape == layout.shape(weights.shape)
+    assert KernelLayout.parse(str(layout)) == layout
+    np.testing.assert_array_equal(layout.unpack(packed, o, i), weights)
+
+
+def test_channel_vectors_broadcast_against_the_layout():
+    vector = np.arange(6, dtype=np.float32)
+    assert DataLayout(4).pack_channels(vector).shape == (1, 2, 1, 1, 4)
+    assert NCHW.pack_channels(vector).shape == (1, 6, 1, 1)
+
+
+epilogues = st.lists(
+    st.builds(EpilogueOp, st.sampled_from(sorted(EPILOGUE_KINDS)), st.just(())), max_size=3
+).map(tuple)
+workloads = st.builds(
+    Conv2dWorkload,
+    *[st.integers(1, 64)] * 5,
+    kernel=st.tuples(small, small),
+    stride=st.tuples(small, small),
+    padding=st.tuples(small, small, small, small),
+    epilogue=epilogues,
+)
+
+
+@given(workloads)
+def test_workload_survives_json(workload):
+    text = json.dumps(workload.to_json())
+    again = Conv2dWorkload.from_json(json.loads(text))
+    assert again == workload
+    assert again.key() == workload.key()
+
+
+def test_every_field_changes_the_key():
+    base = Conv2dWorkload(1, 8, 9, 9, 8, (3, 3))
+    changes = [
+        {"batch": 2}, {"stride": (2, 2)}, {"padding": (1, 1, 1, 1)}, {"dilation": (2, 2)},
+        {"groups": 2}, {"dtype": "float16"}, {"epilogue": (EpilogueOp("relu"),)},
+        {"epilogue": (EpilogueOp("clip", (0.0, 6.0)),)},
+    ]  # fmt: skip
+    from dataclasses import replace
+
+    keys = {replace(base, **change).key() for change in changes} | {base.key()}
+    assert len(keys) == len(changes) + 1
+
+
+def test_key_is_stable():
+    assert Conv2dWorkload(1, 64, 56, 56, 64, (3, 3)).key() == "9f93b218ac3275d7"
+
+
+def test_workload_geometry():
+    workload = Conv2dWorkload(2, 3, 224, 224, 64, (7, 7), (2, 2), (3, 3, 3, 3))
+    assert workload.output_shape == (2, 64, 112, 112)
+    assert workload.flops == 2 * 2 * 64 * 112 * 112 * 3 * 49
+    dilated = Conv2dWorkload(1, 4, 10, 11, 4, (3, 2), padding=(1, 0, 2, 1), dilation=(2, 3))
+    assert dilated.output_shape == (1, 4, 9, 9)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [DirectScheme(16, 32, 7, True, 2), DepthwiseScheme(16, 4, False), NchwScheme(8, 16)],
+    ids=str,
+)
+def test_scheme_survives_json(scheme):
+    assert scheme_from_json(json.loads(json.dumps(scheme.to_json()))) == scheme
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"template": "winograd"},
+        {"template": "conv2d_direct", "ic_bn": 16},
+        {**NchwScheme(8, 16).to_json(), "extra": 1},
+        {**NchwScheme(8, 16).to_json(), "reg_n": "16"},
+        {**NchwScheme(8, 16).to_json(), "reg_n": -1},
+    ],
+)
+def test_bad_schemes_are_refused(data):
+    with pytest.raises(ValueError, match=r"template|parameters"):
+        scheme_from_json(data)
