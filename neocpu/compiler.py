@@ -17,7 +17,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -28,7 +28,7 @@ from neocpu.link import replacing, write_artifact
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify import simplify
 from neocpu.pipeline import Dump, build, lower
-from neocpu.planning.costs import CostModel, Measured
+from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
 from neocpu.planning.problem import OptLevel, plan_layouts
 from neocpu.planning.report import explain
@@ -41,9 +41,10 @@ from neocpu.schedules import registry
 from neocpu.schedules.errors import AccuracyError, UsageError, did_you_mean
 from neocpu.schedules.target import CpuTarget, missing_on_host, parse_target
 from neocpu.schedules.workload import Conv2dWorkload
-from neocpu.tuning_db.store import Store, default_database, shipped_databases
+from neocpu.search.tuner import Budget, TuneReport
+from neocpu.tuning import make_strategy, measured_schemes, open_store, tune_workloads
 
-ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto
+ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
 class CompiledModule:
@@ -111,7 +112,7 @@ class CompiledModule:
         self.close()
 
 
-def compile(  # noqa: A001 - the public verb; users write neocpu.compile
+def compile(
     model: ModelLike,
     *,
     target: str | dict[str, Any] | CpuTarget = "host",
@@ -156,7 +157,7 @@ def compile(  # noqa: A001 - the public verb; users write neocpu.compile
     level = _opt_level(opt)
     threads = _threads(threads)
     templates = registry.resolve_algorithms(algorithms) if algorithms else None
-    store = _open_store(databases)
+    store = open_store(databases)
     dump = Dump()
     with clock.phase("import"):
         loaded = _load(model, shapes)
@@ -169,8 +170,11 @@ def compile(  # noqa: A001 - the public verb; users write neocpu.compile
     if tune_budget > 0:
         with clock.phase("tune"):
             workloads = [conv.workload for conv in network.convs]
-            _tune(workloads, cpu, threads, store, budget=tune_budget, on_progress=clock.report)
-    costs = CostModel(cpu, threads, partial(_measured, store, cpu, threads), templates)
+            budget = Budget(seconds=tune_budget)
+            tune_workloads(
+                workloads, cpu, threads, store, make_strategy("grid"), budget, clock.report
+            )
+    costs = CostModel(cpu, threads, partial(measured_schemes, store, cpu, threads), templates)
     with clock.phase("search"):
         plan = plan_layouts(network, costs, level)
     with clock.phase("rewrite"):
@@ -192,6 +196,56 @@ def compile(  # noqa: A001 - the public verb; users write neocpu.compile
             compiled.verification = _verify(loaded, compiled, threads)
     compiled.seconds = clock.seconds
     return compiled
+
+
+def tune(
+    models: Sequence[ModelLike],
+    *,
+    target: str | dict[str, Any] | CpuTarget = "host",
+    threads: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    database: str | os.PathLike[str] | None = None,
+    strategy: str = "grid",
+    budget: float | None = None,
+    trials: int | None = None,
+    on_progress: ProgressCallback | None = None,
+) -> TuneReport:
+    """Measure the schemes of all convolutions of ``models`` that no database knows.
+
+    Parameters
+    ----------
+    models : sequence
+        As `compile` takes them.
+    target, threads, shapes
+        As in `compile`.
+    database : path, optional
+        Where the measurements go; by default the user's own database.
+    strategy : str
+        ``grid`` (the paper's exhaustive search, best estimates first) or ``random``.
+    budget : float, optional
+        Seconds; no limit by default.
+    trials : int, optional
+        Measurements; no limit by default.
+
+    Raises
+    ------
+    ModelError, UnsupportedError, TargetError, UsageError, DatabaseError
+    """
+    report = on_progress or silent
+    cpu = parse_target(target)
+    chosen = make_strategy(strategy)
+    store = open_store([database] if database is not None else [])
+    workloads: list[Conv2dWorkload] = []
+    for number, model in enumerate(models):
+        report(Progress("import", number, len(models), str(model) if _is_path(model) else ""))
+        network = extract(simplify(import_relax(_load(model, shapes))))
+        workloads += [conv.workload for conv in network.convs]
+    limit = Budget(budget, trials)
+    return tune_workloads(workloads, cpu, _threads(threads), store, chosen, limit, report)
+
+
+def _is_path(model: ModelLike) -> bool:
+    return isinstance(model, str | os.PathLike)
 
 
 class _Clock:
@@ -234,22 +288,6 @@ def _threads(threads: int | None) -> int:
     return threads if threads is not None else usable_cpus()
 
 
-def _open_store(databases: Sequence[str | os.PathLike[str]]) -> Store:
-    """Layer the shipped records, the user's own, and those named; the last one is written."""
-    *others, last = [Path(path) for path in databases] or [default_database()]
-    user = default_database()
-    readable = [*shipped_databases(), *([user] if databases and user.exists() else []), *others]
-    return Store.open(readable, last, registry.template_version)
-
-
-def _measured(store: Store, cpu: CpuTarget, threads: int, workload: Conv2dWorkload) -> Measured:
-    records = store.results(workload, cpu, threads)
-    return {
-        scheme: record.result.best if record.result.error is None else None
-        for scheme, record in records.items()
-    }
-
-
 def _header(
     loaded: LoadedModel, cpu: CpuTarget, threads: int, report: dict[str, Any]
 ) -> ArtifactHeader:
@@ -285,8 +323,8 @@ def _verify(loaded: LoadedModel, compiled: CompiledModule, threads: int) -> Comp
     if not comparison.ok:
         raise AccuracyError(
             f"output '{comparison.worst_output}' differs from the reference by "
-            f"{comparison.max_abs_error:.3g} ({comparison.max_rel_error:.3g} of its largest value): "
-            "nothing was written; please report this model, or pass --no-verify to keep the result"
+            f"{comparison.max_abs_error:.3g}, {comparison.max_rel_error:.3g} of its largest value; "
+            "nothing was written: please report this model, or pass --no-verify to keep the result"
         )
     return comparison
 

@@ -17,7 +17,7 @@ DUMP_VARIABLE = "NEOCPU_DUMP_DIR"
 
 
 class Dump:
-    """Writes what each phase produced to ``$NEOCPU_DUMP_DIR``, numbered; does nothing without it."""
+    """Writes what each phase produced to ``$NEOCPU_DUMP_DIR``, numbered; else does nothing."""
 
     def __init__(self, folder: str | None = None) -> None:
         folder = folder or os.environ.get(DUMP_VARIABLE)

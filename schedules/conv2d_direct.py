@@ -1,9 +1,9 @@
 """Direct convolution in NCHW[x]c: the paper's Algorithm 1 with a two-dimensional register tile.
 
-The kernel keeps ``reg_oh * reg_n * oc_bn`` sums in vector registers, and for each input channel and
-kernel tap loads ``oc_bn`` weights once and multiplies them with ``reg_oh * reg_n`` broadcast pixels.
-Beyond the paper: several output rows and several vectors per tile, block factors and tile widths that
-need not divide, groups, and padding that costs no pass over memory.
+The kernel keeps ``reg_oh * reg_n * oc_bn`` sums in vector registers, and for each input channel
+and kernel tap loads ``oc_bn`` weights once and multiplies them with ``reg_oh * reg_n`` broadcast
+pixels. Beyond the paper: several output rows and several vectors per tile, block factors and tile
+widths that need not divide, groups, and padding that costs no pass over memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VERSION = 1
 MAX_UNROLLED_TAPS = 9
 LOAD_INTERFERENCE = 0.03
 # Tiles tried for one output block, best estimate first.
-TILES_PER_BLOCK = 3
+TILES_PER_BLOCK = 2
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
@@ -39,8 +39,8 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DirectScheme, ...]:
     """Enumerate the candidate list of paper §3.3.1, pruned to tiles that fit the registers.
 
-    Every pair of input and output block appears, each with its `TILES_PER_BLOCK` best tiles, so that
-    the global search finds a scheme for every pair of layouts.
+    Every pair of input and output block appears, each with its `TILES_PER_BLOCK` best tiles, so
+    that the global search finds a scheme for every pair of layouts.
     """
     schemes: list[DirectScheme] = []
     taps = workload.kernel[0] * workload.kernel[1]
@@ -151,7 +151,7 @@ def compute(workload: Conv2dWorkload, scheme: DirectScheme) -> list[te.Tensor]:
 
 
 def _pad(data: te.Tensor, workload: Conv2dWorkload, rows: int, columns: int) -> te.Tensor:
-    """Return ``data`` with every pixel that ``rows`` × ``columns`` of output read, zeros outside."""
+    """Return ``data`` with every pixel that ``rows`` by ``columns`` of output read, zeros outside."""
     top, left, _, _ = workload.padding
     height, width = workload.height, workload.width
     reach = [
@@ -228,7 +228,7 @@ def _schedule_pad(sch: Schedule, task: object, scheme: DirectScheme) -> None:
 def estimate(
     workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the register tile's steps, bounded by FMA, load and cache throughput.
+    """Return analytic seconds: the register tile's steps, bounded by FMA, loads and caches.
 
     Each of ``I * KH * KW`` steps of a tile takes the longest of its multiply-adds, its loads, the
     chain of dependent sums, and its weights' way up from the cache level that holds their block.

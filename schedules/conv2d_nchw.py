@@ -29,6 +29,7 @@ VERSION = 1
 # TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
 STACK_BYTES = 1024
 MAX_UNROLLED_KW = 7
+MAX_SCHEMES = 4
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
@@ -52,7 +53,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]
             if reg_oc > 0:
                 schemes.add(NchwScheme(reg_oc, vectors * vector))
     ranked = sorted(schemes, key=lambda s: (estimate(workload, s, target), s.reg_oc, s.reg_n))
-    return tuple(ranked[:12])
+    return tuple(ranked[:MAX_SCHEMES])
 
 
 def _is_pointwise(workload: Conv2dWorkload) -> bool:

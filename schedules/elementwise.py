@@ -42,14 +42,26 @@ def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:
     """
     if func.attrs is not None and func.attrs.get(SCHEDULED, False):
         return func
-    scheduled = func
     try:
         sch = Schedule(IRModule({"main": func}), error_render_level="none")
-        if _stages(sch) is not None:
-            scheduled = _schedule(sch, target).mod["main"]
+        plain = _stages(sch) is not None
+        sch = _schedule(sch, target) if plain else _parallel_stages(sch)
     except ScheduleError:
-        scheduled = func
-    return scheduled.with_attr(SCHEDULED, True)
+        return func.with_attr(SCHEDULED, True)
+    return sch.mod["main"].with_attr(SCHEDULED, True)
+
+
+def _parallel_stages(sch: Schedule) -> Schedule:
+    """Make each stage's leading spatial loops parallel where they are known to be independent."""
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        name = sch.get(block).name_hint
+        extents = [sch.get(loop).extent for loop in sch.get_loops(block)]
+        if all(isinstance(e, tirx.IntImm) for e in extents) and extents:
+            if math.prod(map(int, extents)) >= PARALLEL_ELEMENTS:
+                sch = _attempt(
+                    sch, lambda trial, name=name: trial.parallel(trial.get_loops(name)[0])
+                )
+    return sch
 
 
 def _stages(sch: Schedule) -> list[Stage] | None:

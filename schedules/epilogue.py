@@ -82,8 +82,8 @@ def apply_epilogue(
     Parameters
     ----------
     conv : te.Tensor
-        The convolution's sum, at least as large as ``layout.shape(workload.output_shape)``: register
-        tiles that overhang the output compute values which the epilogue never reads.
+        The convolution's sum, at least as large as ``layout.shape(workload.output_shape)``:
+        register tiles that overhang the output compute values which the epilogue never reads.
 
     Returns
     -------

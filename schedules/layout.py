@@ -1,8 +1,9 @@
 """Data and kernel layouts: NCHW, NCHW[x]c and OIHW[x]i[y]o (paper §3.1).
 
-A blocked layout splits the channels into ``ceil(C / x)`` chunks of ``x``; when ``x`` does not divide
-``C`` the last chunk is padded, so prime channel counts keep full vectors. What the padded lanes of an
-activation hold is unspecified but finite; packed weights hold zeros there, so they never contribute.
+A blocked layout splits the channels into ``ceil(C / x)`` chunks of ``x``; when ``x`` does not
+divide ``C`` the last chunk is padded, so prime channel counts keep full vectors. What the padded
+lanes of an activation hold is unspecified but finite; packed weights hold zeros there, so they
+never contribute.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class DataLayout:
         return np.ascontiguousarray(nchw[:, :channels])
 
     def pack_channels(self, vector: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Lay out a per-channel vector ``(C,)`` to broadcast against this layout, lanes padded with 0.
+        """Lay out a per-channel vector ``(C,)`` to broadcast against this layout, padded with 0.
 
         The result has shape ``(1, C, 1, 1)`` or ``(1, ceil(C/block), 1, 1, block)``.
         """
@@ -130,7 +131,7 @@ class KernelLayout:
         return np.ascontiguousarray(blocked.transpose(0, 2, 4, 5, 3, 1))
 
     def unpack(self, data: NDArray[np.generic], out_ch: int, in_ch: int) -> NDArray[np.generic]:
-        """Inverse of `pack`: return OIHW weights of ``out_ch`` × ``in_ch`` channels."""
+        """Inverse of `pack`: return OIHW weights of ``out_ch`` by ``in_ch`` channels."""
         oc, ic, kh, kw, ic_bn, oc_bn = data.shape
         oihw = data.transpose(0, 5, 1, 4, 2, 3).reshape(oc * oc_bn, ic * ic_bn, kh, kw)
         return np.ascontiguousarray(oihw[:out_ch, :in_ch])

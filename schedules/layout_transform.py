@@ -14,7 +14,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.builder import build_kernel, for_vectors, span, splat, task_loop
+from neocpu.schedules.builder import build_kernel, span, splat, task_loop
 from neocpu.schedules.layout import DataLayout, ceil_div
 from neocpu.schedules.target import CpuTarget
 

@@ -77,7 +77,9 @@ def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
     for name in names:
         if name not in ALGORITHMS:
             hint = did_you_mean(name, ALGORITHMS)
-            raise UnsupportedError(f"unknown algorithm {name!r}; known: {', '.join(ALGORITHMS)}{hint}")
+            raise UnsupportedError(
+                f"unknown algorithm {name!r}; known: {', '.join(ALGORITHMS)}{hint}"
+            )
         chosen.add(ALGORITHMS[name])
     return frozenset(chosen)
 

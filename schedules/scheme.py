@@ -1,7 +1,7 @@
 """Schemes: how an operator is computed. A template's name plus its parameters.
 
-The parameter names are the paper's (§3.3.1) wherever it has one: ``ic_bn``, ``oc_bn``, ``reg_n`` and
-``unroll_ker``. A scheme fixes the layouts at its ends, so choosing schemes is choosing layouts.
+The parameter names are the paper's (§3.3.1) wherever it has one: ``ic_bn``, ``oc_bn``, ``reg_n``
+and ``unroll_ker``. A scheme fixes the layouts at its ends: choosing schemes is choosing layouts.
 """
 
 from __future__ import annotations

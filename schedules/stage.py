@@ -14,7 +14,8 @@ from tvm.s_tir.stmt import SBlockRealize
 from tvm.sym import Analyzer, detect_linear_equation
 
 # Calls that cost no more than an addition.
-CHEAP_CALLS = frozenset({"tirx.if_then_else", "tirx.likely", "tirx.fabs", "tirx.floor"})
+IF_THEN_ELSE = "prim.if_then_else"
+CHEAP_CALLS = frozenset({IF_THEN_ELSE, "prim.likely", "tirx.fabs", "tirx.floor"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ class _Scan:
         name = str(getattr(call.op, "name", ""))
         self.opaque = self.opaque or "call_" in name or not name
         self.expensive = self.expensive or name not in CHEAP_CALLS
-        if name != "tirx.if_then_else":
+        if name != IF_THEN_ELSE:
             return None
         condition, *values = call.args
         self.conditions.append(condition)

@@ -1,7 +1,7 @@
 """CPU targets: any spelling in, what schedules need to know out.
 
-LLVM is the authority on which CPUs exist and which features they have; the cache sizes, which LLVM
-does not know, come from the host or from a short table. TVM is imported only when a target is parsed.
+LLVM is the authority on which CPUs exist and which features they have; the cache sizes, which
+LLVM does not know, come from the host or a short table. TVM is imported only to parse a target.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class CpuTarget:
 
     @property
     def fma_per_cycle(self) -> int:
-        """Full-width vector multiply-adds one core starts per cycle (Zen 4 splits 512 bits in two)."""
+        """Full-width vector multiply-adds a core starts per cycle (Zen 4 splits 512 bits in two)."""
         return 1 if self.mcpu in ("znver4", "cortex-a72", "cortex-a53") else 2
 
     @property
@@ -253,9 +253,7 @@ def _cpu_list(text: str) -> list[int]:
 
 
 @functools.lru_cache(maxsize=64)
-def _make(
-    triple: str, mcpu: str, mattr: tuple[str, ...], l1d: int, l2: int, l3: int
-) -> CpuTarget:
+def _make(triple: str, mcpu: str, mattr: tuple[str, ...], l1d: int, l2: int, l3: int) -> CpuTarget:
     import tvm
     import tvm.target.codegen as llvm
 

@@ -123,7 +123,9 @@ class Conv2dWorkload:
     def flops(self) -> int:
         """Floating-point operations of direct convolution, two per multiply-accumulate."""
         n, o, h, w = self.output_shape
-        return 2 * n * o * h * w * (self.in_channels // self.groups) * self.kernel[0] * self.kernel[1]
+        return (
+            2 * n * o * h * w * (self.in_channels // self.groups) * self.kernel[0] * self.kernel[1]
+        )
 
     def key(self) -> str:
         """Content hash that names this workload in the tuning database."""
@@ -150,6 +152,7 @@ class Conv2dWorkload:
         if any(op[0] not in EPILOGUE_KINDS for op in fields["epilogue"]):
             raise ValueError(f"unknown epilogue in {fields['epilogue']!r}")
         ops = tuple(EpilogueOp(op[0], tuple(map(float, op[1:]))) for op in fields.pop("epilogue"))
+        plain: dict[str, Any]
         plain = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
         return cls(epilogue=ops, **plain)
 

@@ -15,6 +15,8 @@ from neocpu.schedules.errors import NeoCPUError
 from neocpu.search.measure import Request
 from neocpu.search.worker import BuildJob, Setup, TimeJob
 
+# Not `-m`: that would load the module a second time, with message classes of its own.
+WORKER = "from neocpu.search.worker import main; main()"
 STARTUP_TIMEOUT = 120.0
 
 
@@ -53,7 +55,7 @@ class Child:
             "TVM_BIND_THREADS": "0",
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "neocpu.search.worker", str(theirs.fileno())],
+            [sys.executable, "-c", WORKER, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # a crash prints TVM's stack; the reason is in the record

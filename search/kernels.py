@@ -1,9 +1,9 @@
 """Building candidates with TVM and timing them: what runs inside a measuring process.
 
-Weights are read as cold as a network leaves them: between two runs of a layer at batch 1 every other
-layer's weights pass through the caches, so each call here reads the weights at another place of a
-pool larger than the last-level cache. Data and output stay where they are, for in the network they
-have just been written or soon will be read.
+Weights are read as cold as a network leaves them: between two runs of a layer at batch 1 every
+other layer's weights pass through the caches, so each call here reads the weights at another place
+of a pool larger than the last-level cache. Data and output stay where they are, for in the network
+they have just been written or soon will be read.
 """
 
 from __future__ import annotations

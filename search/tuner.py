@@ -218,7 +218,7 @@ class _Tuning:
             results = self._store.results(workload, self._target, self._threads)
             known = {scheme: results[scheme] for scheme in schemes if scheme in results}
             waiting = [scheme for scheme in schemes if scheme not in known]
-            waiting.sort(key=lambda scheme: self._space.estimate(workload, scheme))  # noqa: B023
+            waiting.sort(key=lambda scheme: self._space.estimate(workload, scheme))
             self._states[workload] = _State(
                 TuningTask(workload, count), dict.fromkeys(waiting), known, len(known)
             )

@@ -1,4 +1,4 @@
-"""A process that builds and times candidates for its parent: ``python -m neocpu.search.worker``.
+"""A process that builds and times candidates for its parent, `neocpu.search.child`.
 
 It may crash or hang without harm, and never outlives its parent: it ends when the pipe does and, on
 Linux, is killed with it even in the middle of a candidate.
@@ -110,7 +110,3 @@ def main() -> None:
         serve(Connection(int(sys.argv[1])))
     except (EOFError, BrokenPipeError):
         pass
-
-
-if __name__ == "__main__":
-    main()

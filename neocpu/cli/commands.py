@@ -19,6 +19,8 @@ COMMANDS: Final[dict[str, str]] = {
     "tune": "Measure convolution schemes and keep the results in the tuning database.",
     "run": "Run a compiled model.",
     "explain": "Show what was decided when a model was compiled, and why.",
+    "bench": "Measure latency, beside other engines and the limits of the machine.",
+    "models": "List the built-in networks, or write one as an .onnx file.",
     "doctor": "Check that this machine can compile and run models.",
 }
 

@@ -11,6 +11,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import tell_what_is_kept
+from neocpu.cli.plan_text import error_text
 from neocpu.cli.terminal import Terminal, print_fields
 from neocpu.cli.units import duration, plural, size
 from neocpu.schedules.errors import UsageError
@@ -132,8 +133,7 @@ def _report(compiled: CompiledModule, path: Path) -> dict[str, Any]:
 
 
 def _show(report: Mapping[str, Any]) -> None:
-    search, check = report["search"], report["verification"]
-    seconds = report["seconds"]
+    search, seconds = report["search"], report["seconds"]
     slowest = sorted(seconds, key=lambda name: -float(seconds[name]))[:3]
     sources = ", ".join(f"{count} {source}" for source, count in report["cost_sources"].items())
     print(f"{report['artifact']}: {size(report['bytes'])} in {duration(sum(seconds.values()))}")
@@ -153,13 +153,7 @@ def _show(report: Mapping[str, Any]) -> None:
                 f"{search['solver']}, {duration(search['cost_us'] / 1e6)} predicted, "
                 f"gap {search['gap']:.1%}",
             ),
-            (
-                "largest error",
-                "not checked"
-                if check is None
-                else f"{check['max_abs_error']:.2g} absolute, {check['max_rel_error']:.2g} "
-                "relative, against the reference",
-            ),
+            ("largest error", error_text(report["verification"])),
             ("time", ", ".join(f"{name} {duration(seconds[name])}" for name in slowest)),
         ]
     )

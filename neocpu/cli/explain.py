@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from neocpu.cli import options
+from neocpu.cli.plan_text import error_text, scheme_text
 from neocpu.cli.terminal import Terminal, print_fields, print_table
 from neocpu.cli.units import duration, plural
 
@@ -51,7 +52,7 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
                 f"{duration(search['cost_us'] / 1e6)}; no plan is below "
                 f"{duration(search['lower_bound_us'] / 1e6)} (gap {search['gap']:.1%})",
             ),
-            ("verified", _verification(plan.get("verification"))),
+            ("largest error", error_text(plan.get("verification"))),
         ]
     )
     print()
@@ -63,15 +64,6 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         print("No layout transforms.")
 
 
-def _verification(found: Mapping[str, float] | None) -> str:
-    if found is None:
-        return "no"
-    return (
-        f"largest error {found['max_abs_error']:.2g} absolute, {found['max_rel_error']:.2g} "
-        "relative, against the reference"
-    )
-
-
 def _show_ops(plan: Mapping[str, Any]) -> None:
     print_table(
         ("op", "workload", "scheme", "in", "out", "µs", "source"),
@@ -79,7 +71,7 @@ def _show_ops(plan: Mapping[str, Any]) -> None:
             (
                 op["name"],
                 op["workload"],
-                _scheme(op["scheme"]),
+                scheme_text(op["scheme"]),
                 op["in_layout"],
                 op["out_layout"],
                 f"{op['cost_us']:.1f}",
@@ -104,16 +96,3 @@ def _show_transforms(plan: Mapping[str, Any]) -> None:
         ],
         right=("times", "µs"),
     )
-
-
-def _scheme(scheme: Mapping[str, Any] | None) -> str:
-    """Return ``direct ic_bn=16 oc_bn=32 reg_n=7 unroll_ker``; flags show by name, if set."""
-    if scheme is None:
-        return "-"
-    words = [str(scheme["template"]).removeprefix("conv2d_")]
-    for name, value in scheme.items():
-        if value is True:
-            words.append(name)
-        elif name != "template" and value is not False:
-            words.append(f"{name}={value}")
-    return " ".join(words)

@@ -87,7 +87,9 @@ def _discard_output() -> None:
 
 def _usage_message(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption):
-        known = [name for param in error.ctx.command.params for name in param.opts] if error.ctx else []
+        known = (
+            [name for param in error.ctx.command.params for name in param.opts] if error.ctx else []
+        )
         message = f"no option {error.option_name}{did_you_mean(error.option_name, known)}"
     else:
         message = error.format_message().removesuffix(".")

@@ -23,7 +23,9 @@ class Duration(click.ParamType[float]):
 
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Return the seconds."""
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", str(value).strip().lower())
         if match is None or match[2] not in _UNITS:
@@ -112,7 +114,6 @@ databases = click.option(
     help="A tuning database besides the shipped one and your own. Repeatable; the last one is "
     "written to.",
 )
-
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:

@@ -103,9 +103,7 @@ def command(
     terminal.result(report, lambda: _show(report))
 
 
-def _timed(
-    module: Module, arrays: Mapping[str, AnyArray]
-) -> tuple[float, dict[str, AnyArray]]:
+def _timed(module: Module, arrays: Mapping[str, AnyArray]) -> tuple[float, dict[str, AnyArray]]:
     start = time.perf_counter()
     results = module.run(arrays)
     return time.perf_counter() - start, results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in the unit that suits them: ``3.2 µs``, ``18.0 ms``, ``2.4 s``, ``6 min 5 s``.
+    """Return seconds in the unit that suits them: ``3.2 µs``, ``18.00 ms``, ``2.4 s``.
 
     >>> duration(0.0180012)
     '18.00 ms'

@@ -132,8 +132,9 @@ def _native(node: Node, plans: Sequence[_Axis], method: str, coordinates: str) -
 
 
 def _coordinates(node: Node, plan: _Axis) -> np.ndarray:
-    """Return the input coordinate of every output element, (output,) float64."""
-    x = np.arange(plan.output, dtype=np.float64)
+    """Return the input coordinate of every output element, (output,)."""
+    # In single precision as ONNX Runtime computes it: nearest neighbours are decided by ties.
+    x = np.arange(plan.output, dtype=np.float32)
     mode = node.string("coordinate_transformation_mode", "half_pixel")
     last, span = plan.extent - 1, max(plan.output - 1, 1)
     if mode == "asymmetric":

@@ -105,6 +105,8 @@ def _require_static_outputs(function: relax.Function, graph: onnx.GraphProto) ->
                 f"the shape of output '{value.name}' depends on the data; "
                 "only static shapes are supported"
             )
+        dims = value.type.tensor_type.shape.dim
+        assert not dims or [int(extent) for extent in shape] == [dim.dim_value for dim in dims]
 
 
 class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]

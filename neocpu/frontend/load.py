@@ -106,7 +106,7 @@ def _freeze_outputs(original: onnx.GraphProto, simplified: onnx.GraphProto) -> N
         if not value.type.HasField("tensor_type"):
             kind = value.type.WhichOneof("value") or "value of unknown type"
             raise UnsupportedError(f"output '{value.name}' is a {kind}; only tensors are supported")
-        shape = static_dims(inferred[value.name])
+        shape = static_dims(inferred[value.name]) or static_dims(value)
         if shape is None:
             _blame_operators(simplified)
             raise UnsupportedError(

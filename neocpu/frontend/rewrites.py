@@ -8,13 +8,44 @@ import onnx_ir as ir
 _STANDARD = ("", "ai.onnx")
 
 
+def uses(proto: onnx.ModelProto, *op_types: str) -> bool:
+    """Return whether the graph has a node of one of the operators."""
+    return any(node.op_type in op_types for node in proto.graph.node)
+
+
+def anchor_old_resizes(proto: onnx.ModelProto) -> None:
+    """Give Resize nodes raised from opset 10 or older the coordinates they had, in place.
+
+    Opset 11 brought the choice, with another default, and the version converter leaves it at that:
+    it used to be the first pixel that stays in place, rounded down (up when shrinking).
+    """
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for node in proto.graph.node:
+        if node.op_type == "Constant":
+            constants[node.output[0]] = node.attribute[0].t
+    for node in proto.graph.node:
+        if node.op_type != "Resize":
+            continue
+        scales = constants.get(node.input[2])
+        shrinks = scales is not None and (onnx.numpy_helper.to_array(scales) < 1).any()
+        kept = [a for a in node.attribute if a.name == "mode"]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+        node.attribute.extend(
+            [
+                onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"),
+                onnx.helper.make_attribute("nearest_mode", "ceil" if shrinks else "floor"),
+            ]
+        )
+
+
 def channel_slopes(proto: onnx.ModelProto) -> None:
     """Give PRelu of opset 6 and older the slope shape that opset 7 asks for, in place.
 
     Its slope used to be one value per channel; later ones broadcast as numpy does, from the right,
     and the version converter does not tell them apart.
     """
-    if not any(node.op_type == "PRelu" for node in proto.graph.node):
+    if not uses(proto, "PRelu"):
         return
     inferred = onnx.shape_inference.infer_shapes(proto).graph
     values = [*inferred.input, *inferred.value_info, *inferred.output]

@@ -18,17 +18,18 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
-from neocpu.frontend.rewrites import absorb_pads, channel_slopes
+from neocpu.frontend.rewrites import absorb_pads, anchor_old_resizes, channel_slopes, uses
 from neocpu.frontend.shapes import real_inputs
 from neocpu.frontend.skeleton import Skeleton, strip_weights
 from neocpu.frontend.source import first_line
 from neocpu.schedules.errors import ModelError, UnsupportedError
 
-# What PyTorch's exporter writes by default; axes of reductions are inputs from here on. Newer
-# models are taken as they are.
-TARGET_OPSET = 18
+# From here on ONNX infers the shapes of pools in ceil mode as PyTorch and ONNX Runtime compute
+# them, and group normalisation has a scale per channel. Newer models are taken as they are.
+TARGET_OPSET = 22
 IR_VERSION = 10
 
+_GROUP_NORM = "GroupNormalization"
 _UNLIMITED = 2**62
 
 
@@ -68,29 +69,54 @@ def _modernise(light: Skeleton) -> onnx.ModelProto:
     inputs = real_inputs(proto.graph)
     del proto.graph.input[:]
     proto.graph.input.extend(inputs)
-    # Stale shapes of intermediate values (another batch, symbols) would contradict inference.
-    del proto.graph.value_info[:]
+    _forget_shapes(proto.graph)
     proto.ir_version = IR_VERSION
     if proto.functions:
         proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
     if opset_of(proto) < 7:
         channel_slopes(proto)
+    if opset_of(proto) < 11 and uses(proto, "Resize", "Upsample"):
+        proto = _raise_opset(proto, 11)
+        anchor_old_resizes(proto)
     if opset_of(proto) < TARGET_OPSET:
-        proto = _raise_opset(proto)
+        proto = _raise_opset(proto, TARGET_OPSET)
+    _forget_shapes(proto.graph)
+    return _infer_shapes(proto)
+
+
+def _forget_shapes(graph: onnx.GraphProto) -> None:
+    """Drop declared shapes: of another batch, of symbols or of an older opset's rules.
+
+    They would override inference.
+    """
+    del graph.value_info[:]
+    for value in graph.output:
+        value.type.tensor_type.ClearField("shape")
+
+
+def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    # ONNX infers no shape through GroupNormalization; InstanceNormalization has the same inputs
+    # and output, and stands in for it meanwhile.
+    groups = [i for i, node in enumerate(proto.graph.node) if node.op_type == _GROUP_NORM]
+    for index in groups:
+        proto.graph.node[index].op_type = "InstanceNormalization"
     try:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
         raise ModelError(
             f"the model's shapes contradict each other: {first_line(error)}"
         ) from error
+    for index in groups:
+        inferred.graph.node[index].op_type = _GROUP_NORM
+    return inferred
 
 
-def _raise_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _raise_opset(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
     try:
-        raised = onnx.version_converter.convert_version(proto, TARGET_OPSET)
+        raised = onnx.version_converter.convert_version(proto, target)
     except Exception as error:  # the C++ converter has no exception type of its own
         raise UnsupportedError(
-            f"cannot raise the model from opset {opset_of(proto)} to {TARGET_OPSET}: "
+            f"cannot raise the model from opset {opset_of(proto)} to {target}: "
             f"{first_line(error)}; export it again with a newer opset"
         ) from error
     raised.ir_version = IR_VERSION

@@ -73,7 +73,8 @@ def _refuse(nodes: list[onnx.NodeProto], known: Iterable[str]) -> None:
     parts = []
     for name, members in sorted(groups.items()):
         first = members[0].name or next((output for output in members[0].output if output), "?")
-        hint = did_you_mean(name, names) if members[0].domain in STANDARD_DOMAINS else ""
+        misspelt = members[0].domain in STANDARD_DOMAINS and name not in names
+        hint = did_you_mean(name, names) if misspelt else ""
         parts.append(f"{name} ({len(members)}x, first '{first}'{hint})")
     noun = "operator" if len(parts) == 1 else "operators"
     raise UnsupportedError(f"unsupported {noun}: {', '.join(parts)}")

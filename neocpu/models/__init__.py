@@ -7,8 +7,10 @@ imported before a network is built.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +19,7 @@ from neocpu.schedules.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["MODELS", "ModelInfo", "build", "find"]
+__all__ = ["MODELS", "ModelInfo", "build", "find", "is_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,15 @@ def find(name: str) -> ModelInfo:
         hint = did_you_mean(name, MODELS)
         raise UsageError(f"no built-in network '{name}'; known: {', '.join(MODELS)}{hint}")
     return MODELS[name]
+
+
+def is_name(model: str) -> bool:
+    """Return whether ``model`` means a built-in network, known or not, rather than a file.
+
+    That is a word without a suffix, unless there is a file of that name.
+    """
+    path = Path(model)
+    return os.sep not in model and not path.suffix and not path.exists()
 
 
 def build(name: str, batch: int = 1, seed: int = 0) -> onnx.ModelProto:

@@ -1,7 +1,7 @@
 """Apply a layout plan: template calls, packed weights, and transforms only where the plan has them.
 
-The function is rebuilt binding by binding. Each feature map is kept in the layouts it was produced in
-or transformed to so far, so a tensor that several operators read in one layout is transformed once.
+The function is rebuilt binding by binding. Each feature map is kept in the layouts it was produced
+in or transformed to so far: what several operators read in one layout is transformed once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax
-from tvm.ir import Call, GenericConst
+from tvm.ir import Call, GenericConst, Var
 
-from neocpu.passes.relax_utils import Expr, Var, bindings, constant_value, op_name
+from neocpu.passes.relax_utils import Expr, bindings, constant_value, op_name
 from neocpu.passes.weight_table import WeightTable
 from neocpu.planning.costs import Choice, CostModel
+from neocpu.planning.extract import feature_map_shape
 from neocpu.planning.network import (
     ConcatOp,
     ConvOp,
@@ -139,7 +140,8 @@ class _Rewriter:
             if layout == NCHW:
                 return versions[NCHW]
         source = next(iter(versions))
-        shape = self._shapes.get(var) or tuple(int(d) for d in var.ty.shape.values)
+        shape = self._shapes.get(var) or feature_map_shape(var)
+        assert shape is not None, var
         kernel = self._kernel(
             f"transform_{source}_to_{layout}",
             (shape, source, layout),

@@ -1,8 +1,8 @@
 """Which elementwise operators a convolution takes into its epilogue.
 
-The chain behind a convolution is followed as long as each value has a single reader and the reader
-is a step `neocpu.schedules.epilogue` knows. A residual add is such a step: its other operand is read
-while the accumulators are stored.
+The chain behind a convolution is followed as long as each value has a single reader and the
+reader is a step `neocpu.schedules.epilogue` knows. A residual add is such a step: its other operand
+is read while the accumulators are stored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
-from neocpu.passes.relax_utils import Expr, Var, constant_value, is_op, op_name, static_shape
+from tvm.ir import Var
+
+from neocpu.passes.relax_utils import Expr, constant_value, is_op, op_name, static_shape
 from neocpu.schedules.workload import EpilogueOp
 
 _UNARY: dict[str, Callable[[Any], EpilogueOp]] = {

@@ -8,11 +8,10 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.ir import Call, Var
 
 from neocpu.passes.relax_utils import (
-    Call,
     Expr,
-    Var,
     bindings,
     constant_value,
     consumers,
@@ -33,6 +32,7 @@ from neocpu.planning.network import (
     Network,
     PoolOp,
     Read,
+    Shape4,
 )
 from neocpu.schedules.pool import PoolWorkload
 from neocpu.schedules.workload import Conv2dWorkload
@@ -121,7 +121,7 @@ class _Extractor:
         )
 
     def _layout_op(self, var: Var, value: Expr) -> LayoutOp | None:
-        shape = _feature_map(value)
+        shape = feature_map_shape(value)
         if shape is None or not isinstance(value, Call):
             return None
         if is_op(value, "relax.nn.max_pool2d", "relax.nn.avg_pool2d"):
@@ -134,8 +134,8 @@ class _Extractor:
             return self._elementwise(var, value, shape)
         return None
 
-    def _pool(self, var: Var, call: Call, shape: Any) -> LayoutOp | None:
-        source = _feature_map(call.args[0])
+    def _pool(self, var: Var, call: Call, shape: Shape4) -> LayoutOp | None:
+        source = feature_map_shape(call.args[0])
         attrs = call.attrs
         if source is None or str(attrs.layout) != "NCHW":
             return None
@@ -154,8 +154,8 @@ class _Extractor:
         reads = (Read(call.args[0], source),)
         return PoolOp(self._name("pool"), var, shape, reads, frozenset(), workload)
 
-    def _global_pool(self, var: Var, call: Call, shape: Any) -> LayoutOp | None:
-        source = _feature_map(call.args[0])
+    def _global_pool(self, var: Var, call: Call, shape: Shape4) -> LayoutOp | None:
+        source = feature_map_shape(call.args[0])
         if source is None or shape != (*source[:2], 1, 1):
             return None
         if is_op(call, "relax.mean"):
@@ -165,19 +165,19 @@ class _Extractor:
         reads = (Read(call.args[0], source),)
         return GlobalPoolOp(self._name("global_pool"), var, shape, reads, frozenset(), "avg")
 
-    def _concat(self, var: Var, call: Call, shape: Any) -> LayoutOp | None:
+    def _concat(self, var: Var, call: Call, shape: Shape4) -> LayoutOp | None:
         parts = call.args[0]
         if isinstance(parts, Var):
             parts = self._definitions.get(parts)
         if not isinstance(parts, relax.Tuple) or int(call.attrs.axis) % 4 != 1:
             return None
-        shapes = [_feature_map(field) for field in parts.fields]
+        shapes = [feature_map_shape(field) for field in parts.fields]
         if None in shapes or not all(isinstance(field, Var) for field in parts.fields):
             return None
         reads = tuple(Read(v, s) for v, s in zip(parts.fields, shapes, strict=True) if s)
         return ConcatOp(self._name("concat"), var, shape, reads, frozenset())
 
-    def _elementwise(self, var: Var, call: Call, shape: Any) -> LayoutOp | None:
+    def _elementwise(self, var: Var, call: Call, shape: Shape4) -> LayoutOp | None:
         reads = []
         for arg in call.args:
             constant = constant_value(arg)
@@ -185,7 +185,7 @@ class _Extractor:
                 if constant.size != 1 and constant.shape != (1, shape[1], 1, 1):
                     return None
             elif isinstance(arg, Var):
-                part = _feature_map(arg)
+                part = feature_map_shape(arg)
                 if part is None or part[:2] != shape[:2] or part[2:] not in (shape[2:], (1, 1)):
                     return None
                 reads.append(Read(arg, part))
@@ -194,7 +194,7 @@ class _Extractor:
         name = str(op_name(call)).removeprefix("relax.").removeprefix("nn.")
         return ElementwiseOp(self._name(name), var, shape, tuple(reads), frozenset(), call)
 
-    def _nchw_reads(self, ops: list[LayoutOp]) -> dict[Var, Any]:
+    def _nchw_reads(self, ops: list[LayoutOp]) -> dict[Var, Shape4]:
         inside = {op.result for op in ops}.union(*(op.absorbed for op in ops))
         # The tuple a concat reads is part of the concat.
         inside |= {
@@ -216,7 +216,7 @@ def _conv_workload(value: Expr) -> Conv2dWorkload | None:
     """Return the workload of a 2-D convolution with constant float32 weights, else None."""
     if not is_op(value, "relax.nn.conv2d"):
         return None
-    data, out = _feature_map(value.args[0]), _feature_map(value)
+    data, out = feature_map_shape(value.args[0]), feature_map_shape(value)
     weights, attrs = constant_value(value.args[1]), value.attrs
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
     if data is None or out is None or weights is None or layouts != ("NCHW", "OIHW"):
@@ -233,12 +233,15 @@ def _conv_workload(value: Expr) -> Conv2dWorkload | None:
     return workload if workload.output_shape == out else None
 
 
-def _feature_map(expr: Expr) -> Any:
+def feature_map_shape(expr: Expr) -> Shape4 | None:
     """Return the NCHW shape of a float32 rank-4 tensor expression, else None."""
     if not isinstance(expr.ty, relax.TensorType) or dtype_of(expr) != "float32":
         return None
     shape = static_shape(expr)
-    return shape if shape is not None and len(shape) == 4 else None
+    if shape is None or len(shape) != 4:
+        return None
+    n, c, h, w = shape
+    return n, c, h, w
 
 
 def _pair(values: Any) -> tuple[int, int]:

@@ -188,11 +188,8 @@ def wanted(read: Read, choice: Choice) -> DataLayout:
 def _transforms(
     read: Read, producer: Sequence[Choice], consumer: Sequence[Choice], costs: CostModel
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    pairs = {
-        (p.out_layout, wanted(read, c)): 0.0 for p in producer for c in consumer
-    }
+    pairs = {(p.out_layout, wanted(read, c)): 0.0 for p in producer for c in consumer}
     for source, dest in pairs:
         pairs[source, dest] = costs.transform(read.shape, source, dest)
     rows = [[pairs[p.out_layout, wanted(read, c)] for c in consumer] for p in producer]
     return np.array(rows, dtype=np.float64).reshape(len(producer), len(consumer))
-

@@ -43,9 +43,7 @@ def explain(
             "seconds": search.seconds,
             "variables": search.variables,
         },
-        "ops": [
-            _op(op, choice) for op, choice in zip(plan.network.ops, plan.choices, strict=True)
-        ],
+        "ops": [_op(op, choice) for op, choice in zip(plan.network.ops, plan.choices, strict=True)],
         "transforms": [
             {
                 "from": str(t.source),
@@ -60,11 +58,13 @@ def explain(
 
 
 def _op(op: LayoutOp, choice: Choice) -> dict[str, Any]:
-    has_workload = isinstance(op, ConvOp | PoolOp)
+    described = (
+        str(op.workload) if isinstance(op, ConvOp | PoolOp) else "x".join(map(str, op.shape))
+    )
     return {
         "name": op.name,
         "kind": op.name.rpartition("_")[0],
-        "workload": str(op.workload) if has_workload else "x".join(map(str, op.shape)),
+        "workload": described,
         "scheme": choice.scheme.to_json() if choice.scheme is not None else None,
         "in_layout": str(choice.in_layout),
         "out_layout": str(choice.out_layout),

@@ -98,7 +98,9 @@ def test_does_not_apply_to_one_output_channel_or_thin_groups():
 
 def test_loop_nest_has_one_parallel_loop_and_register_accumulators():
     workload = Conv2dWorkload(1, 32, 14, 14, 32, (3, 3), padding=(1, 1, 1, 1))
-    func = template.lower(workload, DirectScheme(16, 32, 7, True, 2), parse_target("llvm -mcpu=skylake-avx512"))
+    func = template.lower(
+        workload, DirectScheme(16, 32, 7, True, 2), parse_target("llvm -mcpu=skylake-avx512")
+    )
     text = func.script()
     assert text.count("T.parallel(") == 1
     assert 'scope="local"' in text

@@ -23,8 +23,12 @@ def make_model(
     constants: Mapping[str, np.ndarray] | None = None,
     outputs: Sequence[str] = ("y",),
     opset: int = 18,
+    like_first_input: bool = False,
 ) -> onnx.ModelProto:
-    """Return a model of the given nodes; output types are left to inference."""
+    """Return a model of the given nodes.
+
+    Output types are inferred, or the first input's where ONNX cannot infer them.
+    """
     graph = helper.make_graph(
         list(nodes),
         "test",
@@ -40,6 +44,8 @@ def make_model(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = min(IR_VERSION, helper.find_min_ir_version_for(model.opset_import))
     model.ir_version = max(model.ir_version, 4)
+    if like_first_input:
+        model.graph.output[0].type.CopyFrom(model.graph.input[0].type)
     return onnx.shape_inference.infer_shapes(model)
 
 

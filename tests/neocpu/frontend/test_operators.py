@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
 from tests.neocpu.frontend.differential import (
     assert_matches_onnxruntime,
@@ -39,7 +40,6 @@ def check(op: str, *constants: np.ndarray | None, x: np.ndarray = X, **kwargs: A
         {"group": 2},
         {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
         {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
-        {"auto_pad": "SAME_LOWER", "dilations": [2, 2]},
         {"auto_pad": "VALID", "strides": [2, 1]},
     ],
 )
@@ -101,7 +101,7 @@ def test_max_pool(attrs):
 
 
 @pytest.mark.parametrize(
-    ("attrs", "include"), itertools.product([*_POOLS, {"kernel_shape": [9, 11]}], [0, 1])
+    ("attrs", "include"), list(itertools.product([*_POOLS, {"kernel_shape": [9, 11]}], [0, 1]))
 )
 def test_average_pool(attrs, include):
     ops = check("AveragePool", count_include_pad=include, **attrs)
@@ -111,8 +111,12 @@ def test_average_pool(attrs, include):
 
 @pytest.mark.parametrize("include", [0, 1])
 def test_dilated_average_pool(include):
+    # ONNX Runtime refuses dilations here: ONNX's own reference is the judge.
     attrs = {"kernel_shape": [3, 2], "dilations": [2, 3], "pads": [1, 2, 1, 2]}
-    check("AveragePool", opset=19, count_include_pad=include, **attrs)
+    model = one_op("AveragePool", X, opset=19, count_include_pad=include, **attrs)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": X})
+    _, _, (actual,) = run_imported(model, {"x": X})
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("spatial", [1, 3])
@@ -131,7 +135,7 @@ def test_global_and_lp_pools():
     check("LpPool", kernel_shape=[2, 2], strides=[2, 2], p=3, opset=17)
 
 
-@pytest.mark.parametrize("size", [3, 4, 5])
+@pytest.mark.parametrize("size", [3, 5])
 @pytest.mark.parametrize("beta", [0.75, 0.5, 0.6])
 def test_lrn(size, beta):
     ops = check("LRN", size=size, alpha=0.3, beta=beta, bias=1.5)
@@ -166,7 +170,6 @@ def test_lrn(size, beta):
         ("LpNormalization", {"axis": 1, "p": 2}),
         ("LpNormalization", {"axis": 2, "p": 1}),
         ("MeanVarianceNormalization", {"axes": [0, 2, 3]}),
-        ("MeanVarianceNormalization", {}),
         ("DepthToSpace", {"blocksize": 2}),
         ("Flatten", {"axis": 0}),
         ("Flatten", {"axis": 2}),
@@ -184,6 +187,15 @@ def test_lrn(size, beta):
 def test_unary(op, attrs):
     x = random(2, 8, 6, 10) * 3
     check(op, x=x, **attrs)
+
+
+def test_mean_variance_normalization_by_default():
+    model = make_model(
+        [helper.make_node("MeanVarianceNormalization", ["x"], ["y"])],
+        {"x": X},
+        like_first_input=True,
+    )
+    assert_matches_onnxruntime(model, {"x": X})
 
 
 def test_activations_of_large_values_stay_finite():
@@ -270,11 +282,20 @@ def test_batch_normalization(opset):
     assert ops == ["nn.batch_norm"]
 
 
-@pytest.mark.parametrize("opset", [18, 21])
-def test_group_and_instance_normalization(opset):
-    if opset >= 21:
-        check("GroupNormalization", random(6, seed=1), random(6, seed=2), opset=21, num_groups=3)
-    check("InstanceNormalization", random(6, seed=1), random(6, seed=2), opset=opset)
+def test_group_normalization():
+    """Its shape must survive, which ONNX does not infer: the Shape node would stay otherwise."""
+    nodes = [
+        helper.make_node("GroupNormalization", ["x", "a", "b"], ["n"], num_groups=3),
+        helper.make_node("Shape", ["n"], ["s"]),
+        helper.make_node("Reshape", ["n", "s"], ["y"]),
+    ]
+    constants = {"a": random(6, seed=1), "b": random(6, seed=2)}
+    model = make_model(nodes, {"x": X}, constants, opset=21, like_first_input=True)
+    assert_matches_onnxruntime(model, {"x": X})
+
+
+def test_instance_normalization():
+    check("InstanceNormalization", random(6, seed=1), random(6, seed=2))
 
 
 @pytest.mark.parametrize("axis", [-1, 1, 2])

@@ -1,0 +1,55 @@
+"""The paper's ablation (Table 3): what each level of layout optimisation brings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from neocpu.bench.contenders import Contender
+from neocpu.bench.engines import Inputs
+from neocpu.bench.latency import LatencyOptions, LatencyReport, measure_latency
+from neocpu.compiler import compile
+from neocpu.planning.problem import OptLevel
+from neocpu.progress import Progress, ProgressCallback, silent
+
+
+def measure_ablation(
+    model: Path,
+    inputs: Inputs,
+    threads: int,
+    databases: Sequence[str | os.PathLike[str]],
+    folder: Path,
+    options: LatencyOptions,
+    on_progress: ProgressCallback = silent,
+) -> LatencyReport:
+    """Compile a model at every level of ``--opt`` and measure the results against each other.
+
+    Parameters
+    ----------
+    model : Path
+        ONNX, with static shapes.
+    folder : Path
+        For the artifacts.
+
+    Returns
+    -------
+    LatencyReport
+        Its labels are the levels, in the order of the paper: each adds to the one before.
+
+    Raises
+    ------
+    NeoCPUError
+        As `neocpu.compile`.
+    """
+    contenders = []
+    for number, level in enumerate(OptLevel):
+        on_progress(Progress("compile levels", number, len(OptLevel), str(level)))
+        path = folder / f"{level}.so"
+        # No comparison with the reference: the outputs are compared with each other below.
+        with compile(
+            model, threads=threads, databases=databases, opt=str(level), verify=False
+        ) as compiled:
+            compiled.export(path)
+        contenders.append(Contender(str(level), "neocpu", path))
+    return measure_latency(contenders, inputs, threads, options, on_progress=on_progress)

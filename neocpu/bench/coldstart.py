@@ -1,0 +1,178 @@
+"""Cold start: from the start of a process to its first output, and the memory that takes."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from neocpu.bench.contenders import Contender
+from neocpu.bench.engines import Inputs
+from neocpu.bench.inputs import save_inputs
+from neocpu.bench.latency import Failure
+from neocpu.bench.statistics import Ratio, median, ratio_of_medians
+from neocpu.progress import Progress, ProgressCallback, silent
+
+ROUNDS: Final = 9
+TIMEOUT: Final = 300.0
+
+# What a user's shortest program does, and no more: nothing of the benchmark is imported.
+_BEGIN: Final = """
+import sys
+import numpy as np
+path, threads, archive = sys.argv[1], int(sys.argv[2]), np.load(sys.argv[3])
+names = [str(name) for name in archive["names"]]
+arrays = [archive[f"arr_{i}"] for i in range(len(names))]
+"""
+# The peak of this very process: getrusage would count the parent's memory before exec.
+_END: Final = """
+for line in open("/proc/self/status"):
+    if line.startswith("VmHWM:"):
+        print(line.split()[1], flush=True)
+"""
+_PROGRAMS: Final = {
+    "neocpu": """
+import neocpu
+outputs = neocpu.load(path, threads)(arrays)
+""",
+    "onnxruntime": """
+import onnxruntime
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = threads
+session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+outputs = session.run(None, dict(zip(names, arrays)))
+""",
+    "openvino": """
+import openvino
+config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
+compiled = openvino.Core().compile_model(path, "CPU", config)
+outputs = compiled(dict(zip(names, arrays)))
+""",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStartResult:
+    """What one contender did.
+
+    Attributes
+    ----------
+    label : str
+    seconds : tuple of float
+        From process start to first output, by round.
+    peak_bytes : int
+        Most memory the process held, median over the rounds.
+    """
+
+    label: str
+    seconds: tuple[float, ...]
+    peak_bytes: int
+
+    @property
+    def median(self) -> float:
+        """The median start, in seconds."""
+        return statistics.median(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStartReport:
+    """All contenders, in the order given; ``failures`` are those that did not finish."""
+
+    threads: int
+    results: tuple[ColdStartResult, ...]
+    failures: tuple[Failure, ...]
+
+    def ratio(self, numerator: ColdStartResult, denominator: ColdStartResult) -> Ratio:
+        """Return the ratio of two contenders' medians."""
+        return ratio_of_medians(_rounds(numerator), _rounds(denominator))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "threads": self.threads,
+            "results": [
+                {**asdict(result), "median": median(_rounds(result))} for result in self.results
+            ],
+            "failures": [asdict(failure) for failure in self.failures],
+        }
+
+
+def measure_cold_start(
+    contenders: Sequence[Contender],
+    inputs: Inputs,
+    threads: int,
+    rounds: int = ROUNDS,
+    on_progress: ProgressCallback = silent,
+) -> ColdStartReport:
+    """Start every contender's process in turn, ``rounds`` times, files already in the page cache.
+
+    Parameters
+    ----------
+    contenders : sequence of Contender
+        With different labels.
+    inputs : mapping of str to array
+        In graph order.
+    """
+    samples: dict[str, list[tuple[float, int]]] = {c.label: [] for c in contenders}
+    failures: dict[str, Failure] = {}
+    with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
+        path = Path(folder) / "inputs.npz"
+        save_inputs(path, inputs)
+        # The first round reads the files from disk; it does not count.
+        for number in range(rounds + 1):
+            on_progress(Progress("cold start", number, rounds + 1))
+            for contender in contenders:
+                if contender.label in failures:
+                    continue
+                try:
+                    sample = _start(contender, threads, path)
+                except _StartError as error:
+                    failures[contender.label] = Failure(contender.label, str(error))
+                else:
+                    samples[contender.label].append(sample)
+    results = tuple(
+        _result(label, taken[1:]) for label, taken in samples.items() if label not in failures
+    )
+    return ColdStartReport(threads, results, tuple(failures.values()))
+
+
+class _StartError(RuntimeError):
+    """A process ended without a first output."""
+
+
+def _start(contender: Contender, threads: int, inputs: Path) -> tuple[float, int]:
+    """Return the seconds to the first output and the peak of resident bytes."""
+    program = _BEGIN + _PROGRAMS[contender.engine] + _END
+    command = [sys.executable, "-c", program, str(contender.path), str(threads), str(inputs)]
+    with tempfile.TemporaryFile() as errors:
+        start = time.perf_counter()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
+            watchdog = threading.Timer(TIMEOUT, process.kill)
+            watchdog.start()
+            try:
+                assert process.stdout is not None
+                # An engine may print a banner first.
+                for line in process.stdout:
+                    if line.strip().isdigit():
+                        return time.perf_counter() - start, int(line) * 1024
+            finally:
+                watchdog.cancel()
+        errors.seek(0)
+        words = errors.read().decode(errors="replace").strip().splitlines()
+    raise _StartError(words[-1] if words else f"exit code {process.returncode}")
+
+
+def _result(label: str, samples: Sequence[tuple[float, int]]) -> ColdStartResult:
+    seconds, peaks = zip(*samples, strict=True)
+    return ColdStartResult(label, seconds, int(statistics.median(peaks)))
+
+
+def _rounds(result: ColdStartResult) -> tuple[tuple[float, ...], ...]:
+    return tuple((seconds,) for seconds in result.seconds)

@@ -1,0 +1,161 @@
+"""What is benchmarked: an artifact, and the ONNX file its peers run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from neocpu import models
+from neocpu.bench.contenders import Contender
+from neocpu.compiler import compile
+from neocpu.frontend.load import load_model
+from neocpu.progress import ProgressCallback, silent
+from neocpu.runtime.artifact import check_host, open_artifact
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.schedules.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A compiled model.
+
+    Attributes
+    ----------
+    header : ArtifactHeader
+        Of the artifact: name, target, inputs.
+    artifact : Path
+    model : Path or None
+        The ONNX model with static shapes, if it is known.
+    compile_seconds : float or None
+        How long compiling took; None if it was compiled before.
+    """
+
+    header: ArtifactHeader
+    artifact: Path
+    model: Path | None
+    compile_seconds: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.header.name
+
+    def contenders(self, peers: Sequence[str]) -> tuple[Contender, ...]:
+        """Return neocpu and its peers, ready to be measured against each other.
+
+        Raises
+        ------
+        UsageError
+            If there are peers and no model to give them.
+        """
+        own = Contender("neocpu", "neocpu", self.artifact)
+        if not peers:
+            return (own,)
+        model = self.require_model()
+        return (own, *(Contender(peer, peer, model) for peer in peers))
+
+    def require_model(self) -> Path:
+        """Return the ONNX model.
+
+        Raises
+        ------
+        UsageError
+            If it is not known.
+        """
+        if self.model is None:
+            raise UsageError(
+                f"{self.artifact} does not hold its ONNX model: name it with --model FILE.onnx"
+            )
+        return self.model
+
+
+def is_artifact(path: str) -> bool:
+    """Return whether ``MODEL|OUT.so`` is the latter."""
+    return Path(path).suffix == ".so"
+
+
+def open_subject(artifact: Path, model: str | None, folder: Path) -> Subject:
+    """Return an artifact that was compiled before.
+
+    Parameters
+    ----------
+    artifact : Path
+    model : str, optional
+        The ``.onnx`` file or built-in name it was compiled from.
+    folder : Path
+        For temporary files.
+
+    Raises
+    ------
+    ArtifactError, TargetError
+        If the artifact is damaged or not for this machine.
+    ModelError, UsageError
+        If the model cannot be read, or has other inputs.
+    """
+    with open_artifact(artifact) as opened:
+        check_host(opened.header, opened.path)
+        header = opened.header
+    if model is None:
+        return Subject(header, artifact, None)
+    shapes = {spec.name: spec.shape for spec in header.inputs}
+    try:
+        return Subject(header, artifact, onnx_file(model, shapes, folder))
+    except UsageError as error:
+        raise UsageError(f"{model} is not what {artifact} was compiled from: {error}") from error
+
+
+def compile_subject(
+    model: str,
+    folder: Path,
+    *,
+    threads: int,
+    shapes: Mapping[str, Sequence[int]],
+    databases: Sequence[str | os.PathLike[str]],
+    verify: bool,
+    on_progress: ProgressCallback = silent,
+) -> Subject:
+    """Compile a model for this machine.
+
+    Parameters
+    ----------
+    model : str
+        An ``.onnx`` file or a built-in name.
+    folder : Path
+        For the artifact and for temporary files.
+
+    Raises
+    ------
+    NeoCPUError
+        As `neocpu.compile`.
+    """
+    source = onnx_file(model, shapes, folder)
+    artifact = folder / "module.so"
+    with compile(
+        source, threads=threads, databases=databases, verify=verify, on_progress=on_progress
+    ) as compiled:
+        header = compiled.export(artifact)
+    return Subject(header, artifact, source, sum(compiled.seconds.values()))
+
+
+def onnx_file(model: str, shapes: Mapping[str, Sequence[int]], folder: Path) -> Path:
+    """Return a file of ``model`` with static shapes, made in ``folder`` if there is none.
+
+    Raises
+    ------
+    ModelError, UsageError
+        If the model cannot be read or ``shapes`` does not fit it.
+    """
+    if models.is_name(model):
+        path = folder / f"{model}.onnx"
+        built = models.build(model)
+        onnx.save(load_model(built, shapes).original if shapes else built, path)
+        return path
+    if not shapes:
+        return Path(model)
+    path = folder / Path(model).name
+    onnx.save(load_model(model, shapes).original, path)
+    return path

@@ -1,0 +1,144 @@
+"""Benchmark results as tables for people: on a terminal or in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neocpu.bench.coldstart import ColdStartReport
+from neocpu.bench.kernels import KernelReport
+from neocpu.bench.latency import LatencyReport, LatencyResult
+from neocpu.bench.statistics import Ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A titled table and what is to be said below it.
+
+    Attributes
+    ----------
+    header : tuple of str
+        Column titles; all columns but the first hold numbers and align to the right.
+    rows : tuple of tuple of str
+    notes : tuple of str
+        One sentence each.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def markdown(self) -> str:
+        """Return the table in Markdown."""
+        lines = [
+            f"### {self.title}",
+            "",
+            _markdown_row(self.header),
+            _markdown_row(("---", *["---:"] * (len(self.header) - 1))),
+            *map(_markdown_row, self.rows),
+        ]
+        if self.notes:
+            lines += ["", *(f"- {note}" for note in self.notes)]
+        return "\n".join(lines) + "\n"
+
+
+def latency_table(title: str, report: LatencyReport, baseline: str) -> Table:
+    """Return latencies, and how long ``baseline`` takes relative to each of the others."""
+    base = report.find(baseline)
+    rows = tuple(
+        (
+            f"{result.label} {result.version}",
+            _ms(result.median),
+            _ms(result.percentile(90)),
+            "" if base is None or result is base else _interval(report.ratio(base, result)),
+            "reference" if result.label == report.reference else f"{result.error:.1e}",
+        )
+        for result in report.results
+    )
+    header = ("contender", "median ms", "p90 ms", f"{baseline} / it (95 %)", "error")
+    verdict = () if base is None else _verdict(report, base)
+    return Table(title, header, rows, (*verdict, *report.warnings))
+
+
+def ablation_table(title: str, report: LatencyReport) -> Table:
+    """Return latencies of the levels of optimisation, and the speed-up over the first."""
+    first = report.results[0] if report.results else None
+    rows = tuple(
+        (
+            result.label,
+            _ms(result.median),
+            _ms(result.percentile(90)),
+            "" if first is None or result is first else _interval(report.ratio(first, result)),
+        )
+        for result in report.results
+    )
+    return Table(title, ("--opt", "median ms", "p90 ms", "speed-up (95 %)"), rows, report.warnings)
+
+
+def kernel_table(title: str, report: KernelReport) -> Table:
+    """Return every convolution's speed and its share of the peak."""
+    rows = tuple(
+        (
+            str(result.case.workload),
+            str(result.case.count),
+            f"{result.seconds * 1e6:.1f}",
+            f"{result.gflops:.1f}",
+            f"{result.share:.1%}",
+            result.case.source,
+        )
+        for result in report.results
+    )
+    notes = (
+        f"FMA peak {report.peak_gflops:.1f} GFLOP/s with {_threads(report.threads)}; "
+        f"mean {report.mean_share:.1%}, worst {report.min_share:.1%} of it.",
+    )
+    header = ("convolution", "times", "µs", "GFLOP/s", "of peak", "scheme")
+    return Table(title, header, rows, notes)
+
+
+def cold_start_table(title: str, report: ColdStartReport, baseline: str) -> Table:
+    """Return times to the first output, and ``baseline``'s relative to each of the others."""
+    base = next((result for result in report.results if result.label == baseline), None)
+    rows = tuple(
+        (
+            result.label,
+            _ms(result.median),
+            "" if base is None or result is base else _interval(report.ratio(base, result)),
+            f"{result.peak_bytes / 1e6:.0f}",
+        )
+        for result in report.results
+    )
+    notes = tuple(f"{failure.label} failed: {failure.reason}" for failure in report.failures)
+    header = ("contender", "first output ms", f"{baseline} / it (95 %)", "peak MB")
+    return Table(title, header, rows, notes)
+
+
+def _verdict(report: LatencyReport, base: LatencyResult) -> Sequence[str]:
+    """Compare with the fastest of the others that computes the right thing."""
+    others = [result for result in report.results if result is not base and result.agrees]
+    if not others or not base.agrees:
+        return ()
+    best = min(others, key=lambda result: result.median)
+    ratio = report.ratio(base, best)
+    if not ratio.decided:
+        return (f"{base.label} and {best.label} are too close to tell apart.",)
+    factor = max(ratio.value, 1 / ratio.value)
+    word = "faster" if ratio.value < 1 else "slower"
+    return (f"{base.label} is {factor:.2f} times {word} than the fastest peer, {best.label}.",)
+
+
+def _interval(ratio: Ratio) -> str:
+    return f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f}"
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,47 @@
+"""``neocpu doctor``: is this machine fit to compile and run models?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from neocpu.cli.health import Finding
+
+MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
+
+EPILOG = """\b
+Examples:
+  neocpu doctor
+  neocpu doctor --json | jq .fit"""
+
+
+@click.command(epilog=EPILOG)
+@options.common
+def command(terminal: Terminal) -> int:
+    """Check versions, libraries, compiler, CPU, threads and databases, and compile a small model.
+
+    Exits with 0 if neocpu works here, else with 1. Nothing is changed.
+    """
+    from neocpu.cli.health import examine
+
+    findings = []
+    for finding in examine():
+        findings.append(finding)
+        if not terminal.json:
+            _show(finding)
+    fit = all(finding.status != "failed" for finding in findings)
+    document = {"fit": fit, "checks": [asdict(finding) for finding in findings]}
+    terminal.result(document, lambda: print("fit" if fit else "not fit: see the lines with ✗"))
+    return 0 if fit else 1
+
+
+def _show(finding: Finding) -> None:
+    print(f"{MARKS[finding.status]} {finding.name}: {finding.detail}", flush=True)
+    if finding.fix and finding.status != "ok":
+        print(f"    {finding.fix}", flush=True)

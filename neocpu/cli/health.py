@@ -1,0 +1,198 @@
+"""The checks ``neocpu doctor`` makes. Each returns findings; none raises, and none changes a thing."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Final, Literal
+
+from neocpu.schedules.errors import NeoCPUError
+
+Status = Literal["ok", "warning", "failed"]
+MINIMUM_PYTHON: Final = (3, 11)
+CHILD_TIMEOUT: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's report.
+
+    Attributes
+    ----------
+    name : str
+        What was looked at.
+    status : str
+        ``ok``; ``warning``, with which neocpu works; ``failed``, with which it does not.
+    detail : str
+        What was found.
+    fix : str
+        What to do about it.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    fix: str = ""
+
+
+def python_version() -> Iterator[Finding]:
+    """The interpreter is new enough."""
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info >= MINIMUM_PYTHON:
+        yield Finding("python", "ok", f"{found}, {sys.executable}")
+    else:
+        wanted = ".".join(map(str, MINIMUM_PYTHON))
+        yield Finding("python", "failed", found, f"use Python {wanted} or newer")
+
+
+def pinned_versions() -> Iterator[Finding]:
+    """The libraries are the very versions that this neocpu is made for."""
+    yield Finding("neocpu", "ok", metadata.version("neocpu"))
+    for requirement in metadata.requires("neocpu") or ():
+        match = re.fullmatch(r"([\w.-]+)==([\w.]+)", requirement)
+        if match is None:
+            continue
+        package, wanted = match.groups()
+        fix = f"pip install {package}=={wanted}"
+        try:
+            found = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            yield Finding(package, "failed", "not installed", fix)
+            continue
+        if found == wanted:
+            yield Finding(package, "ok", found)
+        else:
+            yield Finding(package, "failed", f"{found} instead of {wanted}", fix)
+
+
+def ffi() -> Iterator[Finding]:
+    """TVM and its foreign function interface agree on the layout of objects."""
+    fix = "the wrong apache-tvm-ffi: install the version named above"
+    yield _child("ffi self-test", "ffi", fix)
+
+
+def linker() -> Iterator[Finding]:
+    """There is a C++ compiler to link artifacts with."""
+    from neocpu.link import find_linker
+
+    command = find_linker(os.uname().machine)
+    done = subprocess.run(
+        [*command, "--version"], capture_output=True, text=True, check=False, timeout=CHILD_TIMEOUT
+    )
+    version = done.stdout.splitlines()[0] if done.stdout else "of unknown version"
+    yield Finding("C++ compiler", "ok", f"{command[0]}: {version}")
+
+
+def cpu() -> Iterator[Finding]:
+    """The CPU has vector instructions worth compiling for."""
+    from neocpu.schedules.target import host_target
+
+    host = host_target()
+    caches = ", ".join(
+        f"{name} {size >> 10} KiB"
+        for name, size in (("L1d", host.l1d), ("L2", host.l2), ("L3 share", host.l3))
+    )
+    detail = f"{host.mcpu}, {host.isa} of {host.vector_bytes * 8} bits, {caches}"
+    if host.isa == "sse":
+        yield Finding("CPU", "warning", detail, "without AVX2 and FMA, compiled code is slow")
+    else:
+        yield Finding("CPU", "ok", detail)
+
+
+def threads() -> Iterator[Finding]:
+    """How many CPUs the process may use, and why not more."""
+    from neocpu.runtime.host import usable_cpus
+
+    usable, allowed, present = usable_cpus(), len(os.sched_getaffinity(0)), os.cpu_count()
+    why = f"affinity allows {allowed} of {present} CPUs"
+    if usable < allowed:
+        why += f", the control group's quota {usable}"
+    yield Finding("threads", "ok", f"{usable} by default: {why}")
+
+
+def databases() -> Iterator[Finding]:
+    """The tuning databases can be read."""
+    from neocpu.schedules.registry import template_version
+    from neocpu.tuning_db.store import Store, default_database, shipped_databases
+
+    own = default_database()
+    places = [("shipped", path) for path in shipped_databases()] + [("your own", own)]
+    for title, path in places:
+        name = f"tuning database, {title}"
+        if not path.exists():
+            yield Finding(name, "ok", f"{path}, not made yet")
+            continue
+        try:
+            store = Store.open([path], None, template_version)
+        except NeoCPUError as error:
+            yield Finding(name, "failed", str(error))
+            continue
+        detail = f"{path}, {len(store)} usable records"
+        if store.skipped:
+            first = store.skipped[0]
+            detail += f", {len(store.skipped)} lines skipped (line {first.line}: {first.reason})"
+            yield Finding(name, "warning", detail, "remove the damaged lines")
+        else:
+            yield Finding(name, "ok", detail)
+
+
+def smoke() -> Iterator[Finding]:
+    """A small model compiles, runs and is right."""
+    yield _child("smoke test", "smoke", "mend what failed above; run again with --debug for more")
+
+
+CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
+    python_version,
+    pinned_versions,
+    ffi,
+    linker,
+    cpu,
+    threads,
+    databases,
+    smoke,
+)
+
+
+def examine(checks: tuple[Callable[[], Iterator[Finding]], ...] = CHECKS) -> Iterator[Finding]:
+    """Make all checks, in order; one that fails to work is a failed finding."""
+    for check in checks:
+        name = check.__name__.replace("_", " ")
+        try:
+            yield from check()
+        except NeoCPUError as error:
+            yield Finding(name, "failed", str(error))
+        except Exception as error:
+            yield Finding(name, "failed", f"{type(error).__name__}: {_last_line(str(error))}")
+
+
+def _child(name: str, test: str, fix: str) -> Finding:
+    command = [sys.executable, "-m", "neocpu.cli.self_test", test]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=CHILD_TIMEOUT
+        )
+    except subprocess.TimeoutExpired:
+        return Finding(name, "failed", f"no answer within {CHILD_TIMEOUT:.0f} s", fix)
+    if done.returncode == 0:
+        return Finding(name, "ok", _last_line(done.stdout))
+    if done.returncode < 0:
+        return Finding(name, "failed", f"crashed: {_signal_name(-done.returncode)}", fix)
+    return Finding(name, "failed", _last_line(done.stderr), fix)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"

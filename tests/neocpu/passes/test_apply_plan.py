@@ -1,0 +1,77 @@
+"""The rewritten network computes what the original did, at every level."""
+
+import numpy as np
+import pytest
+import tvm
+from networks import HOST, NETWORKS, build, cost_model
+from tvm import relax
+
+from neocpu.passes.apply_plan import apply_plan
+from neocpu.pipeline import Dump, lower
+from neocpu.pipeline import build as build_executable
+from neocpu.planning.extract import extract
+from neocpu.planning.problem import OptLevel, plan_layouts
+from neocpu.schedules.layout import NCHW
+
+
+def rewrite(name, opt):
+    body, shapes = NETWORKS[name]
+    mod = build(body, *shapes)
+    costs = cost_model()
+    return mod, apply_plan(mod, plan_layouts(extract(mod), costs, opt), costs), shapes
+
+
+def flatten(result):
+    return [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+
+
+def run(executable, inputs):
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    return [out.numpy() for out in flatten(machine["main"](*map(tvm.runtime.tensor, inputs)))]
+
+
+@pytest.mark.parametrize("opt", OptLevel)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_same_results_at_every_level(name, opt):
+    mod, rewritten, shapes = rewrite(name, opt)
+    rng = np.random.default_rng(1)
+    inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes]
+    reference = tvm.compile(relax.transform.LegalizeOps()(mod), HOST.to_tvm())
+    executable = build_executable(lower(rewritten.mod, HOST, Dump()), HOST, Dump())
+    expected, actual = run(reference, inputs), run(executable, [*inputs, *rewritten.weights])
+    for want, got in zip(expected, actual, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_become_trailing_parameters():
+    _, rewritten, shapes = rewrite("classifier", OptLevel.GLOBAL)
+    main = rewritten.mod["main"]
+    assert int(main.attrs["num_input"]) == len(shapes)
+    assert len(main.params) == len(shapes) + len(rewritten.weights)
+    for param, array in zip(main.params[1:], rewritten.weights, strict=True):
+        assert tuple(int(d) for d in param.ty.shape) == array.shape
+
+
+def test_conv_layout_returns_to_nchw_around_each_convolution():
+    _, rewritten, _ = rewrite("residual", OptLevel.CONV_LAYOUT)
+    assert {t.destination == NCHW for t in rewritten.transforms} == {True, False}
+    _, best, _ = rewrite("residual", OptLevel.GLOBAL)
+    assert len(best.transforms) < len(rewritten.transforms)
+
+
+def test_a_shared_tensor_is_transformed_once():
+    _, rewritten, _ = rewrite("inception", OptLevel.GLOBAL)
+    keys = [(t.source, t.destination, t.shape) for t in rewritten.transforms]
+    assert len(set(keys)) == len(keys)
+
+
+def test_equal_convolutions_share_a_kernel():
+    def body(net, x):
+        return net.conv(net.conv(x, 12), 12)
+
+    mod = build(body, (1, 12, 8, 8))
+    costs = cost_model()
+    plan = plan_layouts(extract(mod), costs, OptLevel.NCHW)
+    rewritten = apply_plan(mod, plan, costs).mod
+    kernels = [f for f in rewritten.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
+    assert len(kernels) == 1

@@ -1,0 +1,141 @@
+"""Small Relax functions, built like the importer builds them, for tests of the layout passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from neocpu.planning.costs import CostModel
+from neocpu.schedules.target import host_target
+
+HOST = host_target()
+
+
+class Net:
+    """Builds ``main`` operator by operator; weights are seeded constants."""
+
+    def __init__(self, *shapes: Sequence[int]) -> None:
+        self.bb = relax.BlockBuilder()
+        self.inputs = [
+            relax.Var(f"x{i}", relax.TensorType(tuple(shape), "float32"))
+            for i, shape in enumerate(shapes)
+        ]
+        self._rng = np.random.default_rng(0)
+
+    def const(self, *shape: int) -> Any:
+        return relax.const(self._rng.standard_normal(shape).astype("float32") * 0.3)
+
+    def conv(self, x: Any, channels: int, kernel: int = 3, **attrs: Any) -> Any:
+        group_in = int(x.ty.shape[1]) // attrs.get("groups", 1)
+        weight = self.const(channels, group_in, kernel, kernel)
+        attrs.setdefault("padding", kernel // 2)
+        x = self.bb.emit(relax.op.nn.conv2d(x, weight, **attrs))
+        return self.bb.emit(relax.op.add(x, self.const(1, channels, 1, 1)))
+
+    def emit(self, call: Any) -> Any:
+        return self.bb.emit(call)
+
+    def relu(self, x: Any) -> Any:
+        return self.emit(relax.op.nn.relu(x))
+
+
+def build(body: Callable[..., Any], *shapes: Sequence[int]) -> tvm.IRModule:
+    """Return a module whose ``main`` is ``body(net, *inputs)``."""
+    net = Net(*shapes)
+    with net.bb.function("main", net.inputs):
+        with net.bb.dataflow():
+            out = net.bb.emit_output(body(net, *net.inputs))
+        net.bb.emit_func_output(out)
+    return net.bb.finalize()
+
+
+def cost_model(threads: int = 2, **options: Any) -> CostModel:
+    """Estimates only."""
+    return CostModel(HOST, threads, options.pop("measured", lambda workload: {}), **options)
+
+
+def residual(net: Net, x: Any) -> Any:
+    """Two convolutions with a shortcut around the second."""
+    first = net.relu(net.conv(x, 24))
+    second = net.conv(first, 24)
+    return net.relu(net.emit(relax.op.add(second, first)))
+
+
+def projection(net: Net, x: Any) -> Any:
+    """Both sides of the add are convolutions."""
+    left, right = net.conv(x, 32, 1), net.conv(x, 32)
+    return net.relu(net.emit(relax.op.add(left, right)))
+
+
+def inception(net: Net, x: Any) -> Any:
+    """Branches of different widths, pooled and joined."""
+    one = net.relu(net.conv(x, 32, 1))
+    three = net.relu(net.conv(x, 48))
+    pooled = net.emit(relax.op.nn.max_pool2d(x, (3, 3), (1, 1), (1, 1, 1, 1)))
+    four = net.conv(pooled, 16, 1)
+    joined = net.emit(relax.op.concat([one, three, four], axis=1))
+    return net.conv(joined, 40, 1)
+
+
+def dense_block(net: Net, x: Any) -> Any:
+    """Pre-activation convolutions on growing concats."""
+    for _ in range(3):
+        channels = int(x.ty.shape[1])
+        scaled = net.emit(relax.op.multiply(x, net.const(1, channels, 1, 1)))
+        shifted = net.emit(relax.op.add(scaled, net.const(1, channels, 1, 1)))
+        new = net.conv(net.relu(shifted), 16)
+        x = net.emit(relax.op.concat([x, new], axis=1))
+    return x
+
+
+def excite(net: Net, x: Any) -> Any:
+    """Squeeze and excitation: a broadcast multiply by a pooled gate."""
+    body = net.relu(net.conv(x, 20))
+    squeezed = net.emit(relax.op.mean(body, [2, 3], True))
+    gate = net.emit(relax.op.sigmoid(net.conv(net.relu(net.conv(squeezed, 5, 1)), 20, 1)))
+    return net.conv(net.emit(relax.op.multiply(body, gate)), 8, 1)
+
+
+def classifier(net: Net, x: Any) -> Any:
+    """A layout-dependent end: flatten and a matrix product."""
+    features = net.relu(net.conv(x, 17, 3, strides=2))
+    pooled = net.emit(relax.op.nn.avg_pool2d(features, (2, 2), (2, 2)))
+    n, c, h, w = (int(d) for d in pooled.ty.shape)
+    flat = net.emit(relax.op.reshape(pooled, (n, c * h * w)))
+    product = net.emit(relax.op.matmul(flat, net.const(c * h * w, 10)))
+    logits = net.emit(relax.op.add(product, net.const(10)))
+    return net.emit(relax.op.nn.softmax(logits, -1))
+
+
+def shuffle(net: Net, x: Any) -> Any:
+    """Grouped convolution, channel shuffle, depthwise."""
+    grouped = net.relu(net.conv(x, 24, 1, groups=3))
+    n, c, h, w = (int(d) for d in grouped.ty.shape)
+    split = net.emit(relax.op.reshape(grouped, (n, 3, c // 3, h, w)))
+    turned = net.emit(relax.op.permute_dims(split, (0, 2, 1, 3, 4)))
+    shuffled = net.emit(relax.op.reshape(turned, (n, c, h, w)))
+    return net.conv(shuffled, 24, 3, groups=24)
+
+
+def two_outputs(net: Net, x: Any, y: Any) -> Any:
+    """A feature map that is both an output and an epilogue operand, and two inputs."""
+    left = net.conv(x, 16)
+    right = net.emit(relax.op.add(net.conv(y, 16), left))
+    return net.emit(relax.Tuple([left, right]))
+
+
+IMAGE = (1, 12, 9, 10)
+NETWORKS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "residual": (residual, (IMAGE,)),
+    "projection": (projection, (IMAGE,)),
+    "inception": (inception, ((2, 12, 9, 10),)),
+    "dense_block": (dense_block, ((1, 32, 6, 6),)),
+    "excite": (excite, (IMAGE,)),
+    "classifier": (classifier, ((3, 3, 11, 13),)),
+    "shuffle": (shuffle, (IMAGE,)),
+    "two_outputs": (two_outputs, (IMAGE, IMAGE)),
+}

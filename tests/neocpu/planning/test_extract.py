@@ -1,0 +1,101 @@
+"""What the layout search sees of a network."""
+
+from networks import IMAGE, NETWORKS, build, projection, residual, two_outputs
+from tvm import relax
+
+from neocpu.planning.extract import extract
+from neocpu.planning.network import (
+    ConcatOp,
+    ConvOp,
+    ElementwiseOp,
+    GlobalPoolOp,
+    PoolOp,
+)
+from neocpu.schedules.workload import EpilogueOp
+
+BIAS, ADD, RELU = EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu")
+
+
+def network(name):
+    body, shapes = NETWORKS[name]
+    return extract(build(body, *shapes))
+
+
+def kinds(name):
+    return [type(op) for op in network(name).ops]
+
+
+def test_residual_add_and_relu_join_the_second_convolution():
+    first, second = extract(build(residual, IMAGE)).ops
+    assert first.workload.epilogue == (BIAS, RELU)
+    assert second.workload.epilogue == (BIAS, ADD, RELU)
+    shortcut = second.reads[1]
+    assert shortcut.in_output_layout
+    assert shortcut.var.same_as(first.result)
+    assert len(second.absorbed) == 3
+
+
+def test_of_two_convolutions_that_meet_the_later_takes_the_add():
+    left, right = extract(build(projection, IMAGE)).ops
+    assert left.workload.epilogue == (BIAS,)
+    assert right.workload.epilogue == (BIAS, ADD, RELU)
+    assert right.reads[1].var.same_as(left.result)
+
+
+def test_joins_and_pools_are_nodes_of_their_own():
+    assert kinds("inception") == [ConvOp, ConvOp, PoolOp, ConvOp, ConcatOp, ConvOp]
+
+
+def test_preactivation_stays_outside_the_convolution():
+    assert kinds("dense_block")[:5] == [ElementwiseOp] * 3 + [ConvOp, ConcatOp]
+
+
+def test_gate_is_read_as_a_broadcast():
+    excite = network("excite")
+    assert GlobalPoolOp in kinds("excite")
+    gated = next(op for op in excite.ops if isinstance(op, ElementwiseOp))
+    assert [read.shape[2:] for read in gated.reads] == [(9, 10), (1, 1)]
+
+
+def test_layout_dependent_operators_read_nchw():
+    classifier = network("classifier")
+    assert [type(op) for op in classifier.ops] == [ConvOp, PoolOp]
+    assert list(classifier.nchw_reads) == [classifier.ops[-1].result]
+
+
+def test_an_output_ends_the_epilogue_and_must_be_nchw():
+    net = extract(build(two_outputs, IMAGE, IMAGE))
+    left, right = net.ops
+    assert left.workload.epilogue == (BIAS,)
+    assert right.workload.epilogue == (BIAS, ADD)
+    assert set(net.nchw_reads) == {left.result, right.result}
+
+
+def test_a_value_with_two_readers_ends_the_epilogue():
+    def body(net, x):
+        y = net.conv(x, 8)
+        return net.emit(relax.op.add(net.relu(y), net.emit(relax.op.tanh(y))))
+
+    ops = extract(build(body, IMAGE)).ops
+    assert ops[0].workload.epilogue == (BIAS,)
+    assert [type(op) for op in ops[1:]] == [ElementwiseOp] * 3
+
+
+def test_broadcasts_across_channels_are_layout_dependent():
+    def body(net, x):
+        y = net.conv(x, 8)
+        return net.emit(relax.op.multiply(y, net.conv(y, 1)))
+
+    net = extract(build(body, IMAGE))
+    assert [type(op) for op in net.ops] == [ConvOp, ConvOp]
+    assert len(net.nchw_reads) == 2
+
+
+def test_attributes_of_activations_are_kept():
+    def body(net, x):
+        y = net.emit(relax.op.clip(net.conv(x, 8), 0.0, 6.0))
+        return net.emit(relax.op.nn.leakyrelu(net.conv(y, 8), 0.25))
+
+    first, second = extract(build(body, IMAGE)).ops
+    assert first.workload.epilogue[-1] == EpilogueOp("clip", (0.0, 6.0))
+    assert second.workload.epilogue[-1] == EpilogueOp("leaky_relu", (0.25,))

@@ -1,0 +1,100 @@
+"""Plans: levels, legality, costs."""
+
+import itertools
+
+import pytest
+from networks import IMAGE, NETWORKS, build, cost_model, inception, residual
+
+from neocpu.planning.costs import Choice
+from neocpu.planning.extract import extract
+from neocpu.planning.network import ConcatOp, ConvOp
+from neocpu.planning.problem import OptLevel, build_graph, plan_layouts, wanted
+from neocpu.schedules import registry
+from neocpu.schedules.layout import NCHW, DataLayout
+
+
+def plan(name, opt=OptLevel.GLOBAL, costs=None):
+    body, shapes = NETWORKS[name]
+    return plan_layouts(extract(build(body, *shapes)), costs or cost_model(), opt)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_global_plan_is_proven_and_no_worse_than_the_others(name):
+    best = plan(name)
+    assert best.search.gap == 0.0
+    for opt in OptLevel:
+        assert best.search.cost <= plan(name, opt).search.cost * (1 + 1e-9)
+
+
+def test_nchw_level_changes_no_layout():
+    for choice in plan("inception", OptLevel.NCHW).choices:
+        assert (choice.in_layout, choice.out_layout) == (NCHW, NCHW)
+
+
+def test_conv_layout_blocks_convolutions_only():
+    result = plan("inception", OptLevel.CONV_LAYOUT)
+    assert result.via_nchw
+    for op, choice in zip(result.network.ops, result.choices, strict=True):
+        assert (choice.out_layout.block > 1) == isinstance(op, ConvOp)
+
+
+def test_uniform_level_uses_one_block():
+    result = plan("residual", OptLevel.UNIFORM)
+    assert len({choice.out_layout for choice in result.choices}) == 1
+
+
+def test_concat_blocks_divide_every_part():
+    result = plan("inception")
+    for op, choice in zip(result.network.ops, result.choices, strict=True):
+        if isinstance(op, ConcatOp):
+            assert all(choice.out_layout.divides(read.shape[1]) for read in op.reads)
+
+
+def test_graph_cost_is_the_sum_of_kernels_and_transforms():
+    """Every plan's cost, recomputed from its definition."""
+    network = extract(build(residual, IMAGE))
+    costs = cost_model()
+    options = [
+        [*costs.conv_choices(op.workload)[:2], Choice(NCHW, DataLayout(8), 1e-3)]
+        for op in network.ops
+    ]
+    graph = build_graph(network, options, costs)
+    for picked in itertools.product(range(3), repeat=2):
+        chosen = [row[i] for row, i in zip(options, picked, strict=True)]
+        first, second = chosen
+        expected = first.seconds + second.seconds
+        expected += costs.transform(IMAGE, NCHW, first.in_layout)
+        shape = network.ops[0].shape
+        for read in network.ops[1].reads:
+            expected += costs.transform(shape, first.out_layout, wanted(read, second))
+        expected += costs.transform(shape, second.out_layout, NCHW)
+        assert graph.cost(picked) == pytest.approx(expected)
+
+
+def test_measured_schemes_scale_the_estimates_and_failed_ones_are_avoided():
+    network = extract(build(residual, IMAGE))
+    workload = network.convs[0].workload
+    costs = cost_model()
+    broken, known, *_ = registry.schemes(workload, costs.target)
+    seconds = 3 * registry.estimate(workload, known, costs.target, costs.threads)
+    records = {broken: None, known: seconds}
+    choices = cost_model(measured=lambda w: records if w == workload else {}).conv_choices(workload)
+    assert (choices[0].scheme, choices[0].source) == (known, "measured")
+    assert choices[0].seconds == seconds
+    assert broken not in {choice.scheme for choice in choices}
+    assert {choice.source for choice in choices[1:]} == {"estimated"}
+    assert all(choice.seconds > seconds for choice in choices[1:])
+
+
+def test_algorithms_restrict_the_templates():
+    costs = cost_model(templates=frozenset({"conv2d_nchw"}))
+    result = plan("inception", costs=costs)
+    templates = {choice.scheme.template for choice in result.choices if choice.scheme}
+    assert templates == {"conv2d_nchw"}
+
+
+def test_choices_cover_each_pair_of_layouts_once():
+    network = extract(build(inception, (1, 64, 8, 8)))
+    choices = cost_model().conv_choices(network.convs[0].workload)
+    pairs = [(choice.in_layout, choice.out_layout) for choice in choices]
+    assert len(set(pairs)) == len(pairs) > 1

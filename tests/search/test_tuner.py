@@ -1,0 +1,242 @@
+"""The tuner by replay: no clocks, no kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import fake_builder as fake
+import pytest
+from fake_builder import TARGET, WORKLOAD
+
+from neocpu.schedules.errors import DatabaseError
+from neocpu.schedules.scheme import NchwScheme
+from neocpu.search.local_measurer import LocalMeasurer
+from neocpu.search.measure import Measurement, ReplayMeasurer, Request
+from neocpu.search.strategies.grid import GridStrategy
+from neocpu.search.strategies.random import RandomStrategy
+from neocpu.search.tuner import FIRST_ROUND, Budget, SearchSpace, TuningTask, tune
+from neocpu.tuning_db import store as store_module
+from neocpu.tuning_db.record import TargetKey
+from neocpu.tuning_db.store import Store
+
+OTHER = dataclasses.replace(WORKLOAD, height=16)
+WORKLOADS = (WORKLOAD, OTHER)
+TASKS = tuple(map(TuningTask, WORKLOADS))
+SCHEMES = tuple(NchwScheme(fake.GOOD, 100 + i) for i in range(12))
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def true_seconds(workload, scheme) -> float:
+    """The scheme of reg_n 107 is best; the estimate thinks 100 is."""
+    return (abs(scheme.reg_n - 107) + 1) * workload.height * 1e-6
+
+
+RECORDED = {
+    Request(w, s): Measurement(Request(w, s), (true_seconds(w, s),))
+    for w in WORKLOADS
+    for s in SCHEMES
+}
+SPACE = SearchSpace(
+    # Not in the order of the estimates: sorting is the tuner's job.
+    schemes=lambda workload: SCHEMES[::-1],
+    estimate=lambda workload, scheme: scheme.reg_n * workload.height * 1e-6,
+    template_version=lambda name: 1,
+)
+
+
+class Spy:
+    """Notes what is measured; may be interrupted after some measurements."""
+
+    def __init__(self, recorded=RECORDED, interrupt_after: int | None = None) -> None:
+        self.replay = ReplayMeasurer(recorded)
+        self.seen: list[Request] = []
+        self.interrupt_after = interrupt_after
+
+    def measure(self, requests):
+        for measurement in self.replay.measure(requests):
+            if len(self.seen) == self.interrupt_after:
+                raise KeyboardInterrupt
+            self.seen.append(measurement.request)
+            yield measurement
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A database file that does not exist yet."""
+    return tmp_path / "records.jsonl"
+
+
+def open_store(path: Path) -> Store:
+    return Store.open([], path, lambda name: 1)
+
+
+def run(store, measurer, tasks=TASKS, **options):
+    options = {"strategy": GridStrategy(), "budget": Budget(), "now": lambda: NOW} | options
+    return tune(
+        tasks, target=TARGET, threads=2, store=store, measurer=measurer, space=SPACE, **options
+    )
+
+
+def test_the_grid_measures_everything_once_and_finds_the_best(database: Path):
+    spy = Spy()
+    report = run(open_store(database), spy)
+    assert sorted(map(str, spy.seen)) == sorted(map(str, RECORDED))
+    assert (report.measured, report.reused, report.failed, report.left) == (24, 0, 0, 0)
+    assert [t.task.workload for t in report.tasks] == list(WORKLOADS)
+    for task in report.tasks:
+        assert task.best.scheme == NchwScheme(fake.GOOD, 107)
+    record = open_store(database).best(WORKLOAD, TARGET, 2)
+    assert record == report.tasks[0].best
+    assert record.target == TargetKey.of(TARGET, 2)
+    assert record.env.template_version == 1
+    assert record.env.tvm
+    assert record.time == "2026-11-20T12:00:00+00:00"
+
+
+def test_a_second_run_measures_nothing(database: Path):
+    first = run(open_store(database), Spy())
+    size = database.stat().st_size
+    spy = Spy()
+    again = run(open_store(database), spy)
+    assert spy.seen == []
+    assert (again.measured, again.reused) == (0, 24)
+    assert [t.best for t in again.tasks] == [t.best for t in first.tasks]
+    assert database.stat().st_size == size
+
+
+def test_failures_are_kept_with_their_reason_and_not_tried_again(database: Path):
+    bad = Request(WORKLOAD, SCHEMES[7])
+    lie = Request(OTHER, SCHEMES[3])
+    recorded = RECORDED | {
+        bad: Measurement(bad, (), "crashed: signal 11"),
+        lie: Measurement(lie, (float("nan"),)),
+    }
+    report = run(open_store(database), Spy(recorded))
+    assert report.failed == 2
+    assert report.tasks[0].best.scheme != bad.scheme
+    known = open_store(database)
+    assert known.results(WORKLOAD, TARGET, 2)[bad.scheme].result.error == "crashed: signal 11"
+    assert "nan" in known.results(OTHER, TARGET, 2)[lie.scheme].result.error
+    spy = Spy()
+    run(known, spy)
+    assert spy.seen == []
+
+
+def test_all_workloads_get_their_best_estimates_first(database: Path):
+    spy = Spy()
+    run(open_store(database), spy, budget=Budget(trials=2 * FIRST_ROUND))
+    first = [Request(w, s) for w in (OTHER, WORKLOAD) for s in SCHEMES[:FIRST_ROUND]]
+    assert spy.seen == first  # OTHER is the larger one
+
+
+def test_a_workload_that_runs_more_often_comes_first(database: Path):
+    spy = Spy()
+    tasks = (TuningTask(OTHER), TuningTask(WORKLOAD, 2), TuningTask(WORKLOAD))
+    report = run(open_store(database), spy, tasks, budget=Budget(trials=1))
+    assert spy.seen == [Request(WORKLOAD, SCHEMES[0])]
+    assert [t.task for t in report.tasks] == [TuningTask(OTHER), TuningTask(WORKLOAD, 3)]
+
+
+@pytest.mark.parametrize("trials", [0, 1, 7, 23, 24, 100])
+def test_budget_of_trials(database: Path, trials: int):
+    spy = Spy()
+    report = run(open_store(database), spy, budget=Budget(trials=trials))
+    assert len(spy.seen) == report.measured == min(trials, 24)
+    assert report.left == 24 - report.measured
+    # The rest is done when asked again, and nothing twice.
+    rest = Spy()
+    run(open_store(database), rest)
+    assert len(rest.seen) == 24 - report.measured
+    assert not set(rest.seen) & set(spy.seen)
+
+
+def test_budget_of_seconds(database: Path):
+    now = [100.0]
+
+    class Slow(Spy):
+        def measure(self, requests):
+            for measurement in super().measure(requests):
+                now[0] += 1.0
+                yield measurement
+
+    spy = Slow()
+    report = run(open_store(database), spy, budget=Budget(seconds=5.0), clock=lambda: now[0])
+    assert len(spy.seen) == 5
+    assert report.seconds == 5.0
+    assert run(open_store(database), Spy(), budget=Budget(seconds=0.0)).measured == 0
+
+
+def test_interrupting_keeps_what_was_measured(database: Path):
+    spy = Spy(interrupt_after=6)
+    with pytest.raises(KeyboardInterrupt):
+        run(open_store(database), spy)
+    kept = open_store(database)
+    assert {(r.workload, r.scheme) for r in kept} == {(r.workload, r.scheme) for r in spy.seen}
+    rest = Spy()
+    assert run(kept, rest).reused == 6
+    assert len(rest.seen) == 18
+
+
+def test_progress_counts_up_to_the_total(database: Path):
+    seen = []
+    run(open_store(database), Spy(), budget=Budget(trials=10), on_progress=seen.append)
+    assert [p.trials for p in seen] == list(range(1, 11))
+    assert {p.total for p in seen} == {10}
+    bests = [p.best for p in seen if p.workload == OTHER]
+    assert bests == sorted(bests, reverse=True)
+
+
+def test_an_unwritable_database_refuses_before_measuring(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(path: Path) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(store_module, "_open_for_append", refuse)
+    spy = Spy()
+    with pytest.raises(DatabaseError, match="Read-only"):
+        run(open_store(database), spy)
+    assert spy.seen == []
+
+
+def test_random_is_seeded_and_complete(database: Path, tmp_path: Path):
+    orders = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        spy = Spy()
+        run(open_store(tmp_path / name), spy, strategy=RandomStrategy(seed))
+        assert len(set(spy.seen)) == 24
+        orders.append(spy.seen)
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_a_strategy_that_wants_no_more_ends_the_search(database: Path):
+    class Content:
+        def propose(self, workload, candidates, measured, count):
+            return candidates[:1] if not measured else ()
+
+    report = run(open_store(database), Spy(), strategy=Content())
+    assert (report.measured, report.left) == (2, 22)
+
+
+def test_with_real_children(database: Path):
+    behaviours = (fake.GOOD, fake.CRASHES, fake.RAISES, fake.BUILD_RAISES)
+    space = dataclasses.replace(
+        SPACE, schemes=lambda workload: [NchwScheme(b, 100) for b in behaviours]
+    )
+    with LocalMeasurer(TARGET, 2, children=2, builder="fake_builder:FakeBuilder") as measurer:
+        report = tune(
+            [TuningTask(WORKLOAD)],
+            target=TARGET,
+            threads=2,
+            store=open_store(database),
+            measurer=measurer,
+            strategy=GridStrategy(),
+            space=space,
+            budget=Budget(),
+        )
+    assert (report.measured, report.failed) == (4, 3)
+    assert report.tasks[0].best.scheme.reg_oc == fake.GOOD
