@@ -2,8 +2,8 @@
 
 A register tile holds ``reg_oc`` output channels by ``reg_n`` columns. Each step loads the columns'
 pixels as vectors and broadcasts one weight per channel. Rows whose pixels are not contiguous and
-complete as they lie in memory (padding, stride, a width that is no multiple of the vector) are first
-copied into a padded image with one plane per phase of the stride.
+complete as they lie in memory (padding, stride, a width that is no multiple of the vector) are
+first copied into a padded image with one plane per phase of the stride.
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]
 
 
 def _is_pointwise(workload: Conv2dWorkload) -> bool:
-    return (
-        workload.kernel == (1, 1) and workload.stride == (1, 1) and not any(workload.padding)
-    )
+    return workload.kernel == (1, 1) and workload.stride == (1, 1) and not any(workload.padding)
 
 
 def _flat(workload: Conv2dWorkload) -> Conv2dWorkload:
@@ -136,8 +134,8 @@ def compute(workload: Conv2dWorkload, scheme: NchwScheme) -> list[te.Tensor]:
 def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> te.Tensor:
     """Return ``data`` padded for ``columns`` of output: ``(N, C, rows[, phase], columns)``.
 
-    Column ``x`` of the padded image lies at ``[x % stride, x // stride]``, so the pixels that one tap
-    needs for neighbouring outputs are neighbours in memory. ``data`` itself if it serves as it is.
+    Column ``x`` of the padded image lies at ``[x % stride, x // stride]``, so the pixels that one
+    tap needs for neighbouring outputs are neighbours in memory. ``data`` itself if it serves.
     """
     top, left, _, _ = workload.padding
     height, width = workload.height, workload.width

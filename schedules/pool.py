@@ -52,7 +52,7 @@ class PoolWorkload:
 
     def __post_init__(self) -> None:
         assert self.kind in ("max", "avg"), self.kind
-        assert self.out_height > 0 and self.out_width > 0, self
+        assert min(self.out_height, self.out_width) > 0, self
 
     @property
     def out_height(self) -> int:
@@ -355,9 +355,7 @@ def _emit_global(kind: str, pixels: int, data: Any, output: Any, target: CpuTarg
         value = T.Bind(acc[everything])
         while wide > block:
             wide //= 2
-            low, high = (
-                T.Shuffle([value], list(range(at, at + wide))) for at in (0, wide)
-            )
+            low, high = (T.Shuffle([value], list(range(at, at + wide))) for at in (0, wide))
             value = T.Bind(_combine(kind, low, high))
         for pixel in range(pixels // group * group, pixels):
             value = T.Bind(_combine(kind, value, flat[span(base + pixel * block, block)]))

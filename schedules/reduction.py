@@ -1,5 +1,4 @@
-"""Schedules of one reduction: along contiguous memory, across vectors of independent sums, or plain.
-"""
+"""Schedules of one reduction: along contiguous memory, or across vectors of independent sums."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ VECTORS = 4
 
 
 def vector_factor(extent: int, lanes: int) -> int:
-    """Iterations to compute as one (wide) vector; 1 if none divides ``extent`` and fills it well."""
+    """Iterations to compute as one (wide) vector; 1 if none divides ``extent`` and fills well."""
     factors = [d for d in range(2, VECTORS * lanes + 1) if extent % d == 0]
     full = [d for d in factors if d >= 0.75 * lanes * ceil_div(d, lanes) or d == extent]
     return max(full, default=1)

@@ -30,7 +30,7 @@ class Access:
         return any(uses(index, var) for index in self.indices)
 
     def walks(self, variables: tuple[Any, ...], extents: tuple[int, ...]) -> bool:
-        """Whether the last dimensions are exactly ``variables``, in order, the inner ones complete."""
+        """Whether the last dimensions are ``variables``, in order, the inner ones complete."""
         lead = len(self.indices) - len(variables)
         if lead < 0 or self.shape[lead + 1 :] != extents[1:]:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -64,7 +65,7 @@ class Child:
         )
         theirs.close()
         self._pipe = Connection(ours.detach())
-        self._pipe.send(self._setup)
+        self._put(self._setup)
 
     def send(self, job: BuildJob | TimeJob) -> None:
         """Send a job, starting the process first if need be; `receive` gets the answer.
@@ -84,11 +85,7 @@ class Child:
             self._ready = True
         if isinstance(job, BuildJob):
             self.built = (self.built if job.keep else set()) | set(job.requests)
-        assert self._pipe is not None
-        try:
-            self._pipe.send(job)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # `receive` will find it gone
+        self._put(job)
 
     def receive(self, timeout: float) -> Any:
         """Return the answer, or `Lost` if the process crashed or took longer than ``timeout``."""
@@ -112,6 +109,12 @@ class Child:
         self._process = self._pipe = None
         self._ready = False
         self.built = set()
+
+    def _put(self, message: Setup | BuildJob | TimeJob) -> None:
+        assert self._pipe is not None
+        # `receive` will find it gone, and why.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._pipe.send(message)
 
     def _epitaph(self) -> str:
         assert self._process is not None

@@ -11,7 +11,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from neocpu.search.bounds import Bound, lower_bound
+from neocpu.search.bounds import lower_bound
 from neocpu.search.elimination import best_order, eliminate
 from neocpu.search.layout_graph import LayoutGraph
 from neocpu.search.pbqp import settle
@@ -56,7 +56,7 @@ class _Search:
     def __init__(self, graph: LayoutGraph, max_table: int) -> None:
         self.graph = graph
         self.max_table = max_table
-        self.open: list[tuple[float, int, Problem, Bound]] = []
+        self.open: list[tuple[float, int, Problem]] = []
         self.best: tuple[int, ...] = ()
         self.cost = math.inf
         self.effort = 0
@@ -81,11 +81,11 @@ class _Search:
             rounded.fix(node, position)
         self._offer(self._improve(rounded.plan()))
         self._offer(self._improve(settle(problem.copy())[0]))
-        heapq.heappush(self.open, (bound.value, next(self.ticket), problem, bound))
+        heapq.heappush(self.open, (bound.value, next(self.ticket), problem))
 
     def branch(self) -> None:
         """Split the open subproblem of the least bound by its most constrained node's choices."""
-        _, _, problem, _ = heapq.heappop(self.open)
+        _, _, problem = heapq.heappop(self.open)
         node = max(problem.pairs, key=lambda u: (len(problem.pairs[u]), -len(problem.alive[u]), -u))
         for position in range(len(problem.alive[node])):
             child = problem.copy()

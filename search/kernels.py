@@ -70,7 +70,7 @@ class Kernels:
             return time.perf_counter() - start
 
         calls = max(1, math.ceil(REPEAT_SECONDS / run(1)))
-        return tuple(run(calls) / calls for _ in range(repeats))
+        return tuple(round(run(calls) / calls, 9) for _ in range(repeats))  # to the nanosecond
 
     def _lower(self, request: Request) -> Any:
         try:

@@ -79,6 +79,11 @@ class LocalMeasurer:
         for child in self._children:
             child.kill()
 
+    @property
+    def batch(self) -> int:
+        """What all children build at once."""
+        return SHARE * len(self._children)
+
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
         """Yield one measurement per distinct request, a batch at a time.
 
@@ -86,14 +91,23 @@ class LocalMeasurer:
         ------
         NeoCPUError
             If no child can be started.
+        KeyboardInterrupt
+            If interrupted, after yielding what is measured.
         """
         distinct = tuple(dict.fromkeys(requests))
-        size = SHARE * len(self._children)
-        for at in range(0, len(distinct), size):
-            yield from self._measure_batch(distinct[at : at + size])
+        for at in range(0, len(distinct), self.batch):
+            batch = distinct[at : at + self.batch]
+            done: dict[Request, Measurement] = {}
+            try:
+                self._measure_batch(batch, done)
+            except KeyboardInterrupt:
+                yield from done.values()
+                raise
+            yield from (done[request] for request in batch)
 
-    def _measure_batch(self, requests: tuple[Request, ...]) -> list[Measurement]:
-        done: dict[Request, Measurement] = {}
+    def _measure_batch(
+        self, requests: tuple[Request, ...], done: dict[Request, Measurement]
+    ) -> None:
         owners = self._build(requests, done)
         for repeats, limit in ((FIRST_REPEATS, math.inf), (MORE_REPEATS, CONTENDER)):
             for request in requests:
@@ -106,7 +120,6 @@ class LocalMeasurer:
                     timed = Measurement(request, so_far.seconds + timed.seconds)
                     self._best[request.workload] = min(best, *timed.seconds)
                 done[request] = timed
-        return [done[request] for request in requests]
 
     def _build(
         self, requests: tuple[Request, ...], done: dict[Request, Measurement]

@@ -39,8 +39,15 @@ class Measurement:
 class Measurer(Protocol):
     """Measures candidates. A candidate that fails is a `Measurement` with its error."""
 
+    @property
+    def batch(self) -> int:
+        """How many requests it likes to get at once."""
+
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Yield one measurement per request, in any order, each as soon as it is final."""
+        """Yield one measurement per request, in any order.
+
+        If interrupted, it yields what is measured before it raises ``KeyboardInterrupt``.
+        """
 
 
 class ReplayMeasurer:
@@ -51,6 +58,8 @@ class ReplayMeasurer:
     recorded : mapping of Request to Measurement
         Must hold every candidate that is asked for.
     """
+
+    batch = 1
 
     def __init__(self, recorded: Mapping[Request, Measurement]) -> None:
         self._recorded = recorded

@@ -33,7 +33,7 @@ class TuningTask:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When to stop. A limit of None is no limit; what is being measured is finished."""
+    """When to stop. A limit of None is no limit; a batch that was begun is finished."""
 
     seconds: float | None = None
     trials: int | None = None
@@ -173,19 +173,16 @@ def tune(
     tuning.add(tasks)
     start = clock()
     trials = 0
-    for requests in tuning.rounds(strategy):
-        if trials == 0:
-            store.ensure_writable()
+    for requests in tuning.rounds(strategy, measurer.batch):
         if budget.spent(clock() - start, trials):
             break
+        if trials == 0:
+            store.ensure_writable()
         left = None if budget.trials is None else budget.trials - trials
         for measurement in measurer.measure(requests[:left]):
             state = tuning.keep(measurement)
             trials += 1
-            elapsed = clock() - start
-            on_progress(tuning.progress(state, trials, budget, elapsed))
-            if budget.spent(elapsed, trials):
-                break
+            on_progress(tuning.progress(state, trials, budget, clock() - start))
     return tuning.report(clock() - start)
 
 
@@ -223,8 +220,11 @@ class _Tuning:
                 TuningTask(workload, count), dict.fromkeys(waiting), known, len(known)
             )
 
-    def rounds(self, strategy: Strategy) -> Iterator[list[Request]]:
-        """Yield what to measure next, until nothing is left or the strategy wants no more."""
+    def rounds(self, strategy: Strategy, batch: int) -> Iterator[list[Request]]:
+        """Yield what to measure next, at most ``batch`` at a time.
+
+        Ends when nothing is left or the strategy wants no more.
+        """
         count = FIRST_ROUND
         while True:
             requests: list[Request] = []
@@ -234,7 +234,8 @@ class _Tuning:
                 requests += [Request(workload, scheme) for scheme in picked]
             if not requests:
                 return
-            yield requests
+            for at in range(0, len(requests), batch):
+                yield requests[at : at + batch]
             count *= 2
 
     def keep(self, measurement: Measurement) -> _State:

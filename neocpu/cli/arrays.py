@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from neocpu.schedules.errors import UsageError, did_you_mean
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]
+Loaded = TypeVar("Loaded")
 
 
 def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]:
@@ -55,9 +57,7 @@ def read_named(texts: Sequence[str], specs: Sequence[TensorSpec]) -> dict[str, A
         name, path = _split(text, names)
         if name in arrays:
             raise UsageError(f"--input {text}: input '{name}' is given twice")
-        arrays[name] = _read(path, lambda path=path: np.load(path, allow_pickle=False))
-        if not isinstance(arrays[name], np.ndarray):
-            raise UsageError(f"'{path}' is an archive of arrays; pass it with --inputs")
+        arrays[name] = _read(path, partial(_load_array, path))
     return arrays
 
 
@@ -89,6 +89,14 @@ def write_archive(path: Path, arrays: Mapping[str, AnyArray]) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
+def _load_array(path: Path) -> AnyArray:
+    loaded = np.load(path, allow_pickle=False)
+    if not isinstance(loaded, np.ndarray):
+        loaded.close()
+        raise ValueError("it is an archive of arrays; pass it with --inputs")
+    return loaded
+
+
 def _split(text: str, names: Sequence[str]) -> tuple[str, Path]:
     name, equals, path = text.partition("=")
     if equals and (name in names or not Path(text).exists()):
@@ -107,7 +115,7 @@ def _split(text: str, names: Sequence[str]) -> tuple[str, Path]:
     return names[0], Path(text)
 
 
-def _read(path: Path, read: Callable[[], Any]) -> Any:
+def _read(path: Path, read: Callable[[], Loaded]) -> Loaded:
     try:
         return read()
     except FileNotFoundError:

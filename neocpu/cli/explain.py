@@ -36,25 +36,26 @@ def command(terminal: Terminal, artifact: Path) -> None:
 
 def _show(name: str, plan: Mapping[str, Any]) -> None:
     search, transforms = plan["search"], plan["transforms"]
+    fields = [
+        ("target", plan["target"]),
+        ("threads", str(plan["threads"])),
+        ("opt", plan["opt"]),
+        (
+            "search",
+            f"{search['solver']} over {plural(search['variables'], 'variable')} "
+            f"in {duration(search['seconds'])}",
+        ),
+        (
+            "predicted",
+            f"{duration(search['cost_us'] / 1e6)}; no plan is below "
+            f"{duration(search['lower_bound_us'] / 1e6)} (gap {search['gap']:.1%})",
+        ),
+    ]
+    # Absent is not unchecked: the plan may have been written before the check.
+    if "verification" in plan:
+        fields.append(("largest error", error_text(plan["verification"])))
     print(name)
-    print_fields(
-        [
-            ("target", plan["target"]),
-            ("threads", str(plan["threads"])),
-            ("opt", plan["opt"]),
-            (
-                "search",
-                f"{search['solver']} over {plural(search['variables'], 'variable')} "
-                f"in {duration(search['seconds'])}",
-            ),
-            (
-                "predicted",
-                f"{duration(search['cost_us'] / 1e6)}; no plan is below "
-                f"{duration(search['lower_bound_us'] / 1e6)} (gap {search['gap']:.1%})",
-            ),
-            ("largest error", error_text(plan.get("verification"))),
-        ]
-    )
+    print_fields(fields)
     print()
     _show_ops(plan)
     print()

@@ -1,4 +1,4 @@
-"""The checks ``neocpu doctor`` makes. Each returns findings; none raises, and none changes a thing."""
+"""The checks ``neocpu doctor`` makes. None of them changes anything."""
 
 from __future__ import annotations
 
@@ -54,11 +54,7 @@ def python_version() -> Iterator[Finding]:
 def pinned_versions() -> Iterator[Finding]:
     """The libraries are the very versions that this neocpu is made for."""
     yield Finding("neocpu", "ok", metadata.version("neocpu"))
-    for requirement in metadata.requires("neocpu") or ():
-        match = re.fullmatch(r"([\w.-]+)==([\w.]+)", requirement)
-        if match is None:
-            continue
-        package, wanted = match.groups()
+    for package, wanted in _pins():
         fix = f"pip install {package}=={wanted}"
         try:
             found = metadata.version(package)
@@ -73,8 +69,10 @@ def pinned_versions() -> Iterator[Finding]:
 
 def ffi() -> Iterator[Finding]:
     """TVM and its foreign function interface agree on the layout of objects."""
-    fix = "the wrong apache-tvm-ffi: install the version named above"
-    yield _child("ffi self-test", "ffi", fix)
+    pins = " ".join(f"{package}=={wanted}" for package, wanted in _pins())
+    yield _child(
+        "ffi self-test", "ffi", f"most likely the wrong apache-tvm-ffi: pip install {pins}"
+    )
 
 
 def linker() -> Iterator[Finding]:
@@ -144,7 +142,8 @@ def databases() -> Iterator[Finding]:
 
 def smoke() -> Iterator[Finding]:
     """A small model compiles, runs and is right."""
-    yield _child("smoke test", "smoke", "mend what failed above; run again with --debug for more")
+    command = f"{sys.executable} -m neocpu.cli.self_test smoke"
+    yield _child("smoke test", "smoke", f"mend what failed above; to see more: {command}")
 
 
 CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
@@ -169,6 +168,13 @@ def examine(checks: tuple[Callable[[], Iterator[Finding]], ...] = CHECKS) -> Ite
             yield Finding(name, "failed", str(error))
         except Exception as error:
             yield Finding(name, "failed", f"{type(error).__name__}: {_last_line(str(error))}")
+
+
+def _pins() -> Iterator[tuple[str, str]]:
+    """Yield the packages that neocpu requires in one exact version."""
+    for requirement in metadata.requires("neocpu") or ():
+        if match := re.fullmatch(r"([\w.-]+)==([\w.]+)", requirement):
+            yield match[1], match[2]
 
 
 def _child(name: str, test: str, fix: str) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ def list_models(terminal: Terminal) -> None:
 
     infos = tuple(MODELS.values())
     document = {"models": [asdict(info) for info in infos]}
-    terminal.result(document, lambda: print_table(*_table(infos)))
+    terminal.result(document, lambda: _show(infos))
 
 
 @command.command("export", epilog="Example:  neocpu models export resnet50 -o resnet50.onnx")
@@ -79,19 +80,19 @@ def export(terminal: Terminal, name: str, output: Path | None, seed: int, batch:
     terminal.result(document, lambda: print(f"{path}: {size(len(data))}"))
 
 
-def _table(
-    infos: tuple[ModelInfo, ...],
-) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]:
-    header = ("name", "network", "image", "parameters", "GMAC", "source")
-    rows = [
-        (
-            info.name,
-            info.title,
-            f"{info.image}x{info.image}",
-            f"{info.parameters / 1e6:.2f} M",
-            f"{info.gmacs:.2f}",
-            info.source,
-        )
-        for info in infos
-    ]
-    return header, rows, ("image", "parameters", "GMAC")
+def _show(infos: Sequence[ModelInfo]) -> None:
+    print_table(
+        ("name", "network", "image", "parameters", "GMAC", "source"),
+        [
+            (
+                info.name,
+                info.title,
+                f"{info.image}x{info.image}",
+                f"{info.parameters / 1e6:.2f} M",
+                f"{info.gmacs:.2f}",
+                info.source,
+            )
+            for info in infos
+        ],
+        right=("image", "parameters", "GMAC"),
+    )

@@ -141,7 +141,7 @@ def _describe(name: str, array: AnyArray) -> dict[str, Any]:
     numbers = numbers[np.isfinite(numbers)]
     row = array.reshape(-1)
     classes = array.ndim >= 2 and array.shape[1] == array.size > TOP and row.dtype.kind == "f"
-    ranked = np.argsort(-row, kind="stable")[:TOP] if classes else []
+    ranked = np.argsort(-row, kind="stable")[:TOP].tolist() if classes else []
     return {
         "name": name,
         "dtype": str(array.dtype),
@@ -150,7 +150,7 @@ def _describe(name: str, array: AnyArray) -> dict[str, Any]:
         "max": float(numbers.max()) if numbers.size else None,
         "mean": float(numbers.mean()) if numbers.size else None,
         "not_finite": int(array.size - numbers.size),
-        "top": [int(index) for index in ranked],
+        "top": ranked,
     }
 
 

@@ -38,7 +38,7 @@ def freeze_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -
     ModelError
         If a dimension stays unknown.
     UnsupportedError
-        If an input is not a tensor.
+        If an input is not a tensor of numbers.
     """
     inputs = real_inputs(graph)
     known = [value.name for value in inputs]
@@ -50,6 +50,8 @@ def freeze_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -
         if not value.type.HasField("tensor_type"):
             kind = value.type.WhichOneof("value") or "value of unknown type"
             raise UnsupportedError(f"input '{value.name}' is a {kind}; only tensors are supported")
+        if value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
+            raise UnsupportedError(f"input '{value.name}' holds strings; only numbers are supported")
         if value.name in shapes:
             _set_shape(value, [int(extent) for extent in shapes[value.name]])
         _require_static(value)

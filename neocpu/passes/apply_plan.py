@@ -204,9 +204,11 @@ class _Rewriter:
 
     def _emit_concat(self, op: ConcatOp, choice: Choice, reads: list[Var]) -> Var:
         layout = choice.out_layout
-        shapes = tuple(layout.shape(read.shape) for read in op.reads)
+        shapes = tuple(read.shape for read in op.reads)
         kernel = self._kernel(
-            op.name, ("concat", shapes), lambda: lower_concat(shapes, 1, self._costs.target)
+            op.name,
+            ("concat", shapes, layout),
+            lambda: lower_concat(shapes, 1, layout, self._costs.target),
         )
         return self._call(kernel, reads, layout.shape(op.shape))
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from neocpu.planning.network import ConvOp, LayoutOp, PoolOp
+from neocpu.planning.network import ConcatOp, ConvOp, LayoutOp, PoolOp
 from neocpu.schedules import registry
 from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.layout_transform import estimate_transform
@@ -110,4 +110,7 @@ class CostModel:
         seconds = FORK_SECONDS + size / (CORE_BANDWIDTH * self.threads)
         # Along a row, a window's pixels straddle vectors; across channels they never do.
         windowed = isinstance(op, PoolOp) and layout.block == 1
-        return seconds * (2.0 if windowed else 1.0)
+        # Channels that do not fill their blocks are shifted, a few lanes at a time.
+        parts = op.reads[:-1] if isinstance(op, ConcatOp) else ()
+        shifted = not all(layout.divides(read.shape[1]) for read in parts)
+        return seconds * (2.0 if windowed or shifted else 1.0)

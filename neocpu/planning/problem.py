@@ -14,7 +14,7 @@ from enum import StrEnum
 import numpy as np
 
 from neocpu.planning.costs import Choice, CostModel
-from neocpu.planning.network import ConcatOp, ConvOp, LayoutOp, Network, Read
+from neocpu.planning.network import ConvOp, LayoutOp, Network, Read
 from neocpu.schedules.layout import NCHW, DataLayout
 from neocpu.search.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
 from neocpu.search.plan import Plan, Solver, solve
@@ -97,8 +97,6 @@ def _layout_choices(
 
 
 def _is_legal(op: LayoutOp, layout: DataLayout) -> bool:
-    if isinstance(op, ConcatOp):
-        return all(layout.divides(read.shape[1]) for read in op.reads)
     # More than half padding is never worth it.
     return layout.block == 1 or layout.block < 2 * op.shape[1]
 

@@ -21,7 +21,9 @@ FOREIGN = (
 
 def run(func, inputs: Sequence[NDArray], shape: tuple[int, ...], dtype: str = "float32"):
     """Compile ``func`` for this host and return its last argument, an output of ``shape``."""
-    module = tvm.tirx.build(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), HOST.to_tvm())
+    module = tvm.tirx.build(
+        tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), HOST.to_tvm()
+    )
     # Filled with NaN (or -1): an element that is never written shows.
     unwritten = np.nan if dtype.startswith("float") else -1
     output = tvm.runtime.tensor(np.full(shape, unwritten, dtype))

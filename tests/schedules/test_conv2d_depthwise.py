@@ -13,7 +13,9 @@ from neocpu.schedules.workload import Conv2dWorkload
 
 
 def depthwise(channels, height, width, kernel, batch=1, **options):
-    return Conv2dWorkload(batch, channels, height, width, channels, kernel, groups=channels, **options)
+    return Conv2dWorkload(
+        batch, channels, height, width, channels, kernel, groups=channels, **options
+    )
 
 
 WORKLOADS = [
@@ -43,7 +45,9 @@ def test_epilogues(epilogue):
     check_template(template, workload, DepthwiseScheme(16, 4, True))
 
 
-@pytest.mark.parametrize("scheme", [DepthwiseScheme(8, 3, True), DepthwiseScheme(4, 5, False)], ids=str)
+@pytest.mark.parametrize(
+    "scheme", [DepthwiseScheme(8, 3, True), DepthwiseScheme(4, 5, False)], ids=str
+)
 def test_blocks_narrower_than_a_vector(scheme):
     check_template(template, depthwise(17, 9, 11, (3, 3), padding=(1, 1, 1, 1)), scheme, threads=4)
 
@@ -54,7 +58,9 @@ def test_does_not_apply_to_grouped_convolution():
 
 def test_padded_lanes_of_packed_weights_are_zero():
     workload = depthwise(5, 4, 4, (3, 3))
-    packed = template.pack_weights(np.ones((5, 1, 3, 3), np.float32), workload, DepthwiseScheme(16, 1, True))
+    packed = template.pack_weights(
+        np.ones((5, 1, 3, 3), np.float32), workload, DepthwiseScheme(16, 1, True)
+    )
     assert packed.shape == (1, 3, 3, 16)
     assert packed[..., :5].all()
     assert not packed[..., 5:].any()

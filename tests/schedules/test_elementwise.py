@@ -79,7 +79,9 @@ def test_vectors_and_tasks():
     assert "T.parallel" not in check(lambda op, x: op.nn.relu(x), relu, (1, 8, 8, 8))
 
 
-@pytest.mark.parametrize("shape", [(1, 1000), (3, 1001), (20, 1000), (2, 17, 31), (128, 128), (2, 1)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1000), (3, 1001), (20, 1000), (2, 17, 31), (128, 128), (2, 1)]
+)
 def test_softmax(shape):
     text = check(lambda op, x: op.nn.softmax(x, -1), softmax, shape)
     assert ("T.parallel" in text) == (np.prod(shape) >= 8192)

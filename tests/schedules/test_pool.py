@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
 from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.pool import PoolWorkload, lower_global_pool, lower_pool
-from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
 
 def naive_axis(size, kernel, stride, before, after, dilation, ceil_mode):
@@ -22,8 +22,12 @@ def naive_axis(size, kernel, stride, before, after, dilation, ceil_mode):
 
 def naive_pool(x, pool: PoolWorkload):
     top, left, bottom, right = pool.padding
-    rows = naive_axis(pool.height, pool.kernel[0], pool.stride[0], top, bottom, pool.dilation[0], pool.ceil_mode)
-    columns = naive_axis(pool.width, pool.kernel[1], pool.stride[1], left, right, pool.dilation[1], pool.ceil_mode)
+    rows = naive_axis(
+        pool.height, pool.kernel[0], pool.stride[0], top, bottom, pool.dilation[0], pool.ceil_mode
+    )
+    columns = naive_axis(
+        pool.width, pool.kernel[1], pool.stride[1], left, right, pool.dilation[1], pool.ceil_mode
+    )
     out = np.empty((*x.shape[:2], len(rows), len(columns)), x.dtype)
     for (i, ys), (j, xs) in itertools.product(enumerate(rows), enumerate(columns)):
         pixels = [(y, z) for y in ys for z in xs if 0 <= y < pool.height and 0 <= z < pool.width]
@@ -53,9 +57,7 @@ POOLS = [
 @pytest.mark.parametrize("kind", ["max", "avg", "avg+pad"])
 @pytest.mark.parametrize("block", [1, 4, 16])
 def test_pool_matches_naive(options, kind, block):
-    pool = PoolWorkload(
-        kind[:3], 2, 17, 9, 11, count_include_pad=kind == "avg+pad", **options
-    )
+    pool = PoolWorkload(kind[:3], 2, 17, 9, 11, count_include_pad=kind == "avg+pad", **options)
     x, layout = normal(pool.input_shape), DataLayout(block)
     expected = naive_pool(x, pool)
     assert expected.shape == pool.output_shape

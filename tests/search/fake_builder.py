@@ -18,8 +18,9 @@ CRASHES, HANGS, RAISES, NAN, NEGATIVE, NOTHING, EXITS = 5, 6, 7, 8, 9, 10, 11
 
 TARGET = CpuTarget("x86_64-unknown-linux-gnu", "x86-64", (), (), 1, 1, 1)
 WORKLOAD = Conv2dWorkload(1, 8, 8, 8, 8, (3, 3))
-# The fake times its processes leave behind, so that tests see who is still alive.
+# The folder where the processes leave their ids, so that tests see who is still alive.
 PIDS = "FAKE_BUILDER_PIDS"
+HANGING = "hanging"
 
 
 def request(behaviour: int, microseconds: int = 100, workload=WORKLOAD) -> Request:
@@ -55,6 +56,8 @@ class FakeBuilder:
         if behaviour == CRASHES:
             crash()
         if behaviour == HANGS:
+            if PIDS in os.environ:
+                (Path(os.environ[PIDS]) / HANGING).touch()
             time.sleep(60)
         if behaviour == EXITS:
             os._exit(3)

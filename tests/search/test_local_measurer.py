@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import fake_builder as fake
-import psutil
 import pytest
 from fake_builder import TARGET, WORKLOAD, request
+from processes import alive, wait_for
 
 from neocpu.schedules.errors import NeoCPUError, TargetError
 from neocpu.search.local_measurer import FIRST_REPEATS, MORE_REPEATS, LocalMeasurer
@@ -96,24 +95,6 @@ def test_a_target_this_machine_cannot_run():
     other = dataclasses.replace(TARGET, mcpu="neoverse-v9", features=("sve9",))
     with pytest.raises(TargetError, match=r"neoverse-v9.*sve9"):
         LocalMeasurer(other, 2)
-
-
-def alive(folder: Path) -> list[int]:
-    return [
-        int(entry.name)
-        for entry in folder.iterdir()
-        if psutil.pid_exists(int(entry.name))
-        and psutil.Process(int(entry.name)).status() != psutil.STATUS_ZOMBIE
-    ]
-
-
-def wait_for(condition, seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 @pytest.mark.parametrize("deadly", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import fake_builder as fake
 import pytest
 from fake_builder import TARGET, WORKLOAD
+from processes import alive, wait_for
 
 from neocpu.schedules.errors import DatabaseError
 from neocpu.schedules.scheme import NchwScheme
@@ -55,6 +59,7 @@ class Spy:
         self.replay = ReplayMeasurer(recorded)
         self.seen: list[Request] = []
         self.interrupt_after = interrupt_after
+        self.batch = 3
 
     def measure(self, requests):
         for measurement in self.replay.measure(requests):
@@ -165,8 +170,9 @@ def test_budget_of_seconds(database: Path):
 
     spy = Slow()
     report = run(open_store(database), spy, budget=Budget(seconds=5.0), clock=lambda: now[0])
-    assert len(spy.seen) == 5
-    assert report.seconds == 5.0
+    # A batch that was begun is finished: nothing measured is thrown away.
+    assert len(spy.seen) == report.measured == 6
+    assert report.seconds == 6.0
     assert run(open_store(database), Spy(), budget=Budget(seconds=0.0)).measured == 0
 
 
@@ -240,3 +246,33 @@ def test_with_real_children(database: Path):
         )
     assert (report.measured, report.failed) == (4, 3)
     assert report.tasks[0].best.scheme.reg_oc == fake.GOOD
+
+
+def test_ctrl_c_keeps_what_was_measured_and_ends_the_children(database: Path, tmp_path: Path):
+    script = f"""
+import dataclasses, fake_builder as fake, test_tuner as t
+from pathlib import Path
+from neocpu.schedules.scheme import NchwScheme
+schemes = [NchwScheme(b, n) for b, n in ((fake.GOOD, 1), (fake.RAISES, 2), (fake.HANGS, 3))]
+space = dataclasses.replace(t.SPACE, schemes=lambda workload: schemes)
+with t.LocalMeasurer(fake.TARGET, 2, 60.0, 2, "fake_builder:FakeBuilder") as measurer:
+    t.tune([t.TuningTask(fake.WORKLOAD)], target=fake.TARGET, threads=2,
+           store=t.open_store(Path({str(database)!r})), measurer=measurer,
+           strategy=t.GridStrategy(), space=space, budget=t.Budget())
+"""
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    environment = os.environ | {
+        fake.PIDS: str(pids),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL
+    ) as parent:
+        assert wait_for((pids / fake.HANGING).exists)
+        parent.send_signal(signal.SIGINT)
+        assert parent.wait(timeout=20) == -signal.SIGINT
+    (pids / fake.HANGING).unlink()
+    assert wait_for(lambda: not alive(pids))
+    kept = {record.scheme.reg_oc: record.result.error for record in open_store(database)}
+    assert kept == {fake.GOOD: None, fake.RAISES: "ValueError: and the cause"}

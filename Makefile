@@ -1,0 +1,63 @@
+# Everything happens in .venv, which is made when it is needed. PYTHON=… chooses its interpreter.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BUDGET ?= 60s
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types format bench clean
+# A recipe that fails leaves no half-made stamp behind.
+.DELETE_ON_ERROR:
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(VENV)/.bench ## compile, explain and run ResNet-50, and compare it with ONNX Runtime
+	mkdir -p build
+	$(BIN)/neocpu compile resnet50 -o build/resnet50.so --tune-budget $(BUDGET)
+	$(BIN)/neocpu explain build/resnet50.so > build/resnet50.txt
+	head -n 20 build/resnet50.txt
+	@echo "(the whole plan is in build/resnet50.txt)"
+	$(BIN)/neocpu run build/resnet50.so --repeat 50
+	$(BIN)/neocpu bench build/resnet50.so --model resnet50 --vs onnxruntime
+
+test: $(VENV)/.test ## run the tests
+	$(BIN)/pytest $(PYTEST)
+
+lint: $(VENV)/.test types ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# The type checker does not follow the mapping of root folders to neocpu.*: it sees them by links,
+# as they are installed.
+types: $(VENV)/.test
+	rm -rf build/types
+	mkdir -p build/types/neocpu
+	ln -s $(CURDIR)/neocpu/* $(CURDIR)/schedules $(CURDIR)/search $(CURDIR)/tuning_db build/types/neocpu
+	cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
+		--cache-dir $(CURDIR)/.mypy_cache -p neocpu
+
+format: $(VENV)/.test ## format the sources
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.bench ## measure ResNet-50 beside ONNX Runtime and OpenVINO
+	$(BIN)/neocpu bench resnet50 --vs onnxruntime,openvino --ablation --kernels
+
+clean: ## remove what was built, the virtual environment included
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "neocpu needs Python 3.11 or newer; choose it with make PYTHON=python3.x" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+# One stamp per set of extras: make demo needs no test tools, make test no other engines.
+$(VENV)/.bench: EXTRAS = bench
+$(VENV)/.test: EXTRAS = test,dev
+$(VENV)/.bench $(VENV)/.test: $(VENV)/.python pyproject.toml
+	$(BIN)/pip install -q -e '.[$(EXTRAS)]'
+	touch $@

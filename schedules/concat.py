@@ -1,0 +1,145 @@
+"""Concatenation: every input is copied by loops of its own, so no element asks whose it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.builder import (
+    PARALLEL_ELEMENTS,
+    build_kernel,
+    for_vectors,
+    span,
+    splat,
+    task_loop,
+)
+from neocpu.schedules.layout import NCHW, DataLayout, ceil_div
+from neocpu.schedules.target import CpuTarget
+
+# Tasks that keep every thread busy.
+ENOUGH_TASKS = 16
+
+
+def lower_concat(
+    shapes: Sequence[tuple[int, ...]],
+    axis: int,
+    target: CpuTarget,
+    layout: DataLayout = NCHW,
+    dtype: str = "float32",
+) -> Any:
+    """Scheduled ``PrimFunc(*inputs, output)`` that concatenates tensors of one layout.
+
+    Parameters
+    ----------
+    shapes : sequence of tuple of int
+        Logical shapes, of rank 4 in NCHW[x]c. With `NCHW`, physical shapes of any rank: rows of
+        memory are concatenated as they lie, so blocked tensors whose channels fill their blocks
+        may be passed that way too.
+    axis : int
+        Logical axis, not negative. Channels in NCHW[x]c need not fill their blocks: lanes are
+        shifted where they do not, and the output's padded lanes are zero.
+    """
+    total = sum(shape[axis] for shape in shapes)
+    result = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
+    physical = [layout.shape(s) if layout.block > 1 else s for s in (*shapes, result)]
+    names = [*(f"input{i}" for i in range(len(shapes))), "output"]
+    parameters = [(name, shape, dtype) for name, shape in zip(names, physical, strict=True)]
+    channels = [shape[axis] for shape in shapes]
+    shifted = axis == 1 and not all(map(layout.divides, channels[:-1]))
+
+    def body(*buffers: Any) -> None:
+        if shifted:
+            _emit_shifted(channels, buffers[:-1], buffers[-1])
+        else:
+            _emit_runs(axis, target.lanes(dtype), buffers[:-1], buffers[-1])
+
+    return build_kernel(parameters, body)
+
+
+def _flat(buffer: Any) -> Any:
+    size = math.prod(int(extent) for extent in buffer.shape)
+    return T.decl_buffer((size,), str(buffer.dtype), data=buffer.data, layout=None)
+
+
+def _emit_runs(axis: int, lanes: int, inputs: Sequence[Any], output: Any) -> None:
+    """Emit the copies of contiguous runs, one per input and index of the axes before ``axis``.
+
+    ::
+
+        parallel outer (or shares of every run, where there is little outside ``axis``)
+          for each input: vectors of its run
+    """
+    outer = math.prod(int(extent) for extent in output.shape[:axis])
+    runs = [math.prod(int(extent) for extent in buffer.shape[axis:]) for buffer in inputs]
+    size = outer * sum(runs)
+    sources, destination = [_flat(buffer) for buffer in inputs], _flat(output)
+    starts = [sum(runs[:i]) for i in range(len(runs))]
+
+    def copy(source: Any, at: Any, to: Any, width: int) -> None:
+        T.buffer_store(destination, source[span(at, width)], [span(to, width)])
+
+    def copy_run(source: Any, at: Any, to: Any, length: int) -> None:
+        for_vectors(length, lanes, lambda i, width: copy(source, at + i, to + i, width))
+
+    if outer >= ENOUGH_TASKS or size < PARALLEL_ELEMENTS:
+        with task_loop(outer, size) as index:
+            for source, run, start in zip(sources, runs, starts, strict=True):
+                copy_run(source, index * run, index * sum(runs) + start, run)
+        return
+    with task_loop(ENOUGH_TASKS, size) as task, T.serial(outer) as index:
+        for source, run, start in zip(sources, runs, starts, strict=True):
+            share = ceil_div(run, ENOUGH_TASKS * lanes) * lanes
+            first = task * share
+            count = T.max(T.min(share, run - first), 0)
+            at = index * run + first
+            to = index * sum(runs) + start + first
+            with T.serial(count // lanes) as i:
+                copy(source, at + i * lanes, to + i * lanes, lanes)
+            with T.serial(count % lanes) as i:
+                tail = count // lanes * lanes + i
+                copy(source, at + tail, to + tail, 1)
+
+
+def _emit_shifted(channels: Sequence[int], inputs: Sequence[Any], output: Any) -> None:
+    """Emit the concatenation of blocked channels that do not fill their blocks.
+
+    ::
+
+        parallel n · row
+          for each output chunk: for pixel: for each piece that stays within one input chunk: copy
+    """
+    n, chunks, height, width, block = (int(extent) for extent in output.shape)
+    with task_loop(n * height, n * chunks * height * width * block) as task:
+        image, y = task // height, task % height
+        for chunk in range(chunks):
+            pieces = _pieces(channels, block, chunk)
+            filled = sum(length for *_, length in pieces)
+            with T.serial(width) as x:
+                lane = 0
+                for number, source, first, length in pieces:
+                    value = inputs[number][image, source, y, x, span(first, length)]
+                    T.buffer_store(output, value, [image, chunk, y, x, span(lane, length)])
+                    lane += length
+                if filled < block:
+                    zero = splat(tirx.const(0, str(output.dtype)), block - filled)
+                    T.buffer_store(output, zero, [image, chunk, y, x, span(lane, block - filled)])
+
+
+def _pieces(channels: Sequence[int], block: int, chunk: int) -> list[tuple[int, int, int, int]]:
+    """``(input, its chunk, its first lane, length)`` of each run that makes up an output chunk."""
+    pieces: list[tuple[int, int, int, int]] = []
+    offset = 0
+    for number, count in enumerate(channels):
+        low = max(chunk * block, offset)
+        high = min((chunk + 1) * block, offset + count)
+        while low < high:
+            source, lane = divmod(low - offset, block)
+            length = min(high - low, block - lane)
+            pieces.append((number, source, lane, length))
+            low += length
+        offset += count
+    return pieces

@@ -1,0 +1,176 @@
+"""Dense layers: a few rows of activations times constant weights, ``(M, K) x (K, N)``.
+
+With one row every weight is used once, so the layer runs at the speed its weights arrive: they are
+packed so that each task streams one contiguous block, a few vectors wide, and the sums of that
+block stay in registers. More rows share the loaded weights in a register tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import te, tirx
+from tvm.s_tir import Schedule
+
+from neocpu.schedules.epilogue import apply_epilogue
+from neocpu.schedules.layout import NCHW, ceil_div
+from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.workload import (
+    NO_OPERAND,
+    PER_CHANNEL,
+    Conv2dWorkload,
+    EpilogueOp,
+    content_hash,
+)
+
+# TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
+STACK_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DenseWorkload:
+    """``output[m, n] = epilogue(sum over k of data[m, k] * weights[k, n])``.
+
+    Per-channel operands of the epilogue have shape ``(N,)``, tensor operands ``(M, N)``.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "float32"
+    epilogue: tuple[EpilogueOp, ...] = ()
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, two per multiply-accumulate."""
+        return 2 * self.m * self.n * self.k
+
+    def key(self) -> str:
+        """Content hash that names this workload."""
+        return content_hash(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form, with ``"kind": "dense"``."""
+        epilogue = [[op.kind, *op.args] for op in self.epilogue]
+        return {"kind": "dense", **asdict(self), "epilogue": epilogue}
+
+
+def block_width(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> int:
+    """Output columns of one block of packed weights: up to four vectors, and enough blocks."""
+    lanes = target.lanes(workload.dtype)
+    for vectors in (4, 2):
+        blocks = ceil_div(workload.n, vectors * lanes)
+        fits = blocks * vectors * lanes <= 1.1 * workload.n
+        registers = vectors * min(workload.m, 4) + vectors < target.vector_registers
+        if fits and registers and blocks >= 4 * threads:
+            return vectors * lanes
+    return lanes
+
+
+def packed_shape(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> tuple[int, ...]:
+    """Physical shape of the weights: ``(ceil(N/block), K, block)``."""
+    block = block_width(workload, target, threads)
+    return (ceil_div(workload.n, block), workload.k, block)
+
+
+def pack_weights(
+    weights: NDArray[np.generic], workload: DenseWorkload, target: CpuTarget, threads: int = 1
+) -> NDArray[np.generic]:
+    """Pack ``(K, N)`` weights to `packed_shape`, padded columns zero."""
+    blocks, k, block = packed_shape(workload, target, threads)
+    padded = np.pad(weights, ((0, 0), (0, blocks * block - workload.n)))
+    return np.ascontiguousarray(padded.reshape(k, blocks, block).transpose(1, 0, 2))
+
+
+def argument_shapes(
+    workload: DenseWorkload, target: CpuTarget, threads: int = 1
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
+    output = (workload.m, workload.n)
+    operands = (
+        (workload.n,) if op.operand == PER_CHANNEL else output
+        for op in workload.epilogue
+        if op.operand != NO_OPERAND
+    )
+    shapes = ((workload.m, workload.k), packed_shape(workload, target, threads), *operands, output)
+    return tuple((shape, workload.dtype) for shape in shapes)
+
+
+def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> tirx.PrimFunc:
+    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
+
+    ::
+
+        for block in parallel(N/nb):
+            for i in range(M/reg_m):
+                acc[reg_m, nb] = 0                       # registers
+                for k:
+                    for r, v in unrolled(reg_m, nb/lanes):
+                        acc[r, v] += broadcast(data[i, k]) * weights[block, k, v]
+                output[...] = epilogue(acc)
+    """
+    lanes = target.lanes(workload.dtype)
+    blocks, _, block = packed_shape(workload, target, threads)
+    vectors = block // lanes
+    limit = max(1, (target.vector_registers - 1 - vectors) // vectors)
+    reg_m = ceil_div(workload.m, ceil_div(workload.m, limit))
+    sch = Schedule(te.create_prim_func(_compute(workload, reg_m, blocks, block)))
+    _drop_pixels(sch, workload)
+    conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
+    row, column, y, x, k = sch.get_loops(conv)
+    row_outer, row_inner = sch.split(row, [None, reg_m])
+    column_outer, column_inner = sch.split(column, [None, block])
+    vector_outer, vector = sch.split(column_inner, [None, lanes])
+    sch.reorder(column_outer, row_outer, y, x, k, row_inner, vector_outer, vector)
+    sch.parallel(column_outer)
+    sch.reverse_compute_at(epilogue, row_outer)
+    sch.vectorize(vector)
+    if workload.n % block == 0:
+        own = sch.get_loops(epilogue)[2:]
+        column = [loop for loop in own if int(sch.get(loop).extent) == block][-1]
+        sch.vectorize(sch.split(column, [None, lanes])[1])
+    sch.unroll(row_inner)
+    sch.unroll(vector_outer)
+    if reg_m * block * 4 >= STACK_BYTES:
+        sch.set_scope(conv, 0, "local")
+    sch.decompose_reduction(conv, k)
+    return sch.mod["main"].with_attr("tirx.is_scheduled", True)
+
+
+def _as_convolution(workload: DenseWorkload) -> Conv2dWorkload:
+    """Return the pointwise convolution of one pixel that computes the same, for its epilogue."""
+    return Conv2dWorkload(
+        workload.m, workload.k, 1, 1, workload.n, (1, 1),
+        dtype=workload.dtype, epilogue=workload.epilogue,
+    )  # fmt: skip
+
+
+def _compute(workload: DenseWorkload, reg_m: int, blocks: int, block: int) -> list[te.Tensor]:
+    data = te.placeholder((workload.m, workload.k), workload.dtype, name="data")
+    weights = te.placeholder((blocks, workload.k, block), workload.dtype, name="weights")
+    k = te.reduce_axis((0, workload.k), "k")
+    rows = ceil_div(workload.m, reg_m) * reg_m
+
+    def product(i: Any, j: Any, y: Any, x: Any) -> Any:
+        # The last tile may overhang: it computes the last row again, and nothing reads it.
+        source = i if rows == workload.m else tirx.min(i, workload.m - 1)
+        return te.sum(data(source, k) * weights(j // block, k, j % block), axis=[k])
+
+    conv = te.compute((rows, blocks * block, 1, 1), product, name="conv")
+    output, operands = apply_epilogue(conv, _as_convolution(workload), NCHW)
+    return [data, weights, *operands, output]
+
+
+def _drop_pixels(sch: Schedule, workload: DenseWorkload) -> None:
+    """Take the 1 by 1 pixel out of the shapes of the epilogue's operands and the output."""
+    epilogue = sch.get_sblock("epilogue")
+    kinds = [op.operand for op in workload.epilogue if op.operand != NO_OPERAND]
+    for number, kind in enumerate(kinds):
+        if kind == PER_CHANNEL:
+            sch.transform_layout(epilogue, ("read", number + 1), lambda n, c, h, w: (c,))
+        else:
+            sch.transform_layout(epilogue, ("read", number + 1), lambda n, c, h, w: (n, c))
+    sch.transform_layout(epilogue, ("write", 0), lambda n, c, h, w: (n, c))

@@ -1,0 +1,340 @@
+"""Reading, checking and freezing: what goes in, and every way it can be wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu.frontend import load_model
+from neocpu.frontend.importer import import_relax
+from neocpu.schedules.errors import ModelError, NeoCPUError, UnsupportedError, UsageError
+from neocpu.tensor_spec import TensorSpec
+from tests.neocpu.frontend.differential import make_model, one_op, random
+
+
+def conv_model(*dims: int | str | None, weights: int = 4) -> onnx.ModelProto:
+    """Return Conv + Relu with the given input dimensions and a symbolic output."""
+    weight = random(weights, 3, 3, 3)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["image", "w"], ["c"], name="stem"),
+            helper.make_node("Relu", ["c"], ["out"]),
+        ],
+        "little",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, dims)],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["n", 4, "h", "w"])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 9
+    return model
+
+
+def failure(error: type[NeoCPUError], *args, **kwargs) -> str:
+    """Return the one-line message of the error that loading raises."""
+    with pytest.raises(error) as caught:
+        load_model(*args, **kwargs)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.fixture
+def saved(tmp_path) -> Path:
+    path = tmp_path / "net.onnx"
+    onnx.save(conv_model(1, 3, 8, 8), path)
+    return path
+
+
+def test_path_bytes_and_proto_give_the_same(saved):
+    models = [saved, str(saved), saved.read_bytes(), onnx.load(saved)]
+    loaded = [load_model(model) for model in models]
+    assert [model.name for model in loaded] == ["net", "net", "little", "little"]
+    for model in loaded:
+        assert model.inputs == (TensorSpec("image", "float32", (1, 3, 8, 8)),)
+        assert model.outputs == (TensorSpec("out", "float32", (1, 4, 6, 6)),)
+        assert [d.dim_value for d in model.original.graph.output[0].type.tensor_type.shape.dim] == [
+            1,
+            4,
+            6,
+            6,
+        ]
+
+
+def test_the_callers_proto_is_left_alone():
+    model = conv_model("n", 3, 8, 8)
+    before = model.SerializeToString(deterministic=True)
+    load_model(model, {"image": (2, 3, 8, 8)})
+    assert model.SerializeToString(deterministic=True) == before
+
+
+def test_original_keeps_nodes_opset_and_weights(saved):
+    given = onnx.load(saved)
+    original = load_model(saved).original
+    assert original.graph.node == given.graph.node
+    assert original.graph.initializer == given.graph.initializer
+    assert original.opset_import == given.opset_import
+
+
+def test_initializers_listed_as_inputs_are_not_inputs():
+    model = conv_model(1, 3, 8, 8)
+    model.ir_version = 3
+    model.opset_import[0].version = 8
+    model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [4, 3, 3, 3]))
+    loaded = load_model(model)
+    assert [spec.name for spec in loaded.inputs] == ["image"]
+    assert len(import_relax(loaded)["main"].params) == 1
+
+
+def test_loading_needs_no_compiler(saved):
+    code = (
+        "import sys; from neocpu.frontend import load_model; load_model(sys.argv[1]);"
+        "print(sorted({'tvm', 'onnxruntime'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(saved)], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "[]\n"
+    assert result.stderr == ""
+
+
+class TestFiles:
+    def test_missing(self, tmp_path):
+        path = tmp_path / "none.onnx"
+        assert failure(ModelError, path) == f"no such model file: '{path}'"
+
+    def test_folder(self, tmp_path):
+        assert "is a folder" in failure(ModelError, tmp_path)
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+    def test_unreadable(self, saved):
+        saved.chmod(0)
+        assert "Permission denied" in failure(ModelError, saved)
+
+    def test_read_error(self, saved, monkeypatch):
+        def refuse(_):
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(Path, "read_bytes", refuse)
+        message = failure(ModelError, saved)
+        assert message == f"cannot read the model '{saved}': Permission denied"
+
+    def test_empty(self, tmp_path):
+        path = tmp_path / "empty.onnx"
+        path.touch()
+        assert f"'{path}' is empty" in failure(ModelError, path)
+        assert "is empty" in failure(ModelError, b"")
+
+    @pytest.mark.parametrize("keep", [0.2, 0.5, 0.9, 0.99])
+    def test_truncated(self, saved, keep):
+        data = saved.read_bytes()
+        saved.write_bytes(data[: int(len(data) * keep)])
+        assert str(saved) in failure(ModelError, saved)
+
+    @pytest.mark.parametrize("data", [b"not a model", b"\x00" * 64, b"PK\x03\x04" * 20, b"{}"])
+    def test_not_onnx(self, tmp_path, data):
+        path = tmp_path / "net.onnx"
+        path.write_bytes(data)
+        assert f"'{path}' is not an ONNX model" in failure(ModelError, path)
+
+
+class TestChecker:
+    def test_invalid_graph(self, saved):
+        model = onnx.load(saved)
+        model.graph.node[1].input[0] = "nowhere"
+        onnx.save(model, saved)
+        message = failure(ModelError, saved)
+        assert message.startswith(f"'{saved}' is not a valid ONNX model: ")
+        assert "nowhere" in message or "topologically" in message
+
+    def test_weight_of_the_wrong_size(self):
+        model = conv_model(1, 3, 8, 8, weights=64)
+        weight = model.graph.initializer[0]
+        weight.raw_data = weight.raw_data[:-4]
+        message = failure(ModelError, model)
+        assert "tensor 'w' holds 6908 bytes, its shape and type need 6912" in message
+
+    def test_contradicting_shapes(self):
+        model = conv_model(1, 5, 8, 8)
+        with pytest.raises(NeoCPUError):
+            import_relax(load_model(model))
+
+
+class TestExternalData:
+    @pytest.fixture
+    def external(self, tmp_path) -> Path:
+        path = tmp_path / "net.onnx"
+        model = conv_model(1, 3, 8, 8, weights=64)
+        onnx.save(model, path, save_as_external_data=True, location="net.data", size_threshold=0)
+        return path
+
+    def relocate(self, path: Path, location: str) -> None:
+        model = onnx.load(path, load_external_data=False)
+        for entry in model.graph.initializer[0].external_data:
+            if entry.key == "location":
+                entry.value = location
+        path.write_bytes(model.SerializeToString())
+
+    def test_is_read(self, external):
+        (weight,) = load_model(external).original.graph.initializer
+        np.testing.assert_array_equal(numpy_helper.to_array(weight), random(64, 3, 3, 3))
+
+    def test_missing(self, external):
+        (external.parent / "net.data").unlink()
+        message = failure(ModelError, external)
+        assert message.startswith(f"cannot read the external data of '{external}'")
+
+    def test_truncated(self, external):
+        data = external.parent / "net.data"
+        data.write_bytes(data.read_bytes()[:100])
+        assert "external data" in failure(ModelError, external)
+
+    def test_outside_the_folder(self, external, tmp_path):
+        inner = tmp_path / "inner"
+        inner.mkdir()
+        moved = external.rename(inner / "net.onnx")
+        for location in ("../net.data", str(tmp_path / "net.data")):
+            self.relocate(moved, location)
+            assert "external data" in failure(ModelError, moved)
+
+    def test_symbolic_link_out_of_the_folder(self, external, tmp_path):
+        inner = tmp_path / "inner"
+        inner.mkdir()
+        moved = external.rename(inner / "net.onnx")
+        (inner / "net.data").symlink_to(tmp_path / "net.data")
+        assert "external data" in failure(ModelError, moved)
+
+    def test_without_a_folder(self, external):
+        message = failure(ModelError, external.read_bytes())
+        assert "give the path of the .onnx file" in message
+
+
+class TestShapes:
+    def test_dynamic_batch(self):
+        message = failure(ModelError, conv_model("batch", 3, 224, 224))
+        assert "input 'image' has shape [batch, 3, 224, 224]" in message
+        assert "dynamic dimension 0 ('batch')" in message
+        assert message.endswith("fix it with --shape image:1,3,224,224")
+
+    def test_the_suggestion_works(self):
+        model = conv_model(None, None, "h", "w")
+        message = failure(ModelError, model)
+        name, dims = re.search(r"--shape (\w+):([\d,]+)$", message).groups()
+        loaded = load_model(model, {name: [int(n) for n in dims.split(",")]})
+        assert loaded.inputs[0].shape == (1, 3, 224, 224)
+        assert loaded.outputs[0].shape == (1, 4, 222, 222)
+
+    def test_batch(self):
+        loaded = load_model(conv_model("n", 3, 8, 8), {"image": (5, 3, 8, 8)})
+        assert loaded.outputs[0].shape == (5, 4, 6, 6)
+
+    def test_unknown_input(self):
+        message = failure(UsageError, conv_model("n", 3, 8, 8), {"imgae": (1, 3, 8, 8)})
+        assert "'imgae'" in message
+        assert "did you mean 'image'?" in message
+        assert "the inputs are 'image'" in failure(UsageError, conv_model(1, 3, 8, 8), {"q": (1,)})
+
+    def test_wrong_rank(self):
+        message = failure(UsageError, conv_model("n", 3, 8, 8), {"image": (3, 8, 8)})
+        assert "has 3 dimensions; input 'image' has 4: [n, 3, 8, 8]" in message
+
+    def test_contradiction(self):
+        message = failure(UsageError, conv_model("n", 3, 8, 8), {"image": (1, 4, 8, 8)})
+        assert "the model fixes dimension 1 of 'image' to 3" in message
+
+    @pytest.mark.parametrize("extent", [0, -1])
+    def test_not_positive(self, extent):
+        message = failure(UsageError, conv_model("n", 3, 8, 8), {"image": (extent, 3, 8, 8)})
+        assert f"dimensions must be at least 1, got {extent}" in message
+
+    def test_strings_are_refused(self):
+        graph = helper.make_graph(
+            [helper.make_node("Identity", ["s"], ["t"])],
+            "g",
+            [helper.make_tensor_value_info("s", TensorProto.STRING, [1])],
+            [helper.make_tensor_value_info("t", TensorProto.STRING, [1])],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+        model.ir_version = 9
+        assert "input 's' holds strings" in failure(UnsupportedError, model)
+
+
+class TestUnsupported:
+    def test_all_are_listed_at_once(self):
+        x = random(1, 3)
+        nodes = [
+            helper.make_node("Det", ["m"], ["d"], name="det"),
+            helper.make_node("Relux", ["x"], ["a"], name="first"),
+            helper.make_node("Relux", ["a"], ["b"]),
+            helper.make_node("Frobnicate", ["b"], ["y"]),
+        ]
+        model = make_model(nodes, {"x": x, "m": random(2, 2)}, outputs=["d"])
+        message = failure(UnsupportedError, model)
+        assert message.startswith("unsupported operators: ")
+        assert "Frobnicate (1x, first 'y'" in message
+        assert "Relux (2x, first 'first'; did you mean 'Relu'?)" in message
+
+    def test_known_to_onnx_but_not_importable(self):
+        x = random(1, 3, 3)
+        nodes = [
+            helper.make_node("Det", ["x"], ["d"], name="det"),
+            helper.make_node("NonZero", ["x"], ["n"], name="nz"),
+        ]
+        model = make_model(nodes, {"x": x}, outputs=["d"])
+        model.graph.output.append(
+            helper.make_tensor_value_info("n", TensorProto.INT64, ["rank", "found"])
+        )
+        message = failure(UnsupportedError, model)
+        assert "Det (1x, first 'det')" in message
+        assert "NonZero (1x, first 'nz')" in message
+
+    def test_custom_domain(self):
+        node = helper.make_node("Magic", ["x"], ["y"], domain="com.acme", name="spell")
+        graph = helper.make_graph(
+            [node],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])],
+        )
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.acme", 1)]
+        model = helper.make_model(graph, opset_imports=opsets)
+        model.ir_version = 9
+        with pytest.raises(UnsupportedError, match=r"com.acme::Magic \(1x, first 'spell'\)"):
+            import_relax(load_model(model))
+
+    def test_a_form_of_a_node_is_named_with_its_cause(self, capfd):
+        model = one_op("MaxPool", random(1, 3, 8, 8), kernel_shape=[2, 2], outputs=2)
+        with pytest.raises(UnsupportedError) as caught:
+            import_relax(load_model(model))
+        assert str(caught.value) == (
+            "cannot compile MaxPool 'the_node': the indices output is not supported"
+        )
+        assert capfd.readouterr() == ("", "")
+
+    def test_local_functions_are_not_unknown(self):
+        body = helper.make_function(
+            "my.functions",
+            "Twice",
+            ["a"],
+            ["b"],
+            [helper.make_node("Add", ["a", "a"], ["b"])],
+            [helper.make_opsetid("", 18)],
+        )
+        graph = helper.make_graph(
+            [helper.make_node("Twice", ["x"], ["y"], domain="my.functions")],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+        )
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("my.functions", 1)]
+        model = helper.make_model(graph, functions=[body], opset_imports=opsets)
+        model.ir_version = 9
+        assert [node.op_type for node in load_model(model).simplified.graph.node] == ["Add"]

@@ -1,0 +1,29 @@
+"""Who is still alive."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+
+def alive(folder: Path) -> list[int]:
+    """Those of the process ids that name the files of ``folder`` that still run."""
+    return [
+        int(entry.name)
+        for entry in folder.iterdir()
+        if psutil.pid_exists(int(entry.name))
+        and psutil.Process(int(entry.name)).status() != psutil.STATUS_ZOMBIE
+    ]
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> bool:
+    """Wait until ``condition`` holds; say whether it did in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
