@@ -29,9 +29,9 @@ lint: $(VENV)/.test types ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# The type checker does not follow the mapping of root folders to neocpu.*: it sees them by links,
-# as they are installed.
-types: $(VENV)/.test
+# The type checker does not follow the mapping of root folders to neocpu.*, so it gets them by links
+# where an installation has them.
+types: $(VENV)/.test ## check types alone
 	rm -rf build/types
 	mkdir -p build/types/neocpu
 	ln -s $(CURDIR)/neocpu/* $(CURDIR)/schedules $(CURDIR)/search $(CURDIR)/tuning_db build/types/neocpu

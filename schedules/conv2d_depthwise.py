@@ -18,6 +18,7 @@ from neocpu.schedules.epilogue import apply_epilogue, epilogue_operands
 from neocpu.schedules.layout import ceil_div
 from neocpu.schedules.scheme import DepthwiseScheme
 from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vector_math import vectorize_calls
 from neocpu.schedules.workload import Conv2dWorkload
 
 NAME = DepthwiseScheme.template
@@ -191,7 +192,7 @@ def lower(
     if "pad" in stages:
         _schedule_pad(sch, task)
     sch.decompose_reduction(conv, kh)
-    return sch.mod["main"].with_attr("tirx.is_scheduled", True)
+    return vectorize_calls(sch.mod["main"]).with_attr("tirx.is_scheduled", True)
 
 
 def _schedule_pad(sch: Schedule, task: Any) -> None:

@@ -21,6 +21,7 @@ from neocpu.schedules.epilogue import apply_epilogue, epilogue_operands
 from neocpu.schedules.layout import NCHW, ceil_div
 from neocpu.schedules.scheme import NchwScheme
 from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vector_math import vectorize_calls
 from neocpu.schedules.workload import TENSOR, Conv2dWorkload
 
 NAME = NchwScheme.template
@@ -188,6 +189,8 @@ def lower(
     sch.parallel(sch.fuse(n, oc_outer, h))
     sch.reverse_compute_at(epilogue, w_outer)
     sch.vectorize(vector)
+    if flat.out_width % scheme.reg_n == 0:
+        sch.vectorize(sch.split(sch.get_loops(epilogue)[-1], [None, vector_lanes])[1])
     for loop in (oc_inner, vector_outer, *((kw,) if workload.kernel[1] <= MAX_UNROLLED_KW else ())):
         sch.unroll(loop)
     if scheme.reg_oc * scheme.reg_n * 4 >= STACK_BYTES:
@@ -195,7 +198,7 @@ def lower(
     if "pad" in stages:
         _schedule_pad(sch)
     sch.decompose_reduction(conv, ic)
-    return sch.mod["main"].with_attr("tirx.is_scheduled", True)
+    return vectorize_calls(sch.mod["main"]).with_attr("tirx.is_scheduled", True)
 
 
 def _unflatten(sch: Schedule, workload: Conv2dWorkload) -> None:

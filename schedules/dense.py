@@ -18,6 +18,7 @@ from tvm.s_tir import Schedule
 from neocpu.schedules.epilogue import apply_epilogue
 from neocpu.schedules.layout import NCHW, ceil_div
 from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vector_math import vectorize_calls
 from neocpu.schedules.workload import (
     NO_OPERAND,
     PER_CHANNEL,
@@ -137,7 +138,7 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
     if reg_m * block * 4 >= STACK_BYTES:
         sch.set_scope(conv, 0, "local")
     sch.decompose_reduction(conv, k)
-    return sch.mod["main"].with_attr("tirx.is_scheduled", True)
+    return vectorize_calls(sch.mod["main"]).with_attr("tirx.is_scheduled", True)
 
 
 def _as_convolution(workload: DenseWorkload) -> Conv2dWorkload:

@@ -14,11 +14,13 @@ from typing import Any
 from tvm import IRModule, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
+from tvm.s_tir.stmt import SBlockRealize
 
 from neocpu.schedules import reduction
 from neocpu.schedules.builder import PARALLEL_ELEMENTS
 from neocpu.schedules.stage import Stage, read_stage
 from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vector_math import vectorize_calls
 
 SCHEDULED = "tirx.is_scheduled"
 # Tasks that keep every thread busy however the rows divide.
@@ -42,13 +44,16 @@ def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:
     """
     if func.attrs is not None and func.attrs.get(SCHEDULED, False):
         return func
+    if not isinstance(func.body, SBlockRealize):
+        return func.with_attr(SCHEDULED, True)
     try:
         sch = Schedule(IRModule({"main": func}), error_render_level="none")
         plain = _stages(sch) is not None
         sch = _schedule(sch, target) if plain else _parallel_stages(sch)
+        scheduled = sch.mod["main"]
     except ScheduleError:
-        return func.with_attr(SCHEDULED, True)
-    return sch.mod["main"].with_attr(SCHEDULED, True)
+        scheduled = func
+    return vectorize_calls(scheduled).with_attr(SCHEDULED, True)
 
 
 def _parallel_stages(sch: Schedule) -> Schedule:
@@ -188,51 +193,58 @@ def _schedule_spatial(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -
 
         for outer in parallel:                 # leading loops, enough for the threads
             for rest:
-                for i in range(inner / lanes): # trailing loops that every access walks in order
-                    vector(lanes)
+                for i in range(inner / width): # trailing loops that every access walks in order
+                    vector(width)
     """
-    block = sch.get_sblock(stage.name)
-    loops = list(sch.get_loops(block))[stage.shared_loops :]
+    loops = list(sch.get_loops(sch.get_sblock(stage.name)))[stage.shared_loops :]
     parallel = parallel and stage.volume >= PARALLEL_ELEMENTS
     if not loops:
         return
-    start = _inner_start(stage, lanes)
-    outer = loops[:start]
-    if not stage.contiguous_from(start):
-        if stage.vectorizable_last and stage.extents[-1] <= 4 * lanes:
+    start = _inner_start(stage, reduction.VECTORS * lanes)
+    if start is None:
+        if stage.vectorizable_last and stage.extents[-1] <= reduction.VECTORS * lanes:
             sch.vectorize(loops[-1])
-        _parallel_outer(sch, outer, stage.extents, parallel)
+        _parallel_outer(sch, loops[:-1], stage.extents, parallel)
         return
-    inner = sch.fuse(*loops[start:])
     extent = math.prod(stage.extents[start:])
-    if extent <= lanes:
+    inner = sch.fuse(*loops[start:])
+    outer = loops[:start]
+    if extent <= reduction.VECTORS * lanes:
         if extent > 1:
             sch.vectorize(inner)
         _parallel_outer(sch, outer, stage.extents, parallel)
         return
-    vectors, vector = sch.split(inner, [None, lanes])
+    width = reduction.vector_factor(extent, lanes)
+    vectors, vector = sch.split(inner, [None, max(width, lanes)])
     sch.vectorize(vector)
-    if extent % lanes:
+    if width == 1:
         # The last, partial vector is peeled off, so that the others carry no condition.
         sch.annotate(vectors, "pragma_loop_partition_hint", 1)
-        _parallel_outer(sch, outer, stage.extents, parallel)
-    elif math.prod(stage.extents[:start]) >= 4:
-        _parallel_outer(sch, outer, stage.extents, parallel)
-    elif parallel:
-        sch.parallel(sch.fuse(*outer, vectors))
+    elif math.prod(stage.extents[:start]) < ENOUGH_TASKS:
+        if parallel:
+            sch.parallel(sch.fuse(*outer, vectors))
+        return
+    _parallel_outer(sch, outer, stage.extents, parallel)
 
 
-def _inner_start(stage: Stage, lanes: int) -> int:
-    """First loop of the flattened inner loop: as early as accesses allow and vectors divide."""
-    count = len(stage.extents)
-    legal = [s for s in range(count) if stage.contiguous_from(s)]
-    for s in legal:
-        if math.prod(stage.extents[s:]) % lanes == 0:
-            return s
-    for s in legal:
-        if math.prod(stage.extents[:s]) >= ENOUGH_TASKS and math.prod(stage.extents[s:]) >= lanes:
-            return s
-    return legal[0] if legal else count - 1
+def _inner_start(stage: Stage, widest: int) -> int | None:
+    """First of the trailing loops to treat as one; None if not even the last is contiguous.
+
+    They are fused as far as one wide vector reaches. A longer fused loop would have to be split,
+    and TVM does not see that the pieces of its quotients and remainders are consecutive.
+    """
+    last = len(stage.extents) - 1
+    while last > 0 and stage.extents[last] == 1:
+        last -= 1
+    if not stage.contiguous_from(last):
+        return None
+    start = last
+    for s in range(last - 1, -1, -1):
+        unit = all(extent == 1 for extent in stage.extents[s:start])
+        if not stage.contiguous_from(s) or (math.prod(stage.extents[s:]) > widest and not unit):
+            break
+        start = s
+    return start
 
 
 def _parallel_outer(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from tvm.s_tir import Schedule
@@ -45,28 +44,24 @@ def split_contiguous(sch: Schedule, stage: Stage, lanes: int) -> None:
             for ki: sum[row] += part[row, ki]
     """
     first = stage.reduced.index(True)
-    if not all(stage.reduced[first:]) or not _reduces_contiguously(stage, first):
+    if not all(stage.reduced[first:]) or not _reduces_contiguously(stage):
         return
-    factor = partial_lanes(math.prod(stage.extents[first:]), lanes)
+    # The innermost loop alone: indices into a fused loop that is split again are not consecutive.
+    factor = partial_lanes(stage.extents[-1], lanes)
     if factor < 4:
         return
     block = sch.get_sblock(stage.name)
-    inner = sch.fuse(*sch.get_loops(block)[first:])
-    _, lane = sch.split(inner, [None, factor])
-    written = len(sch.get(block).body.indices)
-    sch.rfactor(lane, written)
+    _, lane = sch.split(sch.get_loops(block)[-1], [None, factor])
+    sch.rfactor(lane, len(sch.get(block).body.indices))
 
 
-def _reduces_contiguously(stage: Stage, first: int) -> bool:
-    kept = [i for i in range(first, len(stage.extents)) if stage.extents[i] > 1]
-    variables = tuple(stage.variables[i] for i in kept)
-    extents = tuple(stage.extents[i] for i in kept)
-    if not kept or stage.irregular or stage.conditions:
+def _reduces_contiguously(stage: Stage) -> bool:
+    """Whether the innermost loop steps through consecutive elements of what it reads."""
+    var = stage.variables[-1]
+    if var is None or stage.irregular or stage.conditions:
         return False
-    loads = stage.accesses[1:]
-    return any(a.walks(variables, extents) for a in loads) and all(
-        a.walks(variables, extents) or not any(a.uses(v) for v in variables) for a in loads
-    )
+    strides = [access.stride(var) for access in stage.accesses[1:]]
+    return 1 in strides and all(stride in (0, 1) for stride in strides)
 
 
 def schedule_stage(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -> None:

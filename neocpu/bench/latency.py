@@ -145,11 +145,13 @@ class LatencyReport:
             if not result.agrees
         ]
         noisy = [r for r in self.results if r.spread > NOISY_SPREAD]
-        noise = [
+        if not noisy:
+            return (*failed, *wrong)
+        noise = (
             f"noisy machine: rounds of {', '.join(r.label for r in noisy)} differ by up to "
             f"{max(r.spread for r in noisy):.0%}; close other programs and use more --rounds"
-        ]
-        return (*failed, *wrong, *(noise if noisy else ()))
+        )
+        return (*failed, *wrong, noise)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form; times in seconds, ratios of each contender over each other."""

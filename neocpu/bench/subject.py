@@ -73,11 +73,6 @@ class Subject:
         return self.model
 
 
-def is_artifact(path: str) -> bool:
-    """Return whether ``MODEL|OUT.so`` is the latter."""
-    return Path(path).suffix == ".so"
-
-
 def open_subject(artifact: Path, model: str | None, folder: Path) -> Subject:
     """Return an artifact that was compiled before.
 

@@ -29,9 +29,10 @@ def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]
     """
 
     def read() -> dict[str, AnyArray]:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array; pass it with --input")
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise ValueError("it is a single array; pass it with --input")
+        with archive:
             return {name: archive[name] for name in archive.files}
 
     arrays = _read(path, read)

@@ -138,10 +138,9 @@ def command(
     Every engine runs in a process of its own, in float32 and on the same number of threads; their
     outputs are compared too.
     """
-    from neocpu.bench.subject import is_artifact
     from neocpu.runtime.host import usable_cpus
 
-    if source is not None and (len(models) > 1 or not is_artifact(models[0])):
+    if source is not None and (len(models) > 1 or not _is_artifact(models[0])):
         raise UsageError("--model goes with one OUT.so: it names the model that was compiled")
     request = Request(
         _available(terminal, peers or ()),
@@ -162,6 +161,10 @@ def command(
             results.append(_measure(subject, request, Path(folder), on_progress))
     document = {"machine": _machine(), "results": [one.to_json() for one in results]}
     terminal.result(document, lambda: _show(results, markdown=markdown))
+
+
+def _is_artifact(model: str) -> bool:
+    return Path(model).suffix == ".so"
 
 
 def _available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
@@ -186,9 +189,9 @@ def _subject(
     folder: Path,
     on_progress: ProgressCallback,
 ) -> Subject:
-    from neocpu.bench.subject import compile_subject, is_artifact, open_subject
+    from neocpu.bench.subject import compile_subject, open_subject
 
-    if is_artifact(model):
+    if _is_artifact(model):
         if shapes:
             raise UsageError(f"--shape goes with a MODEL; the shapes of {model} are fixed")
         return open_subject(Path(model), source, folder)

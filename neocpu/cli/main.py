@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import click
+from click.shell_completion import shell_complete
 
 from neocpu.cli.commands import LazyGroup
 from neocpu.cli.target_tokens import fold_target
 from neocpu.cli.terminal import Terminal
 from neocpu.schedules.errors import NeoCPUError, did_you_mean
 
+PROGRAM: Final = "neocpu"
+COMPLETION: Final = "_NEOCPU_COMPLETE"
+"""The variable through which a shell asks for completions: see click's documentation."""
 INTERRUPTED: Final = 130
 """What a shell reports of a program that Ctrl-C ended: 128 + SIGINT."""
 BROKEN_PIPE: Final = 141
@@ -57,11 +61,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     terminal = Terminal()
     try:
-        code = cli.main(
-            fold_target(arguments), prog_name="neocpu", standalone_mode=False, obj=terminal
-        )
+        code = _invoke(arguments, terminal)
         sys.stdout.flush()
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
         return terminal.fail(f"interrupted; {terminal.kept()}", INTERRUPTED)
     except BrokenPipeError:
         _discard_output()
@@ -72,12 +74,24 @@ def main(arguments: Sequence[str]) -> int:
         return terminal.fail(_usage_message(error), error.exit_code)
     except Exception as error:
         return terminal.fail(_bug_message(error, terminal), 1)
-    return code if isinstance(code, int) else 0
+    return code
 
 
 def run() -> NoReturn:
     """Run the process's command line and exit."""
     sys.exit(main(sys.argv[1:]))
+
+
+def _invoke(arguments: Sequence[str], terminal: Terminal) -> int:
+    # Not click's own main: it ends the process with 1, like a bug, if the reader of a pipe is gone.
+    if instruction := os.environ.get(COMPLETION):
+        return shell_complete(cli, {}, PROGRAM, COMPLETION, instruction)
+    try:
+        with cli.make_context(PROGRAM, fold_target(arguments), obj=terminal) as context:
+            code = cli.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    return code if isinstance(code, int) else 0
 
 
 def _discard_output() -> None:

@@ -108,4 +108,7 @@ def print_table(
     for row in rows:
         # Text, not markup: a layout such as NCHW[16]c looks like a tag.
         table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
+    # Captured, because rich ends the process by itself if the reader of a pipe went away.
+    with console.capture() as captured:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from tvm import relax
@@ -54,18 +54,26 @@ def mean(node: Node) -> relax.Expr:
     return relax.op.divide(total, scalar(len(node.inputs), total))
 
 
+_SIMPLE_POWERS: Mapping[float, Callable[[relax.Expr], relax.Expr]] = {
+    0.5: relax.op.sqrt,
+    1.0: lambda x: x,
+    2.0: lambda x: relax.op.multiply(x, x),
+    3.0: lambda x: relax.op.multiply(relax.op.multiply(x, x), x),
+}
+
+
 def power(node: Node) -> relax.Expr:
     """Pow, with the usual exponents as products and roots, which vectorise."""
     base, exponent = node.inputs
-    value = constant_value(exponent)
-    if value is not None and value.size == 1 and value.ndim <= len(node.shape()):
-        simple = {0.5: relax.op.sqrt, 1.0: lambda x: x, 2.0: lambda x: relax.op.multiply(x, x)}
-        if value.item() in simple and (value.item() != 0.5 or dtype_of(base).startswith("float")):
-            return simple[value.item()](base)
+    dtype = dtype_of(base)
     # The exponent may be of another type than the base; the result has the base's. TVM raises
     # floating-point numbers only.
-    dtype = dtype_of(base)
     floating = dtype if dtype.startswith("float") else "float64"
+    value = constant_value(exponent)
+    if value is not None and value.size == 1 and value.ndim <= len(node.shape()):
+        simple = _SIMPLE_POWERS.get(value.item())
+        if simple is not None and (dtype == floating or value.item() != 0.5):
+            return simple(base)
     base, exponent = (node.emit(_as_type(value, floating)) for value in (base, exponent))
     return _as_type(node.emit(relax.op.power(base, exponent)), dtype)
 

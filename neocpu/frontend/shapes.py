@@ -51,7 +51,9 @@ def freeze_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -
             kind = value.type.WhichOneof("value") or "value of unknown type"
             raise UnsupportedError(f"input '{value.name}' is a {kind}; only tensors are supported")
         if value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
-            raise UnsupportedError(f"input '{value.name}' holds strings; only numbers are supported")
+            raise UnsupportedError(
+                f"input '{value.name}' holds strings; only numbers are supported"
+            )
         if value.name in shapes:
             _set_shape(value, [int(extent) for extent in shapes[value.name]])
         _require_static(value)

@@ -26,8 +26,8 @@ class Skeleton:
 
 def tensor_bytes(tensor: onnx.TensorProto) -> int:
     """Return the size of a tensor's data, in bytes, from its declared shape and type."""
-    itemsize: int = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return math.prod(tensor.dims) * itemsize
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return int(math.prod(tensor.dims) * dtype.itemsize)
 
 
 def strip_weights(model: onnx.ModelProto) -> Skeleton:

@@ -17,13 +17,22 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import Call, GenericConst, Var
 
-from neocpu.passes.relax_utils import Expr, bindings, constant_value, op_name
+from neocpu.passes.relax_utils import (
+    Expr,
+    bindings,
+    constant_value,
+    dtype_of,
+    is_op,
+    op_name,
+    static_shape,
+)
 from neocpu.passes.weight_table import WeightTable
 from neocpu.planning.costs import Choice, CostModel
 from neocpu.planning.extract import feature_map_shape
 from neocpu.planning.network import (
     ConcatOp,
     ConvOp,
+    DenseOp,
     ElementwiseOp,
     GlobalPoolOp,
     LayoutOp,
@@ -33,6 +42,8 @@ from neocpu.planning.network import (
 from neocpu.planning.problem import LayoutPlan, wanted
 from neocpu.schedules import registry
 from neocpu.schedules.concat import lower_concat
+from neocpu.schedules.dense import lower_dense
+from neocpu.schedules.dense import pack_weights as pack_dense_weights
 from neocpu.schedules.layout import NCHW, DataLayout
 from neocpu.schedules.layout_transform import lower_transform
 from neocpu.schedules.pool import lower_global_pool, lower_pool
@@ -85,7 +96,9 @@ class _Rewriter:
             op.result: (op, choice)
             for op, choice in zip(self._plan.network.ops, self._plan.choices, strict=True)
         }
-        absorbed = {var for op in self._plan.network.ops for var in op.absorbed}
+        network = self._plan.network
+        dense = {op.result: op for op in network.dense}
+        absorbed = {var for op in (*network.ops, *network.dense) for var in op.absorbed}
         params = list(self._func.params)
         self._plain.update((param, param) for param in params)
         with self._bb.function("main"):
@@ -93,17 +106,53 @@ class _Rewriter:
                 for binding in bindings(self._func):
                     if binding.var in ops:
                         self._emit_op(*ops[binding.var])
+                    elif binding.var in dense:
+                        self._plain[binding.var] = self._emit_dense(dense[binding.var])
                     elif isinstance(binding.value, relax.Tuple):
                         self._tuples[binding.var] = binding.value
                     elif binding.var not in absorbed:
-                        value = self._substitute(binding.value)
-                        self._plain[binding.var] = self._bb.emit(value)
+                        self._plain[binding.var] = self._emit_plain(binding.value)
                 result = self._bb.emit_output(self._substitute(self._func.body.body))
             self._bb.emit_func_output(result, [*params, *self._weights.params])
         mod = self._bb.finalize()
         main = mod["main"].with_attr("num_input", len(params))
         mod.update_func(mod.get_global_var("main"), main)
         return RewrittenModule(mod, tuple(self._weights.arrays), tuple(self._transforms))
+
+    def _emit_plain(self, value: Expr) -> Var:
+        """Emit a layout-dependent binding: as it is, but a concat by the kernel that copies."""
+        new = self._substitute(value)
+        parts = new.args[0] if is_op(new, "relax.concat") else None
+        if not isinstance(parts, relax.Tuple) or dtype_of(value) != "float32":
+            return self._bb.emit(new)
+        shapes = tuple(static_shape(field) for field in parts.fields)
+        shape = static_shape(value)
+        assert shape is not None
+        axis = int(new.attrs.axis) % len(shape)
+        kernel = self._kernel(
+            "concat",
+            ("concat", shapes, axis),
+            lambda: lower_concat(shapes, axis, self._costs.target),
+        )
+        return self._call(kernel, list(parts.fields), shape)
+
+    def _emit_dense(self, op: DenseOp) -> Var:
+        workload, target, threads = op.workload, self._costs.target, self._costs.threads
+        kernel = self._kernel(op.name, workload, lambda: lower_dense(workload, target, threads))
+        rows = (workload.m, workload.n)
+        args = [self._reshaped(self._substitute(op.data), (workload.m, workload.k))]
+        args.append(self._weights.add(pack_dense_weights(op.weights, workload, target, threads)))
+        for operand in op.operands:
+            if isinstance(operand, Var):
+                args.append(self._reshaped(self._substitute(operand), rows))
+            else:
+                args.append(self._weights.add(operand))
+        shape = static_shape(op.result)
+        assert shape is not None
+        return self._reshaped(self._call(kernel, args, rows), shape)
+
+    def _reshaped(self, var: Var, shape: tuple[int, ...]) -> Var:
+        return var if static_shape(var) == shape else self._bb.emit(relax.op.reshape(var, shape))
 
     def _substitute(self, value: Expr) -> Expr:
         """Return ``value`` over the new variables: NCHW feature maps, weights as parameters."""
@@ -208,7 +257,7 @@ class _Rewriter:
         kernel = self._kernel(
             op.name,
             ("concat", shapes, layout),
-            lambda: lower_concat(shapes, 1, layout, self._costs.target),
+            lambda: lower_concat(shapes, 1, self._costs.target, layout),
         )
         return self._call(kernel, reads, layout.shape(op.shape))
 

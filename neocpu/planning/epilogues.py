@@ -1,6 +1,6 @@
-"""Which elementwise operators a convolution takes into its epilogue.
+"""Which elementwise operators a convolution or a dense layer takes into its epilogue.
 
-The chain behind a convolution is followed as long as each value has a single reader and the
+The chain behind the operator is followed as long as each value has a single reader and the
 reader is a step `neocpu.schedules.epilogue` knows. A residual add is such a step: its other operand
 is read while the accumulators are stored.
 """
@@ -33,7 +33,7 @@ MAX_STEPS = 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Epilogue:
-    """A matched chain: its steps, what they read, and the variables from the convolution on."""
+    """A matched chain: its steps, what they read, and the variables from the operator's own on."""
 
     steps: tuple[EpilogueOp, ...]
     operands: tuple[Any, ...]
@@ -41,19 +41,22 @@ class Epilogue:
 
 
 def match_epilogue(
-    conv: Var,
+    start: Var,
     shape: tuple[int, ...],
+    vector_shape: tuple[int, ...],
     readers: dict[Var, list[Var]],
     definitions: dict[Var, Expr],
     claimed: Container[Var],
     result: Container[Var],
 ) -> Epilogue:
-    """Follow the elementwise chain behind ``conv``.
+    """Follow the elementwise chain behind a convolution or dense layer.
 
     Parameters
     ----------
-    conv : Var
-        A convolution's result of NCHW ``shape``.
+    start : Var
+        The operator's own result, of ``shape``.
+    vector_shape : tuple of int
+        Shape in which a constant per channel broadcasts against it.
     readers, definitions : dict
         Of the whole function.
     claimed : container of Var
@@ -63,12 +66,12 @@ def match_epilogue(
     """
     steps: list[EpilogueOp] = []
     operands: list[Any] = []
-    chain = [conv]
+    chain = [start]
     while len(steps) < MAX_STEPS and chain[-1] not in result:
         users = readers.get(chain[-1], [])
         if len(users) != 1 or users[0] in claimed:
             break
-        matched = _match_step(definitions[users[0]], chain[-1], shape)
+        matched = _match_step(definitions[users[0]], chain[-1], shape, vector_shape)
         if matched is None:
             break
         step, operand = matched
@@ -80,7 +83,7 @@ def match_epilogue(
 
 
 def _match_step(
-    call: Expr, value: Var, shape: tuple[int, ...]
+    call: Expr, value: Var, shape: tuple[int, ...], vector_shape: tuple[int, ...]
 ) -> tuple[EpilogueOp, Any | None] | None:
     """Return the step ``call`` makes of ``value`` and its operand, or None if it is no step."""
     name = op_name(call)
@@ -90,7 +93,9 @@ def _match_step(
         return _UNARY[name](call), None
     if is_op(call, "relax.nn.prelu"):
         slope = constant_value(call.args[1])
-        fits = slope is not None and slope.size == shape[1] and int(call.attrs.axis) == 1
+        fits = (
+            slope is not None and slope.size == shape[1] and int(call.attrs.axis) % len(shape) == 1
+        )
         return (EpilogueOp("prelu"), slope.reshape(-1)) if fits and slope is not None else None
     if name not in _BINARY:
         return None
@@ -98,7 +103,7 @@ def _match_step(
     other = call.args[1] if call.args[0].same_as(value) else call.args[0]
     constant = constant_value(other)
     if constant is not None:
-        if constant.shape == (1, shape[1], 1, 1) and constant.dtype == "float32":
+        if constant.shape == vector_shape and constant.dtype == "float32":
             return EpilogueOp(channel_kind), constant.reshape(-1)
         return None
     if isinstance(other, Var) and not other.same_as(value) and static_shape(other) == shape:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -22,10 +23,11 @@ from neocpu.passes.relax_utils import (
     static_shape,
     used_vars,
 )
-from neocpu.planning.epilogues import match_epilogue
+from neocpu.planning.epilogues import Epilogue, match_epilogue
 from neocpu.planning.network import (
     ConcatOp,
     ConvOp,
+    DenseOp,
     ElementwiseOp,
     GlobalPoolOp,
     LayoutOp,
@@ -34,6 +36,7 @@ from neocpu.planning.network import (
     Read,
     Shape4,
 )
+from neocpu.schedules.dense import DenseWorkload
 from neocpu.schedules.pool import PoolWorkload
 from neocpu.schedules.workload import Conv2dWorkload
 
@@ -59,6 +62,15 @@ def extract(mod: tvm.IRModule) -> Network:
     return _Extractor(mod["main"]).run()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Core:
+    """A convolution or dense layer: its call, its workload with the epilogue, and the chain."""
+
+    call: Call
+    workload: Any
+    epilogue: Epilogue
+
+
 class _Extractor:
     def __init__(self, func: relax.Function) -> None:
         self._func = func
@@ -69,55 +81,84 @@ class _Extractor:
         self._numbers: Counter[str] = Counter()
 
     def run(self) -> Network:
-        # Later convolutions claim a shared residual add first: by then its other side is computed.
-        epilogues = {}
+        cores = self._fuse_epilogues()
+        ops: list[LayoutOp] = []
+        dense: list[DenseOp] = []
+        for binding in bindings(self._func):
+            var = binding.var
+            if var in cores:
+                core = cores[var]
+                if isinstance(core.workload, Conv2dWorkload):
+                    ops.append(self._conv(core))
+                else:
+                    dense.append(self._dense(core))
+            elif var not in self._claimed:
+                op = self._layout_op(var, binding.value)
+                if op is not None:
+                    ops.append(op)
+        return Network(tuple(ops), tuple(dense), self._nchw_reads(ops))
+
+    def _fuse_epilogues(self) -> dict[Var, _Core]:
+        """Return each convolution and dense layer with its epilogue, by the last variable."""
+        cores: dict[Var, _Core] = {}
+        # Later operators claim a shared residual add first: by then its other side is computed.
         for binding in reversed(list(bindings(self._func))):
-            workload = _conv_workload(binding.value)
+            workload = _conv_workload(binding.value) or _dense_workload(binding.value)
             if workload is None:
                 continue
+            if isinstance(workload, Conv2dWorkload):
+                shape: tuple[int, ...] = workload.output_shape
+                vector: tuple[int, ...] = (1, workload.out_channels, 1, 1)
+            else:
+                shape, vector = static_shape(binding.value) or (), (workload.n,)
             matched = match_epilogue(
                 binding.var,
-                workload.output_shape,
+                shape,
+                vector,
                 self._readers,
                 self._definitions,
                 self._claimed,
                 self._results,
             )
-            self._claimed.update(matched.chain[1:])
-            epilogues[binding.var] = (workload, matched)
-        at_end = {matched.chain[-1]: conv for conv, (_, matched) in epilogues.items()}
-        ops: list[LayoutOp] = []
-        for binding in bindings(self._func):
-            var = binding.var
-            if var in at_end:
-                ops.append(self._conv(at_end[var], *epilogues[at_end[var]]))
-            elif var not in self._claimed and var not in epilogues:
-                op = self._layout_op(var, binding.value)
-                if op is not None:
-                    ops.append(op)
-        return Network(tuple(ops), self._nchw_reads(ops))
+            self._claimed.update(matched.chain)
+            fused = replace(workload, epilogue=matched.steps)
+            cores[matched.chain[-1]] = _Core(binding.value, fused, matched)
+        return cores
 
     def _name(self, kind: str) -> str:
         self._numbers[kind] += 1
         return f"{kind}_{self._numbers[kind] - 1}"
 
-    def _conv(self, conv: Var, workload: Conv2dWorkload, matched: Any) -> ConvOp:
-        call = self._definitions[conv]
-        weights = constant_value(call.args[1])
+    def _conv(self, core: _Core) -> ConvOp:
+        workload, chain = core.workload, core.epilogue.chain
+        weights = constant_value(core.call.args[1])
         assert weights is not None
-        fused = replace(workload, epilogue=matched.steps)
-        residuals = [v for v in matched.operands if isinstance(v, Var)]
-        reads = [Read(call.args[0], workload.input_shape)]
+        residuals = [v for v in core.epilogue.operands if isinstance(v, Var)]
+        reads = [Read(core.call.args[0], workload.input_shape)]
         reads += [Read(var, workload.output_shape, in_output_layout=True) for var in residuals]
         return ConvOp(
             self._name("conv2d"),
-            matched.chain[-1],
+            chain[-1],
             workload.output_shape,
             tuple(reads),
-            frozenset(matched.chain[:-1]),
-            fused,
+            frozenset(chain[:-1]),
+            workload,
             weights,
-            matched.operands,
+            core.epilogue.operands,
+        )
+
+    def _dense(self, core: _Core) -> DenseOp:
+        chain = core.epilogue.chain
+        weights = constant_value(core.call.args[1])
+        assert weights is not None
+        return DenseOp(
+            self._name("dense"),
+            chain[-1],
+            core.call.args[0],
+            frozenset(chain[:-1]),
+            core.workload,
+            weights,
+            core.epilogue.operands,
         )
 
     def _layout_op(self, var: Var, value: Expr) -> LayoutOp | None:
@@ -231,6 +272,18 @@ def _conv_workload(value: Expr) -> Conv2dWorkload | None:
         int(attrs.groups),
     )
     return workload if workload.output_shape == out else None
+
+
+def _dense_workload(value: Expr) -> DenseWorkload | None:
+    """Return the workload of a float32 matrix product with constant weights, else None."""
+    if not is_op(value, "relax.matmul") or not isinstance(value.args[0], Var):
+        return None
+    weights, rows = constant_value(value.args[1]), static_shape(value.args[0])
+    if weights is None or weights.ndim != 2 or rows is None or len(rows) < 2:
+        return None
+    if dtype_of(value) != "float32" or weights.dtype != "float32":
+        return None
+    return DenseWorkload(math.prod(rows[:-1]), int(weights.shape[1]), int(weights.shape[0]))
 
 
 def feature_map_shape(expr: Expr) -> Shape4 | None:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.schedules.dense import DenseWorkload
 from neocpu.schedules.pool import PoolWorkload
 from neocpu.schedules.workload import Conv2dWorkload
 
@@ -108,17 +109,42 @@ class ConcatOp(LayoutOp):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class DenseOp:
+    """A matrix product with constant weights, and its epilogue. Layout-dependent.
+
+    Attributes
+    ----------
+    result, data : Var
+        ``data`` has shape ``(..., K)``; all but its last axis are rows.
+    weights : array
+        ``(K, N)``.
+    operands : tuple of array or Var
+        What the epilogue's steps read, in order: a ``(N,)`` vector or a tensor like the result.
+    """
+
+    name: str
+    result: Var
+    data: Var
+    absorbed: frozenset[Var]
+    workload: DenseWorkload
+    weights: NDArray[np.generic]
+    operands: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """All layout operators of a function, in program order, and who needs NCHW.
+    """All layout operators and dense layers of a function, in program order, and who needs NCHW.
 
     Attributes
     ----------
     ops : tuple of LayoutOp
+    dense : tuple of DenseOp
     nchw_reads : dict of Var to shape
         Feature maps that layout-dependent operators or the function's result read.
     """
 
     ops: tuple[LayoutOp, ...]
+    dense: tuple[DenseOp, ...]
     nchw_reads: dict[Var, Shape4]
 
     @property

@@ -22,7 +22,8 @@ def linear_onnx(linear, tmp_path_factory):
         weights,
     )
     path = tmp_path_factory.mktemp("linear-onnx") / "linear.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
     return path
 
 

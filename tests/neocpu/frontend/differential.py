@@ -141,3 +141,12 @@ def ints(*values: int) -> np.ndarray:
 def floats(*values: float) -> np.ndarray:
     """Return a float32 vector."""
     return np.array(values, np.float32)
+
+
+DATA = random(2, 6, 9, 11)
+
+
+def check(op: str, *constants: np.ndarray | None, x: np.ndarray = DATA, **kwargs: Any) -> list[str]:
+    """Compare one node with ONNX Runtime and return the Relax operators it became."""
+    model = one_op(op, x, constants, **kwargs)
+    return relax_ops(assert_matches_onnxruntime(model, {"x": x}))

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from neocpu.models import MODELS, build, find
+from neocpu.models import MODELS, build, find, is_name
 from neocpu.schedules.errors import UsageError
 
 ALL = tuple(MODELS)
@@ -132,3 +132,13 @@ def test_listing_imports_no_onnx():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "False"
+
+
+def test_a_file_is_not_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert is_name("resnet50")
+    assert is_name("resnet51")
+    assert not is_name("resnet50.onnx")
+    assert not is_name("./resnet50")
+    (tmp_path / "resnet50").touch()
+    assert not is_name("resnet50")

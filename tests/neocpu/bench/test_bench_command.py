@@ -1,0 +1,110 @@
+"""``neocpu bench`` as a user runs it."""
+
+import json
+
+import onnx
+import pytest
+
+from neocpu.bench import engines
+from neocpu.cli.main import main
+from neocpu.models.graph import NetworkBuilder
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Path of a network of two convolutions with a dynamic batch."""
+    net = NetworkBuilder("tiny", (1, 3, 16, 16), seed=0)
+    x = net.relu(net.batch_norm(net.conv(net.input, "conv1", 16, 3, padding=1), "bn1"), "relu1")
+    y = net.relu(net.batch_norm(net.conv(x, "conv2", 16, 1), "bn2"), "relu2")
+    model = net.finish(net.classifier(y, "fc", 10))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    path = tmp_path_factory.mktemp("tiny") / "tiny.onnx"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_user_database(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+def _bench(*arguments):
+    return main(["bench", "--rounds", "2", "--threads", "1", *map(str, arguments)])
+
+
+def test_an_artifact_alone(linear, capsys):
+    assert _bench(linear.path, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    (result,) = document["results"]
+    assert result["model"] == "linear"
+    (latency,) = result["latency"]["results"]
+    assert latency["label"] == "neocpu"
+    assert latency["median"] > 0
+    assert result["kernels"] is result["ablation"] is result["cold_start"] is None
+    assert document["machine"]["cpus"] > 0
+
+
+def test_an_artifact_beside_a_peer(linear, linear_onnx, capsys):
+    arguments = (linear.path, "--model", linear_onnx, "--vs", "onnxruntime", "--markdown")
+    assert _bench(*arguments, "--cold-start") == 0
+    output = capsys.readouterr().out
+    assert "### Latency of linear, threads: 1" in output
+    assert "| onnxruntime" in output
+    assert "reference" in output
+    assert "### Process start to first output of linear" in output
+
+
+def test_a_wrong_result_is_called_out(linear, wrong_onnx, capsys):
+    assert _bench(linear.path, "--model", wrong_onnx, "--vs", "onnxruntime") == 0
+    assert "neocpu disagrees with onnxruntime" in capsys.readouterr().out
+
+
+def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
+    arguments = ("--shape", "input:2,3,16,16", "--vs", "onnxruntime", "--ablation", "--kernels")
+    assert _bench(tiny, *arguments, "--json") == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["compile_seconds"] > 0
+    labels = [one["label"] for one in result["latency"]["results"]]
+    assert labels == ["neocpu", "onnxruntime"]
+    assert all(one["agrees"] for one in result["latency"]["results"])
+    levels = result["ablation"]["results"]
+    assert [one["label"] for one in levels] == ["nchw", "conv-layout", "uniform", "global"]
+    assert all(one["agrees"] for one in levels)
+    workloads = [one["workload"] for one in result["kernels"]["kernels"]]
+    assert [text.split(" -> ")[0] for text in workloads] == ["2x3x16x16", "2x16x16x16"]
+
+
+def test_a_missing_peer_is_skipped(linear, linear_onnx, capsys, monkeypatch):
+    monkeypatch.setattr(engines, "installed", lambda peer: peer != "openvino")
+    arguments = (linear.path, "--model", linear_onnx, "--vs", "onnxruntime,openvino", "--json")
+    assert _bench(*arguments) == 0
+    captured = capsys.readouterr()
+    assert "openvino is not installed, skipped: pip install 'neocpu[bench]'" in captured.err
+    (result,) = json.loads(captured.out)["results"]
+    assert [one["label"] for one in result["latency"]["results"]] == ["neocpu", "onnxruntime"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("{so}", "--vs", "onnxruntim"), 2, "no engine 'onnxruntim' for --vs"),
+        (("{so}", "--vs", "onnxruntim"), 2, "did you mean 'onnxruntime'?"),
+        (("{so}", "--vs", "onnxruntime"), 2, "name it with --model FILE.onnx"),
+        (("{so}", "--ablation"), 2, "name it with --model FILE.onnx"),
+        (("{so}", "--shape", "x:4,64"), 2, "--shape goes with a MODEL"),
+        (("{so}", "--model", "{onnx}", "--model", "resnet50"), 2, "is not what"),
+        (("{onnx}", "--model", "{onnx}"), 2, "--model goes with one OUT.so"),
+        (("{onnx}", "--kernels"), 2, "linear has no convolutions for --kernels"),
+        (("resnet51",), 2, "no built-in network 'resnet51'"),
+        (("missing.onnx",), 3, "no such model file"),
+        (("missing.so",), 8, "missing.so"),
+        ((), 2, "missing argument"),
+    ],
+)
+def test_bad_arguments(arguments, code, message, linear, linear_onnx, capsys):
+    paths = {"so": linear.path, "onnx": linear_onnx}
+    assert _bench(*(argument.format(**paths) for argument in arguments)) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert message in lines[-1]
+    assert sum(line.startswith("neocpu: error: ") for line in lines) == 1

@@ -1,0 +1,66 @@
+"""What people read."""
+
+from dataclasses import replace
+
+from neocpu.bench.coldstart import ColdStartReport, ColdStartResult
+from neocpu.bench.latency import Failure, LatencyReport, LatencyResult
+from neocpu.bench.tables import ablation_table, cold_start_table, latency_table
+
+
+def _result(label, milliseconds, error=1e-7):
+    return LatencyResult(label, "1.0", ((milliseconds / 1e3,) * 3,) * 4, 0.1, error)
+
+
+REPORT = LatencyReport(
+    2, (_result("neocpu", 18), _result("onnxruntime", 20, 0.0)), (), "onnxruntime"
+)
+
+
+def test_latency_in_markdown():
+    assert latency_table("Latency of net", REPORT, "neocpu").markdown() == (
+        "### Latency of net\n"
+        "\n"
+        "| contender | median ms | p90 ms | neocpu / it (95 %) | error |\n"
+        "| --- | ---: | ---: | ---: | ---: |\n"
+        "| neocpu 1.0 | 18.00 | 18.00 |  | 1.0e-07 |\n"
+        "| onnxruntime 1.0 | 20.00 | 20.00 | 0.90 (0.90 to 0.90) | reference |\n"
+        "\n"
+        "- neocpu is 1.11 times faster than the fastest peer, onnxruntime.\n"
+    )
+
+
+def test_the_verdict_is_about_the_fastest_right_peer():
+    wrong, slow = _result("wrong", 5, error=0.5), _result("slow", 40)
+    report = replace(REPORT, results=(*REPORT.results, wrong, slow))
+    verdict, warning = latency_table("net", report, "neocpu").notes
+    assert verdict == "neocpu is 1.11 times faster than the fastest peer, onnxruntime."
+    assert warning == "wrong disagrees with onnxruntime: relative error 0.5"
+
+
+def test_a_wrong_neocpu_gets_no_verdict():
+    fast = _result("neocpu", 1, error=0.5)
+    report = replace(REPORT, results=(fast, REPORT.results[1]))
+    (warning,) = latency_table("net", report, "neocpu").notes
+    assert warning.startswith("neocpu disagrees")
+
+
+def test_what_cannot_be_told_apart_is_not():
+    one = replace(_result("neocpu", 1), rounds=((1.0,), (3.0,), (1.0,), (3.0,)))
+    two = replace(_result("onnxruntime", 1), rounds=((3.0,), (1.0,), (3.0,), (1.0,)))
+    notes = latency_table("net", replace(REPORT, results=(one, two)), "neocpu").notes
+    assert notes[0] == "neocpu and onnxruntime are too close to tell apart."
+
+
+def test_ablation_is_relative_to_the_first_level():
+    levels = (_result("nchw", 40), _result("global", 20))
+    table = ablation_table("net", replace(REPORT, results=levels, reference="nchw"))
+    assert [row[3] for row in table.rows] == ["", "2.00 (2.00 to 2.00)"]
+
+
+def test_cold_start_names_what_failed():
+    report = ColdStartReport(
+        1, (ColdStartResult("neocpu", (0.2, 0.2), 150_000_000),), (Failure("openvino", "no"),)
+    )
+    table = cold_start_table("net", report, "neocpu")
+    assert table.rows == (("neocpu", "200.00", "", "150"),)
+    assert table.notes == ("openvino failed: no",)

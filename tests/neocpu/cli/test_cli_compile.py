@@ -1,0 +1,255 @@
+"""``neocpu compile``: from the options to the artifact, and every bad input on the way."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from command_line import Cli, conv_model
+from onnx import TensorProto, helper
+
+import neocpu
+from neocpu.runtime.artifact import read_header
+from neocpu.schedules.errors import UsageError
+
+
+class Stop(UsageError):
+    """Raised instead of compiling."""
+
+
+@pytest.fixture
+def compile_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[str, Any]]]:
+    """Record the calls of `neocpu.compile`, which do not return."""
+    calls: list[tuple[Any, dict[str, Any]]] = []
+
+    def record(model: Any, **settings: Any) -> None:
+        settings.pop("on_progress")
+        calls.append((model, settings))
+        raise Stop("stop")
+
+    monkeypatch.setattr(neocpu, "compile", record)
+    return calls
+
+
+class TestOptions:
+    def test_defaults(self, cli: Cli, compile_calls: list[Any]) -> None:
+        cli("compile", "resnet50")
+        assert compile_calls == [
+            (
+                "resnet50",
+                {
+                    "target": "host",
+                    "threads": None,
+                    "shapes": {},
+                    "databases": (),
+                    "tune_budget": 0.0,
+                    "opt": "global",
+                    "algorithms": None,
+                    "verify": True,
+                },
+            )
+        ]
+
+    def test_all(self, cli: Cli, compile_calls: list[Any]) -> None:
+        line = (
+            "compile net.onnx -o net.so --target llvm -mcpu=skylake-avx512 -mattr=+avx2 "
+            "--shape x:1,3,8,8 --shape y:0:4 --threads 3 --db a --db b --tune-budget 10m "
+            "--opt uniform --algorithms direct,depthwise --no-verify"
+        )
+        cli(*line.split())
+        assert compile_calls[0][1] == {
+            "target": "llvm -mcpu=skylake-avx512 -mattr=+avx2",
+            "threads": 3,
+            "shapes": {"x": (1, 3, 8, 8), "y:0": (4,)},
+            "databases": (Path("a"), Path("b")),
+            "tune_budget": 600.0,
+            "opt": "uniform",
+            "algorithms": ("direct", "depthwise"),
+            "verify": False,
+        }
+
+    @pytest.mark.parametrize("level", ["nchw", "conv-layout", "uniform", "global"])
+    def test_every_level_is_one_of_the_planner(self, level: str) -> None:
+        from neocpu.cli.compile import OPT_LEVELS
+        from neocpu.planning.problem import OptLevel
+
+        assert level in OPT_LEVELS
+        assert set(OPT_LEVELS) == {str(known) for known in OptLevel}
+
+    @pytest.mark.parametrize(
+        "output", ["missing/net.so", ".", "/sys/kernel/net.so" if os.path.isdir("/sys") else "."]
+    )
+    def test_destination_is_checked_first(
+        self, cli: Cli, compile_calls: list[Any], output: str
+    ) -> None:
+        outcome = cli("compile", "net.onnx", "-o", output)
+        assert outcome.code == 2
+        assert "cannot write" in outcome.error
+        assert compile_calls == []
+
+    def test_output_may_not_be_the_model(
+        self, cli: Cli, compile_calls: list[Any], onnx_file: Path
+    ) -> None:
+        outcome = cli("compile", onnx_file, "-o", onnx_file)
+        assert outcome.code == 2
+        assert "is the model itself" in outcome.error
+        assert compile_calls == []
+
+    def test_interrupted_while_tuning(
+        self, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        database = tmp_path / "records.jsonl"
+        database.write_text("{}\n")
+
+        def interrupted(model: Any, **settings: Any) -> None:
+            database.write_text("{}\n" * 4)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(neocpu, "compile", interrupted)
+        outcome = cli("compile", "resnet50", "--tune-budget", "9", "--db", database)
+        assert outcome.code == 130
+        assert f"interrupted; 3 measurements kept in {database}" in outcome.error
+
+
+class TestCompiles:
+    def test_and_says_what_was_decided(self, cli: Cli, onnx_file: Path) -> None:
+        outcome = cli("compile", onnx_file, "--threads", 1)
+        assert outcome.code == 0
+        for name in (
+            "target         llvm -mtriple=",
+            "threads        1",
+            "opt            global",
+            "convolutions   1 with 1 distinct scheme",
+            "transforms     ",
+            "search         ",
+            "largest error  ",
+        ):
+            assert f"\n  {name}" in outcome.out
+        assert "neocpu: build" in outcome.err
+        header = read_header("small.so")
+        assert header.name == "small"
+        assert header.threads == 1
+
+    def test_quietly(self, cli: Cli, onnx_file: Path) -> None:
+        outcome = cli("compile", onnx_file, "--quiet")
+        assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+        assert Path("small.so").is_file()
+
+    def test_json(self, cli: Cli, onnx_file: Path) -> None:
+        outcome = cli("compile", onnx_file, "-o", "x.so", "--json", "--opt", "nchw")
+        report = json.loads(outcome.out)
+        assert report["artifact"] == "x.so"
+        assert report["bytes"] == Path("x.so").stat().st_size
+        assert report["opt"] == "nchw"
+        assert report["convolutions"] == 1
+        assert report["verification"]["max_abs_error"] < 1e-4
+        assert report["search"]["gap"] >= 0
+        assert {"import", "build", "verify"} <= set(report["phases"])
+
+    def test_without_verification(self, cli: Cli, onnx_file: Path) -> None:
+        report = json.loads(cli("compile", onnx_file, "--json", "--no-verify").out)
+        assert report["verification"] is None
+
+    def test_dynamic_dimensions(self, cli: Cli) -> None:
+        onnx.save(conv_model(dims=["batch", 3, "h", "w"]), "dynamic.onnx")
+        outcome = cli("compile", "dynamic.onnx")
+        assert outcome.code == 3
+        assert "--shape image:1,3,224,224" in outcome.error
+        assert cli("compile", "dynamic.onnx", "--shape", "image:2,3,9,7", "-q").code == 0
+        assert read_header("dynamic.so").inputs[0].shape == (2, 3, 9, 7)
+
+    def test_like_onnx_runtime(self, cli: Cli, onnx_file: Path) -> None:
+        assert cli("compile", onnx_file, "-q").code == 0
+        image = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(np.float32)
+        np.save("image.npy", image)
+        assert cli("run", "small.so", "--input", "image.npy", "-o", "out.npz").code == 0
+        session = onnxruntime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])
+        (expected,) = session.run(None, {"image": image})
+        np.testing.assert_allclose(np.load("out.npz")["features"], expected, 1e-3, 1e-4)
+
+
+class TestRefuses:
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (None, "no such model file: 'net.onnx'"),
+            (b"", "'net.onnx' is empty"),
+            (b"\x89PNG\r\n\x1a\n", "not an ONNX model"),
+            (conv_model().SerializeToString()[:-40], "truncated"),
+        ],
+    )
+    def test_what_is_no_model(self, cli: Cli, content: bytes | None, message: str) -> None:
+        if content is not None:
+            Path("net.onnx").write_bytes(content)
+        outcome = cli("compile", "net.onnx")
+        assert outcome.code == 3
+        assert message in outcome.error
+        assert not Path("net.so").exists()
+
+    def test_a_folder(self, cli: Cli) -> None:
+        Path("net.onnx").mkdir()
+        assert cli("compile", "net.onnx").code == 3
+
+    def test_unknown_operators_naming_them_all(self, cli: Cli) -> None:
+        model = conv_model()
+        for name in ("Frobnicate", "Defenestrate"):
+            model.graph.node.append(helper.make_node(name, ["sums"], [name], domain="my.own"))
+            model.graph.output.append(
+                helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8, 16, 16])
+            )
+        model.opset_import.append(helper.make_opsetid("my.own", 1))
+        onnx.save(model, "net.onnx")
+        outcome = cli("compile", "net.onnx")
+        assert outcome.code == 4
+        assert "Frobnicate" in outcome.error
+        assert "Defenestrate" in outcome.error
+
+    def test_a_shape_that_does_not_fit(self, cli: Cli, onnx_file: Path) -> None:
+        outcome = cli("compile", onnx_file, "--shape", "imag:1,3,16,16")
+        assert outcome.code == 2
+        assert "did you mean 'image'?" in outcome.error
+
+    @pytest.mark.parametrize(
+        ("target", "message"),
+        [
+            ("llvm -mcpu=skylake-avx51", "did you mean 'skylake-avx512'?"),
+            ("llvm -mcup=skylake-avx512", "unknown target option -mcup"),
+            ("llvm -mattr=+avx3", "unknown feature; did you mean 'avx"),
+            ("cuda", "'cuda' is not supported"),
+            ("{", "not valid JSON"),
+        ],
+    )
+    def test_unknown_targets(self, cli: Cli, onnx_file: Path, target: str, message: str) -> None:
+        outcome = cli("compile", onnx_file, "--target", *target.split())
+        assert outcome.code == 5
+        assert message in outcome.error
+
+    def test_unknown_algorithms(self, cli: Cli, onnx_file: Path) -> None:
+        outcome = cli("compile", onnx_file, "--algorithms", "dirct")
+        assert outcome.code != 0
+        assert "did you mean 'direct'?" in outcome.error
+
+    def test_a_wrong_result_and_writes_nothing(
+        self, cli: Cli, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from neocpu.reference import run_reference
+
+        def wrong(model: onnx.ModelProto, inputs: dict[str, Any]) -> dict[str, Any]:
+            return {name: array + 1 for name, array in run_reference(model, inputs).items()}
+
+        monkeypatch.setattr("neocpu.compiler.run_reference", wrong)
+        Path("small.so").write_text("what was here before")
+        outcome = cli("compile", onnx_file)
+        assert outcome.code == 6
+        assert "--no-verify" in outcome.error
+        assert Path("small.so").read_text() == "what was here before"
+
+    def test_a_missing_database(self, cli: Cli, onnx_file: Path) -> None:
+        outcome = cli("compile", onnx_file, "--db", "missing.jsonl", "--db", "new.jsonl")
+        assert outcome.code == 7
+        assert "missing.jsonl" in outcome.error
+        assert "--db" in outcome.error

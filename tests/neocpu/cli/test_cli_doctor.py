@@ -1,0 +1,156 @@
+"""``neocpu doctor``: a fit machine, and every way not to be one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Cli
+
+from neocpu.cli import health
+from neocpu.schedules.errors import UsageError
+
+
+def one(check: Any) -> health.Finding:
+    (finding,) = health.examine((check,))
+    return finding
+
+
+def test_this_machine_is_fit(cli: Cli) -> None:
+    outcome = cli("doctor", "--json")
+    report = json.loads(outcome.out)
+    failed = [check for check in report["checks"] if check["status"] == "failed"]
+    assert failed == []
+    assert report["fit"] is True
+    assert outcome.code == 0
+    names = [check["name"] for check in report["checks"]]
+    for name in ("python", "neocpu", "apache-tvm", "apache-tvm-ffi", "ffi self-test", "smoke test"):
+        assert name in names
+    assert f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} CPUs" in outcome.out
+
+
+def test_text_and_exit_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def checks() -> Any:
+        yield health.Finding("good", "ok", "is well", "not shown")
+        yield health.Finding("odd", "warning", "is odd", "look at it")
+
+    def bad() -> Any:
+        yield health.Finding("bad", "failed", "is broken", "mend it")
+
+    monkeypatch.setattr(health.examine, "__defaults__", ((checks,),))
+    outcome = cli("doctor")
+    assert outcome.code == 0
+    assert outcome.out == "✓ good: is well\n! odd: is odd\n    look at it\nfit\n"
+    monkeypatch.setattr(health.examine, "__defaults__", ((checks, bad),))
+    outcome = cli("doctor")
+    assert outcome.code == 1
+    assert outcome.out.endswith("✗ bad: is broken\n    mend it\nnot fit: see the lines with ✗\n")
+
+
+class TestChildren:
+    @pytest.mark.parametrize(
+        ("script", "detail"),
+        [
+            (f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})", "crashed: SIGSEGV"),
+            ("raise ImportError('no tvm')", "ImportError: no tvm"),
+            ("import sys; sys.exit(1)", "no message"),
+        ],
+    )
+    def test_that_fail(self, monkeypatch: pytest.MonkeyPatch, script: str, detail: str) -> None:
+        real = subprocess.run
+
+        def run(command: list[str], **settings: Any) -> Any:
+            assert command[1:] == ["-m", "neocpu.cli.self_test", "ffi"]
+            return real([sys.executable, "-c", script], **settings)
+
+        monkeypatch.setattr(subprocess, "run", run)
+        finding = one(health.ffi)
+        assert (finding.status, finding.detail) == ("failed", detail)
+        wanted = next(r for r in metadata.requires("neocpu") or () if "ffi==" in r)
+        assert f"pip install apache-tvm==0.27.0.post1 {wanted}" in finding.fix
+
+    def test_that_hang(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def run(command: list[str], **settings: Any) -> Any:
+            raise subprocess.TimeoutExpired(command, settings["timeout"])
+
+        monkeypatch.setattr(subprocess, "run", run)
+        assert one(health.smoke).detail == "no answer within 120 s"
+
+
+def test_wrong_and_missing_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"neocpu": "0.1.0", "apache-tvm": "0.25.0"}
+
+    def version(package: str) -> str:
+        if package not in found:
+            raise metadata.PackageNotFoundError(package)
+        return found[package]
+
+    monkeypatch.setattr(metadata, "version", version)
+    findings = {finding.name: finding for finding in health.examine((health.pinned_versions,))}
+    assert findings["apache-tvm"].status == "failed"
+    assert findings["apache-tvm"].detail.startswith("0.25.0 instead of 0.27")
+    assert findings["apache-tvm-ffi"].detail == "not installed"
+    assert findings["apache-tvm-ffi"].fix.startswith("pip install apache-tvm-ffi==")
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("CXX", raising=False)
+    finding = one(health.linker)
+    assert finding.status == "failed"
+    assert "install g++" in finding.detail
+
+
+def test_no_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    from neocpu.schedules import target
+
+    old = target.parse_target("llvm -mcpu=nehalem -mtriple=x86_64-linux-gnu")
+    monkeypatch.setattr(target, "host_target", lambda: old)
+    finding = one(health.cpu)
+    assert finding.status == "warning"
+    assert "nehalem, sse of 128 bits" in finding.detail
+
+
+def test_a_quota_limits_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    from neocpu.runtime import host
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    monkeypatch.setattr(host, "usable_cpus", lambda: 2)
+    assert "2 by default: affinity allows 4 of" in one(health.threads).detail
+    assert "the control group's quota 2" in one(health.threads).detail
+
+
+def test_databases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from neocpu.tuning_db import store
+
+    monkeypatch.setattr(store, "shipped_databases", lambda: ())
+    database = tmp_path / "records.jsonl"
+    monkeypatch.setattr(store, "default_database", lambda: database)
+    assert one(health.databases).detail == f"{database}, not made yet"
+    database.write_text("torn\n")
+    finding = one(health.databases)
+    assert finding.status == "warning"
+    assert "0 usable records, 1 lines skipped (line 1: " in finding.detail
+    database.unlink()
+    database.mkdir()
+    assert one(health.databases).status == "failed"
+
+
+def test_a_check_that_fails_is_a_finding() -> None:
+    def fails() -> Any:
+        raise UsageError("what and how to mend it")
+
+    def breaks() -> Any:
+        raise ValueError("first\nlast")
+
+    findings = list(health.examine((fails, breaks)))
+    assert [finding.detail for finding in findings] == [
+        "what and how to mend it",
+        "ValueError: last",
+    ]
+    assert {finding.status for finding in findings} == {"failed"}

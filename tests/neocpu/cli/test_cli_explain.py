@@ -1,0 +1,86 @@
+"""``neocpu explain``."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Cli
+
+from neocpu.link import write_artifact
+from neocpu.runtime.artifact import read_header
+
+OP = {
+    "name": "conv2d_0",
+    "kind": "conv2d",
+    "workload": "1x3x16x16 -> 8, 3x3",
+    "scheme": {"template": "conv2d_direct", "ic_bn": 3, "oc_bn": 8, "unroll_ker": True},
+    "in_layout": "NCHW[3]c",
+    "out_layout": "NCHW[8]c",
+    "cost_us": 12.34,
+    "cost_source": "measured",
+}
+PLAN: dict[str, Any] = {
+    "target": "llvm -mcpu=znver5",
+    "threads": 2,
+    "opt": "global",
+    "search": {
+        "solver": "exact",
+        "cost_us": 22.0,
+        "lower_bound_us": 20.0,
+        "gap": 0.1,
+        "seconds": 0.5,
+        "variables": 3,
+    },
+    "ops": [OP, {**OP, "name": "relu_1", "kind": "relu", "scheme": None}],
+    "transforms": [
+        {"from": "NCHW", "to": "NCHW[3]c", "shape": [1, 3, 16, 16], "cost_us": 1.5},
+        {"from": "NCHW", "to": "NCHW[3]c", "shape": [1, 3, 16, 16], "cost_us": 1.5},
+    ],
+    "passes": [],
+    "verification": {"max_abs_error": 1.5e-5, "max_rel_error": 2.5e-6},
+}
+
+
+@pytest.fixture
+def explained(linear: Any) -> Path:
+    """An artifact with a known plan, for a machine this one is not."""
+    header = replace(linear.header, plan=PLAN, isa_features=("avx99",))
+    write_artifact(linear.executable, linear.weights, header, "net.so")
+    return Path("net.so")
+
+
+def test_text(cli: Cli, explained: Path) -> None:
+    outcome = cli("explain", explained)
+    assert outcome.code == 0
+    lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
+    assert "search exact over 3 variables in 500.00 ms" in lines
+    assert "predicted 22.0 µs; no plan is below 20.0 µs (gap 10.0%)" in lines
+    assert "largest error 1.5e-05 absolute, 2.5e-06 relative, against the reference" in lines
+    assert (
+        "conv2d_0 1x3x16x16 -> 8, 3x3 direct ic_bn=3 oc_bn=8 unroll_ker NCHW[3]c NCHW[8]c 12.3 "
+        "measured" in lines
+    )
+    assert "relu_1 1x3x16x16 -> 8, 3x3 - NCHW[3]c NCHW[8]c 12.3 measured" in lines
+    assert "NCHW NCHW[3]c 1x3x16x16 2 1.5" in lines
+
+
+def test_columns_are_aligned(cli: Cli, explained: Path) -> None:
+    lines = cli("explain", explained).out.splitlines()
+    header = next(line for line in lines if line.startswith("op "))
+    rows = [line for line in lines if line.startswith(("conv2d_0", "relu_1"))]
+    assert {row.index("NCHW[3]c") for row in rows} == {header.index("in ")}
+
+
+def test_json_is_the_plan(cli: Cli, explained: Path) -> None:
+    assert json.loads(cli("explain", explained, "--json").out) == PLAN
+
+
+def test_of_what_compile_wrote(cli: Cli, artifact: Path) -> None:
+    plan = json.loads(cli("explain", artifact, "--json").out)
+    assert plan == read_header(artifact).plan
+    assert {"target", "threads", "opt", "search", "ops", "transforms", "passes"} <= set(plan)
+    text = cli("explain", artifact)
+    assert text.code == 0
+    assert all(op["name"] in text.out for op in plan["ops"])

@@ -1,0 +1,196 @@
+"""The entry point: help, errors in one line, exit codes, quick start."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from command_line import Cli, environment
+
+from neocpu.cli import commands, options
+from neocpu.cli.commands import COMMANDS
+from neocpu.cli.terminal import Terminal
+from neocpu.schedules import errors
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """A command ``doctor`` that raises what is put into the list."""
+    raised: list[BaseException] = []
+
+    @click.command()
+    @options.common
+    def command(terminal: Terminal) -> None:
+        raise raised[0]
+
+    monkeypatch.setattr("neocpu.cli.doctor.command", command)
+    return raised
+
+
+class TestHelp:
+    def test_names_every_command(self, cli: Cli) -> None:
+        for arguments in ((), ("--help",)):
+            outcome = cli(*arguments)
+            assert outcome.code == 0
+            assert outcome.err == ""
+            for name, line in COMMANDS.items():
+                assert f"  {name} " in outcome.out
+                assert line.split()[0] in outcome.out
+        assert "Exit codes: 0 done, 2 usage, 3 bad model" in outcome.out
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_of_each_command_has_an_example_and_the_common_options(
+        self, cli: Cli, name: str
+    ) -> None:
+        command = commands.LazyGroup().get_command(click.Context(click.Command("x")), name)
+        assert command is not None
+        leaves = [[name]]
+        if isinstance(command, click.Group):
+            leaves = [[name, leaf] for leaf in command.commands]
+        for leaf in leaves:
+            outcome = cli(*leaf, "--help")
+            assert outcome.code == 0
+            assert "Example" in outcome.out
+            assert f"  neocpu {' '.join(leaf)}" in outcome.out
+            for option in ("--json", "--debug", "--quiet", "--verbose"):
+                assert option in outcome.out
+
+    def test_every_command_is_a_file(self) -> None:
+        folder = Path(commands.__file__).parent
+        assert all((folder / f"{name}.py").is_file() for name in COMMANDS)
+
+    def test_version(self, cli: Cli) -> None:
+        import neocpu
+
+        assert cli("--version").out == f"neocpu {neocpu.__version__}\n"
+
+    def test_needs_no_command_and_no_library(self) -> None:
+        script = (
+            "import sys; from neocpu.cli.main import main; assert main(['--help']) == 0; "
+            "print(sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr); "
+            "print([m for m in sys.modules if m.startswith('neocpu.')], file=sys.stderr)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
+        )
+        assert done.returncode == 0, done.stderr
+        for heavy in ("tvm", "onnx", "numpy", "rich", "scipy", "xgboost"):
+            assert f"'{heavy}'" not in done.stderr
+        for name in COMMANDS:
+            assert f"'neocpu.cli.{name}'" not in done.stderr
+
+
+class TestUsageErrors:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["complie"], "no command 'complie'; did you mean 'compile'?"),
+            (["zzz"], "no command 'zzz'; known: compile, tune,"),
+            (["compile", "m", "--tune-bugdet", "9"], "did you mean '--tune-budget'?"),
+            (["compile", "m", "--opt", "globel"], "did you mean 'global'?"),
+            (["compile", "m", "--tune-budget", "9w"], "'9w' is not a duration: write 90, 60s,"),
+            (["compile", "m", "--threads", "0"], "0 is not in the range x>=1"),
+            (["compile", "m", "--algorithms", "direct,"], "is not a list such as direct,depthwise"),
+            (["compile"], "missing argument 'MODEL'"),
+            (["tune"], "missing argument"),
+            (["run", "a.so", "b.so"], "unexpected extra argument"),
+            (["compile", "m", "--shape", "x"], "'x' is not of the form NAME:1,3,224,224"),
+            (["compile", "m", "--shape", "x:1,-3"], "'x:1,-3' is not of the form"),
+            (["compile", "m", "--shape", "x:1", "--shape", "x:2"], "the same input is named twice"),
+            (["compile", "m", "--target"], "'--target' requires an argument"),
+        ],
+    )
+    def test_exit_with_2_and_one_line(self, cli: Cli, arguments: list[str], message: str) -> None:
+        outcome = cli(*arguments)
+        assert outcome.code == 2
+        assert outcome.out == ""
+        assert message in outcome.error
+
+    def test_name_the_help_of_their_command(self, cli: Cli) -> None:
+        assert cli("compile").error.endswith("(see 'neocpu compile --help')")
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        ("error", "code"),
+        [
+            (errors.UsageError, 2),
+            (errors.ModelError, 3),
+            (errors.UnsupportedError, 4),
+            (errors.TargetError, 5),
+            (errors.AccuracyError, 6),
+            (errors.DatabaseError, 7),
+            (errors.ArtifactError, 8),
+        ],
+    )
+    def test_of_the_user_have_their_exit_codes(
+        self, cli: Cli, failing: list[BaseException], error: type[Exception], code: int
+    ) -> None:
+        failing.append(error("what\nwhere, fix"))
+        outcome = cli("doctor")
+        assert outcome.code == code
+        assert outcome.error == "neocpu: error: what where, fix"
+
+    def test_unexpected_point_to_debug(self, cli: Cli, failing: list[BaseException]) -> None:
+        failing.append(ZeroDivisionError("first line\nsecond line"))
+        outcome = cli("doctor")
+        assert outcome.code == 1
+        assert outcome.error == (
+            "neocpu: error: ZeroDivisionError: first line; run again with --debug for the traceback"
+        )
+
+    def test_show_a_traceback_with_debug(self, cli: Cli, failing: list[BaseException]) -> None:
+        failing.append(errors.ModelError("bad"))
+        outcome = cli("doctor", "--debug")
+        assert outcome.code == 3
+        assert "Traceback" in outcome.err
+        assert "raise raised[0]" in outcome.err
+        assert outcome.err.endswith("neocpu: error: bad\n")
+
+    def test_interruption(self, cli: Cli, failing: list[BaseException]) -> None:
+        failing.append(KeyboardInterrupt())
+        outcome = cli("doctor")
+        assert outcome.code == 130
+        assert outcome.error == "neocpu: error: interrupted; nothing was written"
+
+    @pytest.mark.parametrize("arguments", [["explain"], ["explain", "--json"]])
+    def test_a_reader_that_went_away_is_no_error(
+        self, artifact: Path, arguments: list[str]
+    ) -> None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "wb") as stream:
+            done = subprocess.run(
+                [sys.executable, "-m", "neocpu", *arguments, str(artifact)],
+                stdout=stream,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment(),
+            )
+        assert done.stderr == ""
+        assert done.returncode == 141
+
+
+def test_json_leaves_standard_output_to_the_document(cli: Cli, artifact: Path) -> None:
+    outcome = cli("run", artifact, "--json", "--verbose")
+    assert json.loads(outcome.out)["name"] == "small"
+    assert outcome.out.count("\n") == 1
+
+
+def test_shell_completion(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    for name, value in {
+        "_NEOCPU_COMPLETE": "bash_complete",
+        "COMP_WORDS": "neocpu exp",
+        "COMP_CWORD": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert cli().out == "plain,explain\n"
+
+
+def test_python_m_neocpu(shell: Cli) -> None:
+    outcome = shell("--version")
+    assert outcome.code == 0
+    assert outcome.out.startswith("neocpu ")

@@ -1,0 +1,98 @@
+"""The small parts of the command line: values of options, units, progress."""
+
+import io
+import time
+
+import click
+import pytest
+
+from neocpu.cli.options import Duration, Names, Shape
+from neocpu.cli.plan_text import scheme_text
+from neocpu.cli.progress import PLAIN_INTERVAL, PlainProgress, live_progress, show_progress
+from neocpu.cli.units import duration, plural, size
+from neocpu.progress import Progress
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0), ("90", 90), ("60s", 60), ("10m", 600), ("2min", 120), ("1.5h", 5400), ("1M", 60)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert Duration().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1", "1d", "1 s", "1e3", "nan", "inf"])
+def test_not_durations(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        Duration().convert(text, None, None)
+
+
+def test_shapes_may_have_colons_in_the_name() -> None:
+    assert Shape().convert("x:1,3,224,224", None, None) == ("x", (1, 3, 224, 224))
+    assert Shape().convert("import/x:0:7", None, None) == ("import/x:0", (7,))
+
+
+def test_names() -> None:
+    assert Names().convert("direct, depthwise", None, None) == ("direct", "depthwise")
+
+
+def test_units() -> None:
+    assert [duration(s) for s in (3.24e-6, 0.018, 2.44, 365.2)] == [
+        "3.2 µs",
+        "18.00 ms",
+        "2.4 s",
+        "6 min 5 s",
+    ]
+    assert [size(n) for n in (812, 14_200, 102_630_000)] == ["812 B", "14.2 kB", "102.6 MB"]
+    assert [plural(n, "line") for n in (0, 1, 2)] == ["0 lines", "1 line", "2 lines"]
+
+
+def test_schemes_show_flags_by_name() -> None:
+    scheme = {"template": "conv2d_direct", "ic_bn": 16, "unroll_ker": True, "reg_oh": 1}
+    assert scheme_text(scheme) == "direct ic_bn=16 unroll_ker reg_oh=1"
+    assert scheme_text({**scheme, "unroll_ker": False}) == "direct ic_bn=16 reg_oh=1"
+    assert scheme_text(None) == "-"
+
+
+class TestPlainProgress:
+    def test_prints_phases_at_once_and_steps_now_and_then(self) -> None:
+        stream, now = io.StringIO(), 0.0
+        report = PlainProgress(stream, clock=lambda: now)
+        report(Progress("import"))
+        for step in range(9):
+            now += PLAIN_INTERVAL / 4
+            report(Progress("tune", step, 9, f"conv {step}"))
+        report(Progress("build", detail="llvm"))
+        assert stream.getvalue().splitlines() == [
+            "neocpu: import",
+            "neocpu: tune 0/9 conv 0",
+            "neocpu: tune 4/9 conv 4",
+            "neocpu: tune 8/9 conv 8",
+            "neocpu: build llvm",
+        ]
+
+    def test_is_for_streams_that_are_no_terminals(self) -> None:
+        stream = io.StringIO()
+        with show_progress(stream, quiet=False) as report:
+            report(Progress("build"))
+        assert stream.getvalue() == "neocpu: build\n"
+
+    def test_quiet_says_nothing(self) -> None:
+        stream = io.StringIO()
+        with show_progress(stream, quiet=True) as report:
+            report(Progress("build"))
+        assert stream.getvalue() == ""
+
+
+def test_live_progress_takes_brackets_for_what_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "COLUMNS": "120", "TERM": "xterm-256color"}.items():
+        monkeypatch.setenv(name, value)
+    with live_progress() as report:
+        report(Progress("tune", 3, 9, "NCHW[16]c [/bold]"))
+        time.sleep(0.2)  # the display refreshes ten times a second
+    shown = capsys.readouterr().err
+    assert "tune" in shown
+    assert "3/9" in shown
+    assert "NCHW[16]c [/bold]" in shown

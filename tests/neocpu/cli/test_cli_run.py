@@ -1,0 +1,241 @@
+"""``neocpu run``: arrays in, arrays out, and every bad input on the way."""
+
+import json
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import Cli, environment
+
+from neocpu.cli.arrays import random_inputs, write_archive
+from neocpu.link import write_artifact
+from neocpu.tensor_spec import TensorSpec
+
+
+class TestInputs:
+    def test_random_ones_follow_the_seed(self, cli: Cli, linear: Any) -> None:
+        results = []
+        for number, seed in enumerate((1, 1, 2)):
+            outcome = cli("run", linear.path, "--seed", seed, "-o", f"{number}.npz")
+            assert outcome.code == 0
+            assert ", random" in outcome.out
+            results.append(np.load(f"{number}.npz")["y"])
+        assert np.array_equal(results[0], results[1])
+        assert not np.array_equal(results[0], results[2])
+
+    @pytest.mark.parametrize("form", ["single", "named", "archive", "in order"])
+    def test_of_one_input(self, cli: Cli, linear: Any, form: str) -> None:
+        (x,) = linear.inputs()
+        np.save("x=1.npy", x)
+        np.savez("named.npz", x=x)
+        np.savez("in order.npz", x)
+        option = {
+            "single": ["--input", "x=1.npy"],
+            "named": ["--input", "x=x=1.npy"],
+            "archive": ["--inputs", "named.npz"],
+            "in order": ["--inputs", "in order.npz"],
+        }[form]
+        if form == "single":  # a name with "=" in it, and no file "1.npy"
+            Path("x=1.npy").rename("plain.npy")
+            option = ["--input", "plain.npy"]
+        outcome = cli("run", linear.path, *option, "--outputs", "y.npz")
+        assert outcome.code == 0, outcome.err
+        assert ", random" not in outcome.out
+        np.testing.assert_allclose(np.load("y.npz")["y"], linear.reference(x)[0], 1e-4, 1e-5)
+
+    @pytest.mark.parametrize("in_order", [True, False])
+    def test_of_several_inputs(self, cli: Cli, two_way: Any, in_order: bool) -> None:
+        image, mask = two_way.inputs()
+        np.save("image.npy", image)
+        np.save("mask.npy", mask)
+        np.savez("both.npz", image, mask)
+        named = ["--input", "mask=mask.npy", "--input", "image=image.npy"]
+        options = ["--inputs", "both.npz"] if in_order else named
+        assert cli("run", two_way.path, *options, "-o", "y.npz").code == 0
+        with np.load("y.npz") as outputs:
+            assert outputs.files == ["sum", "same"]
+            for name, expected in zip(outputs, two_way.reference(image, mask), strict=True):
+                np.testing.assert_allclose(outputs[name], expected, 1e-6)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--input", "y=x.npy"], "the model has no input 'y', only x"),
+            (["--input", "missing.npy"], "no such input file: 'missing.npy'"),
+            (["--inputs", "missing.npz"], "no such input file: 'missing.npz'"),
+            (["--input", "x.txt"], "cannot read 'x.txt': not a .npy or .npz file"),
+            (["--inputs", "x.txt"], "cannot read 'x.txt': not a .npy or .npz file"),
+            (["--inputs", "x.npy"], "pass it with --input"),
+            (["--input", "x.npz"], "pass it with --inputs"),
+            (["--inputs", "cut.npz"], "cannot read 'cut.npz'"),
+            (["--input", "cut.npy"], "cannot read 'cut.npy'"),
+            (["--input", "empty.npy"], "cannot read 'empty.npy'"),
+            (["--input", "pickle.npy"], "cannot read 'pickle.npy'"),
+            (["--input", "."], "cannot read '.'"),
+            (["--inputs", "other.npz"], "no input 'z', only x"),
+            (["--input", "x=x.npy", "--input", "x.npy"], "input 'x' is given twice"),
+            (["--input", "x.npy", "--inputs", "x.npz"], "both by --inputs and by --input"),
+            (["--input", "double.npy"], "convert it with x.astype('float32')"),
+            (["--input", "short.npy"], "expected float32[4,64], got float32[4,63]"),
+            (["-o", "missing/y.npz"], "there is no folder missing"),
+        ],
+    )
+    def test_bad(self, cli: Cli, linear: Any, options: list[str], message: str) -> None:
+        (x,) = linear.inputs()
+        np.save("x.npy", x)
+        np.savez("x.npz", x=x)
+        np.savez("other.npz", z=x)
+        np.save("double.npy", x.astype(float))
+        np.save("short.npy", x[:, 1:])
+        np.save("pickle.npy", np.array([{}], dtype=object))
+        for name in ("x.npy", "x.npz"):
+            data = Path(name).read_bytes()
+            Path(f"cut{Path(name).suffix}").write_bytes(data[: len(data) // 2])
+        Path("empty.npy").touch()
+        Path("x.txt").write_text("1 2 3\n")
+        outcome = cli("run", linear.path, *options)
+        assert outcome.code == 2
+        assert message in outcome.error
+
+    def test_unnamed_among_several(self, cli: Cli, two_way: Any) -> None:
+        np.save("x.npy", two_way.inputs()[0])
+        outcome = cli("run", two_way.path, "--input", "x.npy")
+        assert outcome.code == 2
+        assert "2 inputs (image, mask)" in outcome.error
+        outcome = cli("run", two_way.path, "--input", "image=x.npy")
+        assert outcome.code == 2
+        assert "missing input mask" in outcome.error
+
+    def test_random_types(self) -> None:
+        specs = [TensorSpec(t, t, (50,)) for t in ("float32", "float64", "int64", "uint8", "bool")]
+        for spec, array in zip(specs, random_inputs(specs, 0).values(), strict=True):
+            assert (str(array.dtype), array.shape) == (spec.dtype, (50,))
+            assert len(np.unique(array)) > 1
+
+
+class TestReport:
+    def test_json(self, cli: Cli, two_way: Any) -> None:
+        outcome = cli("run", two_way.path, "--json", "--repeat", 3, "--threads", 1)
+        report = json.loads(outcome.out)
+        assert report["threads"] == 1
+        assert [spec["name"] for spec in report["inputs"]] == ["image", "mask"]
+        assert [output["shape"] for output in report["outputs"]] == [[2, 3, 8, 6]] * 2
+        latency = report["latency_ms"]
+        assert latency["runs"] == 3
+        assert 0 < latency["min"] <= latency["median"] <= latency["max"]
+        output = report["outputs"][1]
+        assert output["min"] < output["mean"] < output["max"]
+        assert output["not_finite"] == 0
+
+    def test_no_latency_of_a_single_run(self, cli: Cli, linear: Any) -> None:
+        outcome = cli("run", linear.path)
+        assert "first run" in outcome.out
+        assert "latency" not in outcome.out
+
+    def test_values_that_are_not_finite(self, cli: Cli, two_way: Any) -> None:
+        image, mask = two_way.inputs()
+        image[0, 0, 0, :2] = np.nan, np.inf
+        np.savez("x.npz", image, mask)
+        outcome = cli("run", two_way.path, "--inputs", "x.npz", "--json")
+        output = json.loads(outcome.out)["outputs"][1]
+        assert output["not_finite"] == 2
+        assert output["max"] == image[np.isfinite(image)].max()
+
+    def test_classes_are_ranked(self) -> None:
+        from neocpu.cli.run import _describe
+
+        scores = np.zeros((1, 100), np.float32)
+        scores[0, [7, 70, 17]] = 3, 2, 1
+        assert _describe("scores", scores)["top"] == [7, 70, 17, 0, 1]
+        assert _describe("features", scores.reshape(10, 10))["top"] == []
+
+    def test_needs_neither_the_compiler_nor_onnx(self, linear: Any) -> None:
+        script = (
+            "import sys; from neocpu.cli.main import main; "
+            f"assert main(['run', {str(linear.path)!r}, '-q']) == 0; "
+            "print([m for m in ('tvm', 'onnx', 'scipy', 'xgboost') if m in sys.modules])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
+        )
+        assert done.stdout.endswith("[]\n"), done.stdout + done.stderr
+
+
+class TestOutputs:
+    @pytest.mark.parametrize("name", ["file", "a/b", "/x:0", "arr_0", "ü"])
+    def test_may_have_any_name(self, name: str) -> None:
+        array = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+        write_archive(Path("out.npz"), {name: array})
+        with np.load("out.npz") as archive:
+            assert archive.files == [name]
+            assert np.array_equal(archive[name], array)
+
+    def test_disk_full(self, linear: Any) -> None:
+        Path("y.npz").write_text("what was here before")
+        done = subprocess.run(
+            [sys.executable, "-m", "neocpu", "run", str(linear.path), "-o", "y.npz"],
+            capture_output=True,
+            text=True,
+            env=environment(),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+        )
+        assert done.returncode == 8
+        assert done.stderr.startswith("neocpu: error: cannot write y.npz: ")
+        assert done.stderr.count("\n") == 1
+        assert Path("y.npz").read_text() == "what was here before"
+        assert len(list(Path().iterdir())) == 1
+
+
+class TestArtifacts:
+    @pytest.mark.parametrize("command", ["run", "explain"])
+    @pytest.mark.parametrize(
+        ("damage", "message"),
+        [
+            (lambda data: None, "No such file"),
+            (lambda data: b"", "is empty"),
+            (lambda data: data[: len(data) // 2], "not a complete neocpu artifact"),
+            (lambda data: data[:-1], "truncated"),
+            (lambda data: data + b"\0", "bytes are missing or added at its end"),
+            (lambda data: data.replace(b'"name":"linear"', b'"name":"linnet"'), "checksum"),
+            (lambda data: b"\x7fELF" + bytes(100), "not a complete neocpu artifact"),
+            (lambda data: b"not an artifact", "not a complete neocpu artifact"),
+        ],
+    )
+    def test_damaged(self, cli: Cli, linear: Any, command: str, damage: Any, message: str) -> None:
+        data = damage(linear.path.read_bytes())
+        if data is not None:
+            Path("net.so").write_bytes(data)
+        outcome = cli(command, "net.so")
+        assert outcome.code == 8
+        assert message in outcome.error
+
+    def test_tampered_weights(self, cli: Cli, linear: Any) -> None:
+        data = bytearray(linear.path.read_bytes())
+        place = data.index(linear.weights[0].tobytes())
+        data[place] ^= 1
+        Path("net.so").write_bytes(data)
+        outcome = cli("run", "net.so")
+        assert outcome.code == 8
+        assert "weights are damaged" in outcome.error
+
+    @pytest.mark.parametrize(
+        ("change", "code", "message"),
+        [
+            ({"isa_features": ("avx99",)}, 5, "this host lacks avx99"),
+            ({"tvm_version": "0.1"}, 8, "compiled with apache-tvm 0.1, installed is"),
+            ({"format": 99}, 8, "artifact format 99"),
+        ],
+    )
+    def test_for_another_machine_or_library(
+        self, cli: Cli, linear: Any, change: dict[str, Any], code: int, message: str
+    ) -> None:
+        header = replace(linear.header, **change)
+        write_artifact(linear.executable, linear.weights, header, "net.so")
+        outcome = cli("run", "net.so")
+        assert outcome.code == code
+        assert message in outcome.error

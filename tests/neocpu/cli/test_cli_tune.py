@@ -1,0 +1,117 @@
+"""``neocpu tune``: options, report, and what remains after Ctrl-C."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from command_line import Cli, conv_model, environment
+
+import neocpu
+from neocpu.schedules.errors import UsageError
+from neocpu.tuning_db.record import LineParser
+
+
+def test_options(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def record(models: Any, **settings: Any) -> None:
+        settings.pop("on_progress")
+        calls.append((models, settings))
+        raise UsageError("stop")
+
+    monkeypatch.setattr(neocpu, "tune", record)
+    cli(*"tune a b.onnx --target llvm -mcpu=znver4 --db x --budget 2m --trials 9".split())
+    assert calls == [
+        (
+            ("a", "b.onnx"),
+            {
+                "target": "llvm -mcpu=znver4",
+                "threads": None,
+                "shapes": {},
+                "database": Path("x"),
+                "strategy": "grid",
+                "budget": 120.0,
+                "trials": 9,
+            },
+        )
+    ]
+
+
+def test_measures_once(cli: Cli, onnx_file: Path) -> None:
+    first = cli("tune", onnx_file, "--trials", 2, "--db", "x.jsonl", "--json", "--threads", 1)
+    assert first.code == 0, first.err
+    report = json.loads(first.out)
+    assert (report["measured"], report["reused"], report["failed"]) == (2, 0, 0)
+    assert len(Path("x.jsonl").read_bytes().splitlines()) == 2
+    (workload,) = report["workloads"]
+    assert workload["best_us"] > 0
+    assert workload["gflops"] > 0
+    again = cli("tune", onnx_file, "--trials", 1, "--db", "x.jsonl", "--threads", 1)
+    assert again.code == 0
+    assert "1 measurement in " in again.out
+    assert "kept in x.jsonl" in again.out
+    assert "neocpu: tune 1/" in again.err
+    assert len(Path("x.jsonl").read_bytes().splitlines()) == 3
+
+
+def test_unknown_strategy(cli: Cli, onnx_file: Path) -> None:
+    outcome = cli("tune", onnx_file, "--strategy", "gird")
+    assert outcome.code == 2
+    assert "did you mean 'grid'?" in outcome.error
+
+
+@pytest.mark.parametrize("place", [".", "/sys/kernel/records.jsonl", "file/records.jsonl"])
+def test_database_that_cannot_be_written(cli: Cli, onnx_file: Path, place: str) -> None:
+    Path("file").touch()
+    outcome = cli("tune", onnx_file, "--db", place, "--trials", 1)
+    assert outcome.code == 7
+    assert place in outcome.error
+    assert "--db" in outcome.error
+
+
+def test_damaged_lines_are_skipped_and_kept(cli: Cli, onnx_file: Path) -> None:
+    Path("x.jsonl").write_text('{"torn\nnot a record\n{"v": 1}')
+    before = Path("x.jsonl").read_text()
+    assert cli("compile", onnx_file, "--db", "x.jsonl", "--quiet").code == 0
+    assert Path("x.jsonl").read_text() == before
+
+
+def test_interrupted_keeps_what_was_measured() -> None:
+    onnx.save(conv_model(channels=32, filters=48, size=28), "net.onnx")
+    database = Path("x.jsonl")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "neocpu", "tune", "net.onnx", "--db", str(database)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        start_new_session=True,
+    )
+    try:
+        limit = time.monotonic() + 60
+        while not (database.exists() and database.read_bytes().count(b"\n") >= 2):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)  # what Ctrl-C sends, to the children too
+        out, err = process.communicate(timeout=30)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    records = [LineParser().parse(line) for line in database.read_bytes().splitlines()]
+    assert len(records) >= 2
+    assert err.endswith(
+        f"neocpu: error: interrupted; {len(records)} measurements kept in {database}\n"
+    )
+    with pytest.raises(ProcessLookupError):  # no measuring process is left behind
+        os.killpg(process.pid, 0)

@@ -1,0 +1,225 @@
+"""Convolution, pooling, padding and resizing against ONNX Runtime, one node at a time."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from tests.neocpu.frontend.differential import (
+    DATA,
+    check,
+    floats,
+    ints,
+    one_op,
+    random,
+    run_imported,
+)
+
+X = DATA
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {},
+        {"pads": [1, 1, 1, 1], "strides": [2, 2]},
+        {"pads": [0, 1, 2, 3]},
+        {"dilations": [2, 3], "pads": [2, 3, 2, 3]},
+        {"group": 2},
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+        {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
+        {"auto_pad": "VALID", "strides": [2, 1]},
+    ],
+)
+@pytest.mark.parametrize("kernel", [(3, 3), (4, 2)])
+def test_conv(attrs, kernel):
+    weight = random(4, 6 // attrs.get("group", 1), *kernel, seed=1)
+    ops = check("Conv", weight, random(4, seed=2), **attrs)
+    assert ops == ["nn.conv2d", "add"]
+
+
+def test_depthwise_conv():
+    check("Conv", random(6, 1, 3, 3, seed=1), group=6, pads=[1, 1, 1, 1])
+    check("Conv", random(12, 1, 3, 3, seed=1), group=6)
+
+
+@pytest.mark.parametrize("spatial", [1, 3])
+def test_conv_of_other_ranks(spatial):
+    x = random(1, 3, *[6, 7, 8][:spatial])
+    weight = random(4, 3, *[3] * spatial, seed=1)
+    check("Conv", weight, random(4, seed=2), x=x, strides=[2] * spatial, pads=[1] * 2 * spatial)
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {},
+        {"strides": [2, 2], "pads": [1, 1, 1, 1]},
+        {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
+        {"strides": [3, 2], "pads": [0, 1, 2, 0]},
+        {"group": 2, "strides": [2, 2]},
+        {"dilations": [2, 2]},
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+        {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
+        {"strides": [3, 3], "output_shape": [27, 33]},
+        {"strides": [3, 2], "output_shape": [26, 22], "auto_pad": "SAME_UPPER"},
+    ],
+)
+def test_conv_transpose(attrs):
+    weight = random(6, 4 // attrs.get("group", 1), 3, 3, seed=1)
+    ops = check("ConvTranspose", weight, random(4, seed=2), **attrs)
+    assert ops == ["nn.conv2d_transpose", "add"]
+
+
+_POOLS = [
+    {"kernel_shape": [3, 3]},
+    {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]},
+    {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1, "pads": [1, 1, 1, 1]},
+    {"kernel_shape": [2, 2], "strides": [3, 3], "ceil_mode": 1, "pads": [1, 1, 0, 0]},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    {"kernel_shape": [4, 4], "strides": [2, 2], "auto_pad": "SAME_LOWER"},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "VALID"},
+]
+
+
+@pytest.mark.parametrize("attrs", [*_POOLS, {"kernel_shape": [3, 3], "dilations": [2, 2]}])
+def test_max_pool(attrs):
+    assert check("MaxPool", **attrs) == ["nn.max_pool2d"]
+
+
+@pytest.mark.parametrize(
+    ("attrs", "include"), list(itertools.product([*_POOLS, {"kernel_shape": [9, 11]}], [0, 1]))
+)
+def test_average_pool(attrs, include):
+    ops = check("AveragePool", count_include_pad=include, **attrs)
+    assert ops[0] == "nn.avg_pool2d"
+    assert set(ops[1:]) <= {"multiply"}
+
+
+@pytest.mark.parametrize("include", [0, 1])
+def test_dilated_average_pool(include):
+    # ONNX Runtime refuses dilations here: ONNX's own reference is the judge.
+    attrs = {"kernel_shape": [3, 2], "dilations": [2, 3], "pads": [1, 2, 1, 2]}
+    model = one_op("AveragePool", X, opset=19, count_include_pad=include, **attrs)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": X})
+    _, _, (actual,) = run_imported(model, {"x": X})
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("spatial", [1, 3])
+def test_pools_of_other_ranks(spatial):
+    x = random(1, 3, *[6, 7, 8][:spatial])
+    attrs = {"kernel_shape": [3] * spatial, "strides": [2] * spatial, "ceil_mode": 1}
+    check("MaxPool", x=x, **attrs)
+    check("AveragePool", x=x, pads=[1] * 2 * spatial, **attrs)
+
+
+def test_global_and_lp_pools():
+    assert check("GlobalAveragePool") == ["mean"]
+    check("GlobalMaxPool")
+    check("GlobalLpPool", p=2)
+    check("LpPool", kernel_shape=[3, 3], strides=[2, 2], p=2)
+    check("LpPool", kernel_shape=[2, 2], strides=[2, 2], p=3, opset=17)
+
+
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("beta", [0.75, 0.5, 0.6])
+def test_lrn(size, beta):
+    ops = check("LRN", size=size, alpha=0.3, beta=beta, bias=1.5)
+    assert not any("pool" in op for op in ops)
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+@pytest.mark.parametrize("pads", [[0, 0, 1, 2, 0, 0, 3, 0], [0, 0, -1, 2, 0, 0, 2, -3]])
+def test_pad(mode, pads):
+    opset = 19 if mode == "wrap" else 18
+    fill = np.array(0.5, np.float32) if mode == "constant" else None
+    ops = check("Pad", ints(*pads), fill, opset=opset, mode=mode)
+    assert ops[-1] == "nn.pad"
+
+
+def test_pad_with_axes():
+    check("Pad", ints(1, 2, 3, 4), None, ints(-1, 1))
+    check("Pad", opset=9, pads=[0, 0, 1, 1, 0, 0, 2, 2], value=1.0)
+
+
+@pytest.mark.parametrize(
+    ("scales", "sizes"),
+    [((2, 2), None), ((3, 2), None), ((0.5, 0.7), None), (None, (18, 22)), (None, (13, 7))],
+)
+@pytest.mark.parametrize(
+    ("mode", "coordinates", "nearest"),
+    [
+        ("nearest", "asymmetric", "floor"),
+        ("nearest", "half_pixel", "round_prefer_floor"),
+        ("nearest", "half_pixel", "round_prefer_ceil"),
+        ("nearest", "asymmetric", "ceil"),
+        ("nearest", "align_corners", "floor"),
+        ("linear", "half_pixel", None),
+        ("linear", "align_corners", None),
+        ("linear", "asymmetric", None),
+        ("linear", "pytorch_half_pixel", None),
+        ("cubic", "half_pixel", None),
+        ("cubic", "align_corners", None),
+    ],
+)
+def test_resize(mode, coordinates, nearest, scales, sizes):
+    attrs = {"mode": mode, "coordinate_transformation_mode": coordinates}
+    if nearest:
+        attrs["nearest_mode"] = nearest
+    scale = None if scales is None else floats(1, 1, *scales)
+    size = None if sizes is None else ints(2, 6, *sizes)
+    constants = [None, scale] if size is None else [None, None, size]
+    check("Resize", *constants, **attrs)
+
+
+def test_resize_becomes_the_native_operator_where_it_is_exact():
+    twice = floats(1, 1, 2, 2)
+    for attrs in (
+        {
+            "mode": "nearest",
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "floor",
+        },
+        {"mode": "nearest"},
+        {"mode": "linear"},
+        {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+    ):
+        assert check("Resize", None, twice, **attrs) == ["image.resize2d"]
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_resize_variants(mode):
+    check("Resize", None, floats(0.4, 0.6), mode=mode, antialias=1, axes=[2, 3])
+    check("Resize", None, None, ints(14, 12), mode=mode, axes=[2, 3])
+    check("Resize", None, floats(1, 1, 1.7, 1.3), mode=mode)
+    region = floats(0, 0, 0.1, 0.2, 1, 1, 0.9, 1.3)
+    check(
+        "Resize",
+        region,
+        None,
+        ints(2, 6, 5, 8),
+        mode=mode,
+        coordinate_transformation_mode="tf_crop_and_resize",
+        extrapolation_value=7.0,
+    )
+
+
+@pytest.mark.parametrize("opset", [7, 8])
+def test_old_upsample_by_attribute(opset):
+    check("Upsample", opset=opset, scales=[1.0, 1.0, 2.0, 3.0], mode="nearest")
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_upsample_9(mode):
+    check("Upsample", floats(1, 1, 2, 2), opset=9, mode=mode)
+
+
+@pytest.mark.parametrize("opset", [10, 11])
+def test_old_resize(opset):
+    constants = [floats(1, 1, 2, 2)] if opset == 10 else [floats(), floats(1, 1, 2, 2)]
+    check("Resize", *constants, opset=opset, mode="nearest")
