@@ -10,6 +10,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.elementwise import schedule_function
 from neocpu.schedules.target import CpuTarget
 
@@ -81,6 +82,6 @@ def build(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> Any:
             relax.transform.AttachGlobalSymbol(),
         ]
     )
-    executable = tvm.compile(mod, target.to_tvm(), relax_pipeline=passes)
+    executable = tvm.compile(mod, target.to_tvm(), relax_pipeline=passes, tir_pipeline=PIPELINE)
     dump("assembly", lambda: str(executable.mod.imports[0].inspect_source("asm")), "s")
     return executable

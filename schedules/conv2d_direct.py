@@ -19,6 +19,7 @@ from neocpu.schedules.epilogue import apply_epilogue, epilogue_operands
 from neocpu.schedules.layout import ceil_div
 from neocpu.schedules.scheme import DirectScheme
 from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vector_math import vectorize_calls
 from neocpu.schedules.workload import Conv2dWorkload
 
 NAME = DirectScheme.template
@@ -151,7 +152,7 @@ def compute(workload: Conv2dWorkload, scheme: DirectScheme) -> list[te.Tensor]:
 
 
 def _pad(data: te.Tensor, workload: Conv2dWorkload, rows: int, columns: int) -> te.Tensor:
-    """Return ``data`` with every pixel that ``rows`` by ``columns`` of output read, zeros outside."""
+    """Return ``data`` with every pixel ``rows`` by ``columns`` of output read, zeros outside."""
     top, left, _, _ = workload.padding
     height, width = workload.height, workload.width
     reach = [
@@ -211,7 +212,7 @@ def lower(
     if "pad" in stages:
         _schedule_pad(sch, task, scheme)
     sch.decompose_reduction(conv, ic_chunk)
-    return sch.mod["main"].with_attr("tirx.is_scheduled", True)
+    return vectorize_calls(sch.mod["main"]).with_attr("tirx.is_scheduled", True)
 
 
 def _schedule_pad(sch: Schedule, task: object, scheme: DirectScheme) -> None:

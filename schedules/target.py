@@ -105,7 +105,7 @@ class CpuTarget:
 
     @property
     def fma_per_cycle(self) -> int:
-        """Full-width vector multiply-adds a core starts per cycle (Zen 4 splits 512 bits in two)."""
+        """Full-width vector multiply-adds a core starts per cycle; Zen 4 splits 512 bits in two."""
         return 1 if self.mcpu in ("znver4", "cortex-a72", "cortex-a53") else 2
 
     @property

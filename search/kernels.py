@@ -19,6 +19,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 
 from neocpu.schedules import registry
+from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.target import CpuTarget
 from neocpu.search.measure import Request
 from neocpu.search.worker import describe
@@ -82,7 +83,7 @@ class Kernels:
         if not functions:
             return []
         named = {f"f{i}": f.with_attr("global_symbol", f"f{i}") for i, f in enumerate(functions)}
-        executable = tvm.compile(tvm.IRModule(named), target=self._target.to_tvm())
+        executable = tvm.compile(tvm.IRModule(named), self._target.to_tvm(), tir_pipeline=PIPELINE)
         # The first look-up generates the machine code, which must not wait for the measurement.
         return [executable[name] for name in named]
 

@@ -1,9 +1,12 @@
 """The wheel holds every package, and the mapping of root folders is complete."""
 
+import ast
 import importlib
+import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -58,6 +61,33 @@ def test_engines_to_compare_with_are_extras() -> None:
     for engine in ("onnxruntime", "openvino", "ncnn"):
         assert not any(line.startswith(engine) for line in project["dependencies"])
         assert any(line.startswith(engine) for line in project["optional-dependencies"]["bench"])
+
+
+def test_every_import_is_declared() -> None:
+    # An undeclared one works wherever another package happens to have brought it.
+    project = PROJECT["project"]
+    lines = [*project["dependencies"], *project["optional-dependencies"]["bench"]]
+    declared = {canonical(re.split(r"[^\w.-]", line)[0]) for line in lines}
+    homes = packages_distributions()
+    for folder in FOLDERS:
+        for source in (ROOT / folder).rglob("*.py"):
+            for name in imports(source) - sys.stdlib_module_names - {"neocpu"}:
+                found = {canonical(home) for home in homes.get(name, [name])}
+                assert found & declared, f"{source}: {name} is in no dependency"
+
+
+def imports(source: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names}
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def test_tvm_is_pinned() -> None:

@@ -98,7 +98,8 @@ class _Rewriter:
         }
         network = self._plan.network
         dense = {op.result: op for op in network.dense}
-        absorbed = {var for op in (*network.ops, *network.dense) for var in op.absorbed}
+        absorbed = {var for op in network.ops for var in op.absorbed}
+        absorbed |= {var for layer in network.dense for var in layer.absorbed}
         params = list(self._func.params)
         self._plain.update((param, param) for param in params)
         with self._bb.function("main"):
@@ -125,13 +126,13 @@ class _Rewriter:
         parts = new.args[0] if is_op(new, "relax.concat") else None
         if not isinstance(parts, relax.Tuple) or dtype_of(value) != "float32":
             return self._bb.emit(new)
-        shapes = tuple(static_shape(field) for field in parts.fields)
+        shapes = [static_shape(field) or () for field in parts.fields]
         shape = static_shape(value)
         assert shape is not None
         axis = int(new.attrs.axis) % len(shape)
         kernel = self._kernel(
             "concat",
-            ("concat", shapes, axis),
+            ("concat", tuple(shapes), axis),
             lambda: lower_concat(shapes, axis, self._costs.target),
         )
         return self._call(kernel, list(parts.fields), shape)

@@ -93,10 +93,9 @@ def _match_step(
         return _UNARY[name](call), None
     if is_op(call, "relax.nn.prelu"):
         slope = constant_value(call.args[1])
-        fits = (
-            slope is not None and slope.size == shape[1] and int(call.attrs.axis) % len(shape) == 1
-        )
-        return (EpilogueOp("prelu"), slope.reshape(-1)) if fits and slope is not None else None
+        if slope is None or vector_shape != (1, slope.size, 1, 1) or int(call.attrs.axis) != 1:
+            return None
+        return EpilogueOp("prelu"), slope.reshape(-1)
     if name not in _BINARY:
         return None
     channel_kind, tensor_kind = _BINARY[name]

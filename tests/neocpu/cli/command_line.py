@@ -54,11 +54,7 @@ def conv_model(
         ],
         "conv",
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, given)],
-        [
-            helper.make_tensor_value_info(
-                "features", TensorProto.FLOAT, [given[0], filters, *given[2:]]
-            )
-        ],
+        [helper.make_tensor_value_info("features", TensorProto.FLOAT, result)],
         [numpy_helper.from_array(weights, "weights")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
