@@ -8,6 +8,7 @@ widths that need not divide, groups, and padding that costs no pass over memory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -44,20 +45,18 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DirectScheme, ..
     that the global search finds a scheme for every pair of layouts.
     """
     schemes: list[DirectScheme] = []
+    pairs = _block_pairs(workload, target)
     taps = workload.kernel[0] * workload.kernel[1]
-    unrolls = (False, True) if 1 < taps <= MAX_UNROLLED_TAPS else (False,)
-    for ic_bn, oc_bn in _block_pairs(workload, target):
+    for ic_bn, oc_bn in pairs:
         tiles = [
             DirectScheme(ic_bn, oc_bn, reg_n, False, reg_oh)
             for reg_oh, reg_n in _tiles(workload, oc_bn, target)
         ]
         tiles.sort(key=lambda scheme: estimate(workload, scheme, target))
-        best = tiles[:TILES_PER_BLOCK]
-        schemes += [
-            DirectScheme(s.ic_bn, s.oc_bn, s.reg_n, unroll, s.reg_oh)
-            for s in best
-            for unroll in (unrolls if s is best[0] else unrolls[:1])
-        ]
+        schemes += tiles[:TILES_PER_BLOCK]
+        # Unrolled code takes LLVM long and its gain does not depend on the input's block.
+        if 1 < taps <= MAX_UNROLLED_TAPS and ic_bn == pairs[0][0]:
+            schemes.append(replace(tiles[0], unroll_ker=True))
     return tuple(sorted(schemes, key=lambda scheme: estimate(workload, scheme, target)))
 
 

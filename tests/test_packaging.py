@@ -104,3 +104,14 @@ def test_faces_import_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_modules_that_tests_share_can_be_imported_by_name() -> None:
+    shared = [
+        source
+        for source in (ROOT / "tests").rglob("*.py")
+        if not source.name.startswith(("test_", "conftest"))
+    ]
+    folders = {str(source.parent.relative_to(ROOT)) for source in shared}
+    assert PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"] == [".", *sorted(folders)]
+    assert len({source.name for source in shared}) == len(shared)
