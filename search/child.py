@@ -42,6 +42,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._ready = False
+        self._paused = False
         self.built: set[Request] = set()
 
     def start(self) -> None:
@@ -83,6 +84,7 @@ class Child:
                 self.kill()
                 raise NeoCPUError(f"cannot start a measuring process: {reason}")
             self._ready = True
+        self._resume()
         if isinstance(job, BuildJob):
             self.built = (self.built if job.keep else set()) | set(job.requests)
         self._put(job)
@@ -99,6 +101,24 @@ class Child:
         self.kill()
         return lost
 
+    def pause(self) -> None:
+        """Stop all threads of the process until the next job.
+
+        TVM's pool threads spin for tenths of a second after a call, on a core that the next
+        process is being timed on.
+        """
+        if self._process is None or self._paused:
+            return
+        self._process.send_signal(signal.SIGSTOP)
+        # WNOWAIT leaves an exit for Popen to collect.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self._paused = True
+
+    def _resume(self) -> None:
+        if self._process is not None and self._paused:
+            self._process.send_signal(signal.SIGCONT)
+        self._paused = False
+
     def kill(self) -> None:
         """End the process now. The next job starts another."""
         if self._process is not None:
@@ -107,7 +127,7 @@ class Child:
         if self._pipe is not None:
             self._pipe.close()
         self._process = self._pipe = None
-        self._ready = False
+        self._ready = self._paused = False
         self.built = set()
 
     def _put(self, message: Setup | BuildJob | TimeJob) -> None:

@@ -1,7 +1,7 @@
 """Measuring on this machine, in child processes that may crash or hang without harm.
 
 All children build at once, one share of the batch each; then the candidates run strictly one after
-another, with nothing being built beside them.
+another, with nothing being built beside them and every other child stopped.
 """
 
 from __future__ import annotations
@@ -140,6 +140,8 @@ class LocalMeasurer:
             if not isinstance(answer, Lost):
                 failed = (p for p in zip(share, answer, strict=True) if p[1] is not None)
                 done.update({r: Measurement(r, (), message) for r, message in failed})
+        for child in busy:
+            child.pause()
         return {request: child for child, share in busy.items() for request in share}
 
     def _time(self, child: Child, request: Request, repeats: int) -> Measurement:
@@ -151,6 +153,7 @@ class LocalMeasurer:
                 return Measurement(request, (), message)
         child.send(TimeJob(request, repeats))
         answer = child.receive(self._timeout)
+        child.pause()
         if isinstance(answer, Lost):
             return Measurement(request, (), answer.reason)
         if isinstance(answer, str):

@@ -59,10 +59,10 @@ def test_what_cannot_be_lowered_or_compiled_is_told_apart(monkeypatch: pytest.Mo
         function = real_lower(workload, scheme, target, threads)
         return function.with_attr("bad", scheme == uncompiled.scheme)
 
-    def compile_(module, target):
+    def compile_(module, target, **options):
         if any(f.attrs["bad"] for f in module.functions.values()):
             raise RuntimeError("LLVM has had enough")
-        return real_compile(module, target=target)
+        return real_compile(module, target, **options)
 
     monkeypatch.setattr(registry, "lower", lower)
     monkeypatch.setattr(kernels_module.tvm, "compile", compile_)
