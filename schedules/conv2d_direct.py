@@ -30,6 +30,10 @@ VERSION = 1
 # Unrolling a window of more taps overflows the instruction cache (7x7 halves the speed).
 MAX_UNROLLED_TAPS = 9
 LOAD_INTERFERENCE = 0.03
+# A parallel pass of its own.
+FORK_CYCLES = 10_000
+# Copies of the image from which on padding it once, in a pass of its own, is cheaper.
+MAX_COPIES = 8.0
 # Weights of a chunk that are worth prefetching, and tiles over which that is spread: where a chunk
 # is used longer than this, waiting for it once does not matter.
 PREFETCH_BYTES, PREFETCH_TILES = 64 << 10, 32
@@ -215,7 +219,7 @@ def lower(
         sch.unroll(loop)
     sch.set_scope(conv, 0, "local")
     if "pad" in stages:
-        _schedule_pad(sch, task, scheme)
+        _schedule_pad(sch, task, workload, scheme)
     sch.decompose_reduction(conv, ic_chunk)
     loops = [sch.get(loop).loop_var for loop in (task, w_outer, ic_chunk, kh, kw, ic)]
     func = _prefetch_weights(sch.mod["main"], workload, scheme, loops)
@@ -257,15 +261,38 @@ def _prefetch_weights(
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, prepend)))
 
 
-def _schedule_pad(sch: Schedule, task: object, scheme: DirectScheme) -> None:
-    """Make each task pad its own rows; the padded columns are peeled off, the rest is a copy."""
+def _schedule_pad(
+    sch: Schedule, task: object, workload: Conv2dWorkload, scheme: DirectScheme
+) -> None:
+    """Pad each task's own rows, or the image once; the columns of zeros are peeled off the copy."""
     pad = sch.get_sblock("pad")
-    sch.compute_at(pad, task)
+    if _pads_image_once(workload, scheme):
+        sch.parallel(sch.fuse(*sch.get_loops(pad)[:3]))
+    else:
+        sch.compute_at(pad, task)
     column = sch.get_loops(pad)[-1]
     if scheme.ic_bn > 1:
         sch.vectorize(column)
         column = sch.get_loops(pad)[-2]
     sch.annotate(column, "pragma_loop_partition_hint", 1)
+
+
+def _pads_image_once(workload: Conv2dWorkload, scheme: DirectScheme) -> bool:
+    """Whether the tasks' strips together would copy the image more than `MAX_COPIES` times."""
+    return _strip_copies(workload, scheme) > MAX_COPIES
+
+
+def _strip_copies(workload: Conv2dWorkload, scheme: DirectScheme) -> float:
+    """How often a row is copied when every task pads the rows it reads."""
+    row_tiles = ceil_div(workload.out_height, scheme.reg_oh)
+    overlap = row_tiles * _strip_rows(workload, scheme) / workload.height
+    return overlap * ceil_div(workload.out_channels // workload.groups, scheme.oc_bn)
+
+
+def _strip_rows(workload: Conv2dWorkload, scheme: DirectScheme) -> int:
+    """Input rows one register tile reads."""
+    taps = (workload.kernel[0] - 1) * workload.dilation[0] + 1
+    return (scheme.reg_oh - 1) * workload.stride[0] + taps
 
 
 def estimate(
@@ -297,7 +324,8 @@ def estimate(
     column_tiles = ceil_div(workload.out_width, scheme.reg_n)
     tile = steps * cycles + sums * (3 + 2 * len(workload.epilogue)) + 20
     tasks = workload.batch * ceil_div(workload.out_channels, scheme.oc_bn) * row_tiles
-    task = column_tiles * tile + _pad_cycles(workload, scheme, chunks_in, target) + 50
+    pad = _pad_cycles(workload, scheme, chunks_in, target)
+    task = column_tiles * tile + 50 + pad / tasks
     # The weights come from memory once a call: the network has evicted them since the last.
     cold = workload.out_channels * steps * 4 / 4.0 / min(threads, 4)
     return (ceil_div(tasks, threads) * task + 0.3 * cold) / target.frequency
@@ -306,12 +334,12 @@ def estimate(
 def _pad_cycles(
     workload: Conv2dWorkload, scheme: DirectScheme, chunks_in: int, target: CpuTarget
 ) -> float:
-    """Cycles a task spends copying its padded rows."""
+    """Cycles all tasks together spend copying padded rows."""
     overhang = workload.out_width % scheme.reg_n or workload.out_height % scheme.reg_oh
     if not any(workload.padding) and not overhang:
         return 0.0
-    rows = (scheme.reg_oh - 1) * workload.stride[0]
-    rows += (workload.kernel[0] - 1) * workload.dilation[0] + 1
-    width = workload.width + workload.padding[1] + workload.padding[3]
     vectors = max(scheme.ic_bn / target.lanes(workload.dtype), 0.25)
-    return rows * width * chunks_in * vectors * 1.5
+    image = workload.batch * workload.height * workload.width * chunks_in * vectors
+    if _pads_image_once(workload, scheme):
+        return image * 6 + FORK_CYCLES
+    return image * _strip_copies(workload, scheme) * 1.5
