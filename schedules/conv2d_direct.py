@@ -8,6 +8,7 @@ widths that need not divide, groups, and padding that costs no pass over memory.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 
@@ -32,6 +33,8 @@ MAX_UNROLLED_TAPS = 9
 LOAD_INTERFERENCE = 0.03
 # A parallel pass of its own.
 FORK_CYCLES = 10_000
+# Weights, in L2 caches, up to which a thread takes rows and not channels.
+ROWS_FIRST_L2_SHARE = 1.25
 # Copies of the image from which on padding it once, in a pass of its own, is cheaper.
 MAX_COPIES = 8.0
 # Weights of a chunk that are worth prefetching, and tiles over which that is spread: where a chunk
@@ -187,7 +190,7 @@ def lower(
 ) -> tirx.PrimFunc:
     """Return the scheduled kernel; its arguments are those of `argument_shapes`.
 
-    The loop nest, with one task per output row tile and channel chunk::
+    The loop nest, with one task per output row tile and channel chunk (`_rows_first` swaps them)::
 
         for n, oc_chunk, oh in parallel(batch, O/oc_bn, OH/reg_oh):
             pad[…] = the input rows this task reads            # only if padded; stays in L2
@@ -207,8 +210,9 @@ def lower(
     w_outer, w_inner = sch.split(w, [None, scheme.reg_n])
     vector_outer, vector = sch.split(oc, [None, lanes])
     unrolled = [h_inner, w_inner, vector_outer]
-    sch.reorder(n, chunk, h_outer, w_outer, ic_chunk, kh, kw, ic, *unrolled, vector)
-    task = sch.fuse(n, chunk, h_outer)
+    order = (h_outer, chunk) if _rows_first(workload, scheme, target) else (chunk, h_outer)
+    sch.reorder(n, *order, w_outer, ic_chunk, kh, kw, ic, *unrolled, vector)
+    task = sch.fuse(n, *order)
     sch.parallel(task)
     sch.reverse_compute_at(epilogue, w_outer)
     *stores, oc = sch.get_loops(epilogue)[2:]
@@ -222,8 +226,21 @@ def lower(
         _schedule_pad(sch, task, workload, scheme)
     sch.decompose_reduction(conv, ic_chunk)
     loops = [sch.get(loop).loop_var for loop in (task, w_outer, ic_chunk, kh, kw, ic)]
-    func = _prefetch_weights(sch.mod["main"], workload, scheme, loops)
+    func = sch.mod["main"]
+    if not _rows_first(workload, scheme, target):
+        func = _prefetch_weights(func, workload, scheme, loops)
     return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
+
+
+def _rows_first(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> bool:
+    """Whether tasks run through a row's chunks before the next row.
+
+    Then each thread owns a band of rows: what it reads is mostly what it wrote one layer before
+    and still has in its own L2. That pays while the weights about fit there too; larger ones are
+    read chunk by chunk, each for all rows. ResNet-50 as a whole gains 2 to 3 %.
+    """
+    size = 4 * math.prod(scheme.kernel_layout.shape(workload.kernel_shape))
+    return size <= ROWS_FIRST_L2_SHARE * target.l2
 
 
 def _prefetch_weights(
