@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-import numpy as np
 import onnx
 
+from neocpu import models
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import LoadedModel, load_model
 from neocpu.link import replacing, write_artifact
@@ -35,13 +35,14 @@ from neocpu.planning.report import explain
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.reference import Comparison, compare, run_reference
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.runtime.host import usable_cpus
 from neocpu.runtime.module import Module, load
 from neocpu.schedules import registry
 from neocpu.schedules.errors import AccuracyError, UsageError, did_you_mean
+from neocpu.schedules.host import usable_cpus
 from neocpu.schedules.target import CpuTarget, missing_on_host, parse_target
 from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.search.tuner import Budget, TuneReport
+from neocpu.tensor_spec import random_inputs
 from neocpu.tuning import make_strategy, measured_schemes, open_store, tune_workloads
 
 ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
@@ -265,11 +266,8 @@ class _Clock:
 
 
 def _load(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> LoadedModel:
-    if isinstance(model, str) and os.sep not in model and not Path(model).suffix:
-        from neocpu import models
-
-        if not Path(model).exists():
-            return replace(load_model(models.build(model), shapes), name=model)
+    if isinstance(model, str) and models.is_name(model):
+        return replace(load_model(models.build(model), shapes), name=model)
     return load_model(model, shapes)
 
 
@@ -314,8 +312,7 @@ def _verify(loaded: LoadedModel, compiled: CompiledModule, threads: int) -> Comp
     AccuracyError
         If they differ by more than the tolerance.
     """
-    rng = np.random.default_rng(0)
-    inputs = {spec.name: _random(rng, spec.dtype, spec.shape) for spec in loaded.inputs}
+    inputs = random_inputs(loaded.inputs, seed=0)
     expected = run_reference(loaded.original, inputs)
     with compiled.module(threads) as module:
         actual = module.run(inputs)
@@ -327,10 +324,3 @@ def _verify(loaded: LoadedModel, compiled: CompiledModule, threads: int) -> Comp
             "nothing was written: please report this model, or pass --no-verify to keep the result"
         )
     return comparison
-
-
-def _random(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Any:
-    kind = np.dtype(dtype)
-    if kind.kind == "f":
-        return rng.standard_normal(shape).astype(kind)
-    return rng.integers(0, 2, shape).astype(kind)

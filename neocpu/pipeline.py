@@ -75,7 +75,6 @@ def build(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> Any:
             relax.transform.CallTIRRewrite(),
             relax.transform.StaticPlanBlockMemory(),
             relax.transform.LowerAllocTensor(),
-            relax.transform.KillAfterLastUse(),
             relax.transform.LowerRuntimeBuiltin(),
             relax.transform.ComputePrimValue(),
             relax.transform.VMShapeLower(),

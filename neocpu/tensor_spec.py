@@ -1,9 +1,12 @@
-"""The name, dtype and shape of one model input or output."""
+"""The name, dtype and shape of one model input or output, and random data for it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +38,15 @@ class TensorSpec:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Return inputs drawn at random: floats from the normal distribution, the rest 0 and 1."""
+    rng = np.random.default_rng(seed)
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for spec in specs:
+        kind = np.dtype(spec.dtype)
+        floats = kind.kind == "f"
+        drawn = rng.standard_normal(spec.shape) if floats else rng.integers(0, 2, spec.shape)
+        arrays[spec.name] = drawn.astype(kind)
+    return arrays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,10 @@ from neocpu.search.strategies.grid import GridStrategy
 from neocpu.search.strategies.random import RandomStrategy
 from neocpu.search.tuner import Budget, SearchSpace, TuneProgress, TuneReport, TuningTask, tune
 from neocpu.tuning_db.store import Store, default_database, shipped_databases
+
+_log = logging.getLogger("neocpu")
+# A foreign file would otherwise print all of itself.
+MAX_WARNINGS = 3
 
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "grid": GridStrategy,
@@ -42,7 +47,12 @@ def open_store(databases: Sequence[str | os.PathLike[str]]) -> Store:
     if named and user.exists():
         readable.append(user)
     *others, last = named or [user]
-    return Store.open([*readable, *others], last, registry.template_version)
+    store = Store.open([*readable, *others], last, registry.template_version)
+    for skipped in store.skipped[:MAX_WARNINGS]:
+        _log.warning("%s", skipped)
+    if len(store.skipped) > MAX_WARNINGS:
+        _log.warning("%d more lines skipped", len(store.skipped) - MAX_WARNINGS)
+    return store
 
 
 def measured_schemes(

@@ -74,6 +74,11 @@ class PoolWorkload:
         """Logical NCHW shape of the output."""
         return (self.batch, self.channels, self.out_height, self.out_width)
 
+    def __str__(self) -> str:
+        size = "x".join(map(str, self.input_shape))
+        text = f"{self.kind} {size}, {self.kernel[0]}x{self.kernel[1]}"
+        return text + (f" /{self.stride[0]}" if self.stride != (1, 1) else "")
+
     def axis(self, index: int) -> PoolAxis:
         """Window geometry along rows (0) or columns (1)."""
         return PoolAxis(

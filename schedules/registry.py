@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neocpu.schedules import conv2d_depthwise, conv2d_direct, conv2d_nchw
-from neocpu.schedules.errors import UnsupportedError, did_you_mean
+from neocpu.schedules.errors import UnsupportedError, UsageError, did_you_mean
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.workload import Conv2dWorkload
@@ -70,16 +70,14 @@ def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
 
     Raises
     ------
-    UnsupportedError
+    UsageError
         If a name is unknown.
     """
     chosen = set()
     for name in names:
         if name not in ALGORITHMS:
             hint = did_you_mean(name, ALGORITHMS)
-            raise UnsupportedError(
-                f"unknown algorithm {name!r}; known: {', '.join(ALGORITHMS)}{hint}"
-            )
+            raise UsageError(f"unknown algorithm {name!r}; known: {', '.join(ALGORITHMS)}{hint}")
         chosen.add(ALGORITHMS[name])
     return frozenset(chosen)
 

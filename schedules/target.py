@@ -15,24 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from neocpu.schedules.errors import TargetError, did_you_mean
+from neocpu.schedules.host import host_features, missing_features
 
 X86_TRIPLE = "x86_64-unknown-linux-gnu"
 # Triple spellings of the two machines we generate code for, by the first component.
 MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
-# The features generated code may need, in LLVM's names, with /proc/cpuinfo's where it differs.
-# LLVM's CPU definitions also list kernel-mode and tuning features; those gate nothing.
-ISA_FEATURES: dict[str, str] = {
-    "sse4.1": "sse4_1", "sse4.2": "sse4_2", "popcnt": "popcnt", "avx": "avx", "avx2": "avx2",
-    "fma": "fma", "f16c": "f16c", "bmi": "bmi1", "bmi2": "bmi2", "movbe": "movbe",
-    "gfni": "gfni", "avx512f": "avx512f", "avx512cd": "avx512cd", "avx512bw": "avx512bw",
-    "avx512dq": "avx512dq", "avx512vl": "avx512vl", "avx512vnni": "avx512_vnni",
-    "avx512bf16": "avx512_bf16", "avx512fp16": "avx512_fp16", "avx512ifma": "avx512ifma",
-    "avx512vbmi": "avx512vbmi", "avx512vbmi2": "avx512_vbmi2", "avx512bitalg": "avx512_bitalg",
-    "avx512vpopcntdq": "avx512_vpopcntdq", "avxvnni": "avx_vnni", "amx-tile": "amx_tile",
-    "neon": "asimd", "dotprod": "asimddp", "fullfp16": "asimdhp", "i8mm": "i8mm", "bf16": "bf16",
-    "sve": "sve", "sve2": "sve2",
-}  # fmt: skip
+# The features generated code may need, in LLVM's names. LLVM's CPU definitions also list
+# kernel-mode and tuning features; those gate nothing.
+ISA_FEATURES = frozenset(
+    (
+        "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "movbe", "gfni",
+        "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
+        "avx512fp16", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512bitalg",
+        "avx512vpopcntdq", "avxvnni", "amx-tile", "neon", "dotprod", "fullfp16", "i8mm", "bf16",
+        "sve", "sve2",
+    )
+)  # fmt: skip
 
 KIB = 1024
 # (L1d, L2, L3 share) bytes of one core, for CPUs other than the host.
@@ -172,20 +171,9 @@ def host_target() -> CpuTarget:
     return _host_target(())
 
 
-def host_features() -> frozenset[str]:
-    """Return this host's instruction-set features in LLVM's names, read from ``/proc/cpuinfo``."""
-    flags: set[str] = set()
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as stream:
-        for line in stream:
-            if line.startswith(("flags", "Features")):
-                flags = set(line.partition(":")[2].split())
-                break
-    return frozenset(llvm for llvm, linux in ISA_FEATURES.items() if linux in flags)
-
-
 def missing_on_host(features: tuple[str, ...]) -> tuple[str, ...]:
     """Return those of ``features`` that this host lacks."""
-    return tuple(sorted(set(features) - host_features()))
+    return missing_features(features, host_features())
 
 
 def _options(text: str | dict[str, Any]) -> dict[str, Any]:

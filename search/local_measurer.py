@@ -21,9 +21,10 @@ KERNELS = "neocpu.search.kernels:Kernels"
 MAX_CHILDREN = 8
 # Candidates one child builds at a time: few enough to lose little when one of them crashes it.
 SHARE = 10
-# A first look at every candidate, then more repeats for those this close to their workload's best.
-# The second look comes later, so that one burst of noise cannot spoil all repeats of a candidate.
-FIRST_REPEATS, MORE_REPEATS, CONTENDER = 2, 4, 1.25
+# Looks at a batch: repeats, and how close to its workload's best a candidate must be to get them.
+# Each look comes after the one before is over, so that one burst of noise cannot spoil all repeats
+# of a candidate; the last decides between those that differ by less than the noise.
+LOOKS = ((2, math.inf), (4, 1.25), (6, 1.03))
 
 
 class LocalMeasurer:
@@ -109,7 +110,7 @@ class LocalMeasurer:
         self, requests: tuple[Request, ...], done: dict[Request, Measurement]
     ) -> None:
         owners = self._build(requests, done)
-        for repeats, limit in ((FIRST_REPEATS, math.inf), (MORE_REPEATS, CONTENDER)):
+        for repeats, limit in LOOKS:
             for request in requests:
                 so_far = done.get(request, Measurement(request, ()))
                 best = self._best.get(request.workload, math.inf)

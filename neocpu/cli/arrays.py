@@ -62,18 +62,6 @@ def read_named(texts: Sequence[str], specs: Sequence[TensorSpec]) -> dict[str, A
     return arrays
 
 
-def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, AnyArray]:
-    """Return inputs drawn at random: floats from the normal distribution, the rest 0 and 1."""
-    rng = np.random.default_rng(seed)
-    arrays: dict[str, AnyArray] = {}
-    for spec in specs:
-        kind = np.dtype(spec.dtype)
-        floats = kind.kind == "f"
-        drawn = rng.standard_normal(spec.shape) if floats else rng.integers(0, 2, spec.shape)
-        arrays[spec.name] = drawn.astype(kind)
-    return arrays
-
-
 def write_archive(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     """Write arrays to an ``.npz`` file: all of it appears at ``path`` or nothing does.
 

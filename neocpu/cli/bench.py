@@ -138,7 +138,7 @@ def command(
     Every engine runs in a process of its own, in float32 and on the same number of threads; their
     outputs are compared too.
     """
-    from neocpu.runtime.host import usable_cpus
+    from neocpu.schedules.host import usable_cpus
 
     if source is not None and (len(models) > 1 or not _is_artifact(models[0])):
         raise UsageError("--model goes with one OUT.so: it names the model that was compiled")
@@ -213,7 +213,7 @@ def _measure(
     from neocpu.bench.ablation import measure_ablation
     from neocpu.bench.coldstart import measure_cold_start
     from neocpu.bench.latency import LatencyOptions, measure_latency
-    from neocpu.cli.arrays import random_inputs
+    from neocpu.tensor_spec import random_inputs
 
     inputs = random_inputs(subject.header.inputs, seed=0)
     measurement = LatencyOptions(rounds=request.rounds)

@@ -105,7 +105,7 @@ def cpu() -> Iterator[Finding]:
 
 def threads() -> Iterator[Finding]:
     """How many CPUs the process may use, and why not more."""
-    from neocpu.runtime.host import usable_cpus
+    from neocpu.schedules.host import usable_cpus
 
     usable, allowed, present = usable_cpus(), len(os.sched_getaffinity(0)), os.cpu_count()
     why = f"affinity allows {allowed} of {present} CPUs"

@@ -77,10 +77,11 @@ def command(
     threads: int | None,
 ) -> None:
     """Run ARTIFACT, a file that neocpu compile wrote."""
-    from neocpu.cli.arrays import random_inputs, read_archive, read_named, write_archive
+    from neocpu.cli.arrays import read_archive, read_named, write_archive
     from neocpu.link import check_destination
     from neocpu.runtime.artifact import read_header
     from neocpu.runtime.module import load
+    from neocpu.tensor_spec import random_inputs
 
     specs = read_header(artifact).inputs
     if outputs is not None:

@@ -30,8 +30,8 @@ from neocpu.runtime.header import (
     WEIGHTS_SECTION,
     ArtifactHeader,
 )
-from neocpu.runtime.host import host_features, missing_features
 from neocpu.schedules.errors import ArtifactError, TargetError
+from neocpu.schedules.host import host_features, missing_features
 
 DIGEST_SIZE: Final = hashlib.sha256().digest_size
 _REMEDY: Final = "compile the model again with `neocpu compile`"

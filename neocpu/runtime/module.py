@@ -13,12 +13,12 @@ import numpy as np
 
 from neocpu.runtime.artifact import Artifact, check_host, open_artifact
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.runtime.host import usable_cpus
 from neocpu.runtime.inputs import check_named, check_positional
 from neocpu.runtime.library import open_library
 from neocpu.runtime.session import Session
 from neocpu.runtime.worker import Worker
 from neocpu.schedules.errors import UsageError
+from neocpu.schedules.host import usable_cpus
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]

@@ -6,7 +6,8 @@ import pytest
 
 from neocpu.schedules import target as module
 from neocpu.schedules.errors import TargetError
-from neocpu.schedules.target import host_features, host_target, missing_on_host, parse_target
+from neocpu.schedules.host import host_features
+from neocpu.schedules.target import host_target, missing_on_host, parse_target
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fake_builder import TARGET, WORKLOAD, request
 from processes import alive, wait_for
 
 from neocpu.schedules.errors import NeoCPUError, TargetError
-from neocpu.search.local_measurer import FIRST_REPEATS, MORE_REPEATS, LocalMeasurer
+from neocpu.search.local_measurer import LOOKS, LocalMeasurer
 from neocpu.search.measure import Measurement
 
 FAKE = "fake_builder:FakeBuilder"
@@ -30,6 +30,11 @@ def measure(*requests, **options) -> list[Measurement]:
         return list(m.measure(requests))
 
 
+def looked_at(ratio: float) -> int:
+    """Repeats of a candidate that takes ``ratio`` times as long as the best."""
+    return sum(repeats for repeats, limit in LOOKS if ratio <= limit)
+
+
 def test_every_request_is_answered_and_contenders_are_repeated():
     requests = [request(fake.GOOD, 100 + 10 * i) for i in range(30)]
     results = measure(*requests, requests[0])
@@ -38,14 +43,13 @@ def test_every_request_is_answered_and_contenders_are_repeated():
     for m in results:
         assert m.error is None
         assert m.seconds[0] == pytest.approx(m.request.scheme.reg_n * 1e-6)
-        more = MORE_REPEATS if m.request.scheme.reg_n <= 125 else 0
-        assert len(m.seconds) == FIRST_REPEATS + more
+        assert len(m.seconds) == looked_at(m.request.scheme.reg_n / 100)
 
 
 def test_contenders_are_judged_within_their_own_workload():
     other = dataclasses.replace(WORKLOAD, height=9)
     results = measure(request(fake.GOOD, 100), request(fake.GOOD, 900, other))
-    assert [len(m.seconds) for m in results] == [FIRST_REPEATS + MORE_REPEATS] * 2
+    assert [len(m.seconds) for m in results] == [looked_at(1.0)] * 2
 
 
 @pytest.mark.parametrize(
@@ -66,7 +70,7 @@ def test_a_bad_candidate_costs_only_itself(behaviour: int, reason: str):
     results = measure(*good[:3], request(behaviour), *good[3:])
     assert [m.error for m in results] == [None, None, None, reason, None, None, None]
     assert results[3].seconds == ()
-    assert all(len(m.seconds) == FIRST_REPEATS + MORE_REPEATS for m in results if not m.error)
+    assert all(len(m.seconds) in {looked_at(1.0), looked_at(1.05)} for m in results if not m.error)
 
 
 @pytest.mark.parametrize("behaviour", [fake.BUILD_HANGS, fake.HANGS])

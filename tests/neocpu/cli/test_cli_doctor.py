@@ -117,7 +117,7 @@ def test_no_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_quota_limits_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    from neocpu.runtime import host
+    from neocpu.schedules import host
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     monkeypatch.setattr(host, "usable_cpus", lambda: 2)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from command_line import Cli, environment
 
-from neocpu.cli.arrays import random_inputs, write_archive
+from neocpu.cli.arrays import write_archive
 from neocpu.link import write_artifact
-from neocpu.tensor_spec import TensorSpec
+from neocpu.tensor_spec import TensorSpec, random_inputs
 
 
 class TestInputs:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from neocpu.runtime.host import _LLVM_NAMES, host_features, missing_features, usable_cpus
+from neocpu.schedules.host import _LLVM_NAMES, host_features, missing_features, usable_cpus
 
 SKYLAKE = """processor\t: 0
 model name\t: Intel(R) Xeon(R) Platinum 8168
