@@ -128,3 +128,43 @@ def test_estimate_counts_threads():
     scheme = DirectScheme(16, 32, 14, False, 1)
     one, two = (template.estimate(workload, scheme, HOST, n) for n in (1, 2))
     assert 1.7 < one / two <= 2.1
+
+
+@pytest.mark.parametrize(
+    ("workload", "scheme"),
+    [
+        # Rows first: the weights fit L2. Chunks first: they do not.
+        (
+            Conv2dWorkload(2, 20, 9, 9, 40, (3, 3), padding=(1, 1, 1, 1)),
+            DirectScheme(16, 16, 3, False),
+        ),
+        (Conv2dWorkload(2, 700, 3, 3, 560, (1, 1)), DirectScheme(16, 16, 3, False)),
+        # Every task pads its strip; the image is padded once.
+        (
+            Conv2dWorkload(1, 8, 12, 12, 16, (3, 3), padding=(1, 1, 1, 1)),
+            DirectScheme(8, 16, 4, False),
+        ),
+        (
+            Conv2dWorkload(1, 8, 5, 5, 128, (5, 5), padding=(2, 2, 2, 2)),
+            DirectScheme(8, 16, 5, False),
+        ),
+    ],
+    ids=["rows-first", "chunks-first", "strips", "image"],
+)
+def test_task_orders_and_paddings(workload, scheme):
+    check_template(template, workload, scheme)
+
+
+def test_the_cases_above_are_what_they_say():
+    small, large = (
+        Conv2dWorkload(1, 20, 9, 9, 40, (3, 3)),
+        Conv2dWorkload(1, 700, 3, 3, 560, (1, 1)),
+    )
+    scheme = DirectScheme(16, 16, 3, False)
+    cpu = parse_target("llvm -mcpu=znver4")
+    assert template._rows_first(small, scheme, cpu)
+    assert not template._rows_first(large, scheme, cpu)
+    strips = Conv2dWorkload(1, 8, 12, 12, 16, (3, 3), padding=(1, 1, 1, 1))
+    image = Conv2dWorkload(1, 8, 5, 5, 128, (5, 5), padding=(2, 2, 2, 2))
+    assert not template._pads_image_once(strips, DirectScheme(8, 16, 4, False))
+    assert template._pads_image_once(image, DirectScheme(8, 16, 5, False))

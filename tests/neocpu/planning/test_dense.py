@@ -1,0 +1,48 @@
+"""Dense layers: matched with their epilogue, and lowered for any rank of rows."""
+
+import numpy as np
+import pytest
+import tvm
+from networks import HOST, build, cost_model
+from tvm import relax
+
+from neocpu.passes.apply_plan import apply_plan
+from neocpu.pipeline import Dump, lower
+from neocpu.pipeline import build as build_executable
+from neocpu.planning.extract import extract
+from neocpu.planning.problem import OptLevel, plan_layouts
+
+
+def mlp(net, x):
+    columns = int(x.ty.shape[-1])
+    hidden = net.emit(relax.op.matmul(x, net.const(columns, 37)))
+    hidden = net.relu(net.emit(relax.op.add(hidden, net.const(37))))
+    out = net.emit(relax.op.matmul(hidden, net.const(37, columns)))
+    return net.emit(relax.op.add(net.emit(relax.op.add(out, net.const(columns))), x))
+
+
+@pytest.mark.parametrize("shape", [(1, 19), (5, 64), (2, 7, 33)])
+def test_epilogues_and_results(shape):
+    mod = build(mlp, shape)
+    network = extract(mod)
+    first, second = network.dense
+    assert [op.kind for op in first.workload.epilogue] == ["bias_add", "relu"]
+    assert [op.kind for op in second.workload.epilogue] == ["bias_add", "add"]
+    assert first.workload.m == np.prod(shape[:-1])
+    costs = cost_model()
+    rewritten = apply_plan(mod, plan_layouts(network, costs, OptLevel.GLOBAL), costs)
+    executable = build_executable(lower(rewritten.mod, HOST, Dump()), HOST, Dump())
+    x = np.random.default_rng(1).standard_normal(shape).astype("float32")
+    reference = tvm.compile(relax.transform.LegalizeOps()(mod), HOST.to_tvm())
+    run = [relax.VirtualMachine(e, tvm.cpu())["main"] for e in (reference, executable)]
+    weights = [tvm.runtime.tensor(array) for array in rewritten.weights]
+    expected = run[0](tvm.runtime.tensor(x)).numpy()
+    actual = run[1](tvm.runtime.tensor(x), *weights).numpy()
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_activations_times_activations_are_no_dense_layer():
+    def body(net, x, y):
+        return net.emit(relax.op.matmul(x, y))
+
+    assert extract(build(body, (3, 4), (4, 5))).dense == ()
