@@ -23,7 +23,8 @@ import onnx
 
 from neocpu import models
 from neocpu.frontend.importer import import_relax
-from neocpu.frontend.load import LoadedModel, load_model
+from neocpu.frontend.load import load_model
+from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.link import replacing, write_artifact
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify import simplify

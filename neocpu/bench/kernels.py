@@ -13,7 +13,7 @@ import numpy as np
 from neocpu.bench.kernel_runner import KernelRunner, TimedKernel
 from neocpu.bench.peak import fma_flops, fma_peak
 from neocpu.frontend.importer import import_relax
-from neocpu.frontend.load import LoadedModel
+from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.passes.simplify import simplify
 from neocpu.planning.extract import extract
 from neocpu.progress import Progress, ProgressCallback, silent

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from neocpu.frontend.importer import import_relax
-    from neocpu.frontend.load import LoadedModel, load_model
+    from neocpu.frontend.load import load_model
+    from neocpu.frontend.loaded_model import LoadedModel
 
 __all__ = ["LoadedModel", "import_relax", "load_model"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("LoadedModel", "load_model"):
-        from neocpu.frontend import load
+    if name == "LoadedModel":
+        from neocpu.frontend.loaded_model import LoadedModel
 
-        return getattr(load, name)
+        return LoadedModel
+    if name == "load_model":
+        from neocpu.frontend.load import load_model
+
+        return load_model
     if name == "import_relax":
         from neocpu.frontend.importer import import_relax
 

@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from neocpu.frontend.converters import CONVERTERS
-from neocpu.frontend.load import LoadedModel
+from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.node import Node
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, refuse_unsupported

@@ -4,41 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
+from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
 from neocpu.frontend.simplify import simplify_model
 from neocpu.frontend.skeleton import strip_weights, tensor_bytes
 from neocpu.frontend.source import first_line, read_model
 from neocpu.frontend.unsupported import refuse_unknown_operators
 from neocpu.schedules.errors import ModelError, UnsupportedError
-from neocpu.tensor_spec import TensorSpec
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A checked model with static shapes, as given and as the importer takes it.
-
-    Attributes
-    ----------
-    name : str
-        The file's stem, or the graph's name.
-    original : onnx.ModelProto
-        The model as given, with input and output shapes frozen: what a reference runs.
-    simplified : onnx.ModelProto
-        The equivalent model with a raised opset, constants folded and dead code removed.
-    inputs, outputs : tuple of TensorSpec
-        In graph order; weights are not inputs.
-    """
-
-    name: str
-    original: onnx.ModelProto
-    simplified: onnx.ModelProto
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
 
 
 def load_model(

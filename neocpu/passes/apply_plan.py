@@ -17,15 +17,6 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import Call, GenericConst, Var
 
-from neocpu.passes.relax_utils import (
-    Expr,
-    bindings,
-    constant_value,
-    dtype_of,
-    is_op,
-    op_name,
-    static_shape,
-)
 from neocpu.passes.weight_table import WeightTable
 from neocpu.planning.costs import Choice, CostModel
 from neocpu.planning.extract import feature_map_shape
@@ -40,6 +31,15 @@ from neocpu.planning.network import (
     Shape4,
 )
 from neocpu.planning.problem import LayoutPlan, wanted
+from neocpu.relax_utils import (
+    Expr,
+    bindings,
+    constant_value,
+    dtype_of,
+    is_op,
+    op_name,
+    static_shape,
+)
 from neocpu.schedules import registry
 from neocpu.schedules.concat import lower_concat
 from neocpu.schedules.dense import lower_dense

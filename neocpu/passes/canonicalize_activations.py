@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.passes.relax_utils import (
+from neocpu.relax_utils import (
     Expr,
     Rewrite,
     constant_value,

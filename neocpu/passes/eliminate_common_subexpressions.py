@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import GenericConst, GlobalVar, Op, Var
 
-from neocpu.passes.relax_utils import Expr, Rewrite, constant_value, rewrite_function
+from neocpu.relax_utils import Expr, Rewrite, constant_value, rewrite_function
 
 #: Constants up to this size are compared by value (scales and biases), others by identity.
 MAX_COMPARED_BYTES = 16 * 1024

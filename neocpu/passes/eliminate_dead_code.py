@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from neocpu.passes.relax_utils import bindings, count_uses
+from neocpu.relax_utils import bindings, count_uses
 
 
 @tvm.transform.module_pass(opt_level=0, name="EliminateDeadCode")

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call
 
-from neocpu.passes.relax_utils import (
+from neocpu.relax_utils import (
     Expr,
     Rewrite,
     constant_value,

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.ir import Call, GenericConst
 
 from neocpu.passes.numpy_ops import NUMPY_OPS
-from neocpu.passes.relax_utils import (
+from neocpu.relax_utils import (
     Array,
     Expr,
     Rewrite,

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from neocpu.passes.relax_utils import Array, aligned_empty
+from neocpu.relax_utils import Array, aligned_empty
 
 NumpyOp: TypeAlias = Callable[..., Any]
 

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.passes.relax_utils import Expr, Rewrite, is_op, rewrite_function
+from neocpu.relax_utils import Expr, Rewrite, is_op, rewrite_function
 
 
 @relax.transform.function_pass(opt_level=0, name="ShareConcatPrefix")

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm.ir import Var
 
-from neocpu.passes.relax_utils import Expr, constant_value, is_op, op_name, static_shape
+from neocpu.relax_utils import Expr, constant_value, is_op, op_name, static_shape
 from neocpu.schedules.workload import EpilogueOp
 
 _UNARY: dict[str, Callable[[Any], EpilogueOp]] = {

@@ -11,18 +11,6 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.passes.relax_utils import (
-    Expr,
-    bindings,
-    constant_value,
-    consumers,
-    definitions,
-    dtype_of,
-    is_op,
-    op_name,
-    static_shape,
-    used_vars,
-)
 from neocpu.planning.epilogues import Epilogue, match_epilogue
 from neocpu.planning.network import (
     ConcatOp,
@@ -35,6 +23,18 @@ from neocpu.planning.network import (
     PoolOp,
     Read,
     Shape4,
+)
+from neocpu.relax_utils import (
+    Expr,
+    bindings,
+    constant_value,
+    consumers,
+    definitions,
+    dtype_of,
+    is_op,
+    op_name,
+    static_shape,
+    used_vars,
 )
 from neocpu.schedules.dense import DenseWorkload
 from neocpu.schedules.pool import PoolWorkload

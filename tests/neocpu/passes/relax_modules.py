@@ -4,7 +4,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from neocpu.passes.relax_utils import bindings, make_const, op_name
+from neocpu.relax_utils import bindings, make_const, op_name
 
 
 def module(body, *shapes, dtype="float32"):

@@ -7,7 +7,7 @@ from relax_modules import assert_same_results, const, module
 from tvm import relax
 
 from neocpu.passes.fold_batch_norm import FoldBatchNorm
-from neocpu.passes.relax_utils import op_counts
+from neocpu.relax_utils import op_counts
 
 R = relax.op
 

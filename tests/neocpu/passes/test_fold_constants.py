@@ -8,7 +8,7 @@ from tvm import relax
 
 from neocpu.passes.fold_constants import FoldConstants
 from neocpu.passes.numpy_ops import NUMPY_OPS
-from neocpu.passes.relax_utils import bindings, constant_value, op_counts, op_name
+from neocpu.relax_utils import bindings, constant_value, op_counts, op_name
 
 R = relax.op
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ from relax_modules import assert_same_results, calls, const, module, names
 from tvm import relax
 
 from neocpu.passes.fold_scale import FoldScale
-from neocpu.passes.relax_utils import constant_value, make_const, op_counts
+from neocpu.relax_utils import constant_value, make_const, op_counts
 
 R = relax.op
 RNG = np.random.default_rng(3)

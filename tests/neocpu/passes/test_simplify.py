@@ -7,8 +7,8 @@ from relax_modules import assert_same_results, calls, const, module, names
 from tvm import relax
 
 from neocpu.passes.eliminate_dead_code import EliminateDeadCode
-from neocpu.passes.relax_utils import constant_value, op_counts
 from neocpu.passes.simplify import SIMPLIFY_PASSES, simplify
+from neocpu.relax_utils import constant_value, op_counts
 
 R = relax.op
 RNG = np.random.default_rng(7)

@@ -6,7 +6,7 @@ import tvm
 from relax_modules import const, module, names
 from tvm import relax
 
-from neocpu.passes.relax_utils import (
+from neocpu.relax_utils import (
     CONSTANT_ALIGNMENT,
     aligned_empty,
     bindings,
