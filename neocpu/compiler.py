@@ -314,7 +314,14 @@ def _verify(loaded: LoadedModel, compiled: CompiledModule, threads: int) -> Comp
         If they differ by more than the tolerance.
     """
     inputs = random_inputs(loaded.inputs, seed=0)
-    expected = run_reference(loaded.original, inputs)
+    try:
+        expected = run_reference(loaded.original, inputs)
+    except Exception as error:  # the evaluator raises whatever numpy does
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise AccuracyError(
+            f"the reference cannot run this model ({reason[0]}), so nothing was checked or "
+            "written; pass --no-verify to compile it unchecked"
+        ) from error
     with compiled.module(threads) as module:
         actual = module.run(inputs)
     comparison = compare(actual, expected)

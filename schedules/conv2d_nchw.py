@@ -152,7 +152,8 @@ def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> te.Tenso
         inside = tirx.all(h >= top, h < height + top, x >= left, x < width + left)
         return tirx.if_then_else(inside, data(b, ch, h - top, x - left), tirx.const(0, data.dtype))
 
-    row = (per_phase,) if stride_w == 1 else (min(stride_w, workload.width), per_phase)
+    phases = min(stride_w, (workload.kernel[1] - 1) * dil_w + 1)
+    row = (per_phase,) if stride_w == 1 else (phases, per_phase)
     return te.compute((n, c, rows, *row), element, name="pad")
 
 

@@ -189,7 +189,11 @@ def _options(text: str | dict[str, Any]) -> dict[str, Any]:
             raise TargetError(f"target is not valid JSON ({error}): {text!r}") from None
         return dict(data)
     options: dict[str, Any] = {}
-    for index, token in enumerate(shlex.split(text)):
+    try:
+        tokens = shlex.split(text)
+    except ValueError as error:
+        raise TargetError(f"target {text!r}: {str(error).lower()}; check its quotes") from None
+    for index, token in enumerate(tokens):
         name, sep, value = token.partition("=")
         if index == 0 and not sep and not token.startswith("-"):
             options["kind"] = token

@@ -43,6 +43,7 @@ def load_model(
     where = "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
     refuse_unknown_operators(original)
     _check(original, where)
+    _refuse_repeated_outputs(original.graph, where)
     freeze_shapes(original.graph, shapes or {})
     try:
         simplified = simplify_model(original)
@@ -58,6 +59,13 @@ def load_model(
         inputs=tuple(tensor_spec(value) for value in real_inputs(original.graph)),
         outputs=tuple(tensor_spec(value) for value in original.graph.output),
     )
+
+
+def _refuse_repeated_outputs(graph: onnx.GraphProto, where: str) -> None:
+    names = [value.name for value in graph.output]
+    for name in names:
+        if names.count(name) > 1:
+            raise UnsupportedError(f"{where} lists output '{name}' twice; remove one of them")
 
 
 def _check(model: onnx.ModelProto, where: str) -> None:

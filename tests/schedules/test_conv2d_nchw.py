@@ -23,6 +23,10 @@ WORKLOADS = [
     Conv2dWorkload(1, 7, 6, 9, 7, (3, 3), groups=7, stride=(2, 2), padding=(1, 1, 1, 1)),
     Conv2dWorkload(1, 3, 5, 2, 4, (3, 2), stride=(2, 3), padding=(1, 2, 1, 1)),
     Conv2dWorkload(1, 2, 40, 16, 8, (3, 1), padding=(1, 0, 1, 0)),
+    # Images narrower than the stride.
+    Conv2dWorkload(1, 4, 1, 1, 8, (3, 3), stride=(2, 2), padding=(1, 1, 1, 1)),
+    Conv2dWorkload(1, 3, 9, 3, 4, (7, 7), stride=(5, 5), padding=(2, 2, 2, 2)),
+    Conv2dWorkload(1, 4, 2, 2, 8, (5, 5), stride=(3, 3), padding=(2, 2, 2, 2), groups=4),
 ]
 
 
