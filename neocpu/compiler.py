@@ -6,6 +6,7 @@ import → simplify → extract → tune → solve → rewrite → lower → bui
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -45,6 +46,9 @@ from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.search.tuner import Budget, TuneReport
 from neocpu.tensor_spec import random_inputs
 from neocpu.tuning import make_strategy, measured_schemes, open_store, tune_workloads
+
+# More would start a pool that takes a machine down; no CPU has as many cores.
+MAX_THREADS = 1024
 
 ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 
@@ -158,6 +162,8 @@ def compile(
     cpu = parse_target(target)
     level = _opt_level(opt)
     threads = _threads(threads)
+    if not 0 <= tune_budget < math.inf:
+        raise UsageError(f"tune_budget must be seconds, 0 or more, got {tune_budget}")
     templates = registry.resolve_algorithms(algorithms) if algorithms else None
     store = open_store(databases)
     dump = Dump()
@@ -169,7 +175,7 @@ def compile(
         mod = simplify(mod)
         dump.module("simplify", mod)
         network = extract(mod)
-    if tune_budget > 0:
+    if tune_budget:
         with clock.phase("tune"):
             workloads = [conv.workload for conv in network.convs]
             budget = Budget(seconds=tune_budget)
@@ -282,9 +288,11 @@ def _opt_level(name: str) -> OptLevel:
 
 
 def _threads(threads: int | None) -> int:
-    if threads is not None and threads < 1:
-        raise UsageError(f"threads must be at least 1, got {threads}")
-    return threads if threads is not None else usable_cpus()
+    if threads is None:
+        return usable_cpus()
+    if not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"threads must be a whole number from 1 to {MAX_THREADS}, got {threads!r}")
+    return threads
 
 
 def _header(
@@ -322,7 +330,7 @@ def _verify(loaded: LoadedModel, compiled: CompiledModule, threads: int) -> Comp
             f"the reference cannot run this model ({reason[0]}), so nothing was checked or "
             "written; pass --no-verify to compile it unchecked"
         ) from error
-    with compiled.module(threads) as module:
+    with compiled.module(min(threads, usable_cpus())) as module:
         actual = module.run(inputs)
     comparison = compare(actual, expected)
     if not comparison.ok:

@@ -160,8 +160,12 @@ def parse_target(text: str | dict[str, Any] | CpuTarget) -> CpuTarget:
     if MACHINES.get(triple.split("-", 1)[0]) is None:
         raise TargetError(f"target triple {triple!r}: only x86_64 and aarch64 are supported")
     parts = mattr.split(",") if isinstance(mattr, str) else mattr
+    if not isinstance(parts, list | tuple):
+        raise TargetError(f"mattr must be a string or a list of strings, not {mattr!r}")
     switches = tuple(sorted({str(a) for a in parts if a}))
     if mcpu is None or mcpu in ("host", "native"):
+        if MACHINES[triple.split("-", 1)[0]] != _host_machine():
+            raise TargetError(f"-mtriple={triple} is not this machine's: name its CPU with -mcpu")
         return _host_target(switches)
     return _make(triple, str(mcpu), switches, *CACHES.get(str(mcpu), DEFAULT_CACHES))
 
@@ -179,6 +183,8 @@ def missing_on_host(features: tuple[str, ...]) -> tuple[str, ...]:
 def _options(text: str | dict[str, Any]) -> dict[str, Any]:
     if isinstance(text, dict):
         return dict(text)
+    if not isinstance(text, str):
+        raise TargetError(f"a target is a string or a dict, not {text!r}; 'host' is this machine")
     text = text.strip()
     if text in ("", "host", "native"):
         return {}

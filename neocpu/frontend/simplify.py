@@ -158,7 +158,16 @@ def _optimise(module: ir.Model) -> None:
         passes.RemoveUnusedNodesPass(),
         passes.RemoveUnusedOpsetsPass(),
     )(module)
-    assert [value.name for value in module.graph.outputs] == names
+    _name_outputs(module.graph, names)
+
+
+def _name_outputs(graph: ir.Graph, names: list[str | None]) -> None:
+    """Give outputs that became one value with another their own names back."""
+    for index, (value, name) in enumerate(zip(list(graph.outputs), names, strict=True)):
+        if value.name != name:
+            output = ir.Value(name=name, shape=value.shape, type=value.type)
+            graph.append(ir.node("Identity", [value], outputs=[output]))
+            graph.outputs[index] = output
 
 
 @contextmanager

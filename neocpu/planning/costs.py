@@ -72,7 +72,9 @@ class CostModel:
         the two kinds of cost compare.
         """
         records = self.measured(workload)
-        schemes = [s for s in self._schemes(workload) if records.get(s, 0.0) is not None]
+        legal = self._schemes(workload)
+        # Where every scheme failed, it was the measuring: a network still compiles.
+        schemes = [s for s in legal if records.get(s, 0.0) is not None] or list(legal)
         estimates = {s: self._estimate(workload, s) for s in schemes}
         ratios = [sec / estimates[s] for s, sec in records.items() if sec and s in estimates]
         scale = statistics.median(ratios) * ESTIMATE_PENALTY if ratios else 1.0

@@ -21,6 +21,9 @@ from neocpu.schedules.errors import UsageError
 from neocpu.schedules.host import usable_cpus
 from neocpu.tensor_spec import TensorSpec
 
+# Threads beyond the CPUs only spin; far beyond, they take the machine down.
+THREADS_PER_CPU = 16
+
 AnyArray = np.ndarray[Any, Any]
 T = TypeVar("T")
 
@@ -59,8 +62,9 @@ def load(
     UsageError
         If ``threads`` is not positive.
     """
-    if threads is not None and threads < 1:
-        raise UsageError(f"threads must be at least 1, got {threads}")
+    limit = THREADS_PER_CPU * (os.cpu_count() or 1)
+    if threads is not None and not 1 <= threads <= limit:
+        raise UsageError(f"threads must be from 1 to {limit} on this machine, got {threads}")
     with open_artifact(path) as artifact:
         check_host(artifact.header, artifact.path)
         threads = usable_cpus() if threads is None else threads

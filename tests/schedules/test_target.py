@@ -61,6 +61,10 @@ def test_vector_units(text, isa, lanes, registers):
         ("llvm -mtriple=riscv64-linux-gnu -mcpu=x", "only x86_64 and aarch64"),
         ("llvm haswell", "not of the form"),
         ("{kind", "not valid JSON"),
+        ("llvm -mcpu='haswell", "check its quotes"),
+        ("llvm -mtriple=aarch64-linux-gnu", "name its CPU"),
+        ('{"kind": "llvm", "mattr": 5}', "a list of strings"),
+        (5, "a string or a dict"),
     ],
 )
 def test_mistakes_are_named(text, message):

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from networks import IMAGE, NETWORKS, build, cost_model, inception, residual
+from networks import HOST, IMAGE, NETWORKS, build, cost_model, inception, residual
 
 from neocpu.planning.costs import Choice
 from neocpu.planning.extract import extract
@@ -98,3 +98,10 @@ def test_choices_cover_each_pair_of_layouts_once():
     choices = cost_model().conv_choices(network.convs[0].workload)
     pairs = [(choice.in_layout, choice.out_layout) for choice in choices]
     assert len(set(pairs)) == len(pairs) > 1
+
+
+def test_a_workload_whose_records_all_failed_is_estimated():
+    network = extract(build(residual, IMAGE))
+    costs = cost_model(measured=lambda w: dict.fromkeys(registry.schemes(w, HOST)))
+    plan = plan_layouts(network, costs, OptLevel.GLOBAL)
+    assert {choice.source for choice in plan.choices} == {"estimated"}

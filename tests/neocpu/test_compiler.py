@@ -1,0 +1,81 @@
+"""The compiler's own argument checks, and outputs that become one value."""
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import neocpu
+from neocpu.schedules.errors import NeoCPUError, UsageError
+from neocpu.tensor_spec import random_inputs
+
+
+def tiny() -> onnx.ModelProto:
+    """Three outputs: a value, the same again, and the input itself."""
+    shape = [1, 3, 5, 5]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Identity", ["a"], ["b"]),
+        helper.make_node("Identity", ["x"], ["c"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "abc"],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def test_outputs_that_are_one_value_keep_their_names():
+    with neocpu.compile(tiny(), threads=1) as compiled, compiled.module() as module:
+        inputs = random_inputs(module.inputs, seed=0)
+        outputs = module.run(inputs)
+    assert list(outputs) == ["a", "b", "c"]
+    assert (outputs["a"] == outputs["b"]).all()
+    assert (outputs["c"] == inputs["x"]).all()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"threads": 0},
+        {"threads": 10**6},
+        {"threads": "2"},
+        {"tune_budget": -1.0},
+        {"tune_budget": float("nan")},
+        {"opt": "globl"},
+        {"algorithms": ["winograd"]},
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_named(arguments):
+    with pytest.raises(UsageError) as caught:
+        neocpu.compile(tiny(), **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reference_that_fails_is_not_a_traceback(monkeypatch):
+    def broken(model, inputs):
+        raise NotImplementedError("no such operator here")
+
+    monkeypatch.setattr("neocpu.compiler.run_reference", broken)
+    with pytest.raises(NeoCPUError, match=r"no such operator here.*--no-verify") as caught:
+        neocpu.compile(tiny(), threads=1)
+    assert caught.value.exit_code == 6
+
+
+def test_a_result_that_differs_is_refused(monkeypatch):
+    monkeypatch.setattr(
+        "neocpu.compiler.run_reference",
+        lambda model, inputs: {name: inputs["x"] + 1 for name in "abc"},
+    )
+    with pytest.raises(NeoCPUError, match="differs from the reference") as caught:
+        neocpu.compile(tiny(), threads=1)
+    assert caught.value.exit_code == 6
+
+
+def test_dump_folder_holds_every_phase(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEOCPU_DUMP_DIR", str(tmp_path))
+    neocpu.compile(tiny(), threads=1, verify=False).close()
+    phases = [path.stem.partition("-")[2] for path in sorted(tmp_path.iterdir())]
+    assert phases == ["import", "simplify", "rewrite", "fused", "scheduled", "assembly", "plan"]
