@@ -13,6 +13,7 @@ import tvm
 from neocpu.bench.engines import AnyArray
 from neocpu.runtime.session import configure_pool
 from neocpu.runtime.worker import Worker
+from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.errors import TargetError
 from neocpu.schedules.target import CpuTarget, missing_on_host
 
@@ -43,7 +44,7 @@ class KernelRunner:
     def build(self, kernel: Any, arguments: Sequence[AnyArray]) -> TimedKernel:
         """Compile a scheduled ``PrimFunc`` and bind it to arrays, its output among them."""
         module = tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
-        built = tvm.tirx.build(module, self.target.to_tvm())
+        built = tvm.tirx.build(module, self.target.to_tvm(), pipeline=PIPELINE)
         return TimedKernel(self, built, [tvm.runtime.tensor(array) for array in arguments])
 
     def sample(self, module: Any, arguments: Sequence[Any], calls: int) -> float:
