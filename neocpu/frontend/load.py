@@ -93,6 +93,7 @@ def _freeze_outputs(original: onnx.GraphProto, simplified: onnx.GraphProto) -> N
         shape = static_dims(inferred[value.name]) or static_dims(value)
         if shape is None:
             _blame_operators(simplified)
+            _blame_windows(simplified)
             raise UnsupportedError(
                 f"the shape of output '{value.name}' depends on the data; "
                 "only static shapes are supported"
@@ -105,3 +106,25 @@ def _blame_operators(graph: onnx.GraphProto) -> None:
     from neocpu.frontend.importer import require_supported
 
     require_supported(graph)
+
+
+def _blame_windows(graph: onnx.GraphProto) -> None:
+    """Raise if a convolution's kernel is larger than its padded image: shape inference gave up."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in (*graph.input, *graph.value_info):
+        shapes.setdefault(value.name, static_dims(value) or ())
+    for node in graph.node:
+        image, kernel = (shapes.get(name, ())[2:] for name in (*node.input, "", "")[:2])
+        if node.op_type != "Conv" or not image or len(image) != len(kernel):
+            continue
+        attributes = {a.name: list(a.ints) for a in node.attribute}
+        pads = attributes.get("pads") or [0] * (2 * len(image))
+        dilations = attributes.get("dilations") or [1] * len(image)
+        for axis, (size, taps) in enumerate(zip(image, kernel, strict=True)):
+            padded = size + pads[axis] + pads[axis + len(image)]
+            extent = (taps - 1) * dilations[axis] + 1
+            if extent > padded:
+                raise UnsupportedError(
+                    f"Conv '{node.name or node.output[0]}': its kernel spans {extent} pixels, its "
+                    f"padded input has {padded}; use a larger input (--shape) or more padding"
+                )

@@ -1,11 +1,12 @@
 """The compiler's own argument checks, and outputs that become one value."""
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
 import neocpu
-from neocpu.schedules.errors import NeoCPUError, UsageError
+from neocpu.schedules.errors import NeoCPUError, UnsupportedError, UsageError
 from neocpu.tensor_spec import random_inputs
 
 
@@ -79,3 +80,19 @@ def test_dump_folder_holds_every_phase(tmp_path, monkeypatch):
     neocpu.compile(tiny(), threads=1, verify=False).close()
     phases = [path.stem.partition("-")[2] for path in sorted(tmp_path.iterdir())]
     assert phases == ["import", "simplify", "rewrite", "fused", "scheduled", "assembly", "plan"]
+
+
+@pytest.mark.parametrize(("kernel", "dilation"), [(7, 1), (3, 3)])
+def test_a_kernel_larger_than_its_image_is_named(kernel, dilation):
+    weights = onnx.numpy_helper.from_array(np.ones((2, 3, kernel, kernel), np.float32), "w")
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="big", dilations=[dilation, dilation])
+    graph = helper.make_graph(
+        [node],
+        "toobig",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 5, 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, "h", "w"])],
+        [weights],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    with pytest.raises(UnsupportedError, match=r"Conv 'big': its kernel spans 7 pixels.*has 5"):
+        neocpu.compile(model, threads=1)
