@@ -66,10 +66,10 @@ def plan_layouts(
     if opt is OptLevel.GLOBAL:
         return _solve(network, every, costs, opt, solver)
     if opt is OptLevel.NCHW:
-        return _solve(network, [_only(NCHW, NCHW, c) for c in every], costs, opt, solver)
+        return _solve(network, [_in(c, NCHW) or c for c in every], costs, opt, solver)
     if opt is OptLevel.CONV_LAYOUT:
         fixed = [
-            _best_blocked(choices) if isinstance(op, ConvOp) else _only(NCHW, NCHW, choices)
+            _best_blocked(choices) if isinstance(op, ConvOp) else _in(choices, NCHW)
             for op, choices in zip(network.ops, every, strict=True)
         ]
         return _solve(network, fixed, costs, opt, solver)
@@ -101,12 +101,9 @@ def _is_legal(op: LayoutOp, layout: DataLayout) -> bool:
     return layout.block == 1 or layout.block < 2 * op.shape[1]
 
 
-def _only(
-    in_layout: DataLayout, out_layout: DataLayout, choices: Sequence[Choice]
-) -> tuple[Choice, ...]:
-    """Keep the choices with these layouts; all of them if there is none."""
-    kept = [c for c in choices if (c.in_layout, c.out_layout) == (in_layout, out_layout)]
-    return tuple(kept) or tuple(choices)
+def _in(choices: Sequence[Choice], layout: DataLayout) -> tuple[Choice, ...]:
+    """Return the choices that both read and write ``layout``."""
+    return tuple(c for c in choices if c.in_layout == c.out_layout == layout)
 
 
 def _best_blocked(choices: Sequence[Choice]) -> tuple[Choice, ...]:
@@ -122,12 +119,10 @@ def _uniform(
     layout = DataLayout(block)
     restricted = []
     for op, choices in zip(network.ops, every, strict=True):
-        kept = _only(layout, layout, choices)
-        if len(kept) == len(choices) and isinstance(op, ConvOp):
-            kept = tuple(c for c in choices if c.out_layout == layout) or choices
-        elif not isinstance(op, ConvOp) and kept == choices:
-            kept = _only(NCHW, NCHW, choices)
-        restricted.append(kept)
+        kept = _in(choices, layout)
+        if not kept and isinstance(op, ConvOp):
+            kept = tuple(c for c in choices if c.out_layout == layout)
+        restricted.append(kept or _in(choices, NCHW) or choices)
     return restricted
 
 
