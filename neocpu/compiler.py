@@ -241,6 +241,7 @@ def tune(
     """
     report = on_progress or silent
     cpu = parse_target(target)
+    threads = _threads(threads)
     chosen = make_strategy(strategy)
     store = open_store([database] if database is not None else [])
     workloads: list[Conv2dWorkload] = []
@@ -249,7 +250,7 @@ def tune(
         network = extract(simplify(import_relax(_load(model, shapes))))
         workloads += [conv.workload for conv in network.convs]
     limit = Budget(budget, trials)
-    return tune_workloads(workloads, cpu, _threads(threads), store, chosen, limit, report)
+    return tune_workloads(workloads, cpu, threads, store, chosen, limit, report)
 
 
 def _is_path(model: ModelLike) -> bool:

@@ -49,13 +49,12 @@ class Template(Protocol):
         """Analytic seconds."""
 
 
-TEMPLATES: dict[str, Any] = {
-    module.NAME: module for module in (conv2d_direct, conv2d_depthwise, conv2d_nchw)
-}
+_MODULES: tuple[Template, ...] = (conv2d_direct, conv2d_depthwise, conv2d_nchw)
+TEMPLATES: dict[str, Template] = {module.NAME: module for module in _MODULES}
 ALGORITHMS: dict[str, str] = {name.removeprefix("conv2d_"): name for name in TEMPLATES}
 
 
-def template(scheme: Scheme) -> Any:
+def template(scheme: Scheme) -> Template:
     """Return the template module ``scheme`` belongs to."""
     return TEMPLATES[scheme.template]
 
@@ -107,7 +106,7 @@ def estimate(
     workload: Conv2dWorkload, scheme: Scheme, target: CpuTarget, threads: int = 1
 ) -> float:
     """Return the template's analytic seconds for ``scheme``."""
-    return float(template(scheme).estimate(workload, scheme, target, threads))
+    return template(scheme).estimate(workload, scheme, target, threads)
 
 
 def lower(workload: Conv2dWorkload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> Any:
@@ -119,14 +118,11 @@ def argument_shapes(
     workload: Conv2dWorkload, scheme: Scheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Return ``(shape, dtype)`` of each argument of `lower`'s function, in order."""
-    shapes: tuple[tuple[tuple[int, ...], str], ...]
-    shapes = template(scheme).argument_shapes(workload, scheme)
-    return shapes
+    return template(scheme).argument_shapes(workload, scheme)
 
 
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Scheme
 ) -> NDArray[np.generic]:
     """Return OIHW ``weights`` packed for ``scheme``."""
-    packed: NDArray[np.generic] = template(scheme).pack_weights(weights, workload, scheme)
-    return packed
+    return template(scheme).pack_weights(weights, workload, scheme)
