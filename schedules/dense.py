@@ -17,6 +17,7 @@ from tvm.s_tir import Schedule
 
 from neocpu.schedules.epilogue import apply_epilogue
 from neocpu.schedules.layout import NCHW, ceil_div
+from neocpu.schedules.memory import FORK_SECONDS, stream_seconds
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
 from neocpu.schedules.workload import (
@@ -49,6 +50,9 @@ class DenseWorkload:
         """Floating-point operations, two per multiply-accumulate."""
         return 2 * self.m * self.n * self.k
 
+    def __str__(self) -> str:
+        return f"{self.m}x{self.k} -> {self.n}" + "".join(f" +{op.kind}" for op in self.epilogue)
+
     def key(self) -> str:
         """Content hash that names this workload."""
         return content_hash(self.to_json())
@@ -57,6 +61,16 @@ class DenseWorkload:
         """JSON form, with ``"kind": "dense"``."""
         epilogue = [[op.kind, *op.args] for op in self.epilogue]
         return {"kind": "dense", **asdict(self), "epilogue": epilogue}
+
+
+def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> float:
+    """Return analytic seconds: the weights' way from memory, or the multiply-adds if more."""
+    size = 4 * (workload.n * workload.k + workload.m * (workload.n + workload.k))
+    lanes = target.lanes(workload.dtype)
+    peak = 2 * lanes * target.fma_per_cycle * target.frequency * threads
+    return FORK_SECONDS + max(
+        stream_seconds(size, target, threads, cold=True), workload.flops / peak
+    )
 
 
 def block_width(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> int:

@@ -16,14 +16,11 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.builder import build_kernel, span, splat, task_loop
 from neocpu.schedules.layout import DataLayout, ceil_div
+from neocpu.schedules.memory import FORK_SECONDS, stream_seconds
 from neocpu.schedules.target import CpuTarget
 
 # Pixels of one task: 16 channels of 512 fp32 pixels are 32 KiB on either side.
 TASK_PIXELS = 512
-FORK_SECONDS = 4e-6
-# One core of a current server CPU, in a network that leaves the data in L3 at best (warm in L2, the
-# same code is three times faster); the second figure is what all cores share.
-CACHE_BANDWIDTH, DRAM_BANDWIDTH = 20e9, 20e9
 
 
 def lower_transform(
@@ -79,17 +76,12 @@ def estimate_transform(
     target: CpuTarget,
     threads: int,
 ) -> float:
-    """Analytic seconds of a transform of float32 data; 0 if the layouts are equal.
-
-    A feature map that fits the last-level cache was left there by its producer.
-    """
+    """Analytic seconds of a transform of float32 data; 0 if the layouts are equal."""
     size = transform_bytes(shape, source, destination)
     if size == 0:
         return 0.0
-    cached = size <= (target.l2 + target.l3) * threads
-    bandwidth = CACHE_BANDWIDTH * threads if cached else DRAM_BANDWIDTH
     fork = FORK_SECONDS if threads > 1 else 0.0
-    return fork + size / bandwidth
+    return fork + stream_seconds(size, target, threads)
 
 
 def _flat(layout: DataLayout, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
-from neocpu.planning.network import ConcatOp, ConvOp, LayoutOp, PoolOp
+from neocpu.planning.network import ConcatOp, ConvOp, LayoutOp, PoolOp, Var
 from neocpu.schedules import registry
 from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.layout_transform import estimate_transform
+from neocpu.schedules.memory import FORK_SECONDS, stream_seconds
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.workload import Conv2dWorkload
 
 # Best known seconds of each measured scheme; None for one that failed.
 Measured = Mapping[Scheme, float | None]
-# Bytes per second one core moves through elementwise and pooling kernels whose data its L2 holds.
-CORE_BANDWIDTH = 20e9
-FORK_SECONDS = 4e-6
 # An unmeasured scheme is trusted less than a measured one of equal expectation.
 ESTIMATE_PENALTY = 1.05
 
@@ -104,12 +102,21 @@ class CostModel:
             return 0.0
         return estimate_transform(shape, source, dest, self.target, self.threads)
 
-    def memory_bound(self, op: LayoutOp, layout: DataLayout) -> float:
-        """Seconds of an operator that is bound by the bytes it moves, in ``layout``."""
+    def memory_bound(
+        self, op: LayoutOp, layout: DataLayout, in_registers: Container[Var] = ()
+    ) -> float:
+        """Seconds of an operator that is bound by the bytes it moves, in ``layout``.
+
+        What is ``in_registers`` (see `Network.in_registers`) is not moved.
+        """
         assert not isinstance(op, ConvOp)
-        size = sum(4 * math.prod(layout.shape(read.shape)) for read in op.reads)
-        size += 4 * math.prod(layout.shape(op.shape))
-        seconds = FORK_SECONDS + size / (CORE_BANDWIDTH * self.threads)
+        moved = [read.shape for read in op.reads if read.var not in in_registers]
+        fork = 0.0
+        if op.result not in in_registers:
+            moved.append(op.shape)
+            fork = FORK_SECONDS
+        size = sum(4 * math.prod(layout.shape(shape)) for shape in moved)
+        seconds = fork + stream_seconds(size, self.target, self.threads)
         # Along a row, a window's pixels straddle vectors; across channels they never do.
         windowed = isinstance(op, PoolOp) and layout.block == 1
         # Channels that do not fill their blocks are shifted, a few lanes at a time.

@@ -6,6 +6,7 @@ Paper §3.2 sorts operators into layout-oblivious, -tolerant and -dependent ones
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -151,3 +152,13 @@ class Network:
     def convs(self) -> tuple[ConvOp, ...]:
         """The convolutions, in program order."""
         return tuple(op for op in self.ops if isinstance(op, ConvOp))
+
+    @property
+    def in_registers(self) -> frozenset[Var]:
+        """Results of elementwise operators that one other reads: fusion never stores them."""
+        readers = Counter(read.var for op in self.ops for read in op.reads)
+        elementwise = [op for op in self.ops if isinstance(op, ElementwiseOp)]
+        inner = {read.var for op in elementwise for read in op.reads if readers[read.var] == 1}
+        return frozenset(op.result for op in elementwise if op.result in inner) - set(
+            self.nchw_reads
+        )

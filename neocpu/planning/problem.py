@@ -14,7 +14,7 @@ from enum import StrEnum
 import numpy as np
 
 from neocpu.planning.costs import Choice, CostModel
-from neocpu.planning.network import ConvOp, LayoutOp, Network, Read
+from neocpu.planning.network import ConvOp, LayoutOp, Network, Read, Var
 from neocpu.schedules.layout import NCHW, DataLayout
 from neocpu.search.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
 from neocpu.search.plan import Plan, Solver, solve
@@ -59,8 +59,9 @@ def plan_layouts(
     blocks = {c.in_layout.block for options in convs.values() for c in options}
     blocks |= {c.out_layout.block for options in convs.values() for c in options}
     layouts = [DataLayout(block) for block in sorted(blocks | {1})]
+    inner = network.in_registers
     every = [
-        convs[op.workload] if isinstance(op, ConvOp) else _layout_choices(op, layouts, costs)
+        convs[op.workload] if isinstance(op, ConvOp) else _layout_choices(op, layouts, costs, inner)
         for op in network.ops
     ]
     if opt is OptLevel.GLOBAL:
@@ -87,10 +88,10 @@ def _blocks(every: Sequence[Sequence[Choice]]) -> list[int]:
 
 
 def _layout_choices(
-    op: LayoutOp, layouts: Sequence[DataLayout], costs: CostModel
+    op: LayoutOp, layouts: Sequence[DataLayout], costs: CostModel, in_registers: frozenset[Var]
 ) -> tuple[Choice, ...]:
     return tuple(
-        Choice(layout, layout, costs.memory_bound(op, layout))
+        Choice(layout, layout, costs.memory_bound(op, layout, in_registers))
         for layout in layouts
         if _is_legal(op, layout)
     )

@@ -7,8 +7,9 @@ from typing import Any
 
 from neocpu.passes.apply_plan import Transform
 from neocpu.planning.costs import Choice
-from neocpu.planning.network import ConvOp, LayoutOp, PoolOp
+from neocpu.planning.network import ConvOp, DenseOp, LayoutOp, PoolOp
 from neocpu.planning.problem import LayoutPlan
+from neocpu.schedules.dense import estimate
 from neocpu.schedules.target import CpuTarget
 
 MICRO = 1e6
@@ -31,10 +32,12 @@ def explain(
         How long each phase of compilation took, in order.
     """
     search = plan.search
+    dense = [_dense(op, estimate(op.workload, target, threads)) for op in plan.network.dense]
     return {
         "target": str(target),
         "threads": threads,
         "opt": str(plan.opt),
+        "predicted_us": search.cost * MICRO + sum(op["cost_us"] for op in dense),
         "search": {
             "solver": search.solver,
             "cost_us": search.cost * MICRO,
@@ -43,7 +46,10 @@ def explain(
             "seconds": search.seconds,
             "variables": search.variables,
         },
-        "ops": [_op(op, choice) for op, choice in zip(plan.network.ops, plan.choices, strict=True)],
+        "ops": [
+            *(_op(op, choice) for op, choice in zip(plan.network.ops, plan.choices, strict=True)),
+            *dense,
+        ],
         "transforms": [
             {
                 "from": str(t.source),
@@ -70,4 +76,18 @@ def _op(op: LayoutOp, choice: Choice) -> dict[str, Any]:
         "out_layout": str(choice.out_layout),
         "cost_us": choice.seconds * MICRO,
         "cost_source": choice.source,
+    }
+
+
+def _dense(op: DenseOp, seconds: float) -> dict[str, Any]:
+    """Describe a dense layer: it has one schedule, so the search has nothing to choose."""
+    return {
+        "name": op.name,
+        "kind": "dense",
+        "workload": str(op.workload),
+        "scheme": None,
+        "in_layout": "NC",
+        "out_layout": "NC",
+        "cost_us": seconds * MICRO,
+        "cost_source": "estimated",
     }

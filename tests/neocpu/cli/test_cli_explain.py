@@ -25,6 +25,7 @@ PLAN: dict[str, Any] = {
     "target": "llvm -mcpu=znver5",
     "threads": 2,
     "opt": "global",
+    "predicted_us": 25.0,
     "search": {
         "solver": "exact",
         "cost_us": 22.0,
@@ -56,7 +57,7 @@ def test_text(cli: Cli, explained: Path) -> None:
     assert outcome.code == 0
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
     assert "search exact over 3 variables in 500.00 ms" in lines
-    assert "predicted 22.0 µs; no plan is below 20.0 µs (gap 10.0%)" in lines
+    assert "predicted 25.0 µs, of it 22.0 µs searched; no plan is below 20.0 µs (gap 10.0%)" in lines
     assert "largest error 1.5e-05 absolute, 2.5e-06 relative, against the reference" in lines
     assert (
         "conv2d_0 1x3x16x16 -> 8, 3x3 direct ic_bn=3 oc_bn=8 unroll_ker NCHW[3]c NCHW[8]c 12.3 "

@@ -4,10 +4,11 @@ import itertools
 
 import pytest
 from networks import HOST, IMAGE, NETWORKS, build, cost_model, inception, residual
+from tvm import relax
 
 from neocpu.planning.costs import Choice
 from neocpu.planning.extract import extract
-from neocpu.planning.network import ConcatOp, ConvOp
+from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp
 from neocpu.planning.problem import OptLevel, build_graph, plan_layouts, wanted
 from neocpu.schedules import registry
 from neocpu.schedules.layout import NCHW, DataLayout
@@ -48,6 +49,28 @@ def test_a_concat_that_shifts_lanes_costs_more():
     concat = next(op for op in network.ops if isinstance(op, ConcatOp))
     fits, shifts = (cost_model().memory_bound(concat, DataLayout(block)) for block in (16, 32))
     assert shifts > 1.5 * fits
+
+
+def test_a_fused_chain_is_charged_once():
+    """Batch norm and ReLU before a convolution: three operators, one pass over memory."""
+
+    def chain(net, x):
+        scaled = net.emit(relax.op.multiply(x, net.const(1, IMAGE[1], 1, 1)))
+        shifted = net.emit(relax.op.add(scaled, net.const(1, IMAGE[1], 1, 1)))
+        return net.conv(net.relu(shifted), 8)
+
+    def single(net, x):
+        return net.conv(net.relu(x), 8)
+
+    def elementwise(body):
+        network = extract(build(body, IMAGE))
+        inner = network.in_registers
+        ops = [op for op in network.ops if isinstance(op, ElementwiseOp)]
+        return len(ops), sum(cost_model().memory_bound(op, NCHW, inner) for op in ops)
+
+    (three, chained), (one, alone) = elementwise(chain), elementwise(single)
+    assert (three, one) == (3, 1)
+    assert chained == pytest.approx(alone)
 
 
 def test_graph_cost_is_the_sum_of_kernels_and_transforms():
