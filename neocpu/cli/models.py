@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,7 +20,22 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   neocpu models list
-  neocpu models export resnet50 -o resnet50.onnx --batch 4"""
+  neocpu models export resnet50 -o resnet50.onnx --batch 4 --image 256x320"""
+
+
+class Image(click.ParamType[tuple[int, int]]):
+    """``256`` or ``256x320``: height and width in pixels."""
+
+    name = "image"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Return height and width."""
+        match = re.fullmatch(r"(\d+)(?:x(\d+))?", str(value).strip().lower())
+        if match is None:
+            self.fail(f"'{value}' is not an image size: write 256, or 256x320", param, ctx)
+        return int(match[1]), int(match[2] or match[1])
 
 
 @click.group(epilog=EPILOG)
@@ -33,12 +49,15 @@ def command() -> None:
 @command.command("list", epilog="Example:  neocpu models list --json")
 @options.common
 def list_models(terminal: Terminal) -> None:
-    """Show the built-in networks."""
-    from neocpu.models import MODELS
+    """Show the built-in networks and the suites they are in."""
+    from neocpu.models import MODELS, SUITES
 
     infos = tuple(MODELS.values())
-    document = {"models": [asdict(info) for info in infos]}
-    terminal.result(document, lambda: _show(infos))
+    document = {
+        "models": [asdict(info) for info in infos],
+        "suites": {name: list(names) for name, names in SUITES.items()},
+    }
+    terminal.result(document, lambda: _show(infos, SUITES))
 
 
 @command.command("export", epilog="Example:  neocpu models export resnet50 -o resnet50.onnx")
@@ -66,23 +85,45 @@ def list_models(terminal: Terminal) -> None:
     metavar="N",
     help="Images per call.",
 )
+@click.option(
+    "--image",
+    type=Image(),
+    metavar="SIZE",
+    help="Height and width of an image, as 256 or 256x320; by default the network's usual ones.",
+)
 @options.common
-def export(terminal: Terminal, name: str, output: Path | None, seed: int, batch: int) -> None:
+def export(
+    terminal: Terminal,
+    name: str,
+    output: Path | None,
+    seed: int,
+    batch: int,
+    image: tuple[int, int] | None,
+) -> None:
     """Write the built-in network NAME as an ONNX model."""
     from neocpu import models
     from neocpu.link import replacing
 
     path = output if output is not None else Path(f"{name}.onnx")
-    data = models.build(name, batch=batch, seed=seed).SerializeToString()
+    model = models.build(name, batch=batch, seed=seed, image=image)
+    data = model.SerializeToString()
     with replacing(path, len(data)) as file:
         file.write(data)
-    document = {"model": name, "path": str(path), "bytes": len(data), "seed": seed, "batch": batch}
+    document = {
+        "model": name,
+        "path": str(path),
+        "bytes": len(data),
+        "seed": seed,
+        "shape": [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim],
+    }
     terminal.result(document, lambda: print(f"{path}: {size(len(data))}"))
 
 
-def _show(infos: Sequence[ModelInfo]) -> None:
+def _show(infos: Sequence[ModelInfo], suites: Mapping[str, Sequence[str]]) -> None:
+    # A suite of all networks tells nothing of one.
+    telling = {name: names for name, names in suites.items() if len(names) < len(infos)}
     print_table(
-        ("name", "network", "image", "parameters", "GMAC", "source"),
+        ("name", "network", "image", "parameters", "GMAC", "suite", "source"),
         [
             (
                 info.name,
@@ -90,9 +131,12 @@ def _show(infos: Sequence[ModelInfo]) -> None:
                 f"{info.image}x{info.image}",
                 f"{info.parameters / 1e6:.2f} M",
                 f"{info.gmacs:.2f}",
+                ", ".join(name for name, names in telling.items() if info.name in names),
                 info.source,
             )
             for info in infos
         ],
         right=("image", "parameters", "GMAC"),
     )
+    counts = (f"{name} ({len(names)})" for name, names in suites.items())
+    print(f"\nSuites, for --suite: {', '.join(counts)}")

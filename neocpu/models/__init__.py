@@ -7,101 +7,32 @@ imported before a network is built.
 from __future__ import annotations
 
 import importlib
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from neocpu.models.catalogue import MODELS, SUITES, ModelInfo, find, is_name, suite
 from neocpu.schedules.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["MODELS", "ModelInfo", "build", "find", "is_name"]
+__all__ = [
+    "MODELS",
+    "SUITES",
+    "ModelInfo",
+    "build",
+    "build_with_shapes",
+    "find",
+    "is_name",
+    "suite",
+]
+
+CHANNELS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What is known of a network without building it.
-
-    Attributes
-    ----------
-    name : str
-        As the command line spells it; the builder function has the same name.
-    module : str
-        The module of the builder, below ``neocpu.models``.
-    title : str
-        For people.
-    image : int
-        Height and width of the input, in pixels.
-    parameters : int
-        Published number of trained parameters (batch-norm statistics are not trained).
-    gmacs : float
-        Published multiply-accumulates of one image, in units of 1e9.
-    source : str
-        Where the architecture was published.
-    """
-
-    name: str
-    module: str
-    title: str
-    image: int
-    parameters: int
-    gmacs: float
-    source: str
-
-
-_ENTRIES: Final = (
-    ModelInfo(
-        "resnet50",
-        "resnet",
-        "ResNet-50 v1.5",
-        224,
-        25_557_032,
-        4.09,
-        "He et al., CVPR 2016; torchvision",
-    ),
-    ModelInfo(
-        "densenet121",
-        "densenet",
-        "DenseNet-121",
-        224,
-        7_978_856,
-        2.83,
-        "Huang et al., CVPR 2017; torchvision",
-    ),
-)
-
-MODELS: Final[Mapping[str, ModelInfo]] = MappingProxyType({info.name: info for info in _ENTRIES})
-"""Every built-in network by name."""
-
-
-def find(name: str) -> ModelInfo:
-    """Return the entry of a built-in network.
-
-    Raises
-    ------
-    UsageError
-        If there is none of that name.
-    """
-    if name not in MODELS:
-        hint = did_you_mean(name, MODELS)
-        raise UsageError(f"no built-in network '{name}'; known: {', '.join(MODELS)}{hint}")
-    return MODELS[name]
-
-
-def is_name(model: str) -> bool:
-    """Return whether ``model`` means a built-in network, known or not, rather than a file.
-
-    That is a word without a suffix, unless there is a file of that name.
-    """
-    path = Path(model)
-    return os.sep not in model and not path.suffix and not path.exists()
-
-
-def build(name: str, batch: int = 1, seed: int = 0) -> onnx.ModelProto:
+def build(
+    name: str, batch: int = 1, seed: int = 0, image: tuple[int, int] | None = None
+) -> onnx.ModelProto:
     """Build a network with random weights.
 
     Parameters
@@ -112,22 +43,61 @@ def build(name: str, batch: int = 1, seed: int = 0) -> onnx.ModelProto:
         Images per call.
     seed : int
         Of the weights. The same seed gives the same model.
+    image : pair of int, optional
+        Height and width; by default the network's usual ones.
 
     Returns
     -------
     onnx.ModelProto
-        With static shapes: one input ``input`` of shape ``(batch, 3, image, image)``.
+        With static shapes: one input ``input`` of shape ``(batch, 3, height, width)``.
 
     Raises
     ------
     UsageError
-        If the name is unknown, the batch not positive, or the seed negative.
+        If the name is unknown, the batch not positive, the seed negative, or the image too small
+        or otherwise not one the network takes.
     """
     info = find(name)
     if batch < 1:
         raise UsageError(f"batch must be at least 1, got {batch}")
     if seed < 0:
         raise UsageError(f"seed must not be negative, got {seed}")
+    height, width = image if image is not None else (info.image, info.image)
+    if min(height, width) < 1:
+        raise UsageError(f"an image of {height}x{width} pixels is empty")
     module = importlib.import_module(f"neocpu.models.{info.module}")
-    model: onnx.ModelProto = getattr(module, info.name)((batch, 3, info.image, info.image), seed)
+    try:
+        model: onnx.ModelProto = getattr(module, name)((batch, CHANNELS, height, width), seed)
+    except UsageError as error:
+        raise UsageError(f"{name} of {height}x{width} pixels: {error}") from None
     return model
+
+
+def build_with_shapes(name: str, shapes: Mapping[str, Sequence[int]] | None) -> onnx.ModelProto:
+    """Build a network for the shape that ``--shape`` gives its input, or for its usual one.
+
+    Parameters
+    ----------
+    name : str
+        One of `MODELS`.
+    shapes : mapping of str to sequence of int, optional
+        Empty, or the shape of ``input``.
+
+    Raises
+    ------
+    UsageError
+        As `build`, and if ``shapes`` is not of the form ``input:N,3,H,W``.
+    """
+    if not shapes:
+        return build(name)
+    info = find(name)
+    form = f"{name} takes input:N,3,H,W, by default input:1,3,{info.image},{info.image}"
+    for given in shapes:
+        if given != "input":
+            hint = did_you_mean(given, ["input"])
+            raise UsageError(f"--shape names an input '{given}', and {form}{hint}")
+    shape = tuple(shapes["input"])
+    if len(shape) != 4 or shape[1] != CHANNELS:
+        raise UsageError(f"--shape input:{','.join(map(str, shape))} does not fit: {form}")
+    batch, _, height, width = shape
+    return build(name, batch=batch, image=(height, width))

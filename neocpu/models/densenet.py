@@ -19,6 +19,21 @@ def densenet121(shape: Sequence[int], seed: int) -> onnx.ModelProto:
     return _densenet("densenet121", (6, 12, 24, 16), 32, 64, shape, seed)
 
 
+def densenet161(shape: Sequence[int], seed: int) -> onnx.ModelProto:
+    """DenseNet-161: blocks of 6, 12, 36 and 24 layers, growth 48."""
+    return _densenet("densenet161", (6, 12, 36, 24), 48, 96, shape, seed)
+
+
+def densenet169(shape: Sequence[int], seed: int) -> onnx.ModelProto:
+    """DenseNet-169: blocks of 6, 12, 32 and 32 layers, growth 32."""
+    return _densenet("densenet169", (6, 12, 32, 32), 32, 64, shape, seed)
+
+
+def densenet201(shape: Sequence[int], seed: int) -> onnx.ModelProto:
+    """DenseNet-201: blocks of 6, 12, 48 and 32 layers, growth 32."""
+    return _densenet("densenet201", (6, 12, 48, 32), 32, 64, shape, seed)
+
+
 def _densenet(
     name: str, blocks: Sequence[int], growth: int, stem: int, shape: Sequence[int], seed: int
 ) -> onnx.ModelProto:

@@ -1,49 +1,103 @@
-"""ResNet with bottleneck blocks, as torchvision has it ("v1.5": the stride is on the 3x3).
+"""ResNet and ResNeXt, as torchvision has them ("v1.5": the stride is on the 3x3).
 
-He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, CVPR 2016.
+He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, CVPR 2016. Xie, Girshick, Dollár,
+Tu, He: Aggregated Residual Transformations for Deep Neural Networks, CVPR 2017.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import onnx
 
 from neocpu.models.graph import NetworkBuilder, Value
 
 EXPANSION = 4
-# Sixteen blocks of gain 1/4 grow the variance by (1 + 1/16)^16 = 2.6 in all.
+# Sixteen blocks of gain 1/4 double the variance in all.
 RESIDUAL_GAIN = 0.25
+
+Block = Callable[[NetworkBuilder, Value, str, int, int], Value]
+"""Adds a block: of a name, a width and a stride."""
+
+
+def resnet18(shape: Sequence[int], seed: int) -> onnx.ModelProto:
+    """ResNet-18: 2, 2, 2 and 2 blocks of two 3x3 convolutions."""
+    return _resnet("resnet18", _basic_block, (2, 2, 2, 2), shape, seed)
+
+
+def resnet34(shape: Sequence[int], seed: int) -> onnx.ModelProto:
+    """ResNet-34: 3, 4, 6 and 3 blocks of two 3x3 convolutions."""
+    return _resnet("resnet34", _basic_block, (3, 4, 6, 3), shape, seed)
 
 
 def resnet50(shape: Sequence[int], seed: int) -> onnx.ModelProto:
     """ResNet-50: 3, 4, 6 and 3 bottleneck blocks."""
-    return _bottleneck_resnet("resnet50", (3, 4, 6, 3), shape, seed)
+    return _resnet("resnet50", _bottleneck, (3, 4, 6, 3), shape, seed)
 
 
-def _bottleneck_resnet(
-    name: str, blocks: Sequence[int], shape: Sequence[int], seed: int
+def resnet101(shape: Sequence[int], seed: int) -> onnx.ModelProto:
+    """ResNet-101: 3, 4, 23 and 3 bottleneck blocks."""
+    return _resnet("resnet101", _bottleneck, (3, 4, 23, 3), shape, seed)
+
+
+def resnet152(shape: Sequence[int], seed: int) -> onnx.ModelProto:
+    """ResNet-152: 3, 8, 36 and 3 bottleneck blocks."""
+    return _resnet("resnet152", _bottleneck, (3, 8, 36, 3), shape, seed)
+
+
+def resnext50_32x4d(shape: Sequence[int], seed: int) -> onnx.ModelProto:
+    """ResNeXt-50 (32x4d): ResNet-50 with 3x3 convolutions of 32 groups, twice as wide."""
+    block = partial(_bottleneck, groups=32, widening=2)
+    return _resnet("resnext50_32x4d", block, (3, 4, 6, 3), shape, seed)
+
+
+def _resnet(
+    name: str, block: Block, counts: Sequence[int], shape: Sequence[int], seed: int
 ) -> onnx.ModelProto:
     net = NetworkBuilder(name, shape, seed)
     x = net.conv(net.input, "conv1", 64, 7, stride=2, padding=3)
     x = net.relu(net.batch_norm(x, "bn1"), "relu")
     x = net.max_pool(x, "maxpool", 3, stride=2, padding=1)
-    for stage, count in enumerate(blocks):
-        for block in range(count):
-            stride = 2 if stage > 0 and block == 0 else 1
-            x = _bottleneck(net, x, f"layer{stage + 1}.{block}", 64 << stage, stride)
+    for stage, count in enumerate(counts):
+        for number in range(count):
+            stride = 2 if stage > 0 and number == 0 else 1
+            x = block(net, x, f"layer{stage + 1}.{number}", 64 << stage, stride)
     return net.finish(net.classifier(x, "fc", 1000))
 
 
-def _bottleneck(net: NetworkBuilder, x: Value, name: str, width: int, stride: int) -> Value:
-    """1x1 down, 3x3, 1x1 up, around them the identity or a 1x1 where the shape changes."""
-    y = net.conv(x, f"{name}.conv1", width, 1)
+def _basic_block(net: NetworkBuilder, x: Value, name: str, width: int, stride: int) -> Value:
+    """Two 3x3, around them the identity or a 1x1 where the shape changes."""
+    y = net.conv(x, f"{name}.conv1", width, 3, stride=stride, padding=1)
     y = net.relu(net.batch_norm(y, f"{name}.bn1"), f"{name}.relu")
-    y = net.conv(y, f"{name}.conv2", width, 3, stride=stride, padding=1)
+    y = net.conv(y, f"{name}.conv2", width, 3, padding=1)
+    y = net.batch_norm(y, f"{name}.bn2", gain=RESIDUAL_GAIN)
+    return net.relu(net.add(y, _shortcut(net, x, y, name, stride), name), f"{name}.relu_1")
+
+
+def _bottleneck(
+    net: NetworkBuilder,
+    x: Value,
+    name: str,
+    width: int,
+    stride: int,
+    *,
+    groups: int = 1,
+    widening: int = 1,
+) -> Value:
+    """1x1 down, 3x3, 1x1 up, around them the identity or a 1x1 where the shape changes."""
+    inner = width * widening
+    y = net.conv(x, f"{name}.conv1", inner, 1)
+    y = net.relu(net.batch_norm(y, f"{name}.bn1"), f"{name}.relu")
+    y = net.conv(y, f"{name}.conv2", inner, 3, stride=stride, padding=1, groups=groups)
     y = net.relu(net.batch_norm(y, f"{name}.bn2"), f"{name}.relu_1")
     y = net.conv(y, f"{name}.conv3", width * EXPANSION, 1)
     y = net.batch_norm(y, f"{name}.bn3", gain=RESIDUAL_GAIN)
-    if stride != 1 or x.channels != y.channels:
-        x = net.conv(x, f"{name}.downsample.0", y.channels, 1, stride=stride)
-        x = net.batch_norm(x, f"{name}.downsample.1")
-    return net.relu(net.add(y, x, name), f"{name}.relu_2")
+    return net.relu(net.add(y, _shortcut(net, x, y, name, stride), name), f"{name}.relu_2")
+
+
+def _shortcut(net: NetworkBuilder, x: Value, y: Value, name: str, stride: int) -> Value:
+    if stride == 1 and x.channels == y.channels:
+        return x
+    x = net.conv(x, f"{name}.downsample.0", y.channels, 1, stride=stride)
+    return net.batch_norm(x, f"{name}.downsample.1")

@@ -1,0 +1,186 @@
+"""Emits the nodes and seeded weights of one network into a single ``ModelProto``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+# The frontend's own: newer ones bring nothing these networks need, and fewer engines read them.
+OPSET: Final = 22
+IR_VERSION: Final = 10
+QUADRATURE_POINTS: Final = 32
+UNKNOWN: Final = -1
+"""An extent that only a run decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor in the making.
+
+    Attributes
+    ----------
+    name : str
+        In the ONNX graph.
+    shape : tuple of int
+        Feature maps are ``(N, C, H, W)``, features ``(N, C)``. `UNKNOWN` where the data decide.
+    spread, rectified : float
+        Estimates of the mean square of its two parts: one symmetric about zero, of which a ReLU
+        cuts half, and one that a ReLU has passed already. What reads the tensor scales its weights
+        by them.
+    dtype : int
+        ONNX's number of its element type.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    spread: float = 1.0
+    rectified: float = 0.0
+    dtype: int = TensorProto.FLOAT
+
+    @property
+    def batch(self) -> int:
+        """Images per call."""
+        return self.shape[0]
+
+    @property
+    def channels(self) -> int:
+        """Extent of axis 1."""
+        return self.shape[1]
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Height and width of a feature map."""
+        height, width = self.shape[2:]
+        return height, width
+
+    @property
+    def power(self) -> float:
+        """Estimate of the mean square."""
+        return self.spread + self.rectified
+
+
+class Emitter:
+    """Collects nodes and weights; what a layer is made of is its subclass's knowledge.
+
+    Weights go straight into the model, where they lie once: ``helper.make_graph`` and
+    ``make_model`` would copy all of them twice more.
+
+    Parameters
+    ----------
+    name : str
+        The graph's.
+    input_shape : sequence of int
+        ``(N, 3, H, W)`` of the input, which is called ``input``.
+    seed : int
+        Of the weights.
+    """
+
+    def __init__(self, name: str, input_shape: Sequence[int], seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._model = onnx.ModelProto(ir_version=IR_VERSION, producer_name="neocpu")
+        self._model.opset_import.append(helper.make_opsetid("", OPSET))
+        self._graph = self._model.graph
+        self._graph.name = name
+        self._graph.input.append(
+            helper.make_tensor_value_info("input", TensorProto.FLOAT, input_shape)
+        )
+        self.input = Value("input", tuple(input_shape))
+
+    def finish(
+        self, outputs: Value | Mapping[str, Value], unknown: str = "unknown"
+    ) -> onnx.ModelProto:
+        """Return the model; the builder is of no use afterwards.
+
+        Parameters
+        ----------
+        outputs : Value or mapping of str to Value
+            What the model computes: one tensor called ``output``, or several by name.
+        unknown : str
+            What `UNKNOWN` extents are called in the model.
+        """
+        named = {"output": outputs} if isinstance(outputs, Value) else outputs
+        new_names = {value.name: name for name, value in named.items()}
+        assert len(new_names) == len(named), "one value has two names"
+        produced: set[str] = set()
+        for node in self._graph.node:
+            for names in (node.input, node.output):
+                names[:] = [new_names.get(name, name) for name in names]
+            produced.update(node.output)
+        assert produced >= named.keys()
+        for name, value in named.items():
+            shape = [unknown if extent == UNKNOWN else extent for extent in value.shape]
+            self._graph.output.append(helper.make_tensor_value_info(name, value.dtype, shape))
+        return self._model
+
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[Value | str],
+        name: str,
+        shape: Sequence[int],
+        *,
+        spread: float = 1.0,
+        rectified: float = 0.0,
+        dtype: int = TensorProto.FLOAT,
+        **attributes: Any,
+    ) -> Value:
+        """Add a node of one output.
+
+        Parameters
+        ----------
+        op : str
+            The ONNX operator.
+        inputs : sequence of Value or str
+            Tensors, and names of weights and constants.
+        name : str
+            Of the layer, as PyTorch names modules; the node's is derived from it.
+        shape : sequence of int
+            Of the output.
+        spread, rectified : float
+            Of the output; see `Value`.
+        dtype : int
+            ONNX's number of the output's element type.
+        **attributes
+            Of the node.
+        """
+        path = "/" + name.replace(".", "/") + f"/{op}"
+        value = Value(f"{path}_output_0", tuple(shape), spread, rectified, dtype)
+        names = [x.name if isinstance(x, Value) else x for x in inputs]
+        self._graph.node.append(helper.make_node(op, names, [value.name], path, **attributes))
+        return value
+
+    def constant(self, name: str, array: NDArray[Any]) -> str:
+        """Add a weight or constant and return its name."""
+        tensor = self._graph.initializer.add()
+        tensor.name = name
+        tensor.dims.extend(array.shape)
+        tensor.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+        data = array.tobytes()
+        del array  # VGG's largest weight has 411 MB: no third copy while protobuf makes its own
+        tensor.raw_data = data
+        return name
+
+    def normal(self, shape: Sequence[int], mean_square: float) -> NDArray[np.float32]:
+        """Return seeded weights around zero."""
+        values = self._rng.standard_normal(tuple(shape), np.float32)
+        values *= np.float32(mean_square**0.5)
+        return values
+
+    def uniform(self, shape: Sequence[int], low: float, high: float) -> NDArray[np.float32]:
+        """Return seeded weights between two bounds."""
+        return self._rng.uniform(low, high, tuple(shape)).astype(np.float32)
+
+
+def gaussian_power(
+    function: Callable[[NDArray[np.float64]], NDArray[np.float64]], variance: float
+) -> float:
+    """Return the mean square of a function of a normal variable around zero."""
+    points, weights = np.polynomial.hermite_e.hermegauss(QUADRATURE_POINTS)
+    values = function(points * variance**0.5)
+    return float(weights @ values**2 / weights.sum())
