@@ -6,19 +6,22 @@ fast numpy. Neither TVM nor ONNX Runtime is involved, so that a shared mistake i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from neocpu import reference_ops as ops
 from neocpu import reference_resize as resize
+from neocpu.reference_detection import NonMaxSuppression
+from neocpu.reference_rows import match_rows
+from neocpu.reference_run import evaluate
 
 Array: TypeAlias = npt.NDArray[Any]
+_Errors: TypeAlias = tuple[float, float, bool]
 
 _FAST_OPS = [
     ops.AveragePool,
@@ -30,10 +33,14 @@ _FAST_OPS = [
     ops.LogSoftmax,
     ops.LpPool,
     ops.MaxPool,
+    NonMaxSuppression,
     ops.Softmax,
     resize.Resize,
     resize.Upsample,
 ]
+
+#: Share of the selected rows that may be without a partner on the other side; see `compare`.
+UNMATCHED_ROWS = 0.01
 
 
 def run_reference(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -51,9 +58,7 @@ def run_reference(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[s
     dict of str to array
         The graph outputs by name, in graph order.
     """
-    evaluator = ReferenceEvaluator(model, new_ops=_FAST_OPS)
-    outputs = evaluator.run(None, dict(inputs))
-    return dict(zip(evaluator.output_names, outputs, strict=True))
+    return evaluate(model, inputs, _FAST_OPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +75,18 @@ class Comparison:
     worst_output : str
         Name of the output with the largest relative error, or of one that misses the tolerance.
     ok : bool
-        Whether every element of every output is within the tolerance.
+        Whether every element of every output is within the tolerance, but for `unmatched_rows`.
+    moved_rows, unmatched_rows : int
+        Selected rows that came in another place, and those that only one side has. The errors are
+        of the rows that both have.
     """
 
     max_abs_error: float
     max_rel_error: float
     worst_output: str
     ok: bool
+    moved_rows: int = 0
+    unmatched_rows: int = 0
 
 
 def compare(
@@ -84,6 +94,7 @@ def compare(
     expected: Mapping[str, Array],
     rtol: float = 1e-3,
     atol: float = 1e-4,
+    row_groups: Sequence[Sequence[str]] = (),
 ) -> Comparison:
     """Compare outputs by name.
 
@@ -92,33 +103,81 @@ def compare(
     softmax over a thousand classes), which a fixed one would wave through. NaN must meet NaN and an
     infinity the same infinity. Integers and booleans must be equal.
 
+    Outputs of rows that a NonMaxSuppression selected are compared the same way first. If that
+    fails, because scores or overlaps are as close to each other or to a threshold as rounding, the
+    rows are matched as sets; at most `UNMATCHED_ROWS` of them may be without a partner.
+
     Parameters
     ----------
     actual, expected : mapping of str to array
         ``actual`` has at least the names of ``expected``.
     rtol, atol : float
         Relative and absolute tolerance.
+    row_groups : sequence of sequence of str
+        Outputs whose rows describe the same selection, by name.
 
     Returns
     -------
     Comparison
         Over all outputs.
     """
-    results = [
-        (name, *_errors(actual[name], value, rtol, atol)) for name, value in expected.items()
-    ]
+    results = {name: _errors(actual[name], value, rtol, atol) for name, value in expected.items()}
+    moved = unmatched = 0
+    for group in row_groups:
+        if all(results[name][2] for name in group):
+            continue
+        mine, theirs = ({name: side[name] for name in group} for side in (actual, expected))
+        matched = _match(mine, theirs, rtol, atol)
+        if matched is not None:
+            results.update(matched.errors)
+            moved += matched.moved
+            unmatched += matched.unmatched
     if not results:
         return Comparison(0.0, 0.0, "", ok=True)
-    worst = max(results, key=lambda result: (not result[3], result[2]))
+    worst = max(results, key=lambda name: (not results[name][2], results[name][1]))
     return Comparison(
-        max_abs_error=max(result[1] for result in results),
-        max_rel_error=max(result[2] for result in results),
-        worst_output=worst[0],
-        ok=all(result[3] for result in results),
+        max_abs_error=max(result[0] for result in results.values()),
+        max_rel_error=max(result[1] for result in results.values()),
+        worst_output=worst,
+        ok=all(result[2] for result in results.values()),
+        moved_rows=moved,
+        unmatched_rows=unmatched,
     )
 
 
-def _errors(actual: Array, expected: Array, rtol: float, atol: float) -> tuple[float, float, bool]:
+@dataclass(frozen=True, slots=True)
+class _Matched:
+    """The errors of the rows that both sides have, by output, and what became of the others."""
+
+    errors: dict[str, _Errors]
+    moved: int
+    unmatched: int
+
+
+def _match(
+    actual: Mapping[str, Array], expected: Mapping[str, Array], rtol: float, atol: float
+) -> _Matched | None:
+    """Match rows as sets; None if too many have no partner."""
+    if any(actual[name].shape[1:] != value.shape[1:] for name, value in expected.items()):
+        return None
+
+    def close(name: str) -> Callable[[Array, Array], Array]:
+        finite = np.abs(expected[name][np.isfinite(expected[name])])
+        bound = atol * min(1.0, float(finite.max(initial=0.0)))
+        return lambda a, e: np.isclose(a, e, rtol=rtol, atol=bound, equal_nan=True)
+
+    mine, theirs = match_rows(actual, expected, {name: close(name) for name in expected})
+    rows = max(len(next(iter(side.values()))) for side in (actual, expected))
+    if rows - len(mine) > UNMATCHED_ROWS * rows:
+        return None
+    errors = {}
+    for name, value in expected.items():
+        largest, relative, _ = _errors(actual[name][mine], value[theirs], rtol, atol)
+        errors[name] = (largest, relative, True)
+    return _Matched(errors, int((mine != theirs).sum()), rows - len(mine))
+
+
+def _errors(actual: Array, expected: Array, rtol: float, atol: float) -> _Errors:
     """Return the absolute error, the norm-wise relative error and whether all is within bounds."""
     mismatch = (float("inf"), float("inf"), False)
     if actual.shape != expected.shape:

@@ -26,6 +26,9 @@ Expr: TypeAlias = Any
 #: TVM's kernels use aligned vector loads on constants (``kAllocAlignment``).
 CONSTANT_ALIGNMENT = 64
 
+#: TVM's ``OpPatternKind::kOpaque``: FuseOps leaves a function of this ``op_pattern`` alone.
+OPAQUE = 8
+
 
 def is_op(expr: Expr, *names: str) -> bool:
     """Whether ``expr`` is a call of one of the named operators, such as ``relax.nn.conv2d``."""

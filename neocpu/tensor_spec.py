@@ -21,23 +21,29 @@ class TensorSpec:
         A numpy dtype name, such as ``float32``.
     shape : tuple of int
         Static shape, in the ONNX model's own layout (NCHW for images).
+    bounded : bool
+        Whether the first extent is an upper bound: how many rows an output has is known only after
+        a run, as behind a NonMaxSuppression.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    bounded: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form used in the artifact header."""
-        return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
+        data = {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
+        return {**data, "bounded": True} if self.bounded else data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TensorSpec:
         """Inverse of `to_json`."""
-        return cls(data["name"], data["dtype"], tuple(data["shape"]))
+        return cls(data["name"], data["dtype"], tuple(data["shape"]), data.get("bounded", False))
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        bound = "up to " if self.bounded else ""
+        return f"{self.name}: {self.dtype}[{bound}{', '.join(map(str, self.shape))}]"
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray[Any, Any]]:

@@ -8,6 +8,7 @@ from tvm import relax
 
 from neocpu.frontend import (
     convert_conv,
+    convert_detection,
     convert_elementwise,
     convert_norm,
     convert_pool,
@@ -27,6 +28,8 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "Dropout": convert_elementwise.dropout,
     "Elu": convert_elementwise.elu,
     "Expand": convert_shape.expand,
+    "Gather": convert_shape.gather,
+    "GatherND": convert_shape.gather_nd,
     "GlobalLpPool": convert_pool.global_lp_pool,
     "IsInf": convert_elementwise.is_inf,
     "LRN": convert_pool.local_response_norm,
@@ -39,6 +42,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "MeanVarianceNormalization": convert_norm.mean_variance_norm,
     "Min": convert_elementwise.variadic(relax.op.minimum),
     "Mish": convert_elementwise.mish,
+    "NonMaxSuppression": convert_detection.non_max_suppression,
     "Pad": convert_shape.pad,
     "Pow": convert_elementwise.power,
     "RMSNormalization": convert_norm.rms_norm,
@@ -50,4 +54,5 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "Sum": convert_elementwise.variadic(relax.op.add),
     "Swish": convert_elementwise.swish,
     "ThresholdedRelu": convert_elementwise.thresholded_relu,
+    "TopK": convert_detection.top_k,
 }

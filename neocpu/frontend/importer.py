@@ -27,7 +27,6 @@ _DYNAMIC_OPS = frozenset(
         "AllClassNMS",
         "Compress",
         "ConcatFromSequence",
-        "NonMaxSuppression",
         "NonZero",
         "Optional",
         "OptionalGetElement",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
+from neocpu.frontend.bounded_rows import bound_rows
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
 from neocpu.frontend.simplify import simplify_model
@@ -15,6 +17,7 @@ from neocpu.frontend.skeleton import strip_weights, tensor_bytes
 from neocpu.frontend.source import first_line, read_model
 from neocpu.frontend.unsupported import refuse_unknown_operators
 from neocpu.schedules.errors import ModelError, UnsupportedError
+from neocpu.tensor_spec import TensorSpec
 
 
 def load_model(
@@ -37,7 +40,8 @@ def load_model(
     UsageError
         If ``shapes`` does not fit the model.
     UnsupportedError
-        If the model cannot be raised to a current opset, or an output's shape depends on data.
+        If the model cannot be raised to a current opset, or an output's shape depends on data in
+        another way than by the number of rows that a NonMaxSuppression selects.
     """
     original = read_model(model)
     where = "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
@@ -50,14 +54,20 @@ def load_model(
     except UnsupportedError:
         _blame_operators(original.graph)
         raise
-    _freeze_outputs(original.graph, simplified.graph)
+    bounded = bound_rows(simplified)
+    if bounded.problems:
+        _blame_rows(simplified.graph, bounded.problems)
+    outputs = _freeze_outputs(original.graph, simplified.graph, bounded.counts)
+    results = [value.name for value in simplified.graph.output]
+    counts = [bounded.counts.get(spec.name) for spec in outputs]
     stem = "" if isinstance(model, bytes | onnx.ModelProto) else Path(model).stem
     return LoadedModel(
         name=stem or original.graph.name or "model",
         original=original,
         simplified=simplified,
         inputs=tuple(tensor_spec(value) for value in real_inputs(original.graph)),
-        outputs=tuple(tensor_spec(value) for value in original.graph.output),
+        outputs=outputs,
+        row_counts=tuple(None if count is None else results.index(count) for count in counts),
     )
 
 
@@ -83,8 +93,14 @@ def _check(model: onnx.ModelProto, where: str) -> None:
             )
 
 
-def _freeze_outputs(original: onnx.GraphProto, simplified: onnx.GraphProto) -> None:
-    """Copy the inferred output shapes into both graphs, so that they state what will come out."""
+def _freeze_outputs(
+    original: onnx.GraphProto, simplified: onnx.GraphProto, counts: Mapping[str, str]
+) -> tuple[TensorSpec, ...]:
+    """Copy the inferred output shapes into the original, so that it states what will come out.
+
+    A number of rows that only a run decides stays open there. Returns the outputs' specifications.
+    """
+    outputs = []
     inferred = {value.name: value for value in simplified.output}
     for value in original.output:
         if not value.type.HasField("tensor_type"):
@@ -99,6 +115,23 @@ def _freeze_outputs(original: onnx.GraphProto, simplified: onnx.GraphProto) -> N
                 "only static shapes are supported"
             )
         set_dims(value, shape)
+        outputs.append(replace(tensor_spec(value), bounded=value.name in counts))
+        if value.name in counts:
+            value.type.tensor_type.shape.dim[0].Clear()
+    return tuple(outputs)
+
+
+def _blame_rows(graph: onnx.GraphProto, problems: Sequence[str]) -> None:
+    """Raise for operators that cannot work on selected rows, with all unsupported ones."""
+    reason = (
+        "only operators that work row by row are supported behind NonMaxSuppression, not "
+        f"{', '.join(problems)}"
+    )
+    try:
+        _blame_operators(graph)
+    except UnsupportedError as error:
+        reason = f"{error}; {reason}"
+    raise UnsupportedError(reason)
 
 
 def _blame_operators(graph: onnx.GraphProto) -> None:

@@ -20,9 +20,13 @@ class LoadedModel:
     original : onnx.ModelProto
         The model as given, with input and output shapes frozen: what a reference runs.
     simplified : onnx.ModelProto
-        The equivalent model with a raised opset, constants folded and dead code removed.
+        The equivalent model with a raised opset, constants folded and dead code removed. Behind its
+        outputs are hidden ones, the row counts of bounded outputs.
     inputs, outputs : tuple of TensorSpec
         In graph order; weights are not inputs.
+    row_counts : tuple of int or None
+        Of each output, the position of the hidden one that says how many of its rows count; None
+        where all do.
     """
 
     name: str
@@ -30,3 +34,13 @@ class LoadedModel:
     simplified: onnx.ModelProto
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    row_counts: tuple[int | None, ...]
+
+    @property
+    def row_groups(self) -> tuple[tuple[str, ...], ...]:
+        """Names of bounded outputs, those of one count together: they describe the same rows."""
+        groups: dict[int, list[str]] = {}
+        for spec, count in zip(self.outputs, self.row_counts, strict=True):
+            if count is not None:
+                groups.setdefault(count, []).append(spec.name)
+        return tuple(map(tuple, groups.values()))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from neocpu.tensor_spec import TensorSpec
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of layout and header: raised when an older runtime could not read a newer file."""
 
 HEADER_SECTION: Final = ".neocpu"
@@ -59,6 +59,9 @@ class ArtifactHeader:
         The thread count it was compiled for.
     inputs, outputs : tuple of TensorSpec
         In graph order.
+    row_counts : tuple of int or None
+        Of each output, the position in what ``main`` returns of the count of its rows (int64, one
+        element); None where all rows count. Counts come behind the outputs.
     weights : tuple of WeightSpec
         The trailing parameters of ``main``, in order.
     plan : dict
@@ -77,9 +80,19 @@ class ArtifactHeader:
     threads: int
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    row_counts: tuple[int | None, ...] = ()
     weights: tuple[WeightSpec, ...] = ()
     plan: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
+
+    @property
+    def row_groups(self) -> tuple[tuple[int, ...], ...]:
+        """Positions of the outputs whose rows are counted together."""
+        groups: dict[int, list[int]] = {}
+        for position, count in enumerate(self.row_counts):
+            if count is not None:
+                groups.setdefault(count, []).append(position)
+        return tuple(map(tuple, groups.values()))
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -97,6 +110,7 @@ class ArtifactHeader:
             "threads": self.threads,
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
+            "row_counts": list(self.row_counts),
             "weights": [[w.offset, w.dtype, list(w.shape)] for w in self.weights],
             "plan": self.plan,
         }
@@ -122,6 +136,7 @@ class ArtifactHeader:
             threads=data["threads"],
             inputs=tuple(TensorSpec.from_json(spec) for spec in data["inputs"]),
             outputs=tuple(TensorSpec.from_json(spec) for spec in data["outputs"]),
+            row_counts=tuple(data["row_counts"]),
             weights=tuple(WeightSpec(o, dtype, tuple(s)) for o, dtype, s in data["weights"]),
             plan=data["plan"],
             format=data["format"],

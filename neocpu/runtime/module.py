@@ -112,7 +112,10 @@ class Module:
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of each output, in graph order."""
+        """Name, dtype and shape of each output, in graph order.
+
+        Where a specification is ``bounded``, its first extent is the most rows an output can have.
+        """
         return self.metadata.outputs
 
     def __call__(self, inputs: Any) -> AnyArray | tuple[AnyArray, ...]:
@@ -127,7 +130,7 @@ class Module:
         Returns
         -------
         array or tuple of arrays
-            One array if the model has one output.
+            One array if the model has one output. A bounded output has the rows of this run.
 
         Raises
         ------

@@ -28,7 +28,7 @@ class Session:
     copied into buffers of our own; and outputs are copied out, so that they never alias.
     """
 
-    __slots__ = ("_arguments", "_library", "_main", "_staging")
+    __slots__ = ("_arguments", "_library", "_main", "_row_counts", "_staging")
 
     def __init__(
         self, artifact: Artifact, library: Library, threads: int, *, hugepages: bool
@@ -37,7 +37,9 @@ class Session:
 
         configure_pool(threads)
         self._library = library
-        self._staging = [_aligned(spec) for spec in artifact.header.inputs]
+        header = artifact.header
+        self._row_counts = header.row_counts or (None,) * len(header.outputs)
+        self._staging = [_aligned(spec) for spec in header.inputs]
         arrays = [*self._staging, *artifact.weight_arrays(hugepages=hugepages)]
         # Only the versioned capsule can carry a read-only array; it lets the weights stay in the
         # read-only mapping of the file.
@@ -59,13 +61,18 @@ class Session:
         Returns
         -------
         tuple of array
-            New arrays, in graph order.
+            New arrays, in graph order, of those rows that count.
         """
         for buffer, value in zip(self._staging, inputs, strict=True):
             np.copyto(buffer, value)
         result = self._main(*self._arguments)
         tensors = (result,) if hasattr(result, "__dlpack__") else result
-        return tuple(np.from_dlpack(tensor).copy() for tensor in tensors)
+        arrays = [np.from_dlpack(tensor) for tensor in tensors]
+        # Counts come behind the outputs, so the shorter list ends where they begin.
+        return tuple(
+            (array if count is None else array[: int(arrays[count][0])]).copy()
+            for array, count in zip(arrays, self._row_counts, strict=False)
+        )
 
 
 def configure_pool(threads: int) -> None:

@@ -16,6 +16,7 @@ from neocpu.runtime.artifact import check_host, open_artifact, read_header
 from neocpu.runtime.elf import read_elf
 from neocpu.runtime.header import (
     DIGEST_SECTION,
+    FORMAT,
     HEADER_SECTION,
     WEIGHT_ALIGN,
     WEIGHTS_SECTION,
@@ -158,15 +159,16 @@ def test_a_damaged_elf_header_never_crashes(linear, tmp_path, data):
 
 def test_other_format_version(linear, tmp_path):
     path = tmp_path / "future.so"
-    header = replace(linear.header, format=2)
+    header = replace(linear.header, format=FORMAT + 1)
     write_artifact(linear.executable, linear.weights, header, path)
-    assert "has artifact format 2, this neocpu reads format 1" in refused(path)
+    assert f"has artifact format {FORMAT + 1}, this neocpu reads format {FORMAT}" in refused(path)
 
 
 def test_malformed_header(linear, tmp_path):
-    path = forge(linear, tmp_path / "a.so", replace_once(b'{"format":1,', b'{"formaT":1,'))
+    old = b'{"format":%d,' % FORMAT
+    path = forge(linear, tmp_path / "a.so", replace_once(old, old.replace(b"format", b"formaT")))
     assert "malformed header" in refused(path)
-    path = forge(linear, tmp_path / "b.so", replace_once(b'{"format":1,', b'["format":1,'))
+    path = forge(linear, tmp_path / "b.so", replace_once(old, old.replace(b"{", b"[")))
     assert "malformed header" in refused(path)
 
 

@@ -1,0 +1,65 @@
+"""Compare outputs whose rows are what a NonMaxSuppression selected, in whatever order.
+
+Two correct implementations round differently. Where two scores are closer than that, their rows
+change places; where a score or an overlap is that close to its threshold, a row appears or not, and
+with it what it suppresses. So rows are matched, each with one that is equal within the tolerance.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+#: Whether elements are equal within the tolerance: ``(actual, expected) -> array of bool``.
+Close: TypeAlias = Callable[[Array, Array], Array]
+
+
+def match_rows(
+    actual: Mapping[str, Array], expected: Mapping[str, Array], close: Mapping[str, Close]
+) -> tuple[Array, Array]:
+    """Pair the rows of several outputs that describe the same detections.
+
+    Parameters
+    ----------
+    actual, expected : mapping of str to array
+        By output name; the first axes of one side's arrays have one length, trailing shapes agree.
+    close : mapping of str to callable
+        Per output, of elements; integers must be equal whatever it says.
+
+    Returns
+    -------
+    array, array
+        Rows of ``actual`` and the rows of ``expected`` they were paired with.
+    """
+    exact = [name for name, array in expected.items() if array.dtype.kind != "f"]
+    mine, theirs = (_buckets(side, exact) for side in (actual, expected))
+    pairs: list[tuple[int, int]] = []
+    for key, rows in mine.items():
+        left = np.array(theirs.get(key, []), np.int64)
+        for row in rows:
+            if not left.size:
+                break
+            equal = np.ones(len(left), bool)
+            for name, array in expected.items():
+                if name not in exact:
+                    within = close[name](actual[name][row], array[left])
+                    equal &= within.reshape(len(left), -1).all(axis=1)
+            found = np.flatnonzero(equal)
+            if found.size:
+                pairs.append((row, int(left[found[0]])))
+                left = np.delete(left, found[0])
+    paired = np.array(pairs, np.int64).reshape(-1, 2)
+    return paired[:, 0], paired[:, 1]
+
+
+def _buckets(side: Mapping[str, Array], exact: Sequence[str]) -> dict[bytes, list[int]]:
+    """Group the rows by the values that have to be equal."""
+    buckets: dict[bytes, list[int]] = defaultdict(list)
+    for row in range(len(next(iter(side.values())))):
+        buckets[b"".join(side[name][row].tobytes() for name in exact)].append(row)
+    return buckets

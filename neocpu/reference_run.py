@@ -1,0 +1,53 @@
+"""Run onnx's reference evaluator on a large model: nothing is held longer than it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy.typing as npt
+import onnx
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from neocpu.frontend.skeleton import strip_weights
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+def evaluate(
+    model: onnx.ModelProto, inputs: Mapping[str, Array], operators: Sequence[type[OpRun]]
+) -> dict[str, Array]:
+    """Run ``model``; ``operators`` replace the evaluator's own of the same names.
+
+    onnx's own loop keeps every intermediate result, and a second copy of all weights.
+
+    Returns
+    -------
+    dict of str to array
+        The graph outputs by name, in graph order.
+    """
+    light = strip_weights(model)
+    evaluator = ReferenceEvaluator(light.model, new_ops=list(operators))
+    nodes: list[Any] = evaluator.rt_nodes_
+    names: list[str] = evaluator.output_names
+    if any(node.need_context() for node in nodes):
+        # The bodies of If and Loop may read any value around them.
+        weights = {name: numpy_helper.to_array(tensor) for name, tensor in light.weights.items()}
+        return dict(zip(names, evaluator.run(None, {**weights, **inputs}), strict=True))
+    last_reader = {name: index for index, node in enumerate(nodes) for name in node.input}
+    values: dict[str, Any] = {"": None, **evaluator.rt_inits_, **inputs}
+
+    def value(name: str) -> Any:
+        if name not in values:
+            values[name] = numpy_helper.to_array(light.weights[name])
+        return values[name]
+
+    for index, node in enumerate(nodes):
+        results = node.run(*map(value, node.input))
+        values.update(zip(node.output, results, strict=False))
+        for name in {*node.input, *node.output} - {"", *names}:
+            if last_reader.get(name, index) <= index:
+                values.pop(name, None)
+    return {name: value(name) for name in names}

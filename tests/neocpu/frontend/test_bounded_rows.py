@@ -1,0 +1,178 @@
+"""Rows that a NonMaxSuppression selects: bounded where they stay apart, refused where not."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from neocpu.frontend import import_relax, load_model
+from neocpu.schedules.errors import UnsupportedError
+from neocpu.tensor_spec import TensorSpec
+from tests.neocpu.frontend.detectors import (
+    BATCH,
+    BOXES,
+    CLASSES,
+    ROWS,
+    SELECT,
+    candidates,
+    describing_nodes,
+    select_model,
+)
+from tests.neocpu.frontend.differential import run_module, run_onnxruntime
+
+
+def test_bounds_reach_the_outputs():
+    nodes, constants, outputs = describing_nodes()
+    loaded = load_model(select_model(nodes, outputs, constants))
+    assert loaded.outputs == (
+        TensorSpec("detections", "float32", (ROWS, 6), bounded=True),
+        TensorSpec("label", "int64", (ROWS,), bounded=True),
+        TensorSpec("image", "int64", (ROWS,), bounded=True),
+        TensorSpec("name", "int64", (ROWS, 2), bounded=True),
+        TensorSpec("sure", "bool", (ROWS,), bounded=True),
+        TensorSpec("furthest", "float32", (ROWS,), bounded=True),
+    )
+    assert loaded.row_counts == (6,) * 6
+    assert loaded.row_groups == (tuple(outputs),)
+    # The user's model keeps its open dimension: its own outputs are smaller.
+    assert not loaded.original.graph.output[0].type.tensor_type.shape.dim[0].HasField("dim_value")
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.1])
+def test_the_rows_that_count_are_onnxruntimes(scale):
+    nodes, constants, outputs = describing_nodes()
+    model = select_model(nodes, outputs, constants)
+    feeds = candidates(scale=scale)
+    *results, count = run_module(import_relax(load_model(model)), list(feeds.values()))
+    expected = run_onnxruntime(model, feeds)
+    assert count.shape == (1,)
+    assert (count[0] > 0) == (scale == 1.0)
+    for result, want in zip(results, expected, strict=True):
+        assert len(want) == count[0] < ROWS
+        np.testing.assert_allclose(result[: count[0]], want, rtol=1e-6)
+
+
+def test_static_outputs_stay_static_beside_bounded_ones():
+    nodes = [helper.make_node("Exp", ["scores"], ["all"])]
+    loaded = load_model(select_model(nodes, ["all", "selected"]))
+    assert [spec.bounded for spec in loaded.outputs] == [False, True]
+    assert loaded.row_counts == (None, 2)
+
+
+def test_two_selections_have_counts_of_their_own():
+    other = helper.make_node("NonMaxSuppression", ["boxes", "scores", "most"], ["other"])
+    loaded = load_model(select_model([other], ["other", "selected"]))
+    assert loaded.row_counts == (2, 3)
+    assert loaded.row_groups == (("other",), ("selected",))
+
+
+def test_without_a_limit_nothing_is_selected():
+    model = select_model([], ["selected"])
+    del model.graph.node[0].input[2:]
+    loaded = load_model(model)
+    rows, count = run_module(import_relax(loaded), list(candidates().values()))
+    assert loaded.outputs[0].shape == rows.shape == (1, 3)
+    assert count.tolist() == [0]
+
+
+def refusal(*nodes: onnx.NodeProto, **constants: np.ndarray) -> str:
+    outputs = [name for node in nodes for name in node.output]
+    with pytest.raises(UnsupportedError) as caught:
+        load_model(select_model(nodes, outputs, constants))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("op", "constants", "attrs", "reason"),
+    [
+        ("ReduceMax", [ints(0)], {}, "it reduces over the rows"),
+        ("ReduceMax", [], {}, "it reduces over the rows"),
+        ("TopK", [ints(2)], {"axis": 0}, "it works along the rows"),
+        ("Softmax", [], {"axis": -2}, "it works along the rows"),
+        ("Transpose", [], {"perm": [1, 0]}, "it moves the rows away from the first axis"),
+        ("Transpose", [], {}, "it moves the rows away from the first axis"),
+        ("Reshape", [ints(-1)], {}, "it folds rows together or breaks them up"),
+        ("Reshape", [ints(3, -1)], {}, "it folds rows together or breaks them up"),
+        ("Flatten", [], {"axis": 0}, "it folds rows together"),
+        ("Slice", [ints(0), ints(2), ints(0)], {}, "it takes a range of the rows"),
+        ("Slice", [ints(1), ints(2**31 - 1)], {}, "it takes a range of the rows"),
+        ("Gather", [ints(0)], {"axis": 0}, "it takes some of the rows"),
+        ("Squeeze", [], {}, "without axes it also drops a single row's axis"),
+        ("Unsqueeze", [ints(0)], {}, "it works along the rows"),
+        ("Add", [np.ones((ROWS, 3), np.int64)], {}, "with a fixed number of rows"),
+        ("Add", [np.ones((2, 1, 3), np.int64)], {}, "broadcasting moves the rows"),
+        ("Concat", [np.ones((ROWS, 1), np.int64)], {"axis": 1}, "with a fixed number of rows"),
+        ("Concat", [np.ones((1, 3), np.int64)], {"axis": 0}, "it appends rows to rows"),
+        ("MatMul", [np.ones((2, 3, 5), np.int64)], {}, "it sums over the rows"),
+        ("Mod", [], {}, "it divides by integers of rows that may not count"),
+        ("Shape", [], {}, "it asks for the number of rows"),
+        ("Tile", [ints(1, 2)], {}, "it is not known to work row by row"),
+    ],
+)
+def test_what_mixes_rows_is_refused(op, constants, attrs, reason):
+    names = [f"c{i}" for i in range(len(constants))]
+    inputs = ["selected", "selected"] if op == "Mod" else ["selected", *names]
+    outputs = ["y", "i"] if op == "TopK" else ["y"]
+    node = helper.make_node(op, inputs, outputs, name="culprit", **attrs)
+    message = refusal(node, **dict(zip(names, constants, strict=True)))
+    assert message.startswith("only operators that work row by row are supported behind NonMax")
+    assert f"{op} 'culprit' (" in message
+    assert reason in message
+
+
+def test_all_rows_of_a_slice_are_not_a_range():
+    node = helper.make_node("Slice", ["selected", "from", "to"], ["y"])
+    model = select_model([node], ["y"], {"from": ints(0, 1), "to": ints(2**40, 3)})
+    assert load_model(model).outputs[0].shape == (ROWS, 2)
+
+
+def test_every_cause_is_listed_once_and_with_unsupported_operators():
+    message = refusal(
+        helper.make_node("ReduceMax", ["selected"], ["a"], name="first"),
+        helper.make_node("Exp", ["a"], ["b"], name="later"),
+        helper.make_node("Tile", ["selected", "c"], ["d"], name="second"),
+        helper.make_node("NonZero", ["scores"], ["e"], name="nz"),
+        c=ints(1, 2),
+    )
+    assert "unsupported operator: NonZero (1x, first 'nz')" in message
+    assert "ReduceMax 'first'" in message
+    assert "Tile 'second'" in message
+    assert "later" not in message
+
+
+def test_rows_of_two_selections_do_not_mix():
+    other = helper.make_node("NonMaxSuppression", ["boxes", "scores", "most"], ["other"])
+    message = refusal(other, helper.make_node("Add", ["selected", "other"], ["y"], name="sum"))
+    assert "Add 'sum' (it combines rows that different operators selected)" in message
+
+
+def test_limits_must_be_constants():
+    select = onnx.NodeProto()
+    select.CopyFrom(SELECT)
+    select.input[2] = "given"
+    model = select_model([], ["selected"], select=[select])
+    model.graph.input.append(helper.make_tensor_value_info("given", TensorProto.INT64, [1]))
+    with pytest.raises(UnsupportedError, match=r"'nms' \(its limit 'given' is no constant\)"):
+        load_model(model)
+
+
+def test_shapes_and_thresholds_that_do_not_fit():
+    model = select_model([], ["selected"])
+    model.graph.initializer[1].CopyFrom(
+        onnx.numpy_helper.from_array(np.array([1.5], np.float32), "iou")
+    )
+    with pytest.raises(UnsupportedError, match=r"iou_threshold 1\.5 is not between 0 and 1"):
+        load_model(model)
+    model = select_model([], ["selected"])
+    model.graph.input[1].type.tensor_type.shape.dim[2].dim_value = BOXES + 1
+    with pytest.raises(
+        UnsupportedError, match=rf"scores \[{BATCH}, {CLASSES}, {BOXES + 1}\] do not"
+    ):
+        load_model(model)

@@ -1,0 +1,66 @@
+"""Gather, GatherND and TopK against ONNX Runtime, negative indices and ties included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from neocpu.frontend import import_relax, load_model
+from neocpu.schedules.errors import UnsupportedError
+from tests.neocpu.frontend.differential import (
+    assert_matches_onnxruntime,
+    check,
+    ints,
+    make_model,
+    one_op,
+    random,
+    run_module,
+)
+
+X = random(2, 30, 7)
+
+
+@pytest.mark.parametrize(
+    ("indices", "axis"),
+    [(np.array(-3, np.int64), 1), (ints(0, -1, 5), 2), (np.array([[1], [-2]], np.int32), 0)],
+)
+def test_gather_by_constants(indices, axis):
+    check("Gather", indices, x=X, axis=axis)
+
+
+@pytest.mark.parametrize(
+    ("op", "indices", "attrs"),
+    [
+        ("Gather", np.random.default_rng(0).integers(-30, 30, (4, 3)), {"axis": 1}),
+        ("Gather", np.random.default_rng(0).integers(-7, 7, 3).astype(np.int32), {"axis": -1}),
+        ("GatherND", np.random.default_rng(0).integers(-2, 2, (5, 2)), {}),
+        ("GatherND", np.random.default_rng(0).integers(-2, 2, (4, 5, 3)), {}),
+        ("GatherND", np.random.default_rng(0).integers(-30, 30, (2, 5, 1)), {"batch_dims": 1}),
+    ],
+)
+def test_gather_by_computed_indices(op, indices, attrs):
+    feeds = {"x": X, "i": indices}
+    model = make_model([helper.make_node(op, ["x", "i"], ["y"], **attrs)], feeds)
+    assert_matches_onnxruntime(model, feeds)
+
+
+def test_an_index_out_of_bounds_reads_the_last_element():
+    feeds = {"x": X, "i": ints(10**6, -(10**6))}
+    model = make_model([helper.make_node("Gather", ["x", "i"], ["y"], axis=1)], feeds)
+    (result,) = run_module(import_relax(load_model(model)), list(feeds.values()))
+    np.testing.assert_array_equal(result, X[:, [29, 0]])
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize(("k", "axis"), [(1, 0), (5, 1), (7, -1)])
+def test_top_k(k, axis, largest):
+    tied = np.round(X * 2)
+    model = one_op("TopK", tied, [ints(k)], outputs=2, axis=axis, largest=largest)
+    assert_matches_onnxruntime(model, {"x": tied})
+
+
+def test_top_k_of_integers_is_refused():
+    model = one_op("TopK", np.arange(8), [ints(2)], outputs=2)
+    with pytest.raises(UnsupportedError, match="TopK 'the_node': only float32 data is supported"):
+        import_relax(load_model(model))

@@ -1,0 +1,73 @@
+"""Outputs whose rows a hidden output counts: what the user sees of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from neocpu.link import write_artifact
+from neocpu.runtime.artifact import read_header
+from neocpu.runtime.module import load
+from neocpu.tensor_spec import TensorSpec
+
+ROWS = 7
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """``(x + 1, sum of x)`` of ``x`` 7x2, and behind them the ``count`` it is given."""
+    import tvm
+    from tvm import relax
+
+    from tests.neocpu.conftest import _header
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((ROWS, 2), "float32"))
+    count = relax.Var("count", relax.TensorType((1,), "int64"))
+    with builder.function("main", [x, count]):
+        with builder.dataflow():
+            more = builder.emit(relax.op.add(x, relax.const(1.0)))
+            total = builder.emit(relax.op.sum(x, axis=[0]))
+            hidden = builder.emit(relax.op.add(count, relax.const(0, "int64")))
+            result = builder.emit_output(relax.Tuple([more, total, hidden]))
+        builder.emit_func_output(result)
+    module = relax.transform.LegalizeOps()(builder.get())
+    executable = tvm.compile(module, tvm.target.Target({"kind": "llvm"}))
+    header = _header(
+        "counted",
+        [TensorSpec("x", "float32", (ROWS, 2)), TensorSpec("count", "int64", (1,))],
+        [
+            TensorSpec("more", "float32", (ROWS, 2), bounded=True),
+            TensorSpec("total", "float32", (2,)),
+        ],
+    )
+    path = tmp_path_factory.mktemp("counted") / "counted.so"
+    write_artifact(executable, [], replace(header, row_counts=(2, None)), path)
+    return path
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, ROWS])
+def test_only_the_rows_that_count_are_returned(counted, count):
+    x = np.arange(2 * ROWS, dtype=np.float32).reshape(ROWS, 2)
+    number = np.array([count], np.int64)
+    with load(counted, threads=1) as module:
+        more, total = module([x, number])
+        named = module.run({"count": number, "x": x})
+    assert list(named) == ["more", "total"]
+    assert more.shape == (count, 2)
+    for array in (more, named["more"]):
+        np.testing.assert_array_equal(array, x[:count] + 1)
+        assert array.base is None
+    np.testing.assert_array_equal(total, x.sum(0))
+
+
+def test_the_header_says_what_is_bounded(counted):
+    header = read_header(counted)
+    assert header.row_counts == (2, None)
+    assert [spec.bounded for spec in header.outputs] == [True, False]
+    with load(counted, threads=1) as module:
+        assert module.outputs == header.outputs
+        assert "more: float32[up to 7, 2], total: float32[2]" in repr(module)
+        module.warmup(1)

@@ -1,0 +1,105 @@
+"""Comparing what two implementations selected, where rounding decides about order and existence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from neocpu.reference import Comparison, compare
+
+GROUP = (("boxes", "labels"),)
+
+
+def detections(count: int = 200) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        "boxes": rng.uniform(0, 100, (count, 4)).astype(np.float32),
+        "labels": rng.integers(0, 5, count),
+        "features": np.ones(3, np.float32),
+    }
+
+
+def rows(outputs: dict[str, np.ndarray], index: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the outputs with the rows of ``index``."""
+    return {**outputs, **{name: outputs[name][index] for name in GROUP[0]}}
+
+
+def found(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> Comparison:
+    return compare(actual, expected, row_groups=GROUP)
+
+
+def test_equal_rows_in_order_move_nothing():
+    expected = detections()
+    actual = {**expected, "boxes": expected["boxes"] * np.float32(1 + 1e-5)}
+    result = found(actual, expected)
+    assert result.ok
+    assert (result.moved_rows, result.unmatched_rows) == (0, 0)
+    assert 0 < result.max_abs_error < 0.002
+
+
+def test_rows_in_another_order_are_found_and_counted():
+    expected = detections()
+    order = np.arange(200)
+    order[[10, 11, 50]] = order[[50, 10, 11]]
+    result = found(rows(expected, order), expected)
+    assert result.ok
+    assert (result.moved_rows, result.unmatched_rows) == (3, 0)
+    assert result.max_abs_error == 0
+    assert not compare(rows(expected, order), expected).ok
+
+
+@pytest.mark.parametrize(("missing", "ok"), [(2, True), (3, False)])
+def test_one_row_in_a_hundred_may_be_missing(missing, ok):
+    expected = detections()
+    actual = rows(expected, np.arange(missing, 200))
+    assert found(actual, expected).ok is ok
+    assert found(expected, actual).ok is ok
+    if ok:
+        assert found(actual, expected).unmatched_rows == missing
+    else:
+        assert found(actual, expected).max_abs_error == np.inf
+
+
+def test_a_row_missing_of_few_is_wrong():
+    expected = detections(20)
+    assert not found(rows(expected, np.arange(1, 20)), expected).ok
+
+
+def test_rows_are_matched_in_all_outputs_together():
+    """Each output has the right values, but the labels belong to other boxes."""
+    expected = detections()
+    actual = {**expected, "labels": np.roll(expected["labels"], 1)}
+    assert sorted(actual["labels"]) == sorted(expected["labels"])
+    result = found(actual, expected)
+    assert not result.ok
+    assert result.worst_output == "labels"
+
+
+def test_a_row_has_one_partner():
+    expected = detections(300)
+    actual = rows(expected, np.repeat(np.arange(150), 2))
+    assert not found(actual, expected).ok
+
+
+def test_other_outputs_are_compared_as_ever():
+    expected = detections()
+    actual = {**rows(expected, np.arange(200)[::-1]), "features": np.zeros(3, np.float32)}
+    result = found(actual, expected)
+    assert not result.ok
+    assert result.worst_output == "features"
+    assert result.moved_rows == 200
+
+
+def test_no_rows_on_either_side():
+    nothing = rows(detections(), np.arange(0))
+    assert found(nothing, nothing).ok
+    assert not found(detections(), nothing).ok
+    assert not found(nothing, detections()).ok
+
+
+def test_not_a_number_meets_not_a_number():
+    expected = detections()
+    expected["boxes"][3, 2] = np.nan
+    result = found(rows(expected, np.arange(200)[::-1]), expected)
+    assert result.ok
+    assert result.moved_rows == 200
