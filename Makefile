@@ -42,8 +42,8 @@ format: $(VENV)/.test ## format the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.bench ## measure ResNet-50 beside ONNX Runtime and OpenVINO
-	$(BIN)/neocpu bench resnet50 --vs onnxruntime,openvino --ablation --kernels
+bench: $(VENV)/.bench ## measure the paper's fifteen networks beside the other engines; writes docs/benchmarks.md
+	$(BIN)/neocpu bench --suite paper --vs onnxruntime,openvino,ncnn --roofline -o docs/benchmarks.md
 
 clean: ## remove what was built, the virtual environment included
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -55,9 +55,11 @@ $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-# One stamp per set of extras: make demo needs no test tools, make test no other engines.
+# One stamp per set of extras: make demo needs no test tools.
 $(VENV)/.bench: EXTRAS = bench
-$(VENV)/.test: EXTRAS = test,dev
+$(VENV)/.test: EXTRAS = bench,test,dev
 $(VENV)/.bench $(VENV)/.test: $(VENV)/.python pyproject.toml
 	$(BIN)/pip install -q -e '.[$(EXTRAS)]'
+# Converts models for ncnn. Its package asks for PyTorch, which the converter itself does not use.
+	$(BIN)/pip install -q --no-deps pnnx==20261020
 	touch $@

@@ -113,7 +113,7 @@ def tune_workloads(
             strategy=strategy,
             space=space,
             budget=budget,
-            on_progress=lambda state: on_progress(_progress(state)),
+            on_progress=lambda state: on_progress(_progress(state, budget)),
         )
 
 
@@ -121,7 +121,18 @@ def _schemes(workload: Conv2dWorkload, target: CpuTarget) -> Sequence[Scheme]:
     return registry.schemes(workload, target)
 
 
-def _progress(state: TuneProgress) -> Progress:
+def _progress(state: TuneProgress, budget: Budget) -> Progress:
     failed = f", {state.failed} failed" if state.failed else ""
-    detail = f"{state.workload}: best {state.best * 1e6:.0f} us{failed}"
-    return Progress("tune", state.trials, state.total, detail)
+    detail = f"{_time_left(state, budget)} left; {state.workload}: best {state.best * 1e6:.0f} us"
+    return Progress("tune", state.trials, state.total, detail + failed)
+
+
+def _time_left(state: TuneProgress, budget: Budget) -> str:
+    """Return what the measurements to come will take, at the speed of those so far."""
+    seconds = state.seconds / state.trials * (state.total - state.trials)
+    if budget.seconds is not None:
+        seconds = max(0.0, min(seconds, budget.seconds - state.seconds))
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"

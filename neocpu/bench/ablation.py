@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from neocpu.bench.compilation import compile_in_child
 from neocpu.bench.contenders import Contender
 from neocpu.bench.engines import Inputs
 from neocpu.bench.latency import LatencyOptions, LatencyReport, measure_latency
-from neocpu.compiler import compile
 from neocpu.planning.problem import OptLevel
 from neocpu.progress import Progress, ProgressCallback, silent
 
@@ -22,6 +22,8 @@ def measure_ablation(
     folder: Path,
     options: LatencyOptions,
     on_progress: ProgressCallback = silent,
+    *,
+    optimised: Path | None = None,
 ) -> LatencyReport:
     """Compile a model at every level of ``--opt`` and measure the results against each other.
 
@@ -31,6 +33,8 @@ def measure_ablation(
         ONNX, with static shapes.
     folder : Path
         For the artifacts.
+    optimised : Path, optional
+        The artifact of the highest level, if it exists already.
 
     Returns
     -------
@@ -46,10 +50,10 @@ def measure_ablation(
     for number, level in enumerate(OptLevel):
         on_progress(Progress("compile levels", number, len(OptLevel), str(level)))
         path = folder / f"{level}.so"
-        # No comparison with the reference: the outputs are compared with each other below.
-        with compile(
-            model, threads=threads, databases=databases, opt=str(level), verify=False
-        ) as compiled:
-            compiled.export(path)
+        if level is OptLevel.GLOBAL and optimised is not None:
+            path = optimised
+        else:
+            # No comparison with the reference: the outputs are compared with each other below.
+            compile_in_child(model, path, threads=threads, databases=databases, opt=str(level))
         contenders.append(Contender(str(level), "neocpu", path))
     return measure_latency(contenders, inputs, threads, options, on_progress=on_progress)

@@ -4,8 +4,8 @@ Requests and replies are lines of JSON on standard input and output; every reque
 ``{"ok": …}`` or ``{"error": "one line"}``:
 
 ======================================================  ===========================================
-``{"do": "load", "engine", "path", "threads",           ``{"version", "seconds"}``
-"inputs"}``, ``inputs`` as `save_inputs` wrote them
+``{"do": "load", "engine", "path", "threads",           ``{"version", "seconds", "outputs"}``, the
+"inputs"}``, ``inputs`` as `save_inputs` wrote them     outputs by name
 ``{"do": "run", "times", "untimed"}``                   ``{"seconds": [of each timed run]}``
 ``{"do": "save", "path"}``                              ``{}``; an .npz of the outputs in order
 ======================================================  ===========================================
@@ -60,7 +60,8 @@ class Server:
         # A collection in the middle of a run would be counted as the engine's time.
         gc.collect()
         gc.disable()
-        return {"version": self._session.version, "seconds": seconds}
+        session = self._session
+        return {"version": session.version, "seconds": seconds, "outputs": session.outputs}
 
     def _run(self, times: int, untimed: int) -> dict[str, Any]:
         assert self._session is not None

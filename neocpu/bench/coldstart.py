@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from neocpu.bench.contenders import Contender
+from neocpu.bench.contenders import Contender, ContenderError, converted
 from neocpu.bench.engines import Inputs
 from neocpu.bench.inputs import save_inputs
 from neocpu.bench.latency import Failure
@@ -54,6 +54,20 @@ import openvino
 config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
 compiled = openvino.Core().compile_model(path, "CPU", config)
 outputs = compiled(dict(zip(names, arrays)))
+""",
+    "ncnn": """
+import json
+import ncnn
+signature = json.load(open(path + "/signature.json"))
+net = ncnn.Net()
+net.opt.num_threads = threads
+net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+net.load_param(path + "/model.ncnn.param")
+net.load_model(path + "/model.ncnn.bin")
+extractor = net.create_extractor()
+for blob, array in zip(signature["inputs"], arrays):
+    extractor.input(blob["blob"], ncnn.Mat(array, batch_index=blob["batch_axis"]).clone())
+outputs = [extractor.extract(blob["blob"])[1].numpy() for blob in signature["outputs"]]
 """,
 }
 
@@ -110,6 +124,8 @@ def measure_cold_start(
     threads: int,
     rounds: int = ROUNDS,
     on_progress: ProgressCallback = silent,
+    *,
+    workspace: Path | None = None,
 ) -> ColdStartReport:
     """Start every contender's process in turn, ``rounds`` times, files already in the page cache.
 
@@ -119,16 +135,19 @@ def measure_cold_start(
         With different labels.
     inputs : mapping of str to array
         In graph order.
+    workspace : Path, optional
+        Where models converted for a peer are kept: see `neocpu.bench.contenders.converted`.
     """
     samples: dict[str, list[tuple[float, int]]] = {c.label: [] for c in contenders}
     failures: dict[str, Failure] = {}
     with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
         path = Path(folder) / "inputs.npz"
         save_inputs(path, inputs)
+        ready = _converted(contenders, workspace or Path(folder), failures)
         # The first round reads the files from disk; it does not count.
         for number in range(rounds + 1):
             on_progress(Progress("cold start", number, rounds + 1))
-            for contender in contenders:
+            for contender in ready:
                 if contender.label in failures:
                     continue
                 try:
@@ -141,6 +160,19 @@ def measure_cold_start(
         _result(label, taken[1:]) for label, taken in samples.items() if label not in failures
     )
     return ColdStartReport(threads, results, tuple(failures.values()))
+
+
+def _converted(
+    contenders: Sequence[Contender], workspace: Path, failures: dict[str, Failure]
+) -> list[Contender]:
+    """Return the contenders whose models are in their engines' formats; note the others."""
+    ready = []
+    for contender in contenders:
+        try:
+            ready.append(converted(contender, workspace))
+        except ContenderError as error:
+            failures[contender.label] = Failure(contender.label, str(error))
+    return ready
 
 
 class _StartError(RuntimeError):

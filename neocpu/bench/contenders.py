@@ -6,22 +6,26 @@ several that run freely, they would spin into each other's time; a process stopp
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final
 
 import numpy as np
+import psutil
 
-from neocpu.bench.engines import AnyArray
+from neocpu.bench.engines import CONVERTERS, AnyArray
 
 CHILD: Final = (sys.executable, "-m", "neocpu.bench.child")
 REPLY_TIMEOUT: Final = 600.0
@@ -50,6 +54,60 @@ class Contender:
     path: Path
 
 
+def converted(contender: Contender, workspace: Path) -> Contender:
+    """Return a contender whose model is in its engine's own format, converted if need be.
+
+    Converting is not part of loading, which is timed. What was converted, or could not be, in
+    ``workspace`` before is not converted again.
+
+    Raises
+    ------
+    ContenderError
+        If the model cannot be converted.
+    """
+    if contender.engine not in CONVERTERS:
+        return contender
+    source = contender.path.resolve()
+    try:
+        version = f"{source}:{source.stat().st_mtime_ns}"
+    except OSError as error:
+        raise ContenderError(str(error)) from None
+    folder = workspace / f"{contender.engine}-{hashlib.sha256(version.encode()).hexdigest()[:16]}"
+    verdict = folder / "verdict"
+    if not verdict.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        verdict.write_text(_convert(contender.engine, source, folder))
+    if reason := verdict.read_text():
+        raise ContenderError(reason)
+    return replace(contender, path=folder)
+
+
+def _convert(engine: str, source: Path, folder: Path) -> str:
+    """Convert a model; return why it failed, or an empty string."""
+    try:
+        CONVERTERS[engine](source, folder)
+    except Exception as error:
+        # Whatever stops a converter is this contender's result, not the benchmark's end.
+        return " ".join(str(error).split()) or type(error).__name__
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a contender's process has taken since it started.
+
+    Attributes
+    ----------
+    cpu_seconds : float
+        Of all its threads.
+    peak_rss : int
+        Most memory it held, in bytes; 0 if it has ended.
+    """
+
+    cpu_seconds: float
+    peak_rss: int
+
+
 class ContenderProcess:
     """The process of a contender; it runs only while a request is under way.
 
@@ -59,6 +117,8 @@ class ContenderProcess:
         The engine's version.
     load_seconds : float
         How long loading took, the engine's import included.
+    output_names : tuple of str
+        In the order of the outputs.
     """
 
     def __init__(
@@ -112,6 +172,7 @@ class ContenderProcess:
             raise
         self.version: str = loaded["version"]
         self.load_seconds: float = loaded["seconds"]
+        self.output_names: tuple[str, ...] = tuple(loaded["outputs"])
 
     @property
     def pid(self) -> int:
@@ -147,13 +208,26 @@ class ContenderProcess:
             with np.load(path) as archive:
                 return tuple(archive[f"arr_{i}"] for i in range(len(archive.files)))
 
+    def usage(self) -> Usage:
+        """Return what the process has taken so far; nothing if its end was already noticed."""
+        try:
+            times = psutil.Process(self.pid).cpu_times()
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except (psutil.NoSuchProcess, OSError):
+            return Usage(0.0, 0)
+        # The peak of this very process: getrusage would count the parent's memory before exec.
+        peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+        return Usage(times.user + times.system, int(peak[1]) * 1024 if peak else 0)
+
     def close(self) -> None:
         """End the process. May be repeated."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._log):
             assert stream is not None
-            stream.close()
+            # A request that a dead process never read is flushed on closing.
+            with suppress(BrokenPipeError):
+                stream.close()
 
     def __enter__(self) -> ContenderProcess:
         return self
@@ -179,11 +253,12 @@ class ContenderProcess:
         self._stop()
         try:
             reply: dict[str, Any] = json.loads(line)
-        except json.JSONDecodeError:
+            error = reply.get("error")
+            ok: dict[str, Any] = {} if error else reply["ok"]
+        except (ValueError, AttributeError, KeyError):
             raise ContenderError(f"unintelligible reply {line[:80]!r}") from None
-        if "error" in reply:
-            raise ContenderError(reply["error"])
-        ok: dict[str, Any] = reply["ok"]
+        if error:
+            raise ContenderError(error)
         return ok
 
     def _read_line(self) -> bytes:

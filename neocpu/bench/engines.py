@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -28,10 +29,13 @@ class Session:
         Of the engine.
     run : callable
         Runs once and returns the outputs in graph order; they live until the next run.
+    outputs : tuple of str
+        Names of the outputs.
     """
 
     version: str
     run: Callable[[], Sequence[AnyArray]]
+    outputs: tuple[str, ...] = ()
 
 
 def load_neocpu(path: str, threads: int, inputs: Inputs) -> Session:
@@ -45,7 +49,7 @@ def load_neocpu(path: str, threads: int, inputs: Inputs) -> Session:
         outputs = module(ordered)
         return outputs if isinstance(outputs, tuple) else (outputs,)
 
-    return Session(neocpu.__version__, run)
+    return Session(neocpu.__version__, run, tuple(spec.name for spec in module.outputs))
 
 
 def load_onnxruntime(path: str, threads: int, inputs: Inputs) -> Session:
@@ -65,7 +69,8 @@ def load_onnxruntime(path: str, threads: int, inputs: Inputs) -> Session:
         outputs: Sequence[AnyArray] = session.run(None, feed)
         return outputs
 
-    return Session(onnxruntime.__version__, run)
+    names = tuple(output.name for output in session.get_outputs())
+    return Session(onnxruntime.__version__, run, names)
 
 
 def load_openvino(path: str, threads: int, inputs: Inputs) -> Session:
@@ -87,19 +92,53 @@ def load_openvino(path: str, threads: int, inputs: Inputs) -> Session:
         results = request.infer(feed, share_inputs=True, share_outputs=True)
         return [results[port] for port in compiled.outputs]
 
-    return Session(openvino.__version__.split("-")[0], run)
+    names = tuple(port.any_name for port in compiled.outputs)
+    return Session(openvino.__version__.split("-")[0], run, names)
+
+
+def convert_for_ncnn(model: Path, folder: Path) -> None:
+    """Convert an ONNX model for ncnn."""
+    from neocpu.bench.ncnn_engine import convert
+
+    convert(model, folder)
+
+
+def load_ncnn(path: str, threads: int, inputs: Inputs) -> Session:
+    """Load what `convert_for_ncnn` wrote into a folder."""
+    from neocpu.bench.ncnn_engine import load
+
+    return load(path, threads, inputs)
 
 
 Loader: TypeAlias = Callable[[str, int, Inputs], Session]
 ENGINES: Final[Mapping[str, Loader]] = MappingProxyType(
-    {"neocpu": load_neocpu, "onnxruntime": load_onnxruntime, "openvino": load_openvino}
+    {
+        "neocpu": load_neocpu,
+        "onnxruntime": load_onnxruntime,
+        "openvino": load_openvino,
+        "ncnn": load_ncnn,
+    }
 )
 """Every engine's loader: path, threads and inputs to a session."""
+
+Converter: TypeAlias = Callable[[Path, Path], None]
+CONVERTERS: Final[Mapping[str, Converter]] = MappingProxyType({"ncnn": convert_for_ncnn})
+"""Engines that do not read ONNX: what writes their own format, from a model into a folder."""
 
 PEERS: Final = tuple(name for name in ENGINES if name != "neocpu")
 """The engines neocpu is compared with; each is a Python package of the same name."""
 
+REQUIRED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({"ncnn": ("ncnn", "pnnx")})
+"""The Python packages a peer needs, where they are not just the one of its name."""
+
 
 def installed(peer: str) -> bool:
-    """Return whether a peer's package is installed, without importing it."""
-    return importlib.util.find_spec(peer) is not None
+    """Return whether a peer can be run, without importing it."""
+    return all(importlib.util.find_spec(name) is not None for name in REQUIRED.get(peer, (peer,)))
+
+
+def install_hint(peer: str) -> str:
+    """Return the commands that install a peer."""
+    hint = "pip install 'neocpu[bench]'"
+    # Its distribution declares a dependency on torch, which converting ONNX does not use.
+    return f"{hint} && pip install --no-deps pnnx" if "pnnx" in REQUIRED.get(peer, ()) else hint

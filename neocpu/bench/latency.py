@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from neocpu.bench.contenders import Contender, ContenderError, ContenderProcess
+from neocpu.bench.agreement import MAX_RELATIVE_ERROR, mismatch, paired_rows, relative_error
+from neocpu.bench.contenders import Contender, ContenderError, ContenderProcess, converted
 from neocpu.bench.engines import AnyArray, Inputs
 from neocpu.bench.inputs import save_inputs
+from neocpu.bench.machine import CpuTime, OtherLoad, own_cpu_seconds
 from neocpu.bench.statistics import (
     NOISY_SPREAD,
     Ratio,
@@ -26,9 +28,6 @@ from neocpu.bench.statistics import (
     spread,
 )
 from neocpu.progress import Progress, ProgressCallback, silent
-
-MAX_RELATIVE_ERROR: Final = 1e-3
-"""Norm-wise difference from the reference above which a contender computes something else."""
 
 Start = Callable[[Contender, int, Path], ContenderProcess]
 
@@ -47,12 +46,15 @@ class LatencyOptions:
         How long every contender runs before the first round.
     seed : int
         Of the orders and of the confidence intervals.
+    row_groups : tuple of tuple of int
+        Outputs that describe the same detections, by position: see `agreement.paired_rows`.
     """
 
     rounds: int = 12
     round_seconds: float = 0.25
     warmup_seconds: float = 0.5
     seed: int = 0
+    row_groups: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class LatencyResult:
         Importing the engine and loading the model.
     error : float
         Norm-wise relative difference of its outputs from the reference's; 0 for that one.
+    peak_rss : int
+        Most memory its process held, in bytes.
+    mismatch : str
+        Which outputs are not even comparable, such as ``boxes (153, 4) vs (152, 4)``; else empty.
     """
 
     label: str
@@ -76,6 +82,8 @@ class LatencyResult:
     rounds: Rounds
     load_seconds: float
     error: float
+    peak_rss: int = 0
+    mismatch: str = ""
 
     def percentile(self, percent: float) -> float:
         """Return a percentile of all runs, in seconds."""
@@ -85,6 +93,21 @@ class LatencyResult:
     def median(self) -> float:
         """The median run, in seconds."""
         return self.percentile(50)
+
+    @property
+    def p50(self) -> float:
+        """Half of the runs took no longer, in seconds."""
+        return self.percentile(50)
+
+    @property
+    def p90(self) -> float:
+        """Nine tenths of the runs took no longer, in seconds."""
+        return self.percentile(90)
+
+    @property
+    def p99(self) -> float:
+        """All but a hundredth of the runs took no longer, in seconds."""
+        return self.percentile(99)
 
     @property
     def spread(self) -> float:
@@ -119,6 +142,12 @@ class LatencyReport:
         The others.
     reference : str or None
         Whose outputs count as right.
+    seed : int
+        Of the confidence intervals.
+    overruled : str or None
+        Whose outputs should have counted as right, had not all others agreed on different ones.
+    load : OtherLoad or None
+        What else the machine did meanwhile.
     """
 
     threads: int
@@ -126,6 +155,8 @@ class LatencyReport:
     failures: tuple[Failure, ...]
     reference: str | None
     seed: int = 0
+    overruled: str | None = None
+    load: OtherLoad | None = None
 
     def find(self, label: str) -> LatencyResult | None:
         """Return a contender's result; None if it failed or never ran."""
@@ -135,39 +166,73 @@ class LatencyReport:
         """Return the ratio of two contenders' medians."""
         return ratio_of_medians(numerator.rounds, denominator.rounds, self.seed)
 
+    def speedup(self, label: str, over: str) -> Ratio:
+        """Return how many times faster ``label`` is than ``over``; both must have a result."""
+        fast, slow = self.find(label), self.find(over)
+        assert fast is not None
+        assert slow is not None
+        return self.ratio(slow, fast)
+
+    def best_peer(self, label: str = "neocpu") -> LatencyResult | None:
+        """Return the fastest of the others that compute the right thing; None if there is none."""
+        others = [result for result in self.results if result.label != label and result.agrees]
+        return min(others, key=lambda result: result.median, default=None)
+
+    @property
+    def inconclusive(self) -> tuple[str, ...]:
+        """What this measurement cannot tell: whether neocpu or its best peer is the faster."""
+        own, best = self.find("neocpu"), self.best_peer("neocpu")
+        if own is None or best is None or self.ratio(own, best).decided:
+            return ()
+        return (f"{own.label} and {best.label} are too close to tell apart.",)
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader must know: failures, disagreements, noise."""
         failed = [f"{failure.label} failed: {failure.reason}" for failure in self.failures]
-        wrong = [
-            f"{result.label} disagrees with {self.reference}: relative error {result.error:.2g}"
-            for result in self.results
-            if not result.agrees
-        ]
-        noisy = [r for r in self.results if r.spread > NOISY_SPREAD]
-        if not noisy:
-            return (*failed, *wrong)
-        noise = (
-            f"noisy machine: rounds of {', '.join(r.label for r in noisy)} differ by up to "
-            f"{max(r.spread for r in noisy):.0%}; close other programs and use more --rounds"
+        wrong = [self._disagreement(result) for result in self.results if not result.agrees]
+        return (*failed, *wrong, *self._noise())
+
+    def _disagreement(self, result: LatencyResult) -> str:
+        how = result.mismatch or (
+            f"relative error {result.error:.2g}, tolerance {MAX_RELATIVE_ERROR:g}"
         )
-        return (*failed, *wrong, noise)
+        against = f"{result.label} disagrees with {self.reference}"
+        if result.label == self.overruled:
+            against = f"{result.label} disagrees with all others, which agree with each other"
+        return f"{against}: {how}"
+
+    def _noise(self) -> list[str]:
+        said = []
+        if noisy := [r for r in self.results if r.spread > NOISY_SPREAD]:
+            said.append(
+                f"noisy machine: rounds of {', '.join(r.label for r in noisy)} differ by up to "
+                f"{max(r.spread for r in noisy):.0%}; close other programs and use more --rounds"
+            )
+        if self.load is not None and self.load.disturbing:
+            said.append(f"busy machine: {self.load} during the measurement")
+        return said
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form; times in seconds, ratios of each contender over each other."""
         return {
             "threads": self.threads,
             "reference": self.reference,
+            "overruled": self.overruled,
+            "tolerance": MAX_RELATIVE_ERROR,
             "results": [
                 {
                     "label": r.label,
                     "version": r.version,
                     "median": r.median,
-                    "p90": r.percentile(90),
-                    "p99": r.percentile(99),
+                    "p50": r.p50,
+                    "p90": r.p90,
+                    "p99": r.p99,
                     "spread": r.spread,
                     "load_seconds": r.load_seconds,
+                    "peak_rss": r.peak_rss,
                     "relative_error": r.error if math.isfinite(r.error) else None,
+                    "mismatch": r.mismatch,
                     "agrees": r.agrees,
                     "ratios": {
                         other.label: asdict(self.ratio(r, other))
@@ -179,6 +244,8 @@ class LatencyReport:
                 for r in self.results
             ],
             "failures": [asdict(failure) for failure in self.failures],
+            "other_load": self.load and asdict(self.load),
+            "inconclusive": self.inconclusive,
             "warnings": self.warnings,
         }
 
@@ -190,7 +257,9 @@ def measure_latency(
     options: LatencyOptions = LatencyOptions(),
     *,
     reference: str | None = None,
+    workspace: Path | None = None,
     start: Start = ContenderProcess,
+    cpu_time: Callable[[], CpuTime] = CpuTime.now,
     on_progress: ProgressCallback = silent,
 ) -> LatencyReport:
     """Run contenders in interleaved rounds; one that fails is reported, the others go on.
@@ -205,18 +274,25 @@ def measure_latency(
         Of each contender.
     reference : str, optional
         The label whose outputs count as right; by default, or if it fails, the first contender's.
+        If it differs from at least two others that agree with each other, theirs count.
+    workspace : Path, optional
+        Where models converted for a peer are kept, for the next measurement to find.
     start : callable
         Makes a contender's process.
+    cpu_time : callable
+        Reads the machine's counters.
     """
     assert len({contender.label for contender in contenders}) == len(contenders)
     race = _Race(threads, options, start, on_progress)
     with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
         path = Path(folder) / "inputs.npz"
         save_inputs(path, inputs)
-        race.load(contenders, path, stack)
+        race.load(contenders, path, workspace or Path(folder), stack)
         race.warm_up()
+        before, own = cpu_time(), race.cpu_seconds()
         race.run_rounds()
-    return race.report(reference)
+        load = before.other_load(cpu_time(), race.cpu_seconds() - own)
+        return race.report(reference, load)
 
 
 class _Race:
@@ -229,19 +305,24 @@ class _Race:
         self._options = options
         self._start = start
         self._progress = report
+        self._started: list[ContenderProcess] = []
         self._running: dict[str, ContenderProcess] = {}
         self._outputs: dict[str, tuple[AnyArray, ...]] = {}
         self._rounds: dict[str, list[tuple[float, ...]]] = {}
         self._failures: list[Failure] = []
         self._times = 1
 
-    def load(self, contenders: Sequence[Contender], inputs: Path, stack: ExitStack) -> None:
+    def load(
+        self, contenders: Sequence[Contender], inputs: Path, workspace: Path, stack: ExitStack
+    ) -> None:
         """Start every contender and keep its outputs."""
         for number, contender in enumerate(contenders):
             label = contender.label
             self._progress(Progress("load", number, len(contenders), label))
             try:
-                process = stack.enter_context(self._start(contender, self._threads, inputs))
+                ready = converted(contender, workspace)
+                process = stack.enter_context(self._start(ready, self._threads, inputs))
+                self._started.append(process)
                 self._outputs[label] = process.outputs()
             except ContenderError as error:
                 self._failures.append(Failure(label, str(error)))
@@ -272,22 +353,55 @@ class _Race:
                     self._rounds[str(label)].append(seconds)
         self._progress(Progress("measure", self._options.rounds, self._options.rounds))
 
-    def report(self, reference: str | None) -> LatencyReport:
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that this process and the contenders', ended ones too, took."""
+        return own_cpu_seconds() + sum(p.usage().cpu_seconds for p in self._started)
+
+    def report(self, reference: str | None, load: OtherLoad) -> LatencyReport:
         """Return what came out."""
         if reference not in self._running:
             reference = next(iter(self._running), None)
-        results = tuple(
-            LatencyResult(
-                label,
-                process.version,
-                tuple(self._rounds[label]),
-                process.load_seconds,
-                relative_error(self._outputs[label], self._outputs[str(reference)]),
-            )
-            for label, process in self._running.items()
+        overruled = None
+        if reference is not None and (trusted := self._trusted(reference)) != reference:
+            reference, overruled = trusted, reference
+        results = tuple(self._result(label, str(reference)) for label in self._running)
+        return LatencyReport(
+            self._threads,
+            results,
+            tuple(self._failures),
+            reference,
+            self._options.seed,
+            overruled,
+            load,
         )
-        failures = tuple(self._failures)
-        return LatencyReport(self._threads, results, failures, reference, self._options.seed)
+
+    def _trusted(self, reference: str) -> str:
+        """Return the reference, or one of the others if they all contradict it with one voice."""
+        first, *others = [label for label in self._running if label != reference] or [reference]
+        one_voice = others and all(self._agree(first, other) for other in others)
+        if one_voice and not any(self._agree(reference, label) for label in (first, *others)):
+            return first
+        return reference
+
+    def _agree(self, one: str, other: str) -> bool:
+        return relative_error(*self._compared(one, other)) <= MAX_RELATIVE_ERROR
+
+    def _compared(self, one: str, other: str) -> tuple[Sequence[AnyArray], Sequence[AnyArray]]:
+        groups = self._options.row_groups
+        return paired_rows(self._outputs[one], self._outputs[other], groups)
+
+    def _result(self, label: str, reference: str) -> LatencyResult:
+        process = self._running[label]
+        outputs, expected = self._compared(label, reference)
+        return LatencyResult(
+            label,
+            process.version,
+            tuple(self._rounds[label]),
+            process.load_seconds,
+            relative_error(outputs, expected),
+            process.usage().peak_rss,
+            mismatch(outputs, expected, self._running[reference].output_names),
+        )
 
     def _run(self, label: str, times: int, untimed: int = 0) -> tuple[float, ...]:
         """Return the seconds of each run; nothing, and the contender is out, if it fails."""
@@ -297,21 +411,3 @@ class _Race:
             self._failures.append(Failure(label, str(error)))
             del self._running[label]
             return ()
-
-
-def relative_error(outputs: Sequence[AnyArray], reference: Sequence[AnyArray]) -> float:
-    """Return the largest ``‖y - r‖ / ‖r‖`` over all outputs; ``inf`` if shapes or NaNs differ."""
-    if len(outputs) != len(reference):
-        return math.inf
-    return max((_norm_error(y, r) for y, r in zip(outputs, reference, strict=True)), default=0.0)
-
-
-def _norm_error(output: AnyArray, reference: AnyArray) -> float:
-    if output.shape != reference.shape:
-        return math.inf
-    if np.array_equal(output, reference, equal_nan=output.dtype.kind == "f"):
-        return 0.0
-    y, r = output.astype(np.float64), reference.astype(np.float64)
-    norm = float(np.linalg.norm(r))
-    error = float(np.linalg.norm(y - r)) / (norm or 1.0)
-    return error if math.isfinite(error) else math.inf

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import sys
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.bench.kernel_runner import KernelRunner, TimedKernel
+from neocpu.bench.machine import caches
 from neocpu.schedules.builder import build_kernel, span
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.target import CpuTarget, host_target
+
+SAMPLES: Final = 100
+"""Of each kernel: a few seconds, in which a machine is not busy all the time."""
 
 FMA_STEPS: Final[int] = 1 << 18
 """Rounds over the accumulators per call: one or two milliseconds, hundreds of times a fork."""
 
 READ_BYTES: Final = 256 << 20
-"""What a call reads per measurement of bandwidth: larger than any last-level cache's share."""
+"""What a call reads at least per measurement of bandwidth."""
+
+READ_CACHES: Final = 4
+"""How many times the last-level cache a call reads: what it kept of the last call is little."""
 
 READ_VECTORS: Final = 8
 """Independent sums of the reading kernel, so that additions never wait for each other."""
@@ -40,21 +49,31 @@ class MachinePeak:
     read_gbytes: float
 
 
-def measure_peak(target: CpuTarget, threads: int, samples: int = 40) -> MachinePeak:
+def measure_peak(
+    target: CpuTarget, threads: int, samples: int = SAMPLES, read_bytes: int | None = None
+) -> MachinePeak:
     """Measure the peak of this machine; the best sample counts, as noise only slows down.
+
+    Parameters
+    ----------
+    samples : int
+        Of each of the two, in turn.
+    read_bytes : int, optional
+        The size of the array that is read; by default far larger than the last-level cache.
 
     Raises
     ------
     TargetError
         If this machine cannot run code for ``target``.
     """
+    size = read_bytes or max(READ_BYTES, READ_CACHES * max(caches().values(), default=0))
     with KernelRunner(target, threads) as runner:
-        fma, read = fma_peak(runner), read_peak(runner)
+        fma, read = fma_peak(runner), read_peak(runner, size)
         for _ in range(samples):
             fma.sample()
             read.sample()
     flops = fma_flops(target, threads)
-    return MachinePeak(threads, flops / fma.best / 1e9, READ_BYTES / read.best / 1e9)
+    return MachinePeak(threads, flops / fma.best / 1e9, size / read.best / 1e9)
 
 
 def fma_peak(runner: KernelRunner) -> TimedKernel:
@@ -157,3 +176,13 @@ def read_kernel(target: CpuTarget, threads: int, rows: int) -> Any:
 def _chains(target: CpuTarget) -> int:
     """Accumulators: three quarters of the registers, as no more are needed."""
     return target.vector_registers * 3 // 4
+
+
+def main() -> None:
+    """Print the peak of this machine on a number of threads as JSON."""
+    threads = int(sys.argv[1])
+    print(json.dumps(asdict(measure_peak(host_target(), threads))))
+
+
+if __name__ == "__main__":
+    main()

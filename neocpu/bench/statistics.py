@@ -60,28 +60,42 @@ def spread(rounds: Rounds) -> float:
     return float((high - low) / middle)
 
 
-def ratio_of_medians(numerator: Rounds, denominator: Rounds, seed: int = 0) -> Ratio:
-    """Compare two contenders that ran in the same rounds.
+def ratio_of_medians(
+    numerator: Rounds, denominator: Rounds, seed: int = 0, *, paired: bool = True
+) -> Ratio:
+    """Compare two contenders.
 
-    The interval comes from a bootstrap that draws whole rounds, the same for both contenders:
-    what slows a round down slows both down, and runs within a round are not independent.
+    The interval comes from a bootstrap that draws whole rounds, as runs within a round are not
+    independent; and the same rounds for contenders that ran in the same ones, because what slows
+    a round down slows both down.
 
     Parameters
     ----------
     numerator, denominator : tuple of tuple of float
-        Seconds by round; equally many rounds.
+        Seconds by round; equally many rounds if they are paired.
     seed : int
         Of the bootstrap.
+    paired : bool
+        Whether both ran in the same rounds.
     """
-    assert len(numerator) == len(denominator)
     rng = np.random.default_rng(seed)
-    drawn = rng.integers(0, len(numerator), (BOOTSTRAP_SAMPLES, len(numerator)))
-    ratios = _medians(numerator, drawn) / _medians(denominator, drawn)
+    drawn = _draw(rng, len(numerator))
+    if paired:
+        assert len(numerator) == len(denominator)
+        others = drawn
+    else:
+        others = _draw(rng, len(denominator))
+    ratios = _medians(numerator, drawn) / _medians(denominator, others)
     tail = (1 - CONFIDENCE) / 2 * 100
     low, high = np.percentile(ratios, [tail, 100 - tail])
     value = median(numerator) / median(denominator)
     # With few rounds the quantiles of the draws can miss the very value they are drawn around.
     return Ratio(value, min(float(low), value), max(float(high), value))
+
+
+def _draw(rng: np.random.Generator, rounds: int) -> NDArray[np.int64]:
+    """Return the numbers of the rounds in each sample of the bootstrap."""
+    return rng.integers(0, rounds, (BOOTSTRAP_SAMPLES, rounds))
 
 
 def _flat(rounds: Rounds) -> NDArray[np.float64]:

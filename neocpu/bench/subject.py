@@ -10,11 +10,11 @@ from pathlib import Path
 import onnx
 
 from neocpu import models
+from neocpu.bench.compilation import Compilation, compile_in_child
 from neocpu.bench.contenders import Contender
-from neocpu.compiler import compile
 from neocpu.frontend.load import load_model
 from neocpu.progress import ProgressCallback, silent
-from neocpu.runtime.artifact import check_host, open_artifact
+from neocpu.runtime.artifact import check_host, open_artifact, read_header
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.errors import UsageError
 
@@ -30,14 +30,14 @@ class Subject:
     artifact : Path
     model : Path or None
         The ONNX model with static shapes, if it is known.
-    compile_seconds : float or None
-        How long compiling took; None if it was compiled before.
+    compilation : Compilation or None
+        What compiling took; None if it was compiled before.
     """
 
     header: ArtifactHeader
     artifact: Path
     model: Path | None
-    compile_seconds: float | None = None
+    compilation: Compilation | None = None
 
     @property
     def name(self) -> str:
@@ -113,7 +113,7 @@ def compile_subject(
     verify: bool,
     on_progress: ProgressCallback = silent,
 ) -> Subject:
-    """Compile a model for this machine.
+    """Compile a model for this machine, in a process of its own.
 
     Parameters
     ----------
@@ -129,11 +129,15 @@ def compile_subject(
     """
     source = onnx_file(model, shapes, folder)
     artifact = folder / "module.so"
-    with compile(
-        source, threads=threads, databases=databases, verify=verify, on_progress=on_progress
-    ) as compiled:
-        header = compiled.export(artifact)
-    return Subject(header, artifact, source, sum(compiled.seconds.values()))
+    compilation = compile_in_child(
+        source,
+        artifact,
+        threads=threads,
+        databases=databases,
+        verify=verify,
+        on_progress=on_progress,
+    )
+    return Subject(read_header(artifact), artifact, source, compilation)
 
 
 def onnx_file(model: str, shapes: Mapping[str, Sequence[int]], folder: Path) -> Path:
@@ -146,8 +150,7 @@ def onnx_file(model: str, shapes: Mapping[str, Sequence[int]], folder: Path) -> 
     """
     if models.is_name(model):
         path = folder / f"{model}.onnx"
-        built = models.build(model)
-        onnx.save(load_model(built, shapes).original if shapes else built, path)
+        onnx.save(models.build_with_shapes(model, shapes), path)
         return path
     if not shapes:
         return Path(model)

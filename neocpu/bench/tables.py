@@ -1,4 +1,4 @@
-"""Benchmark results as tables for people: on a terminal or in Markdown."""
+"""Benchmark results of one model as tables for people: on a terminal or in Markdown."""
 
 from __future__ import annotations
 
@@ -22,22 +22,30 @@ class Table:
     rows : tuple of tuple of str
     notes : tuple of str
         One sentence each.
+    bold : frozenset of pair of int
+        Cells to emphasise: row and column.
     """
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    bold: frozenset[tuple[int, int]] = frozenset()
 
     def markdown(self) -> str:
-        """Return the table in Markdown."""
+        """Return the table in Markdown, below a heading of the third level."""
         lines = [
             f"### {self.title}",
             "",
             _markdown_row(self.header),
             _markdown_row(("---", *["---:"] * (len(self.header) - 1))),
-            *map(_markdown_row, self.rows),
         ]
+        for number, row in enumerate(self.rows):
+            cells = [
+                f"**{cell}**" if (number, column) in self.bold else cell
+                for column, cell in enumerate(row)
+            ]
+            lines.append(_markdown_row(cells))
         if self.notes:
             lines += ["", *(f"- {note}" for note in self.notes)]
         return "\n".join(lines) + "\n"
@@ -49,14 +57,15 @@ def latency_table(title: str, report: LatencyReport, baseline: str) -> Table:
     rows = tuple(
         (
             f"{result.label} {result.version}",
-            _ms(result.median),
-            _ms(result.percentile(90)),
-            "" if base is None or result is base else _interval(report.ratio(base, result)),
+            *(ms(seconds) for seconds in (result.p50, result.p90, result.p99)),
+            "" if base is None or result is base else interval(report.ratio(base, result)),
+            f"{result.peak_rss / 1e6:.0f}" if result.peak_rss else "",
             "reference" if result.label == report.reference else f"{result.error:.1e}",
         )
         for result in report.results
     )
-    header = ("contender", "median ms", "p90 ms", f"{baseline} / it (95 %)", "error")
+    ratio = f"{baseline} / it (95 %)"
+    header = ("contender", "median ms", "p90 ms", "p99 ms", ratio, "peak MB", "error")
     verdict = () if base is None else _verdict(report, base)
     return Table(title, header, rows, (*verdict, *report.warnings))
 
@@ -67,9 +76,9 @@ def ablation_table(title: str, report: LatencyReport) -> Table:
     rows = tuple(
         (
             result.label,
-            _ms(result.median),
-            _ms(result.percentile(90)),
-            "" if first is None or result is first else _interval(report.ratio(first, result)),
+            ms(result.p50),
+            ms(result.p90),
+            "" if first is None or result is first else interval(report.ratio(first, result)),
         )
         for result in report.results
     )
@@ -90,7 +99,7 @@ def kernel_table(title: str, report: KernelReport) -> Table:
         for result in report.results
     )
     notes = (
-        f"FMA peak {report.peak_gflops:.1f} GFLOP/s with {_threads(report.threads)}; "
+        f"FMA peak {report.peak_gflops:.1f} GFLOP/s with {thread_count(report.threads)}; "
         f"mean {report.mean_share:.1%}, worst {report.min_share:.1%} of it.",
     )
     header = ("convolution", "times", "µs", "GFLOP/s", "of peak", "scheme")
@@ -103,8 +112,8 @@ def cold_start_table(title: str, report: ColdStartReport, baseline: str) -> Tabl
     rows = tuple(
         (
             result.label,
-            _ms(result.median),
-            "" if base is None or result is base else _interval(report.ratio(base, result)),
+            ms(result.median),
+            "" if base is None or result is base else interval(report.ratio(base, result)),
             f"{result.peak_bytes / 1e6:.0f}",
         )
         for result in report.results
@@ -116,10 +125,9 @@ def cold_start_table(title: str, report: ColdStartReport, baseline: str) -> Tabl
 
 def _verdict(report: LatencyReport, base: LatencyResult) -> Sequence[str]:
     """Compare with the fastest of the others that computes the right thing."""
-    others = [result for result in report.results if result is not base and result.agrees]
-    if not others or not base.agrees:
+    best = report.best_peer(base.label)
+    if best is None or not base.agrees:
         return ()
-    best = min(others, key=lambda result: result.median)
     ratio = report.ratio(base, best)
     if not ratio.decided:
         return (f"{base.label} and {best.label} are too close to tell apart.",)
@@ -128,15 +136,18 @@ def _verdict(report: LatencyReport, base: LatencyResult) -> Sequence[str]:
     return (f"{base.label} is {factor:.2f} times {word} than the fastest peer, {best.label}.",)
 
 
-def _interval(ratio: Ratio) -> str:
+def interval(ratio: Ratio) -> str:
+    """Return a ratio with its confidence interval."""
     return f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
-def _ms(seconds: float) -> str:
+def ms(seconds: float) -> str:
+    """Return seconds as a number of milliseconds."""
     return f"{seconds * 1e3:.2f}"
 
 
-def _threads(count: int) -> str:
+def thread_count(count: int) -> str:
+    """Return ``1 thread`` or ``2 threads``."""
     return "1 thread" if count == 1 else f"{count} threads"
 
 

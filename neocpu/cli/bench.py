@@ -1,10 +1,8 @@
-"""``neocpu bench``: how fast a model is, beside other engines and beside the machine's limits."""
+"""``neocpu bench``: how fast models are, beside other engines and beside the machine's limits."""
 
 from __future__ import annotations
 
-import os
-import platform
-import tempfile
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,87 +11,87 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
+from neocpu.cli.networks import with_suite
 from neocpu.cli.terminal import Terminal, print_table
-from neocpu.schedules.errors import ArtifactError, UsageError, did_you_mean
+from neocpu.cli.units import plural
+from neocpu.schedules.errors import NeoCPUError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from neocpu.bench.coldstart import ColdStartReport
-    from neocpu.bench.kernels import KernelReport
-    from neocpu.bench.latency import LatencyReport
-    from neocpu.bench.subject import Subject
+    from neocpu.bench.document import Run
+    from neocpu.bench.report import ModelFailure, ModelReport, SuiteReport
+    from neocpu.bench.suite import Request
     from neocpu.bench.tables import Table
-    from neocpu.progress import ProgressCallback
 
 EPILOG = """\b
 Examples:
-  neocpu bench resnet50 --vs onnxruntime,openvino
+  neocpu bench resnet50 --vs onnxruntime,openvino,ncnn
   neocpu bench resnet50.so --model resnet50 --vs onnxruntime --cold-start
-  neocpu bench net.onnx --ablation --kernels --markdown > results.md"""
+  neocpu bench net.onnx --ablation --kernels --markdown > results.md
+  neocpu bench resnet50 --vs onnxruntime --threads 1,2,4 --chart scaling.svg
+  neocpu bench --suite paper --vs onnxruntime,openvino --roofline -o bench.md"""
+
+ARGUMENTS = "neocpu.bench.arguments"
+
+
+class ThreadCounts(click.ParamType[tuple[int, ...]]):
+    """``4``, or a list such as ``1,2,4``; ascending and without repetitions."""
+
+    name = "threads"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the counts."""
+        words = str(value).split(",")
+        if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+            self.fail(f"'{value}' is not a number of threads, or a list such as 1,2,4", param, ctx)
+        return tuple(sorted({int(word) for word in words}))
+
+
+class RecordingCommand(click.Command):
+    """Keeps the arguments as they were given, for the document to print."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep and parse."""
+        ctx.meta[ARGUMENTS] = tuple(args)
+        return super().parse_args(ctx, args)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What to measure of every model."""
+class Outputs:
+    """Where results go besides standard output.
 
-    peers: tuple[str, ...]
-    threads: int
-    rounds: int
-    databases: tuple[Path, ...]
-    ablation: bool
-    kernels: bool
-    cold_start: bool
+    Attributes
+    ----------
+    document, chart : Path or None
+    markdown : bool
+        Print tables in Markdown.
+    """
 
+    document: Path | None
+    chart: Path | None
+    markdown: bool
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """What was measured of one model."""
-
-    subject: Subject
-    latency: LatencyReport
-    ablation: LatencyReport | None
-    kernels: KernelReport | None
-    cold_start: ColdStartReport | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        reports = {
-            "latency": self.latency,
-            "ablation": self.ablation,
-            "kernels": self.kernels,
-            "cold_start": self.cold_start,
-        }
-        return {
-            "model": self.subject.name,
-            "target": self.subject.header.target,
-            "compile_seconds": self.subject.compile_seconds,
-            **{name: report and report.to_json() for name, report in reports.items()},
-        }
-
-    def tables(self) -> list[Table]:
-        """Return a table for each report."""
-        from neocpu.bench import tables
-
-        where = f"{self.subject.name}, threads: {self.latency.threads}"
-        made = [tables.latency_table(f"Latency of {where}", self.latency, "neocpu")]
-        if self.ablation is not None:
-            made.append(tables.ablation_table(f"Ablation of {where}", self.ablation))
-        if self.kernels is not None:
-            made.append(tables.kernel_table(f"Convolutions of {where}", self.kernels))
-        if self.cold_start is not None:
-            title = f"Process start to first output of {where}"
-            made.append(tables.cold_start_table(title, self.cold_start, "neocpu"))
-        return made
+    def chart_paths(self) -> tuple[Path, ...]:
+        """Return where charts go: beside the document too."""
+        beside = (self.document.with_suffix(".svg"),) if self.document else ()
+        return (*beside, *((self.chart,) if self.chart else ()))
 
 
-@click.command(epilog=EPILOG)
-@click.argument("models", metavar="MODEL|OUT.so…", nargs=-1, required=True)
+@click.command(cls=RecordingCommand, epilog=EPILOG)
+@click.argument("models", metavar="[MODEL|OUT.so]…", nargs=-1)
+@click.option(
+    "--suite",
+    metavar="NAME",
+    help="Measure all networks of a suite: paper, deployed or all.",
+)
 @click.option(
     "--vs",
     "peers",
     type=options.Names(),
     default=None,
     metavar="A,B,…",
-    help="Engines to compare with: onnxruntime, openvino.",
+    help="Engines to compare with: onnxruntime, openvino, ncnn.",
 )
 @click.option(
     "--model",
@@ -101,7 +99,13 @@ class Results:
     metavar="FILE.onnx",
     help="The model OUT.so was compiled from, which the other engines run.",
 )
-@options.threads
+@click.option(
+    "--threads",
+    type=ThreadCounts(),
+    metavar="N[,N…]",
+    help="Threads to use; by default the CPUs this process may use. A list also measures how "
+    "engines scale.",
+)
 @click.option(
     "--rounds",
     type=click.IntRange(min=2),
@@ -117,59 +121,84 @@ class Results:
     "--kernels", is_flag=True, help="Also measure every convolution against the FMA peak."
 )
 @click.option("--cold-start", is_flag=True, help="Also measure process start to first output.")
+@click.option(
+    "--roofline", is_flag=True, help="Also measure the machine's limits, and how near models come."
+)
 @click.option("--markdown", is_flag=True, help="Print the tables in Markdown.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE.md",
+    help="Write all results as a document, with charts beside it.",
+)
+@click.option(
+    "--chart",
+    type=click.Path(path_type=Path),
+    metavar="FILE.svg",
+    help="Draw a chart: .svg, .png or .pdf.",
+)
 @options.common
 def command(
     terminal: Terminal,
     models: tuple[str, ...],
+    suite: str | None,
     peers: tuple[str, ...] | None,
     source: str | None,
-    threads: int | None,
+    threads: tuple[int, ...] | None,
     rounds: int,
     shapes: Mapping[str, tuple[int, ...]],
     databases: tuple[Path, ...],
-    ablation: bool,
-    kernels: bool,
-    cold_start: bool,
     markdown: bool,
-) -> None:
+    output: Path | None,
+    chart: Path | None,
+    **extras: bool,
+) -> int:
     """Measure latency: of a MODEL, compiled first, or of an OUT.so that neocpu compile wrote.
 
     Every engine runs in a process of its own, in float32 and on the same number of threads; their
     outputs are compared too.
     """
+    from neocpu.bench.suite import Request
+
+    names = _models(models, suite, source)
+    counts = _threads(threads)
+    outputs = Outputs(output, chart, markdown)
+    _check_outputs(terminal, outputs, comparing=bool(peers) or len(counts) > 1)
+    available = _available(terminal, peers or ())
+    request = Request(available, counts, rounds, databases, shapes, source, **extras)
+    title = f"Benchmark of the {suite} suite" if suite else f"Benchmark of {', '.join(names)}"
+    return _run(terminal, names, request, outputs, title)
+
+
+def _models(models: tuple[str, ...], suite: str | None, source: str | None) -> tuple[str, ...]:
+    """Return all models to measure; find wrong names before anything is measured."""
+    from neocpu.bench.suite import is_artifact
+
+    artifacts = [model for model in models if is_artifact(model)]
+    if source is not None and (suite or len(models) != 1 or not artifacts):
+        raise UsageError("--model goes with one OUT.so: it names the model that was compiled")
+    if suite is not None and artifacts:
+        raise UsageError(
+            f"--suite compiles its networks itself: measure {artifacts[0]} by a command of its own"
+        )
+    return with_suite(models, suite)
+
+
+def _threads(counts: tuple[int, ...] | None) -> tuple[int, ...]:
     from neocpu.schedules.host import usable_cpus
 
-    if source is not None and (len(models) > 1 or not _is_artifact(models[0])):
-        raise UsageError("--model goes with one OUT.so: it names the model that was compiled")
-    request = Request(
-        _available(terminal, peers or ()),
-        threads or usable_cpus(),
-        rounds,
-        databases,
-        ablation,
-        kernels,
-        cold_start,
-    )
-    results = []
-    for model in models:
-        with (
-            tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder,
-            terminal.progress() as on_progress,
-        ):
-            subject = _subject(model, source, shapes, request, Path(folder), on_progress)
-            results.append(_measure(subject, request, Path(folder), on_progress))
-    document = {"machine": _machine(), "results": [one.to_json() for one in results]}
-    terminal.result(document, lambda: _show(results, markdown=markdown))
-
-
-def _is_artifact(model: str) -> bool:
-    return Path(model).suffix == ".so"
+    usable = usable_cpus()
+    if counts is not None and counts[-1] > usable:
+        raise UsageError(
+            f"--threads {counts[-1]} is more than this process may use: {plural(usable, 'CPU')}"
+        )
+    return counts or (usable,)
 
 
 def _available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
     """Return the peers that are installed, and say how to install the others."""
-    from neocpu.bench.engines import PEERS, installed
+    from neocpu.bench.engines import PEERS, install_hint, installed
 
     for peer in peers:
         if peer not in PEERS:
@@ -177,111 +206,131 @@ def _available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
             raise UsageError(f"no engine '{peer}' for --vs; known: {', '.join(PEERS)}{hint}")
     for peer in peers:
         if not installed(peer):
-            terminal.note(f"{peer} is not installed, skipped: pip install 'neocpu[bench]'")
+            terminal.note(f"{peer} is not installed, skipped: {install_hint(peer)}")
     return tuple(dict.fromkeys(peer for peer in peers if installed(peer)))
 
 
-def _subject(
-    model: str,
-    source: str | None,
-    shapes: Mapping[str, tuple[int, ...]],
-    request: Request,
-    folder: Path,
-    on_progress: ProgressCallback,
-) -> Subject:
-    from neocpu.bench.subject import compile_subject, open_subject
+def _check_outputs(terminal: Terminal, outputs: Outputs, *, comparing: bool) -> None:
+    """Find out what cannot be written before minutes are spent on measuring."""
+    from neocpu.bench import chart
+    from neocpu.link import check_destination
 
-    if _is_artifact(model):
-        if shapes:
-            raise UsageError(f"--shape goes with a MODEL; the shapes of {model} are fixed")
-        return open_subject(Path(model), source, folder)
-    return compile_subject(
-        model,
-        folder,
-        threads=request.threads,
-        shapes=shapes,
-        databases=request.databases,
-        # Outputs are compared with a peer's, if there is one.
-        verify=not request.peers,
-        on_progress=on_progress,
-    )
+    if outputs.document is not None:
+        if outputs.document.suffix != ".md":
+            raise UsageError(f"-o {outputs.document}: the document is Markdown; name a FILE.md")
+        check_destination(outputs.document)
+    if outputs.chart is not None:
+        chart.check_suffix(outputs.chart)
+        if not comparing:
+            raise UsageError("--chart compares: name engines with --vs, or several --threads")
+    for path in outputs.chart_paths():
+        check_destination(path)
+    if outputs.chart_paths() and not chart.available():
+        terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
+
+
+def _run(
+    terminal: Terminal, models: Sequence[str], request: Request, outputs: Outputs, title: str
+) -> int:
+    """Measure, print and write; return the exit code."""
+    from neocpu.bench.document import Run
+    from neocpu.bench.machine import describe
+
+    arguments = click.get_current_context().meta[ARGUMENTS]
+    line = shlex.join(["neocpu", "bench", *arguments])
+    run = Run(line, describe(), request.peers, request.threads, request.rounds)
+    report, interrupted = _measure(terminal, models, request)
+    if report.models or len(models) > 1:
+        document = {
+            "command": run.command,
+            "machine": run.machine.to_json(),
+            **report.to_json(),
+        }
+        terminal.result(
+            document, lambda: _show(_tables(report, run, outputs), markdown=outputs.markdown)
+        )
+    if interrupted:
+        terminal.kept = lambda: f"{len(report.models)} of {plural(len(models), 'model')} measured"
+        raise KeyboardInterrupt
+    if report.models:
+        _write(terminal, report, run, outputs, title)
+    return _exit_code(terminal, models, report.failures)
 
 
 def _measure(
-    subject: Subject, request: Request, folder: Path, on_progress: ProgressCallback
-) -> Results:
-    from neocpu.bench.ablation import measure_ablation
-    from neocpu.bench.coldstart import measure_cold_start
-    from neocpu.bench.latency import LatencyOptions, measure_latency
-    from neocpu.tensor_spec import random_inputs
+    terminal: Terminal, models: Sequence[str], request: Request
+) -> tuple[SuiteReport, bool]:
+    """Measure all models; return what came out, and whether that was interrupted."""
+    from neocpu.bench.report import ModelReport, SuiteReport
+    from neocpu.bench.suite import measure_models
 
-    inputs = random_inputs(subject.header.inputs, seed=0)
-    measurement = LatencyOptions(rounds=request.rounds)
-    contenders = subject.contenders(request.peers)
-    threads = request.threads
-    latency = measure_latency(
-        contenders,
-        inputs,
-        threads,
-        measurement,
-        reference=next(iter(request.peers), None),
-        on_progress=on_progress,
-    )
-    for failure in latency.failures:
-        if failure.label == "neocpu":
-            raise ArtifactError(f"{subject.artifact} does not run: {failure.reason}")
-    ablation = kernels = cold_start = None
-    if request.ablation:
-        model = subject.require_model()
-        ablation = measure_ablation(
-            model, inputs, threads, request.databases, folder, measurement, on_progress
-        )
-    if request.kernels:
-        kernels = _kernels(subject, request, on_progress)
-    if request.cold_start:
-        cold_start = measure_cold_start(contenders, inputs, threads, on_progress=on_progress)
-    return Results(subject, latency, ablation, kernels, cold_start)
+    done: list[ModelReport] = []
+    failed: list[ModelFailure] = []
+    interrupted = False
+    try:
+        with terminal.progress() as on_progress:
+            for outcome in measure_models(models, request, on_progress):
+                if isinstance(outcome, ModelReport):
+                    done.append(outcome)
+                else:
+                    failed.append(outcome)
+                if len(models) > 1:
+                    terminal.note(str(outcome))
+    except KeyboardInterrupt:
+        interrupted = True
+    return SuiteReport(tuple(done), tuple(failed)), interrupted
 
 
-def _kernels(subject: Subject, request: Request, on_progress: ProgressCallback) -> KernelReport:
-    from neocpu.bench.kernels import best_cases, convolutions, measure_kernels
-    from neocpu.frontend.load import load_model
-    from neocpu.schedules.target import host_target
-    from neocpu.tuning import open_store
+def _write(terminal: Terminal, report: SuiteReport, run: Run, outputs: Outputs, title: str) -> None:
+    """Write document and charts, as far as there is something to draw."""
+    from neocpu.bench import chart, document
+    from neocpu.link import replacing
 
-    target, threads = host_target(), request.threads
-    workloads = convolutions(load_model(subject.require_model()))
-    if not workloads:
-        raise UsageError(f"{subject.name} has no convolutions for --kernels to measure")
-    cases = best_cases(workloads, open_store(request.databases), target, threads)
-    return measure_kernels(cases, target, threads, on_progress=on_progress)
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "cpu": _cpu_name(),
-        "cpus": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
-
-
-def _cpu_name() -> str:
-    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as stream:
-        for line in stream:
-            key, _, value = line.partition(":")
-            if key.strip() in ("model name", "Processor"):
-                return value.strip()
-    return platform.machine()
+    drawn = {}
+    if chart.available():
+        for path in outputs.chart_paths():
+            drawn[path] = chart.draw(path, report.models, run.machine, run.threads)
+            for file in drawn[path].values():
+                terminal.note(f"written: {file}")
+            if not drawn[path]:
+                terminal.note(f"not drawn, as no peer has a result: {path}")
+    if outputs.document is not None:
+        beside = drawn.get(outputs.document.with_suffix(".svg"), {})
+        links = {words: path.name for words, path in beside.items()}
+        data = document.render(title, report, run, links).encode()
+        with replacing(outputs.document, len(data)) as stream:
+            stream.write(data)
+        terminal.note(f"written: {outputs.document}")
 
 
-def _show(results: Sequence[Results], *, markdown: bool) -> None:
-    tables = [table for one in results for table in one.tables()]
+def _tables(report: SuiteReport, run: Run, outputs: Outputs) -> list[Table]:
+    from neocpu.bench import suite_tables
+
+    names = {model.name for model in report.models} | {one.name for one in report.failures}
+    if len(names) == 1:
+        return suite_tables.model_tables(report.models[0])
+    tables = suite_tables.tables(report, run.peers)
+    return tables + suite_tables.details(report.models) if outputs.markdown else tables
+
+
+def _show(tables: Sequence[Table], *, markdown: bool) -> None:
     if markdown:
         print("\n".join(table.markdown() for table in tables), end="")
         return
     for number, table in enumerate(tables):
         print(table.title if number == 0 else f"\n{table.title}")
-        print_table(table.header, table.rows, right=table.header[1:])
+        print_table(table.header, table.rows, right=table.header[1:], bold=table.bold)
         for note in table.notes:
             print(f"  {note}")
+
+
+def _exit_code(terminal: Terminal, models: Sequence[str], failures: Sequence[ModelFailure]) -> int:
+    """Report failures: of a single model as its own error, else as a count."""
+    if not failures:
+        return 0
+    first = failures[0].error
+    if len(models) == 1:
+        raise first
+    names = ", ".join(dict.fromkeys(failure.name for failure in failures))
+    code = first.exit_code if isinstance(first, NeoCPUError) else 1
+    return terminal.fail(f"{names} failed; the other results stand", code)

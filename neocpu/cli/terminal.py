@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -84,7 +84,10 @@ def print_fields(fields: Sequence[tuple[str, str]]) -> None:
 
 
 def print_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[str] = (),
+    bold: Container[tuple[int, int]] = (),
 ) -> None:
     """Print an aligned table.
 
@@ -96,6 +99,8 @@ def print_table(
         Cells, as many as titles.
     right : sequence of str
         Titles of the columns that are aligned to the right.
+    bold : container of pair of int
+        Cells to emphasise, where the terminal can: row and column.
     """
     from rich.console import Console
     from rich.table import Table
@@ -105,9 +110,13 @@ def print_table(
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in header:
         table.add_column(title, justify="right" if title in right else "left")
-    for row in rows:
+    for number, row in enumerate(rows):
         # Text, not markup: a layout such as NCHW[16]c looks like a tag.
-        table.add_row(*(Text(cell) for cell in row))
+        cells = (
+            Text(cell, "bold" if (number, column) in bold else "")
+            for column, cell in enumerate(row)
+        )
+        table.add_row(*cells)
     # Captured, because rich ends the process by itself if the reader of a pipe went away.
     with console.capture() as captured:
         console.print(table)

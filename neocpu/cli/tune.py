@@ -10,6 +10,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import tell_what_is_kept, writable_database
+from neocpu.cli.networks import with_suite
 from neocpu.cli.plan_text import scheme_text
 from neocpu.cli.terminal import Terminal, print_table
 from neocpu.cli.units import duration, plural
@@ -21,11 +22,17 @@ EPILOG = """\b
 Examples:
   neocpu tune resnet50 --budget 90s
   neocpu tune resnet50 densenet121 --db tuned.jsonl
+  neocpu tune --suite paper --budget 1h
   neocpu compile resnet50 --db tuned.jsonl"""
 
 
 @click.command(epilog=EPILOG)
-@click.argument("models", nargs=-1, required=True, metavar="MODEL…")
+@click.argument("models", nargs=-1, metavar="[MODEL]…")
+@click.option(
+    "--suite",
+    metavar="NAME",
+    help="Tune all networks of a suite together: paper, deployed or all.",
+)
 @options.target
 @options.shape
 @options.threads
@@ -59,6 +66,7 @@ Examples:
 def command(
     terminal: Terminal,
     models: tuple[str, ...],
+    suite: str | None,
     target: str,
     shapes: Mapping[str, tuple[int, ...]],
     threads: int | None,
@@ -69,15 +77,18 @@ def command(
 ) -> None:
     """Measure the convolution schemes of each MODEL that no tuning database knows yet.
 
-    Each measurement is kept as it is made: Ctrl-C loses nothing, and nothing is measured twice.
+    All models are tuned together: convolutions they share are measured once, and --budget is for
+    all. Each measurement is kept as it is made: Ctrl-C loses nothing, and nothing is measured
+    twice.
     """
+    networks = with_suite(models, suite)
     databases = () if database is None else (database,)
     tell_what_is_kept(terminal, databases)
     with terminal.progress() as on_progress:
         import neocpu
 
         tuned = neocpu.tune(
-            models,
+            networks,
             target=target,
             threads=threads,
             shapes=shapes,

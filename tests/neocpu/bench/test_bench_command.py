@@ -60,17 +60,29 @@ def test_a_wrong_result_is_called_out(linear, wrong_onnx, capsys):
     assert "neocpu disagrees with onnxruntime" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
-    arguments = ("--shape", "input:2,3,16,16", "--vs", "onnxruntime", "--ablation", "--kernels")
+    arguments = (
+        "--shape",
+        "input:2,3,16,16",
+        "--vs",
+        "onnxruntime",
+        "--ablation",
+        "--kernels",
+        "--roofline",
+    )
     assert _bench(tiny, *arguments, "--json") == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
-    assert result["compile_seconds"] > 0
+    assert result["compilation"]["seconds"] > 0
+    assert result["compilation"]["peak_bytes"] > result["compilation"]["model_bytes"] > 0
     labels = [one["label"] for one in result["latency"]["results"]]
     assert labels == ["neocpu", "onnxruntime"]
     assert all(one["agrees"] for one in result["latency"]["results"])
     levels = result["ablation"]["results"]
     assert [one["label"] for one in levels] == ["nchw", "conv-layout", "uniform", "global"]
     assert all(one["agrees"] for one in levels)
+    assert result["roofline"]["flops"] == 2 * 2 * (256 * 16 * 27 + 256 * 16 * 16 + 160)
+    assert result["roofline"]["limits"]["flops"] > 1e9
     workloads = [one["workload"] for one in result["kernels"]["kernels"]]
     assert [text.split(" -> ")[0] for text in workloads] == ["2x3x16x16", "2x16x16x16"]
 

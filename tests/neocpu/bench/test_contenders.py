@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import numpy as np
 import psutil
 import pytest
 
+from neocpu.bench import contenders
 from neocpu.bench.child import serve
-from neocpu.bench.contenders import Contender, ContenderError, ContenderProcess
+from neocpu.bench.contenders import Contender, ContenderError, ContenderProcess, Usage, converted
 from neocpu.bench.engines import ENGINES, PEERS, installed
 from neocpu.bench.inputs import load_inputs, save_inputs
 
@@ -29,6 +31,7 @@ def test_a_contender_loads_and_runs():
     with _start("well") as process:
         assert process.version == "1.0"
         assert process.load_seconds == 0.5
+        assert process.output_names == ("y",)
         assert process.run(3, untimed=1) == (0.25, 0.25, 0.25)
 
 
@@ -56,6 +59,7 @@ def test_closing_ends_a_stopped_process():
         ("crash", r"its process ended \(killed by SIGABRT\): no such luck"),
         ("error", "ValueError: bad model"),
         ("gibberish", "unintelligible reply b'Hello!"),
+        ("nonsense", r"unintelligible reply b'\[\"ok\"\]"),
         ("hang", r"no answer within 0\.5 s"),
     ],
 )
@@ -68,17 +72,69 @@ def test_a_failure_is_one_line(behaviour, message):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_computes_the_model(engine, linear, linear_onnx, linear_inputs, inputs_file):
+def test_every_engine_computes_the_model(
+    engine, linear, linear_onnx, linear_inputs, inputs_file, tmp_path
+):
     if engine in PEERS and not installed(engine):
         pytest.skip(f"{engine} is not installed")
     path = linear.path if engine == "neocpu" else linear_onnx
-    with ContenderProcess(Contender(engine, engine, path), 2, inputs_file) as process:
+    ready = converted(Contender(engine, engine, path), tmp_path)
+    with ContenderProcess(ready, 2, inputs_file) as process:
         seconds = process.run(3, untimed=1)
         (output,) = process.outputs()
+        usage = process.usage()
+        assert process.output_names == (linear.header.outputs[0].name,)
     (expected,) = linear.reference(*linear_inputs.values())
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
     assert len(seconds) == 3
     assert min(seconds) > 0
+    # A Python process with numpy holds at least this much, and with a toy model no more.
+    assert 10e6 < usage.peak_rss < 2e9
+    assert 0 < usage.cpu_seconds < 100
+
+
+def test_a_process_that_ended_still_tells_its_time():
+    with _start("spin") as process:
+        process.run(1)
+        before = process.usage().cpu_seconds
+        os.kill(process.pid, signal.SIGKILL)
+        while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        assert process.usage().cpu_seconds >= before > 0
+        with pytest.raises(ContenderError, match="killed by SIGKILL"):
+            process.run(1)
+        assert process.usage() == Usage(0.0, 0)
+
+
+def test_models_are_converted_once(tmp_path, monkeypatch):
+    calls = []
+
+    def convert(model, folder):
+        calls.append(model.name)
+        if model.name == "bad.onnx":
+            raise RuntimeError("cannot\nconvert this")
+        (folder / "converted").touch()
+
+    monkeypatch.setattr(contenders, "CONVERTERS", {"other": convert})
+    for name in ("good.onnx", "bad.onnx"):
+        (tmp_path / name).touch()
+    good, bad = (Contender("x", "other", tmp_path / f"{name}.onnx") for name in ("good", "bad"))
+    first, second = (converted(good, tmp_path / "work") for _ in range(2))
+    assert first == second
+    assert (first.path / "converted").exists()
+    assert first.label == "x"
+    for _ in range(2):
+        with pytest.raises(ContenderError, match=r"^cannot convert this$"):
+            converted(bad, tmp_path / "work")
+    assert calls == ["good.onnx", "bad.onnx"]
+    neocpu = Contender("neocpu", "neocpu", Path("module.so"))
+    assert converted(neocpu, tmp_path / "work") is neocpu
+
+
+def test_a_missing_model_is_the_contenders_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(contenders, "CONVERTERS", {"other": None})
+    with pytest.raises(ContenderError, match=r"missing\.onnx"):
+        converted(Contender("x", "other", tmp_path / "missing.onnx"), tmp_path)
 
 
 def test_an_engine_may_print_what_it_likes(inputs_file, tmp_path):

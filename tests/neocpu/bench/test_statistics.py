@@ -20,8 +20,8 @@ def _rounds(medians, noise=0.0, seed=0):
 @given(SECONDS)
 def test_percentiles_are_over_all_runs(rounds):
     flat = [s for one in rounds for s in one]
-    assert median(rounds) == np.median(flat)
-    assert percentile(rounds, 90) == np.percentile(flat, 90)
+    assert median(rounds) == pytest.approx(np.median(flat))
+    assert percentile(rounds, 90) == pytest.approx(np.percentile(flat, 90))
 
 
 @given(SECONDS)
@@ -44,6 +44,24 @@ def test_equal_contenders_are_not_told_apart():
     ratio = ratio_of_medians(one, two)
     assert not ratio.decided
     assert ratio.high - ratio.low < 0.2
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_interval_covers_the_true_ratio_about_as_often_as_it_says(paired):
+    covered, trials = 0, 60
+    for seed in range(trials):
+        rng = np.random.default_rng(seed)
+        # Rounds drift by more than runs vary; paired ones drift together.
+        drift = 1 + 0.1 * rng.standard_normal((2, 12))
+        one, two = (_rounds(drift[0 if paired else i], 0.02, seed=2 * seed + i) for i in range(2))
+        ratio = ratio_of_medians(one, two, paired=paired)
+        covered += ratio.low <= 1 <= ratio.high
+    assert covered / trials > 0.85
+
+
+def test_unpaired_measurements_may_differ_in_length():
+    ratio = ratio_of_medians(_rounds([1.0] * 4), _rounds([2.0] * 9), paired=False)
+    assert (ratio.low, ratio.value, ratio.high) == (0.5, 0.5, 0.5)
 
 
 def test_the_seed_decides_the_interval():

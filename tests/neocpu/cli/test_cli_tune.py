@@ -27,10 +27,10 @@ def test_options(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         raise UsageError("stop")
 
     monkeypatch.setattr(neocpu, "tune", record)
-    cli(*"tune a b.onnx --target llvm -mcpu=znver4 --db x --budget 2m --trials 9".split())
+    cli(*"tune resnet50 b.onnx --target llvm -mcpu=znver4 --db x --budget 2m --trials 9".split())
     assert calls == [
         (
-            ("a", "b.onnx"),
+            ("resnet50", "b.onnx"),
             {
                 "target": "llvm -mcpu=znver4",
                 "threads": None,
@@ -59,6 +59,48 @@ def test_measures_once(cli: Cli, onnx_file: Path) -> None:
     assert "kept in x.jsonl" in again.out
     assert "neocpu: tune 1/" in again.err
     assert len(Path("x.jsonl").read_bytes().splitlines()) == 3
+
+
+def test_a_suite_is_tuned_together(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from neocpu import models
+
+    built: list[str] = []
+
+    def build(name: str, shapes: Any) -> onnx.ModelProto:
+        built.append(name)
+        return conv_model(filters=16 if name == "resnet34" else 8)
+
+    tiny = {"tiny": ("resnet18", "resnet34", "resnet50")}
+    monkeypatch.setattr(models, "suite", lambda name: tiny[name])
+    monkeypatch.setattr(models, "build_with_shapes", build)
+    arguments = ("tune", "--suite", "tiny", "--trials", 3, "--db", "x.jsonl", "--threads", 1)
+    first = cli(*arguments, "--json")
+    assert first.code == 0, first.err
+    report = json.loads(first.out)
+    assert built == list(tiny["tiny"])
+    # Two networks share their convolution: it is one workload.
+    assert [row["count"] for row in report["workloads"]] == [2, 1]
+    assert report["measured"] == 3
+    assert " left; " in first.err
+    again = json.loads(cli(*arguments, "--json").out)
+    assert again["reused"] == 3
+    records = [json.loads(line) for line in Path("x.jsonl").read_text().splitlines()]
+    assert len({str((record["workload"], record["scheme"])) for record in records}) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--suite", "papr"), "no suite 'papr'"),
+        (("--suite", "papr"), "did you mean 'paper'?"),
+        (("resnet19",), "no built-in network 'resnet19'"),
+        ((), "missing argument"),
+    ],
+)
+def test_unknown_networks(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
+    outcome = cli("tune", *arguments)
+    assert outcome.code == 2
+    assert message in outcome.error
 
 
 def test_unknown_strategy(cli: Cli, onnx_file: Path) -> None:

@@ -1,0 +1,116 @@
+"""Compiling in a process of its own: how long a user waits, and how much memory that takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.schedules.errors import NeoCPUError
+
+# The peak of this very process: getrusage would count the parent's memory before exec.
+_PROGRAM: Final = """
+import sys
+from neocpu.cli.main import main
+code = main(["compile", "--json", *sys.argv[1:]])
+for line in open("/proc/self/status"):
+    if code == 0 and line.startswith("VmHWM:"):
+        print(line.split()[1])
+sys.exit(code)
+"""
+_ERROR: Final = "neocpu: error: "
+_BY_EXIT_CODE: Final = {kind.exit_code: kind for kind in NeoCPUError.__subclasses__()}
+
+
+class CompilationCrash(NeoCPUError):
+    """The compiler ended without an error that a user could mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """What compiling a model took.
+
+    Attributes
+    ----------
+    seconds : float
+        Of the whole command, from reading the model to writing the artifact.
+    peak_bytes : int
+        Most memory the compiling process held.
+    model_bytes, artifact_bytes : int
+        Sizes of the ONNX file and of the artifact.
+    """
+
+    seconds: float
+    peak_bytes: int
+    model_bytes: int
+    artifact_bytes: int
+
+
+def compile_in_child(
+    model: Path,
+    artifact: Path,
+    *,
+    threads: int,
+    databases: Sequence[str | os.PathLike[str]] = (),
+    opt: str = "global",
+    verify: bool = False,
+    on_progress: ProgressCallback = silent,
+) -> Compilation:
+    """Run ``neocpu compile`` for this machine and wait for its end.
+
+    A process of its own keeps this one small, whose memory and threads the measurements that follow
+    would otherwise share, and lets the peak be that of a single compilation.
+
+    Raises
+    ------
+    NeoCPUError
+        What the command ended with, of the same class and with the same words.
+    """
+    command = [
+        *(sys.executable, "-c", _PROGRAM, str(model), "-o", str(artifact)),
+        *("--threads", str(threads), "--opt", opt),
+        *(word for path in databases for word in ("--db", str(path))),
+        *(() if verify else ("--no-verify",)),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            last = _forward(process.stderr, on_progress)
+            assert process.stdout is not None
+            output = process.stdout.read()
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise _error(process.returncode, last, model)
+    report, peak = output.splitlines()
+    seconds = float(json.loads(report)["seconds"])
+    return Compilation(seconds, int(peak) * 1024, model.stat().st_size, artifact.stat().st_size)
+
+
+def _forward(stream: IO[str] | None, on_progress: ProgressCallback) -> str:
+    """Pass lines of progress on until the process ends; return its last line."""
+    assert stream is not None
+    last = ""
+    for line in stream:
+        last = line.strip() or last
+        if not last.startswith(_ERROR):
+            on_progress(Progress("compile", detail=last.removeprefix("neocpu: ")))
+    return last
+
+
+def _error(code: int, last: str, model: Path) -> NeoCPUError:
+    words = last.removeprefix(_ERROR) or "no message"
+    if code in _BY_EXIT_CODE and last.startswith(_ERROR):
+        return _BY_EXIT_CODE[code](words)
+    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    # Its --debug is not ours.
+    reason = words.partition("; run again with --debug")[0]
+    return CompilationCrash(f"compiling {model.name} ended ({how}): {reason}")

@@ -1,0 +1,96 @@
+"""The whole benchmark as one Markdown document, with all that is needed to run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from neocpu.bench import suite_tables
+from neocpu.bench.machine import MachineInfo
+from neocpu.bench.report import SuiteReport
+
+METHOD: Final = (
+    "Every engine runs in a process of its own, in float32 and on the same number of threads, on "
+    "the same inputs. A process is stopped (SIGSTOP) unless it is its turn, so that no engine's "
+    "threads spin into another's time. After a warm-up the engines run in {rounds} interleaved "
+    "rounds, in an order drawn anew for each. Latencies are medians over all runs; the interval of "
+    "a ratio is a bootstrap over whole rounds. All outputs are compared with those of {reference}, "
+    "and one that differs is marked wrong. A ratio above 1 means that neocpu is faster than the "
+    "fastest peer whose outputs are right."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How and where a benchmark was run.
+
+    Attributes
+    ----------
+    command : str
+        The command line.
+    machine : MachineInfo
+    peers : tuple of str
+        Engines that were compared with.
+    threads : tuple of int
+    rounds : int
+    """
+
+    command: str
+    machine: MachineInfo
+    peers: tuple[str, ...]
+    threads: tuple[int, ...]
+    rounds: int
+
+
+def render(title: str, report: SuiteReport, run: Run, charts: Mapping[str, str]) -> str:
+    """Return the document.
+
+    Parameters
+    ----------
+    charts : mapping of str to str
+        What each chart shows, and its path as seen from the document.
+    """
+    reference = next(iter(run.peers), "the reference")
+    parts = [
+        f"# {title}",
+        "This file was written by the command below; run it again to rewrite it for your machine.",
+        f"```\n{run.command}\n```",
+        "## Machine and versions",
+        _bullets(_facts(run)),
+        "## Method",
+        METHOD.format(rounds=run.rounds, reference=reference),
+        "## Results",
+        *(f"![{words}]({path})" for words, path in charts.items()),
+        *(table.markdown().rstrip() for table in suite_tables.tables(report, run.peers)),
+        "## Details",
+        *(table.markdown().rstrip() for table in suite_tables.details(report.models)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(run: Run) -> list[str]:
+    machine = run.machine
+    caches = ", ".join(f"{name} {_binary(size)}" for name, size in machine.caches.items())
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    return [
+        f"Date: {machine.date}",
+        f"CPU: {machine.cpu}, {machine.cpus} usable",
+        *([f"Caches: {caches}"] if caches else []),
+        f"Memory: {_binary(machine.memory)}",
+        f"System: {machine.system}, Python {machine.python}",
+        f"Versions: {versions}",
+        f"Threads: {', '.join(map(str, run.threads))}",
+    ]
+
+
+def _binary(size: int) -> str:
+    """Return bytes as ``32 KiB``, ``1 MiB`` or ``23.4 GiB``."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if size >= scale:
+            return f"{size / scale:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{size / 1024:g} KiB"
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)

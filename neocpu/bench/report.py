@@ -1,0 +1,193 @@
+"""What a benchmark of one or many models found, and what that says together."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from neocpu.bench.coldstart import ColdStartReport
+from neocpu.bench.compilation import Compilation
+from neocpu.bench.kernels import KernelReport
+from neocpu.bench.latency import LatencyReport, LatencyResult
+from neocpu.bench.roofline import Roofline
+from neocpu.bench.scaling import ScalingReport
+from neocpu.bench.statistics import Ratio
+from neocpu.schedules.errors import NeoCPUError
+
+OWN: Final = "neocpu"
+"""The label of what is compared with its peers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the compiler's plan says of a model.
+
+    Attributes
+    ----------
+    predicted : float
+        Seconds of one run.
+    gap : float
+        How far the plan may be from the best one, relative to its cost.
+    search_seconds : float
+    """
+
+    predicted: float
+    gap: float
+    search_seconds: float
+
+    @classmethod
+    def of(cls, plan: Mapping[str, Any]) -> Planned | None:
+        """Read an artifact's plan; None for one that an older neocpu wrote."""
+        if "predicted_us" not in plan:
+            return None
+        search = plan["search"]
+        return cls(plan["predicted_us"] / 1e6, search["gap"], search["seconds"])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """What was measured of one model; None for what was not.
+
+    Attributes
+    ----------
+    latency : LatencyReport
+        At the largest number of threads.
+    scaling : ScalingReport or None
+        At all of them, if there are several.
+    """
+
+    name: str
+    target: str
+    latency: LatencyReport
+    planned: Planned | None
+    compilation: Compilation | None
+    scaling: ScalingReport | None = None
+    roofline: Roofline | None = None
+    ablation: LatencyReport | None = None
+    kernels: KernelReport | None = None
+    cold_start: ColdStartReport | None = None
+
+    @property
+    def own(self) -> LatencyResult | None:
+        """What neocpu did; None if its artifact does not run."""
+        return self.latency.find(OWN)
+
+    @property
+    def best_peer(self) -> LatencyResult | None:
+        """The fastest peer whose outputs are right, if there is one."""
+        return self.latency.best_peer(OWN)
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """Latency of the best peer over neocpu's: above 1 neocpu is faster.
+
+        None if there is nothing to compare, or neocpu's outputs are wrong.
+        """
+        own, best = self.own, self.best_peer
+        if own is None or best is None or not own.agrees:
+            return None
+        return self.latency.ratio(best, own)
+
+    @property
+    def prediction_error(self) -> float | None:
+        """Predicted over measured latency, minus 1."""
+        if self.planned is None or self.own is None:
+            return None
+        return self.planned.predicted / self.own.median - 1
+
+    def __str__(self) -> str:
+        words = [f"{r.label} {r.median * 1e3:.2f} ms" for r in self.latency.results]
+        if (ratio := self.ratio) is not None:
+            words.append(f"best peer / {OWN} {ratio.value:.2f}")
+        return f"{self.name}: {', '.join(words)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; times in seconds."""
+        reports = {
+            "latency": self.latency,
+            "scaling": self.scaling,
+            "roofline": self.roofline,
+            "ablation": self.ablation,
+            "kernels": self.kernels,
+            "cold_start": self.cold_start,
+        }
+        return {
+            "model": self.name,
+            "target": self.target,
+            "best_peer": self.best_peer and self.best_peer.label,
+            "ratio": self.ratio and asdict(self.ratio),
+            "planned": self.planned and asdict(self.planned),
+            "prediction_error": self.prediction_error,
+            "compilation": self.compilation and asdict(self.compilation),
+            **{name: report and report.to_json() for name, report in reports.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailure:
+    """A model that could not be measured, or not in every way asked for."""
+
+    name: str
+    error: Exception
+
+    @property
+    def reason(self) -> str:
+        """Why, in one line."""
+        words = " ".join(str(self.error).split())
+        known = isinstance(self.error, NeoCPUError)
+        return words if known else f"{type(self.error).__name__}: {words}"
+
+    def __str__(self) -> str:
+        return f"{self.name} failed: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteReport:
+    """All models of one benchmark, and what they say together."""
+
+    models: tuple[ModelReport, ...]
+    failures: tuple[ModelFailure, ...] = ()
+
+    @property
+    def compared(self) -> tuple[tuple[ModelReport, Ratio], ...]:
+        """The models that have a ratio, with it."""
+        return tuple((model, ratio) for model in self.models if (ratio := model.ratio) is not None)
+
+    @property
+    def geometric_mean(self) -> float | None:
+        """Of the ratios (best peer / neocpu)."""
+        ratios = [ratio.value for _, ratio in self.compared]
+        return statistics.geometric_mean(ratios) if ratios else None
+
+    @property
+    def worst(self) -> tuple[ModelReport, Ratio] | None:
+        """The model with the smallest ratio."""
+        return min(self.compared, key=lambda pair: pair[1].value, default=None)
+
+    @property
+    def wins(self) -> int:
+        """On how many models neocpu is faster than every peer."""
+        return sum(ratio.value > 1 for _, ratio in self.compared)
+
+    @property
+    def prediction_error(self) -> float | None:
+        """Median of the relative errors of the predictions, without their signs."""
+        errors = [abs(e) for model in self.models if (e := model.prediction_error) is not None]
+        return statistics.median(errors) if errors else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        worst = self.worst
+        return {
+            "results": [model.to_json() for model in self.models],
+            "failures": [{"model": one.name, "reason": one.reason} for one in self.failures],
+            "summary": {
+                "compared": len(self.compared),
+                "geometric_mean": self.geometric_mean,
+                "wins": self.wins,
+                "worst": worst and {"model": worst[0].name, "ratio": worst[1].value},
+                "prediction_error": self.prediction_error,
+            },
+        }

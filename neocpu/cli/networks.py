@@ -1,0 +1,28 @@
+"""The networks a command works on: named one by one, or by a suite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neocpu.schedules.errors import UsageError
+
+
+def with_suite(models: Sequence[str], suite: str | None) -> tuple[str, ...]:
+    """Return the networks of ``suite`` and ``models``, each once.
+
+    Wrong names are found here, before any work is done.
+
+    Raises
+    ------
+    UsageError
+        If there is no network or suite of a name, or none is named.
+    """
+    from neocpu import models as builtin
+
+    named = (*(builtin.suite(suite) if suite is not None else ()), *models)
+    if not named:
+        raise UsageError("missing argument: name a MODEL or a --suite")
+    for model in models:
+        if builtin.is_name(model):
+            builtin.find(model)
+    return tuple(dict.fromkeys(named))
