@@ -26,14 +26,14 @@ from neocpu import models
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.link import replacing, write_artifact
+from neocpu.link import replace_header, replacing, write_artifact
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify import simplify
 from neocpu.pipeline import Dump, build, lower
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
 from neocpu.planning.problem import OptLevel, plan_layouts
-from neocpu.planning.report import explain
+from neocpu.planning.report import explain, with_outcome
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.reference import Comparison, compare, run_reference
 from neocpu.runtime.header import ArtifactHeader
@@ -171,16 +171,22 @@ def compile(
         loaded = _load(model, shapes)
         mod = import_relax(loaded)
         dump.module("import", mod)
+    checked = verify and cpu.machine == os.uname().machine and not missing_on_host(cpu.features)
+    loaded = _without_graphs(loaded, keep_original=checked)
     with clock.phase("simplify"):
         mod = simplify(mod)
         dump.module("simplify", mod)
         network = extract(mod)
     if tune_budget:
         with clock.phase("tune"):
-            workloads = [conv.workload for conv in network.convs]
-            budget = Budget(seconds=tune_budget)
             tune_workloads(
-                workloads, cpu, threads, store, make_strategy("grid"), budget, clock.report
+                [conv.workload for conv in network.convs],
+                cpu,
+                threads,
+                store,
+                make_strategy("grid"),
+                Budget(seconds=tune_budget),
+                clock.report,
             )
     costs = CostModel(cpu, threads, partial(measured_schemes, store, cpu, threads), templates)
     with clock.phase("search"):
@@ -188,20 +194,25 @@ def compile(
     with clock.phase("rewrite"):
         rewritten = apply_plan(mod, plan, costs)
         dump.module("rewrite", rewritten.mod)
+    report = explain(plan, rewritten.transforms, cpu, threads)
+    del mod, network, plan  # which hold the weights as they were before they were packed
     with clock.phase("lower"):
         mod = lower(rewritten.mod, cpu, dump)
     with clock.phase("build"):
-        executable = build(mod, cpu, dump)
-    report = explain(plan, rewritten.transforms, cpu, threads, clock.seconds)
+        executable = build(mod, cpu, dump, usable_cpus())
+    report = with_outcome(report, clock.seconds, None)
     dump("plan", partial(json.dumps, report, indent=1), "json")
     header = _header(loaded, cpu, threads, report)
     folder = tempfile.TemporaryDirectory(prefix="neocpu-")
     compiled = CompiledModule(folder, header)
     with clock.phase("link"):
         compiled.header = write_artifact(executable, rewritten.weights, header, compiled.path)
-    if verify and cpu.machine == os.uname().machine and not missing_on_host(cpu.features):
+    del rewritten  # the packed weights: they are in the artifact now
+    if checked:
         with clock.phase("verify"):
             compiled.verification = _verify(loaded, compiled, threads)
+    report = with_outcome(report, clock.seconds, compiled.verification)
+    compiled.header = replace_header(compiled.path, replace(compiled.header, plan=report))
     compiled.seconds = clock.seconds
     return compiled
 
@@ -247,10 +258,17 @@ def tune(
     workloads: list[Conv2dWorkload] = []
     for number, model in enumerate(models):
         report(Progress("import", number, len(models), str(model) if _is_path(model) else ""))
-        network = extract(simplify(import_relax(_load(model, shapes))))
-        workloads += [conv.workload for conv in network.convs]
+        workloads += _convolutions(model, shapes)
     limit = Budget(budget, trials)
     return tune_workloads(workloads, cpu, threads, store, chosen, limit, report)
+
+
+def _convolutions(
+    model: ModelLike, shapes: Mapping[str, Sequence[int]] | None
+) -> list[Conv2dWorkload]:
+    """Return a model's convolutions alone: the weights of all models would not fit in memory."""
+    network = extract(simplify(import_relax(_load(model, shapes))))
+    return [conv.workload for conv in network.convs]
 
 
 def _is_path(model: ModelLike) -> bool:
@@ -275,8 +293,15 @@ class _Clock:
 
 def _load(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> LoadedModel:
     if isinstance(model, str) and models.is_name(model):
-        return replace(load_model(models.build(model), shapes), name=model)
+        return replace(load_model(models.build_with_shapes(model, shapes)), name=model)
     return load_model(model, shapes)
+
+
+def _without_graphs(loaded: LoadedModel, *, keep_original: bool) -> LoadedModel:
+    """Let go of an imported model's graphs, each of which holds a copy of all weights."""
+    nothing = onnx.ModelProto()
+    original = loaded.original if keep_original else nothing
+    return replace(loaded, original=original, simplified=nothing)
 
 
 def _opt_level(name: str) -> OptLevel:
@@ -310,6 +335,7 @@ def _header(
         threads=threads,
         inputs=loaded.inputs,
         outputs=loaded.outputs,
+        row_counts=loaded.row_counts,
         plan=report,
     )
 
@@ -323,6 +349,9 @@ def _verify(loaded: LoadedModel, compiled: CompiledModule, threads: int) -> Comp
         If they differ by more than the tolerance.
     """
     inputs = random_inputs(loaded.inputs, seed=0)
+    # First, and closed again: the two then never hold the weights at once.
+    with compiled.module(min(threads, usable_cpus())) as module:
+        actual = module.run(inputs)
     try:
         expected = run_reference(loaded.original, inputs)
     except Exception as error:  # the evaluator raises whatever numpy does
@@ -331,9 +360,7 @@ def _verify(loaded: LoadedModel, compiled: CompiledModule, threads: int) -> Comp
             f"the reference cannot run this model ({reason[0]}), so nothing was checked or "
             "written; pass --no-verify to compile it unchecked"
         ) from error
-    with compiled.module(min(threads, usable_cpus())) as module:
-        actual = module.run(inputs)
-    comparison = compare(actual, expected)
+    comparison = compare(actual, expected, row_groups=loaded.row_groups)
     if not comparison.ok:
         raise AccuracyError(
             f"output '{comparison.worst_output}' differs from the reference by "

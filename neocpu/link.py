@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import importlib.util
+import mmap
 import os
 import shlex
 import shutil
@@ -20,7 +21,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from neocpu.runtime.artifact import DIGEST_SIZE
-from neocpu.runtime.elf import Section, with_sections
+from neocpu.runtime.elf import Section, read_elf, with_sections
 from neocpu.runtime.header import (
     DIGEST_SECTION,
     HEADER_SECTION,
@@ -30,9 +31,13 @@ from neocpu.runtime.header import (
     WeightSpec,
 )
 from neocpu.schedules.errors import ArtifactError, UsageError
+from neocpu.schedules.target import parse_target
 
 _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
 """Largest page size of each machine's Linux: the weights are mapped, so they start on a page."""
+
+#: Bytes by which `replace_header` may lengthen a header: two more phases and the errors found.
+HEADER_ROOM: Final = 512
 
 _NATIVE_COMPILERS: Final = ("g++", "c++", "clang++", "gcc", "cc", "clang")
 _CROSS_COMPILERS: Final = {
@@ -83,7 +88,7 @@ def write_artifact(
     command = find_linker(header.machine, cxx)
     try:
         with tempfile.TemporaryDirectory(prefix="neocpu-link-") as folder:
-            code = _link(executable, Path(folder), command)
+            code = _link(executable, Path(folder), command, header.target)
     except OSError as error:
         place = tempfile.gettempdir()
         raise ArtifactError(
@@ -92,6 +97,31 @@ def write_artifact(
     layout = _Layout.of(code, specs, weights, header)
     with replacing(path, layout.size) as file:
         _write(file, layout, weights, specs)
+    return header
+
+
+def replace_header(path: str | os.PathLike[str], header: ArtifactHeader) -> ArtifactHeader:
+    """Write another header into an artifact, in place: what is known only once the code has run.
+
+    Parameters
+    ----------
+    path : path
+        An artifact of this process, not exported yet: a crash meanwhile leaves it damaged.
+    header : ArtifactHeader
+        At most `HEADER_ROOM` bytes longer than the one it replaces, and of the same weights.
+    """
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as data:
+        elf = read_elf(memoryview(data))
+        old, weights, digest = map(elf.find, (HEADER_SECTION, WEIGHTS_SECTION, DIGEST_SECTION))
+        assert old is not None
+        assert weights is not None
+        assert digest is not None
+        text = header.encode()
+        assert len(text) <= old.size, "the new header does not fit"
+        data[old.offset : old.offset + old.size] = text.ljust(old.size, b"\n")
+        body = hashlib.sha256(data[: weights.offset])
+        body.update(data[weights.offset + weights.size : digest.offset])
+        data[digest.offset : digest.offset + DIGEST_SIZE] = body.digest()
     return header
 
 
@@ -207,7 +237,7 @@ class _Layout:
             specs[-1].offset + _round_up(weights[-1].nbytes, WEIGHT_ALIGN) if specs else 0
         )
         header_offset = weights_offset + weights_size
-        text = header.encode()
+        text = header.encode() + b"\n" * HEADER_ROOM
         text += b"\n" * (-len(text) % 8)
         tables_offset = header_offset + len(text)
         # The digest comes last, so that a file cut short or added to is noticed. Its place depends
@@ -259,7 +289,7 @@ def _place(weights: Sequence[AnyArray]) -> tuple[WeightSpec, ...]:
     return tuple(specs)
 
 
-def _link(executable: Any, folder: Path, command: tuple[str, ...]) -> bytes:
+def _link(executable: Any, folder: Path, command: tuple[str, ...], target: str) -> bytes:
     """Return the shared object with the executable's code and bytecode."""
 
     def create_shared(output: str, objects: Sequence[str], options: Sequence[str] = ()) -> None:
@@ -276,6 +306,8 @@ def _link(executable: Any, folder: Path, command: tuple[str, ...]) -> bytes:
                 "compiler for the target?"
             )
 
+    # Objects alone do not say for which machine the bytecode's object has to be.
+    create_shared.get_target_triple = lambda: parse_target(target).triple  # type: ignore[attr-defined]
     output = folder / "code.so"
     executable.export_library(str(output), fcompile=create_shared, workspace_dir=str(folder))
     return output.read_bytes()

@@ -9,8 +9,9 @@ from typing import Any
 
 import tvm
 from tvm import relax, tirx
+from tvm.relax import vm_build
 
-from neocpu.schedules.codegen import PIPELINE
+from neocpu.parallel_codegen import assembly, compile_objects
 from neocpu.schedules.elementwise import schedule_function
 from neocpu.schedules.target import CpuTarget
 
@@ -65,8 +66,16 @@ def lower(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> tvm.IRModule:
     return mod
 
 
-def build(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> Any:
-    """Plan memory, generate code; return the ``tvm.relax.VMExecutable``."""
+def build(mod: tvm.IRModule, target: CpuTarget, dump: Dump, workers: int = 1) -> Any:
+    """Plan memory, generate code on ``workers`` CPUs; return the ``tvm.relax.VMExecutable``.
+
+    What `tvm.compile` does, but for the functions' code, which comes as several static libraries.
+
+    Raises
+    ------
+    NeoCPUError
+        As `compile_objects`.
+    """
     passes = tvm.transform.Sequential(
         [
             relax.transform.RewriteDataflowReshape(),
@@ -81,6 +90,13 @@ def build(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> Any:
             relax.transform.AttachGlobalSymbol(),
         ]
     )
-    executable = tvm.compile(mod, target.to_tvm(), relax_pipeline=passes, tir_pipeline=PIPELINE)
-    dump("assembly", lambda: str(executable.mod.imports[0].inspect_source("asm")), "s")
-    return executable
+    with target.to_tvm():
+        mod = passes(mod)
+    builder = relax.ExecBuilder()
+    mod = vm_build._vmcodegen(builder, mod)
+    kernels = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
+    mod = tvm.IRModule(kernels, attrs=mod.attrs)
+    dump("assembly", lambda: assembly(mod, target), "s")
+    first, *others = compile_objects(mod, target, workers) or [None]
+    linked = vm_build._ffi_api.VMLink(builder, target.to_tvm(), first, others, {})
+    return vm_build.VMExecutable(linked)

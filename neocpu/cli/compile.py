@@ -114,7 +114,6 @@ def _report(compiled: CompiledModule, path: Path, seconds: float) -> dict[str, A
     plan = compiled.plan
     convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
     schemes = {tuple(op["scheme"].items()) for op in convolutions if op["scheme"]}
-    check = compiled.verification
     return {
         "artifact": str(path),
         "bytes": path.stat().st_size,
@@ -128,19 +127,31 @@ def _report(compiled: CompiledModule, path: Path, seconds: float) -> dict[str, A
         "transforms_us": sum(transform["cost_us"] for transform in plan["transforms"]),
         "predicted_us": plan["predicted_us"],
         "search": plan["search"],
-        "verification": None
-        if check is None
-        else {"max_abs_error": check.max_abs_error, "max_rel_error": check.max_rel_error},
+        "verification": plan["verification"],
         "seconds": seconds,
         "phases": compiled.seconds,
+        "peak_bytes": _peak_bytes(),
     }
+
+
+def _peak_bytes() -> int:
+    """Return the most memory this process has held. The linker, a child, needs far less.
+
+    Not getrusage's figure, which counts the memory of whoever started the process.
+    """
+    status = Path("/proc/self/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
 
 
 def _show(report: Mapping[str, Any]) -> None:
     search, phases = report["search"], report["phases"]
     slowest = sorted(phases, key=lambda name: -float(phases[name]))[:3]
     sources = ", ".join(f"{count} {source}" for source, count in report["cost_sources"].items())
-    print(f"{report['artifact']}: {size(report['bytes'])} in {duration(report['seconds'])}")
+    print(
+        f"{report['artifact']}: {size(report['bytes'])} in {duration(report['seconds'])}, "
+        f"{size(report['peak_bytes'])} of memory"
+    )
     print_fields(
         [
             ("target", report["target"]),

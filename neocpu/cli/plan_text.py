@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from neocpu.cli.units import plural
+
 
 def scheme_text(scheme: Mapping[str, Any] | None) -> str:
     """Return ``direct ic_bn=16 oc_bn=32 reg_n=7 unroll_ker``; flags show by name, if set."""
@@ -20,10 +22,14 @@ def scheme_text(scheme: Mapping[str, Any] | None) -> str:
 
 
 def error_text(found: Mapping[str, float] | None) -> str:
-    """Return the largest error against the reference."""
+    """Return the largest error against the reference, and what differs of selected rows."""
     if found is None:
         return "not checked"
+    rows = ""
+    for key, what in (("moved_rows", "in another place"), ("unmatched_rows", "only on one side")):
+        if count := int(found.get(key, 0)):
+            rows += f"; {plural(count, 'row')} {what}"
     return (
         f"{found['max_abs_error']:.2g} absolute, {found['max_rel_error']:.2g} relative, against "
-        "the reference"
+        f"the reference{rows}"
     )

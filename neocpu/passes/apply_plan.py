@@ -32,6 +32,7 @@ from neocpu.planning.network import (
 )
 from neocpu.planning.problem import LayoutPlan, wanted
 from neocpu.relax_utils import (
+    OPAQUE,
     Expr,
     bindings,
     constant_value,
@@ -48,8 +49,6 @@ from neocpu.schedules.layout import NCHW, DataLayout
 from neocpu.schedules.layout_transform import lower_transform
 from neocpu.schedules.pool import lower_global_pool, lower_pool
 from neocpu.schedules.workload import PER_CHANNEL
-
-OPAQUE = 8  # TVM's OpPatternKind::kOpaque: FuseOps leaves such a function alone
 
 
 @dataclass(frozen=True, slots=True)

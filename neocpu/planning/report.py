@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neocpu.passes.apply_plan import Transform
 from neocpu.planning.costs import Choice
@@ -11,6 +11,9 @@ from neocpu.planning.network import ConvOp, DenseOp, LayoutOp, PoolOp
 from neocpu.planning.problem import LayoutPlan
 from neocpu.schedules.dense import estimate
 from neocpu.schedules.target import CpuTarget
+
+if TYPE_CHECKING:
+    from neocpu.reference import Comparison
 
 MICRO = 1e6
 
@@ -20,16 +23,13 @@ def explain(
     transforms: Sequence[Transform],
     target: CpuTarget,
     threads: int,
-    seconds: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Return what was decided and why; every cost is in microseconds.
+    """Return what was decided and why; every cost is in microseconds. See `with_outcome`.
 
     Parameters
     ----------
     transforms : sequence of Transform
         The layout transforms of the compiled network.
-    seconds : mapping of str to float
-        How long each phase of compilation took, in order.
     """
     search = plan.search
     dense = [_dense(op, estimate(op.workload, target, threads)) for op in plan.network.dense]
@@ -59,7 +59,24 @@ def explain(
             }
             for t in transforms
         ],
+    }
+
+
+def with_outcome(
+    report: Mapping[str, Any], seconds: Mapping[str, float], verification: Comparison | None
+) -> dict[str, Any]:
+    """Return ``report`` with how long each phase took, in order, and how far off the result is."""
+    return {
+        **report,
         "passes": [{"name": name, "seconds": value} for name, value in seconds.items()],
+        "verification": None
+        if verification is None
+        else {
+            "max_abs_error": verification.max_abs_error,
+            "max_rel_error": verification.max_rel_error,
+            "moved_rows": verification.moved_rows,
+            "unmatched_rows": verification.unmatched_rows,
+        },
     }
 
 

@@ -149,6 +149,7 @@ class TestCompiles:
         assert report["verification"]["max_abs_error"] < 1e-4
         assert report["search"]["gap"] >= 0
         assert {"import", "build", "verify"} <= set(report["phases"])
+        assert 50e6 < report["peak_bytes"] < 20e9
 
     def test_without_verification(self, cli: Cli, onnx_file: Path) -> None:
         report = json.loads(cli("compile", onnx_file, "--json", "--no-verify").out)

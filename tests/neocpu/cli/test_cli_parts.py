@@ -7,7 +7,7 @@ import click
 import pytest
 
 from neocpu.cli.options import Duration, Names, Shape
-from neocpu.cli.plan_text import scheme_text
+from neocpu.cli.plan_text import error_text, scheme_text
 from neocpu.cli.progress import PLAIN_INTERVAL, PlainProgress, live_progress, show_progress
 from neocpu.cli.units import duration, plural, size
 from neocpu.progress import Progress
@@ -96,3 +96,13 @@ def test_live_progress_takes_brackets_for_what_they_are(
     assert "tune" in shown
     assert "3/9" in shown
     assert "NCHW[16]c [/bold]" in shown
+
+
+def test_errors_name_rows_that_moved_or_have_no_partner():
+    found = {"max_abs_error": 1e-5, "max_rel_error": 2e-6}
+    same = "1e-05 absolute, 2e-06 relative, against the reference"
+    assert error_text(None) == "not checked"
+    assert error_text({**found, "moved_rows": 0, "unmatched_rows": 0}) == same
+    assert error_text({**found, "moved_rows": 2, "unmatched_rows": 1}) == (
+        f"{same}; 2 rows in another place; 1 row only on one side"
+    )
