@@ -1,0 +1,49 @@
+"""Every built-in network, at batch 2 and an unusual image size, against ONNX Runtime.
+
+The usual sizes are what ``neocpu bench --suite all --vs onnxruntime`` compares.
+"""
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import neocpu
+from neocpu.models import MODELS, build
+
+RTOL, ATOL = 1e-3, 1e-4
+# Sides that the network's strides leave odd, neither square nor a power of two.
+UNUSUAL = (104, 120)
+IMAGES = {
+    "inception_v3": (139, 107),
+    "ssd_resnet50": (264, 312),
+    "unet": (96, 80),
+    "yolov3_tiny": (96, 160),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_network(name):
+    model = build(name, batch=2, image=IMAGES.get(name, UNUSUAL))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    data = model.SerializeToString()
+    with neocpu.compile(model, threads=2, verify=False) as compiled:
+        del model
+        assert compiled.plan["search"]["gap"] == 0.0
+        with compiled.module() as module:
+            rng = np.random.default_rng(1)
+            inputs = {s.name: rng.standard_normal(s.shape).astype(s.dtype) for s in module.inputs}
+            outputs = module.run(inputs)
+    session = onnxruntime.InferenceSession(data, options)
+    expected = dict(zip(outputs, session.run(list(outputs), inputs), strict=True))
+    for key, want in expected.items():
+        assert outputs[key].shape == want.shape
+        if want.dtype.kind == "f":
+            scale = np.abs(want).max()
+            np.testing.assert_allclose(outputs[key], want, rtol=RTOL, atol=ATOL * scale)
+        else:
+            np.testing.assert_array_equal(outputs[key], want)
+    if len(expected) == 1 and want.ndim == 2:
+        ranking = [np.argsort(-logits)[:, :5] for logits in (outputs[key], want)]
+        np.testing.assert_array_equal(*ranking)
