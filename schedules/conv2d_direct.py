@@ -19,7 +19,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from neocpu.schedules.epilogue import apply_epilogue, epilogue_operands
-from neocpu.schedules.layout import ceil_div
+from neocpu.schedules.layout import ceil_div, channel_blocks
 from neocpu.schedules.scheme import DirectScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
@@ -73,25 +73,17 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DirectScheme, ..
     return tuple(sorted(schemes, key=lambda scheme: estimate(workload, scheme, target)))
 
 
-def _blocks(channels: int, lanes: int) -> list[int]:
-    """Channel blocks worth trying: one, two and four vectors, less where that is mostly padding."""
-    if channels < lanes:
-        return [1 << (channels - 1).bit_length()]  # 3 -> 4, 5 -> 8
-    waste = {b: ceil_div(channels, b) * b / channels for b in (lanes, 2 * lanes, 4 * lanes)}
-    return [b for b, factor in waste.items() if b == lanes or factor <= 1.15]
-
-
 @lru_cache(maxsize=1024)
 def _block_pairs(workload: Conv2dWorkload, target: CpuTarget) -> tuple[tuple[int, int], ...]:
     """Return the legal ``(ic_bn, oc_bn)``; with groups a block must not straddle two of them."""
     lanes = target.lanes(workload.dtype)
     group_in = workload.in_channels // workload.groups
     group_out = workload.out_channels // workload.groups
-    outs = _blocks(workload.out_channels, lanes)
+    outs = channel_blocks(workload.out_channels, lanes)
     if workload.in_channels < lanes:
-        ins = [1, *_blocks(workload.in_channels, lanes)]
+        ins = [1, *channel_blocks(workload.in_channels, lanes)]
     else:
-        ins = _blocks(workload.in_channels, lanes)
+        ins = channel_blocks(workload.in_channels, lanes)
     if workload.groups > 1:
         half = [b for b in (lanes, lanes // 2, lanes // 4) if b > 0]
         ins = [b for b in sorted({*ins, *half}) if group_in % b == 0]

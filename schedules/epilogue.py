@@ -6,7 +6,7 @@ epilogue into the write-back of the accumulators and the result is stored once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import te, tirx
@@ -107,9 +107,27 @@ def apply_epilogue(
             readers.append(lambda *i, t=tensor: t(*i))
 
     def element(*index: Any) -> Any:
-        value = conv(*index)
-        for op, reader in zip(workload.epilogue, readers, strict=True):
-            value = _STEPS[op.kind](value, reader(*index) if reader else None, *op.args)
-        return value
+        return epilogue_value(conv(*index), workload, readers, index)
 
     return te.compute(layout.shape(workload.output_shape), element, name="epilogue"), operands
+
+
+def epilogue_value(
+    value: Any,
+    workload: Conv2dWorkload,
+    readers: Sequence[Callable[..., Any] | None],
+    index: Sequence[Any],
+) -> Any:
+    """Return one element of the convolution's sum, ``value``, with the epilogue applied.
+
+    Parameters
+    ----------
+    readers : sequence of callable or None
+        One per step: ``reader(*index)`` is the element it reads besides, None for a step without
+        an operand.
+    index : sequence
+        The element's physical index in the output.
+    """
+    for op, reader in zip(workload.epilogue, readers, strict=True):
+        value = _STEPS[op.kind](value, reader(*index) if reader else None, *op.args)
+    return value

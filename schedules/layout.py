@@ -20,6 +20,14 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def channel_blocks(channels: int, lanes: int) -> list[int]:
+    """Channel blocks worth trying: one, two and four vectors, less where that is mostly padding."""
+    if channels < lanes:
+        return [1 << (channels - 1).bit_length()]  # 3 -> 4, 5 -> 8
+    waste = {b: ceil_div(channels, b) * b / channels for b in (lanes, 2 * lanes, 4 * lanes)}
+    return [b for b, factor in waste.items() if b == lanes or factor <= 1.15]
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class DataLayout:
     """Layout of a rank-4 feature map: ``NCHW`` (``block == 1``) or ``NCHW[block]c``.

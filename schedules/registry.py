@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from neocpu.schedules import conv2d_depthwise, conv2d_direct, conv2d_nchw
+from neocpu.schedules import conv2d_depthwise, conv2d_direct, conv2d_nchw, conv2d_winograd
 from neocpu.schedules.errors import UnsupportedError, UsageError, did_you_mean
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
@@ -49,7 +49,7 @@ class Template(Protocol):
         """Analytic seconds."""
 
 
-_MODULES: tuple[Template, ...] = (conv2d_direct, conv2d_depthwise, conv2d_nchw)
+_MODULES: tuple[Template, ...] = (conv2d_direct, conv2d_winograd, conv2d_depthwise, conv2d_nchw)
 TEMPLATES: dict[str, Template] = {module.NAME: module for module in _MODULES}
 ALGORITHMS: dict[str, str] = {name.removeprefix("conv2d_"): name for name in TEMPLATES}
 

@@ -122,8 +122,49 @@ class NchwScheme(Scheme):
         return NCHW
 
 
+@dataclass(frozen=True, slots=True)
+class WinogradScheme(Scheme):
+    """Winograd convolution F(tile x tile, 3 x 3) in NCHW[x]c.
+
+    Attributes
+    ----------
+    ic_bn, oc_bn : int
+        Channel blocks of the input and output layouts: whole vectors; need not divide the channels.
+    reg_n : int
+        Winograd tiles of one register tile.
+    tile : int
+        Output pixels along a Winograd tile's side.
+    reg_oc : int
+        Output channels of one register tile, which holds ``reg_n * reg_oc`` accumulators.
+    strip : int
+        Register tiles, along the image, of one task.
+    oc_split : bool
+        Whether a task computes ``reg_oc`` output channels of its strip, from an input that was
+        transformed before, or transforms its strip itself and computes all of them.
+    """
+
+    template: ClassVar[str] = "conv2d_winograd"
+    ic_bn: int
+    oc_bn: int
+    reg_n: int
+    tile: int
+    reg_oc: int
+    strip: int
+    oc_split: bool
+
+    @property
+    def in_layout(self) -> DataLayout:
+        """NCHW[ic_bn]c."""
+        return DataLayout(self.ic_bn)
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """NCHW[oc_bn]c."""
+        return DataLayout(self.oc_bn)
+
+
 SCHEMES: dict[str, type[Scheme]] = {
-    cls.template: cls for cls in (DirectScheme, DepthwiseScheme, NchwScheme)
+    cls.template: cls for cls in (DirectScheme, DepthwiseScheme, NchwScheme, WinogradScheme)
 }
 
 

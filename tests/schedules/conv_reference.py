@@ -7,6 +7,7 @@ import math
 import numpy as np
 from kernel_harness import HOST, normal, run
 
+from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.workload import PER_CHANNEL, TENSOR, Conv2dWorkload, EpilogueOp
 
 EPILOGUES = [
@@ -46,7 +47,9 @@ def naive_conv2d(x, weights, workload: Conv2dWorkload):
     return out
 
 
-def check_template(template, workload: Conv2dWorkload, scheme, threads: int = 1) -> None:
+def check_template(
+    template, workload: Conv2dWorkload, scheme, threads: int = 1, target: CpuTarget = HOST
+) -> None:
     """Run one scheme on random data; the padded lanes of its input hold garbage."""
     x, weights = normal(workload.input_shape, 1), normal(workload.kernel_shape, 2)
     expected = naive_conv2d(x, weights, workload)
@@ -69,7 +72,7 @@ def check_template(template, workload: Conv2dWorkload, scheme, threads: int = 1)
     arguments = [data, template.pack_weights(weights, workload, scheme), *operands]
     shapes = template.argument_shapes(workload, scheme)
     assert tuple((a.shape, str(a.dtype)) for a in arguments) == shapes[:-1]
-    func = template.lower(workload, scheme, HOST, threads)
+    func = template.lower(workload, scheme, target, threads)
     got = scheme.out_layout.unpack(run(func, arguments, shapes[-1][0]), workload.out_channels)
     taps = math.prod(workload.kernel_shape[1:])
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-6 * taps, err_msg=str(scheme))

@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neocpu.schedules.layout import NCHW, DataLayout, KernelLayout
-from neocpu.schedules.scheme import DepthwiseScheme, DirectScheme, NchwScheme, scheme_from_json
+from neocpu.schedules.scheme import (
+    DepthwiseScheme,
+    DirectScheme,
+    NchwScheme,
+    WinogradScheme,
+    scheme_from_json,
+)
 from neocpu.schedules.workload import EPILOGUE_KINDS, Conv2dWorkload, EpilogueOp
 
 small = st.integers(1, 9)
@@ -111,7 +117,12 @@ def test_workload_geometry():
 
 @pytest.mark.parametrize(
     "scheme",
-    [DirectScheme(16, 32, 7, True, 2), DepthwiseScheme(16, 4, False), NchwScheme(8, 16)],
+    [
+        DirectScheme(16, 32, 7, True, 2),
+        DepthwiseScheme(16, 4, False),
+        NchwScheme(8, 16),
+        WinogradScheme(16, 32, 14, 4, 32, 2, True),
+    ],
     ids=str,
 )
 def test_scheme_survives_json(scheme):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuning_records import RECORD, TARGET, record
 
-from neocpu.schedules.scheme import DepthwiseScheme, DirectScheme, NchwScheme
+from neocpu.schedules.scheme import DepthwiseScheme, DirectScheme, NchwScheme, WinogradScheme
 from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
 from neocpu.tuning_db.record import (
     Environment,
@@ -29,6 +29,7 @@ schemes = st.one_of(
     st.builds(DirectScheme, small, small, small, st.booleans(), small),
     st.builds(DepthwiseScheme, small, small, st.booleans()),
     st.builds(NchwScheme, small, small),
+    st.builds(WinogradScheme, small, small, small, small, small, small, st.booleans()),
 )
 epilogues = st.lists(
     st.sampled_from([EpilogueOp("bias_add"), EpilogueOp("relu"), EpilogueOp("clip", (0.0, 6.5))]),

@@ -1,0 +1,281 @@
+"""Winograd convolution F(m x m, 3 x 3) in NCHW[x]c: 2.25, 4 or 5.06 times fewer multiply-adds.
+
+A strip of tiles is transformed, multiplied with the transformed weights (one matrix product for
+each of a tile's ``(m + 2)^2`` points, register-tiled like the direct convolution) and transformed
+back, all within one core's L2 cache. The price is in the weights, which grow by ``(m + 2)^2 / 9``:
+large ones come from memory in every call, so there a task takes output channels and not rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.builder import build_kernel
+from neocpu.schedules.epilogue import epilogue_operands
+from neocpu.schedules.layout import ceil_div, channel_blocks
+from neocpu.schedules.scheme import WinogradScheme
+from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vector_math import vectorize_calls
+from neocpu.schedules.winograd import POINTS, TAPS, kernel_matrix, span_of
+from neocpu.schedules.winograd_kernel import Emitter, Tiling, output_blocks
+from neocpu.schedules.workload import Conv2dWorkload
+
+NAME = WinogradScheme.template
+VERSION = 1
+
+MAX_VECTORS = 4
+# Transformed input and sums that a scheme may keep, in bytes: beyond, DRAM takes part.
+MAX_STRIP_L2, MAX_SHARED_BYTES = 1.5, 12 << 20
+# Candidates slower than the best by this factor, by their estimates, are not worth measuring.
+WORTH = 1.35
+
+# Threads the candidates are chosen for; what is best hardly depends on it.
+NOMINAL_THREADS = 4
+
+# Of the estimate; fitted to 400 kernels on a Zen 4, where it is within 10 % of most.
+LOAD_INTERFERENCE = 0.03
+# Cycles to transform a tile of one vector of channels, input or output.
+TRANSFORM_CYCLES = {2: 65.0, 4: 200.0, 6: 520.0}
+# Per byte: of input transformed by one thread and used by others, and of images not in L2.
+SHARE_CYCLES, IMAGE_CYCLES = 0.12, 0.15
+# Per byte of weights that do not fit L2, when they are read again, for each 4 MB there are: the
+# more, the further away they are.
+REREAD_CYCLES, REREAD_BYTES = 0.007, 4e6
+COLD_CYCLES = 0.025
+FORK_CYCLES = 10_000
+DRAM_BYTES_PER_CYCLE = 10.0
+
+
+def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
+    """Whether the template computes ``workload``: dense float32 3x3, with vectors of channels."""
+    lanes = target.lanes(workload.dtype)
+    return (
+        workload.dtype == "float32"
+        and workload.kernel == (TAPS, TAPS)
+        and workload.stride == workload.dilation == (1, 1)
+        and workload.groups == 1
+        and min(workload.in_channels, workload.out_channels) >= lanes
+    )
+
+
+def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[WinogradScheme, ...]:
+    """Enumerate schemes for every pair of input and output blocks, best estimate first.
+
+    How fast a scheme is hardly depends on its layouts. So the smallest blocks get the best scheme
+    of each tile size and kind of task, equal blocks the best of each tile size, and the others the
+    best one; all within a factor of `WORTH`.
+    """
+    lanes = target.lanes(workload.dtype)
+    ranked = _ranked(workload, target)
+    found: list[WinogradScheme] = []
+    for ic_bn in channel_blocks(workload.in_channels, lanes):
+        for oc_bn in channel_blocks(workload.out_channels, lanes):
+            padded = ceil_div(workload.out_channels, oc_bn) * oc_bn
+            legal = [(s, scheme) for s, scheme in ranked if padded % scheme.reg_oc == 0]
+            limit = WORTH * legal[0][0]
+            best: dict[tuple[int | bool, ...], WinogradScheme] = {}
+            for seconds, scheme in legal:
+                kind: tuple[int | bool, ...] = (scheme.tile,) if ic_bn == oc_bn else ()
+                if ic_bn == oc_bn == lanes:
+                    kind = (scheme.tile, scheme.oc_split)
+                if kind not in best and seconds <= limit:
+                    best[kind] = replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
+            found += best.values()
+    return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
+
+
+def _ranked(workload: Conv2dWorkload, target: CpuTarget) -> list[tuple[float, WinogradScheme]]:
+    """Schemes with one vector of channels at both ends, best first, with their estimates."""
+    lanes = target.lanes(workload.dtype)
+    found = []
+    for tile in POINTS:
+        for vectors in range(1, MAX_VECTORS + 1):
+            for reg_n in _tile_counts(workload, tile, vectors, target):
+                scheme = WinogradScheme(lanes, lanes, reg_n, tile, vectors * lanes, 1, False)
+                for candidate in _strips(workload, scheme, target):
+                    seconds = estimate(workload, candidate, target, NOMINAL_THREADS)
+                    found.append((seconds, candidate))
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _tile_counts(
+    workload: Conv2dWorkload, tile: int, vectors: int, target: CpuTarget
+) -> tuple[int, ...]:
+    """Return the two ``reg_n`` that fit the registers and overhang the tiles least."""
+    limit = (target.vector_registers - 1 - vectors) // vectors
+    one = WinogradScheme(1, 1, 1, tile, 1, 1, False)
+    tiles = Tiling(workload, one, lanes=1).tiles
+
+    def waste(reg_n: int) -> float:
+        # Wider register tiles load less for each product.
+        return ceil_div(tiles, reg_n) * reg_n * (1 + LOAD_INTERFERENCE * limit / reg_n)
+
+    return tuple(sorted(range(1, min(limit, tiles) + 1), key=waste)[:2])
+
+
+def _strips(
+    workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget
+) -> Iterator[WinogradScheme]:
+    """Vary how much of the image one task takes."""
+    lanes = target.lanes(workload.dtype)
+    blocks = Tiling(workload, scheme, lanes).blocks
+    for strip in (*(size for size in (1, 2, 4, 8, 16, 32) if size < blocks), blocks):
+        for oc_split in (False, True):
+            candidate = replace(scheme, strip=strip, oc_split=oc_split)
+            tiling = Tiling(workload, candidate, lanes)
+            held = tiling.sum_bytes if oc_split else tiling.strip_bytes + tiling.sum_bytes
+            too_much = oc_split and tiling.input_bytes > MAX_SHARED_BYTES
+            if not too_much and (strip == 1 or held <= MAX_STRIP_L2 * target.l2):
+                yield candidate
+
+
+def argument_shapes(
+    workload: Conv2dWorkload, scheme: WinogradScheme
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+
+    The weights are ``(O / reg_oc, (m + 2)^2, I, reg_oc)``, with O and I padded to whole blocks.
+    """
+    dtype = workload.dtype
+    weights = (
+        output_blocks(workload, scheme),
+        span_of(scheme.tile) ** 2,
+        ceil_div(workload.in_channels, scheme.ic_bn) * scheme.ic_bn,
+        scheme.reg_oc,
+    )
+    return (
+        (scheme.in_layout.shape(workload.input_shape), dtype),
+        (weights, dtype),
+        *epilogue_operands(workload, scheme.out_layout),
+        (scheme.out_layout.shape(workload.output_shape), dtype),
+    )
+
+
+def pack_weights(
+    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: WinogradScheme
+) -> NDArray[np.generic]:
+    """Transform ``(O, I, 3, 3)`` weights, in float64, and pack them as `argument_shapes` says."""
+    matrix = kernel_matrix(scheme.tile)
+    both = np.kron(matrix, matrix)  # G g G^T of all taps at once
+    (blocks, points, padded, reg_oc), dtype = argument_shapes(workload, scheme)[1]
+    ins = weights.shape[1]
+    packed = np.zeros((blocks, points, padded, reg_oc), dtype)
+    for block in range(ceil_div(len(weights), reg_oc)):
+        part = weights[block * reg_oc : (block + 1) * reg_oc].astype(np.float64)
+        taps = part.transpose(2, 3, 1, 0).reshape(TAPS * TAPS, -1)
+        packed[block, :, :ins, : len(part)] = (both @ taps).reshape(points, ins, len(part))
+    return packed
+
+
+def lower(
+    workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget, threads: int = 1
+) -> tirx.PrimFunc:
+    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
+
+    The loop nest, for strips of the row of all images' tiles::
+
+        for strip in parallel:
+            for ic_chunk, tile:    V[p, tile, ic_chunk] = B^T d B           # in L2
+            for oc_block:                                                   # of reg_oc channels
+                for p, block:                                               # of reg_n tiles
+                    acc[reg_n, reg_oc] = 0                                  # registers
+                    for ic: acc += broadcast(V[p, block, ic]) * U[oc_block, p, ic]
+                    M[block, p] = acc                                       # in L2
+                for tile:          output[…] = epilogue(A^T M A)
+
+    With ``oc_split`` the input is transformed by a parallel loop of its own, and a task is one
+    strip of one ``oc_block``: every thread reads its own part of the weights, once.
+    """
+    shapes = argument_shapes(workload, scheme)
+    names = ["data", "weights", *(f"operand{i}" for i in range(len(shapes) - 3)), "output"]
+    parameters = [(name, *shape) for name, shape in zip(names, shapes, strict=True)]
+    tiling = Tiling(workload, scheme, target.lanes(workload.dtype), threads)
+    prefetch = tiling.weight_bytes > target.l2 // 2
+    emit = _emit_split if scheme.oc_split else _emit_strips
+    func = build_kernel(
+        parameters,
+        lambda data, weights, *rest: emit(Emitter(tiling, prefetch, data, weights, rest)),
+    )
+    return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
+
+
+def _emit_strips(emitter: Emitter) -> None:
+    tiling = emitter.tiling
+    with T.parallel(tiling.strips) as strip:
+        first = T.Bind(tiling.strip_start(strip))
+        count = T.Bind(tiling.strip_start(strip + 1) - first)
+        transformed, sums = emitter.transformed(tiling.strip_blocks), emitter.sums()
+        with T.serial(tiling.chunks) as chunk:
+            emitter.input(chunk, first, count, transformed, 0)
+        with T.serial(tiling.oc_blocks) as oc_block:
+            emitter.products(oc_block, count, transformed, 0, sums)
+            emitter.output(oc_block, first, count, sums)
+
+
+def _emit_split(emitter: Emitter) -> None:
+    tiling = emitter.tiling
+    transformed = emitter.transformed(tiling.blocks)
+    with T.parallel(tiling.chunks * tiling.blocks) as task:
+        chunk, block = tirx.floordiv(task, tiling.blocks), tirx.floormod(task, tiling.blocks)
+        emitter.input(chunk, block, 1, transformed, block)
+    with T.parallel(tiling.oc_blocks * tiling.strips) as task:
+        oc_block, strip = tirx.floordiv(task, tiling.strips), tirx.floormod(task, tiling.strips)
+        first = T.Bind(tiling.strip_start(strip))
+        count = T.Bind(tiling.strip_start(strip + 1) - first)
+        sums = emitter.sums()
+        emitter.products(oc_block, count, transformed, first, sums)
+        emitter.output(oc_block, first, count, sums)
+
+
+def estimate(
+    workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget, threads: int = 1
+) -> float:
+    """Return analytic seconds: products and transforms of the busiest thread, and memory."""
+    lanes = target.lanes(workload.dtype)
+    tiling = Tiling(workload, scheme, lanes, threads)
+    products, outputs, inputs = _work(tiling, target)
+    size = tiling.weight_bytes
+    if scheme.oc_split:
+        tasks, block_size = tiling.strips * tiling.oc_blocks, size // tiling.oc_blocks
+        again = (tiling.strips - 1) * size if block_size > target.l2 else 0
+        before = inputs + tiling.input_bytes * SHARE_CYCLES
+        after = FORK_CYCLES + before / threads
+        inputs = 0.0
+    else:
+        tasks, after = tiling.strips, 0.0
+        again = (tasks - 1) * size if size > target.l2 else 0
+        if tiling.strip_bytes + tiling.sum_bytes > target.l2:
+            moved = tiling.input_bytes + tiling.strips * tiling.oc_blocks * tiling.sum_bytes
+            inputs += moved * SHARE_CYCLES
+    reread = REREAD_CYCLES * size / REREAD_BYTES
+    share = ceil_div(tasks, threads) / tasks
+    cycles = share * (products + outputs + inputs + again * reread) + after
+    images = 4 * (math.prod(workload.input_shape) + math.prod(workload.output_shape))
+    cycles += max(0, images - 2 * target.l2) * IMAGE_CYCLES / threads
+    # The weights come from memory once a call: the network has evicted them since the last.
+    cycles += COLD_CYCLES * size / min(threads, tasks, 4)
+    return max(cycles, size / DRAM_BYTES_PER_CYCLE) / target.frequency
+
+
+def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
+    """Cycles of all products, all output and all input transforms, on one thread."""
+    scheme = tiling.scheme
+    vectors = scheme.reg_oc // tiling.lanes
+    accumulators, loads = vectors * scheme.reg_n, vectors + scheme.reg_n
+    step = max(accumulators / target.fma_per_cycle, loads / target.fma_per_cycle, 4.0)
+    step += LOAD_INTERFERENCE * loads
+    product = tiling.chunks * tiling.lanes * step + 3 * accumulators + 20
+    transform = TRANSFORM_CYCLES[scheme.tile]
+    epilogue = scheme.tile**2 * 2 * len(tiling.workload.epilogue)
+    return (
+        tiling.points * tiling.oc_blocks * tiling.blocks * product,
+        tiling.tiles * tiling.oc_blocks * vectors * (transform + epilogue),
+        tiling.tiles * tiling.chunks * transform,
+    )
