@@ -14,16 +14,7 @@ from typing import IO, Final
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.errors import NeoCPUError
 
-# The peak of this very process: getrusage would count the parent's memory before exec.
-_PROGRAM: Final = """
-import sys
-from neocpu.cli.main import main
-code = main(["compile", "--json", *sys.argv[1:]])
-for line in open("/proc/self/status"):
-    if code == 0 and line.startswith("VmHWM:"):
-        print(line.split()[1])
-sys.exit(code)
-"""
+_PROGRAM: Final = (sys.executable, "-m", "neocpu", "compile", "--json")
 _ERROR: Final = "neocpu: error: "
 _BY_EXIT_CODE: Final = {kind.exit_code: kind for kind in NeoCPUError.__subclasses__()}
 
@@ -41,7 +32,7 @@ class Compilation:
     seconds : float
         Of the whole command, from reading the model to writing the artifact.
     peak_bytes : int
-        Most memory the compiling process held.
+        Most memory the compiling process held at a time.
     model_bytes, artifact_bytes : int
         Sizes of the ONNX file and of the artifact.
     """
@@ -73,7 +64,7 @@ def compile_in_child(
         What the command ended with, of the same class and with the same words.
     """
     command = [
-        *(sys.executable, "-c", _PROGRAM, str(model), "-o", str(artifact)),
+        *(*_PROGRAM, str(model), "-o", str(artifact)),
         *("--threads", str(threads), "--opt", opt),
         *(word for path in databases for word in ("--db", str(path))),
         *(() if verify else ("--no-verify",)),
@@ -90,9 +81,9 @@ def compile_in_child(
             raise
     if process.returncode:
         raise _error(process.returncode, last, model)
-    report, peak = output.splitlines()
-    seconds = float(json.loads(report)["seconds"])
-    return Compilation(seconds, int(peak) * 1024, model.stat().st_size, artifact.stat().st_size)
+    report = json.loads(output)
+    sizes = (model.stat().st_size, artifact.stat().st_size)
+    return Compilation(float(report["seconds"]), int(report["peak_bytes"]), *sizes)
 
 
 def _forward(stream: IO[str] | None, on_progress: ProgressCallback) -> str:

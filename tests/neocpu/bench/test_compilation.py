@@ -1,5 +1,7 @@
 """Compiling in a process of its own."""
 
+import sys
+
 import onnx
 import pytest
 from command_line import conv_model
@@ -54,7 +56,7 @@ def test_options_are_passed_on(tmp_path):
 def test_a_bug_of_the_compiler_is_named_without_its_hints(tmp_path, monkeypatch):
     bug = "neocpu: error: KeyError: 'x'; run again with --debug for the traceback"
     program = f"import sys; print({bug!r}, file=sys.stderr); sys.exit(1)"
-    monkeypatch.setattr("neocpu.bench.compilation._PROGRAM", program)
+    monkeypatch.setattr("neocpu.bench.compilation._PROGRAM", (sys.executable, "-c", program))
     with pytest.raises(CompilationCrash) as caught:
         compile_in_child(tmp_path / "net.onnx", tmp_path / "out.so", threads=1)
     assert str(caught.value) == "compiling net.onnx ended (exit code 1): KeyError: 'x'"
@@ -62,8 +64,7 @@ def test_a_bug_of_the_compiler_is_named_without_its_hints(tmp_path, monkeypatch)
 
 
 def test_a_crash_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "neocpu.bench.compilation._PROGRAM", "import os, signal; os.kill(os.getpid(), 9)"
-    )
+    program = "import os, signal; os.kill(os.getpid(), 9)"
+    monkeypatch.setattr("neocpu.bench.compilation._PROGRAM", (sys.executable, "-c", program))
     with pytest.raises(CompilationCrash, match=r"compiling net.onnx ended \(killed by signal 9\)"):
         compile_in_child(tmp_path / "net.onnx", tmp_path / "out.so", threads=1)
