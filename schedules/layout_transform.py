@@ -21,6 +21,8 @@ from neocpu.schedules.target import CpuTarget
 
 # Pixels of one task: 16 channels of 512 fp32 pixels are 32 KiB on either side.
 TASK_PIXELS = 512
+# Shuffling takes as long again as moving the bytes in whole lines.
+SHUFFLE_FACTOR = 2
 
 
 def lower_transform(
@@ -81,7 +83,7 @@ def estimate_transform(
     if size == 0:
         return 0.0
     fork = FORK_SECONDS if threads > 1 else 0.0
-    return fork + stream_seconds(size, target, threads)
+    return fork + SHUFFLE_FACTOR * stream_seconds(size, target, threads)
 
 
 def _flat(layout: DataLayout, shape: tuple[int, ...]) -> tuple[int, ...]:
