@@ -112,7 +112,10 @@ class Tiling:
 
     def strip_start(self, strip: Any) -> Any:
         """First register tile of a strip."""
-        return tirx.floordiv(strip * self.blocks, self.strips)
+        if self.strips * self.blocks < 1 << 31:
+            return tirx.floordiv(strip * self.blocks, self.strips)
+        product = T.cast(strip, "int64") * self.blocks
+        return T.cast(tirx.floordiv(product, self.strips), "int32")
 
     def place(self, tile: Any) -> tuple[Any, Any, Any]:
         """Image, row and column (in output pixels) of a tile's first pixel."""

@@ -83,10 +83,18 @@ def gather(node: Node) -> relax.Expr:
     extents = np.asarray(node.shape()[axis])
     values = constant_value(indices)
     if values is not None and values.ndim == 0:
-        at = int(values) % node.shape()[axis]
+        at = int(_counted(values, extents))
         piece = node.emit(relax.op.strided_slice(data, [axis], [at], [at + 1]))
         return relax.op.squeeze(piece, [axis])
     return relax.op.take(data, _within(node, indices, extents), axis, mode="clip")
+
+
+def gather_elements(node: Node) -> relax.Expr:
+    """GatherElements, with negative indices counted from the end; none reads out of bounds."""
+    data, indices = node.inputs[:2]
+    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
+    extents = np.asarray(node.shape()[axis])
+    return relax.op.gather_elements(data, _within(node, indices, extents), axis)
 
 
 def gather_nd(node: Node) -> relax.Expr:
@@ -102,11 +110,24 @@ def _within(node: Node, indices: relax.Expr, extents: np.ndarray) -> relax.Expr:
     extents = extents.astype(dtype_of(indices))
     values = constant_value(indices)
     if values is not None:
-        return const(np.where(values < 0, values + extents, values))
+        return const(_counted(values, extents))
     zero, size = const(np.zeros_like(extents)), const(extents)
     wrapped = node.emit(relax.op.add(indices, size))
     counted = node.emit(relax.op.where(relax.op.less(indices, zero), wrapped, indices))
     return relax.op.minimum(relax.op.maximum(counted, zero), const(extents - 1))
+
+
+def _counted(indices: np.ndarray, extents: np.ndarray) -> np.ndarray:
+    """Return constant indices, those below zero counted from the end; refuse others out of bounds.
+
+    ONNX makes them an error. Those computed at run time are moved into bounds instead.
+    """
+    counted = np.where(indices < 0, indices + extents, indices).astype(indices.dtype)
+    wrong = (counted < 0) | (counted >= extents)
+    if wrong.any():
+        reached = np.broadcast_to(extents, indices.shape)[wrong][0]
+        raise ValueError(f"index {indices[wrong][0]} is out of bounds of an axis of {reached}")
+    return counted
 
 
 def space_to_depth(node: Node) -> relax.Expr:

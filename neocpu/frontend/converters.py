@@ -29,6 +29,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "Elu": convert_elementwise.elu,
     "Expand": convert_shape.expand,
     "Gather": convert_shape.gather,
+    "GatherElements": convert_shape.gather_elements,
     "GatherND": convert_shape.gather_nd,
     "GlobalLpPool": convert_pool.global_lp_pool,
     "IsInf": convert_elementwise.is_inf,

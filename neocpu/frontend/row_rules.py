@@ -243,6 +243,8 @@ def _matmul(node: RowNode) -> str | None:
     plain = left.rank >= 2 and right.rank == 2
     if not plain or node.bounded(1) or node.attribute("transA", 0):
         return "it sums over the rows"
+    if node.bounded(2):
+        return "its bias depends on the selected rows"
     bias = node.operand(2)
     if bias is not None and bias.rank == 2 and bias.shape[0] != 1:
         return "it combines the selected rows with a fixed number of rows"

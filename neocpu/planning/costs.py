@@ -102,6 +102,14 @@ class CostModel:
             return 0.0
         return estimate_transform(shape, source, dest, self.target, self.threads)
 
+    def store_and_load(self, shape: tuple[int, ...], source: DataLayout, dest: DataLayout) -> float:
+        """Seconds to write a feature map in ``source`` and read it in ``dest``.
+
+        What a transform between two operators adds that would otherwise have been fused.
+        """
+        size = 4 * (math.prod(source.shape(shape)) + math.prod(dest.shape(shape)))
+        return FORK_SECONDS + stream_seconds(size, self.target, self.threads)
+
     def memory_bound(
         self, op: LayoutOp, layout: DataLayout, in_registers: Container[Var] = ()
     ) -> float:

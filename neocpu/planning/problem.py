@@ -152,6 +152,7 @@ def build_graph(
     With ``via_nchw`` every feature map is stored in NCHW between operators.
     """
     producers = {op.result: index for index, op in enumerate(network.ops)}
+    inner = network.in_registers
     own = [[choice.seconds for choice in options] for options in choices]
     edges: list[LayoutEdge] = []
     for index, op in enumerate(network.ops):
@@ -165,7 +166,9 @@ def build_graph(
                 for i, choice in enumerate(choices[index]):
                     own[index][i] += costs.transform(read.shape, NCHW, wanted(read, choice))
             else:
-                matrix = _transforms(read, choices[source], choices[index], costs)
+                matrix = _transforms(
+                    read, choices[source], choices[index], costs, fused=read.var in inner
+                )
                 edges.append(LayoutEdge(source, index, matrix))
     nodes = tuple(
         LayoutNode(op.name, tuple(map(str, options)), tuple(seconds))
@@ -180,10 +183,17 @@ def wanted(read: Read, choice: Choice) -> DataLayout:
 
 
 def _transforms(
-    read: Read, producer: Sequence[Choice], consumer: Sequence[Choice], costs: CostModel
+    read: Read,
+    producer: Sequence[Choice],
+    consumer: Sequence[Choice],
+    costs: CostModel,
+    *,
+    fused: bool,
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     pairs = {(p.out_layout, wanted(read, c)): 0.0 for p in producer for c in consumer}
     for source, dest in pairs:
         pairs[source, dest] = costs.transform(read.shape, source, dest)
+        if fused and source != dest:  # neither operator was charged for it
+            pairs[source, dest] += costs.store_and_load(read.shape, source, dest)
     rows = [[pairs[p.out_layout, wanted(read, c)] for c in consumer] for p in producer]
     return np.array(rows, dtype=np.float64).reshape(len(producer), len(consumer))

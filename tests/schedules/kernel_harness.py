@@ -8,6 +8,7 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.target import CpuTarget, host_target, parse_target
 
 HOST = host_target()
@@ -22,7 +23,9 @@ FOREIGN = (
 def run(func, inputs: Sequence[NDArray], shape: tuple[int, ...], dtype: str = "float32"):
     """Compile ``func`` for this host and return its last argument, an output of ``shape``."""
     module = tvm.tirx.build(
-        tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), HOST.to_tvm()
+        tvm.IRModule({"main": func.with_attr("global_symbol", "main")}),
+        HOST.to_tvm(),
+        pipeline=PIPELINE,
     )
     # Filled with NaN (or -1): an element that is never written shows.
     unwritten = np.nan if dtype.startswith("float") else -1
@@ -34,7 +37,8 @@ def run(func, inputs: Sequence[NDArray], shape: tuple[int, ...], dtype: str = "f
 def compile_for(func, target: CpuTarget) -> str:
     """Return the assembly of ``func`` for ``target``."""
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    return str(tvm.tirx.build(module, target.to_tvm()).inspect_source("asm"))
+    built = tvm.tirx.build(module, target.to_tvm(), pipeline=PIPELINE)
+    return str(built.inspect_source("asm"))
 
 
 def normal(shape: tuple[int, ...], seed: int = 0) -> NDArray:

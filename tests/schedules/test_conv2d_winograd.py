@@ -209,6 +209,22 @@ def test_strips_cover_all_tiles_once(blocks, threads, strip):
     assert tiling.strips % threads == 0 or tiling.strips == blocks
 
 
+def test_starts_of_many_strips_do_not_overflow():
+    """Strips times register tiles are more than an int32 holds, in an image of two rows."""
+    blocks = 100_001
+    workload = Conv2dWorkload(1, LANES, 2, 2 * blocks, LANES, (3, 3), padding=ONE)
+    scheme = WinogradScheme(LANES, LANES, 1, 2, LANES, 2, False)
+    assert Tiling(workload, scheme, LANES, 2).strips * blocks > np.iinfo(np.int32).max
+    x, weights = np.ones(workload.input_shape, np.float32), np.ones(workload.kernel_shape)
+    packed = template.pack_weights(weights, workload, scheme)
+    shape = template.argument_shapes(workload, scheme)[-1][0]
+    func = template.lower(workload, scheme, HOST, threads=2)
+    got = scheme.out_layout.unpack(run(func, [scheme.in_layout.pack(x), packed], shape), LANES)
+    expected = np.full(workload.output_shape, 6 * LANES)
+    expected[..., [0, -1]] = 4 * LANES
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
 def test_packed_weights_are_transformed_and_padded_with_zeros():
     workload = Conv2dWorkload(1, 17, 8, 8, 20, (3, 3))
     scheme = WinogradScheme(16, 16, 4, 4, 16, 1, False)

@@ -133,6 +133,16 @@ def test_all_rows_of_a_slice_are_not_a_range():
     assert load_model(model).outputs[0].shape == (ROWS, 2)
 
 
+def test_a_bias_of_selected_rows_is_not_rows_of_the_product():
+    """It is spread over a fixed number of rows, or along the columns."""
+    nodes = [
+        helper.make_node("Cast", ["selected"], ["bias"], to=TensorProto.FLOAT),
+        helper.make_node("Gemm", ["left", "right", "bias"], ["y"]),
+    ]
+    weights = {"left": np.ones((ROWS, 2), np.float32), "right": np.ones((2, 3), np.float32)}
+    assert "Gemm 'y' (its bias depends on the selected rows)" in refusal(*nodes, **weights)
+
+
 def test_every_cause_is_listed_once_and_with_unsupported_operators():
     message = refusal(
         helper.make_node("ReduceMax", ["selected"], ["a"], name="first"),

@@ -45,6 +45,32 @@ def test_gather_by_computed_indices(op, indices, attrs):
     assert_matches_onnxruntime(model, feeds)
 
 
+def test_gather_elements_by_computed_indices():
+    feeds = {"x": X, "i": np.random.default_rng(0).integers(-7, 7, (2, 30, 4))}
+    model = make_model([helper.make_node("GatherElements", ["x", "i"], ["y"], axis=-1)], feeds)
+    assert_matches_onnxruntime(model, feeds)
+
+
+def test_gather_elements_never_reads_out_of_bounds():
+    feeds = {"x": X, "i": np.tile(ints(10**12, -(10**12)), (2, 30, 1))}
+    model = make_model([helper.make_node("GatherElements", ["x", "i"], ["y"], axis=2)], feeds)
+    (result,) = run_module(import_relax(load_model(model)), list(feeds.values()))
+    np.testing.assert_array_equal(result, X[..., [6, 0]])
+
+
+@pytest.mark.parametrize(
+    ("op", "indices", "found"),
+    [
+        ("Gather", ints(1, 2), "index 2 is out of bounds of an axis of 2"),
+        ("Gather", np.array(-3, np.int64), "index -3 is out of bounds of an axis of 2"),
+        ("GatherND", ints(0, 30).reshape(1, 2), "index 30 is out of bounds of an axis of 30"),
+    ],
+)
+def test_constant_indices_out_of_bounds_are_refused(op, indices, found):
+    with pytest.raises(UnsupportedError, match=found):
+        import_relax(load_model(one_op(op, X, [indices])))
+
+
 def test_an_index_out_of_bounds_reads_the_last_element():
     feeds = {"x": X, "i": ints(10**6, -(10**6))}
     model = make_model([helper.make_node("Gather", ["x", "i"], ["y"], axis=1)], feeds)

@@ -73,6 +73,21 @@ def test_a_fused_chain_is_charged_once():
     assert chained == pytest.approx(alone)
 
 
+def test_a_chain_split_by_a_transform_is_charged_for_memory_again():
+    """Between two elementwise operators a transform costs more than behind both."""
+
+    def chain(net, x):
+        return net.emit(relax.op.exp(net.emit(relax.op.tanh(x))))
+
+    network = extract(build(chain, IMAGE))
+    costs, blocked = cost_model(), DataLayout(16)
+    options = [(Choice(NCHW, NCHW, 0.0), Choice(blocked, blocked, 0.0)) for _ in network.ops]
+    graph = build_graph(network, options, costs)
+    between, behind = graph.cost((1, 0)), graph.cost((1, 1))
+    assert between - behind == pytest.approx(costs.store_and_load(IMAGE, blocked, NCHW))
+    assert between > behind
+
+
 def test_graph_cost_is_the_sum_of_kernels_and_transforms():
     """Every plan's cost, recomputed from its definition."""
     network = extract(build(residual, IMAGE))
