@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -49,6 +51,9 @@ from neocpu.tuning import make_strategy, measured_schemes, open_store, tune_work
 
 # More would start a pool that takes a machine down; no CPU has as many cores.
 MAX_THREADS = 1024
+
+# TVM keeps the functions under construction on one stack for all threads of the process.
+_BUILDING = threading.Lock()
 
 ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 
@@ -97,7 +102,7 @@ class CompiledModule:
         """
         with (
             open(self.path, "rb") as source,
-            replacing(Path(path), self.path.stat().st_size) as file,
+            replacing(Path(path), self.path.stat().st_size, executable=True) as file,
         ):
             shutil.copyfileobj(source, file, 1 << 22)
         return self.header
@@ -178,7 +183,7 @@ def compile(
         dump.module("simplify", mod)
         network = extract(mod)
     if tune_budget:
-        with clock.phase("tune"):
+        with clock.phase("tune", alone=False):
             tune_workloads(
                 [conv.workload for conv in network.convs],
                 cpu,
@@ -202,17 +207,22 @@ def compile(
         executable = build(mod, cpu, dump, usable_cpus())
     report = with_outcome(report, clock.seconds, None)
     dump("plan", partial(json.dumps, report, indent=1), "json")
-    header = _header(loaded, cpu, threads, report)
-    folder = tempfile.TemporaryDirectory(prefix="neocpu-")
-    compiled = CompiledModule(folder, header)
-    with clock.phase("link"):
-        compiled.header = write_artifact(executable, rewritten.weights, header, compiled.path)
-    del rewritten  # the packed weights: they are in the artifact now
-    if checked:
-        with clock.phase("verify"):
-            compiled.verification = _verify(loaded, compiled, threads)
-    report = with_outcome(report, clock.seconds, compiled.verification)
-    compiled.header = replace_header(compiled.path, replace(compiled.header, plan=report))
+    compiled = CompiledModule(
+        tempfile.TemporaryDirectory(prefix="neocpu-"), _header(loaded, cpu, threads, report)
+    )
+    with ExitStack() as on_failure:
+        on_failure.enter_context(compiled)
+        with clock.phase("link"):
+            compiled.header = write_artifact(
+                executable, rewritten.weights, compiled.header, compiled.path
+            )
+        del rewritten  # the packed weights: they are in the artifact now
+        if checked:
+            with clock.phase("verify", alone=False):
+                compiled.verification = _verify(loaded, compiled, threads)
+        report = with_outcome(report, clock.seconds, compiled.verification)
+        compiled.header = replace_header(compiled.path, replace(compiled.header, plan=report))
+        on_failure.pop_all()
     compiled.seconds = clock.seconds
     return compiled
 
@@ -267,7 +277,8 @@ def _convolutions(
     model: ModelLike, shapes: Mapping[str, Sequence[int]] | None
 ) -> list[Conv2dWorkload]:
     """Return a model's convolutions alone: the weights of all models would not fit in memory."""
-    network = extract(simplify(import_relax(_load(model, shapes))))
+    with _BUILDING:
+        network = extract(simplify(import_relax(_load(model, shapes))))
     return [conv.workload for conv in network.convs]
 
 
@@ -283,18 +294,29 @@ class _Clock:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Time the body under ``name``."""
+    def phase(self, name: str, *, alone: bool = True) -> Iterator[None]:
+        """Time the body under ``name``; ``alone`` if no other thread may build meanwhile."""
         self.report(Progress(name))
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - start
+        with _BUILDING if alone else nullcontext():
+            start = time.perf_counter()
+            yield
+            self.seconds[name] = time.perf_counter() - start
 
 
 def _load(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> LoadedModel:
+    shapes = {name: _extents(name, shape) for name, shape in (shapes or {}).items()}
     if isinstance(model, str) and models.is_name(model):
         return replace(load_model(models.build_with_shapes(model, shapes)), name=model)
     return load_model(model, shapes)
+
+
+def _extents(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(extent) for extent in shape)
+    except TypeError:
+        raise UsageError(
+            f"the shape of input '{name}' must be a sequence of whole numbers, got {shape!r}"
+        ) from None
 
 
 def _without_graphs(loaded: LoadedModel, *, keep_original: bool) -> LoadedModel:

@@ -1,5 +1,8 @@
 """The compiler's own argument checks, and outputs that become one value."""
 
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import onnx
 import pytest
@@ -46,6 +49,8 @@ def test_outputs_that_are_one_value_keep_their_names():
         {"tune_budget": float("nan")},
         {"opt": "globl"},
         {"algorithms": ["fft"]},
+        {"shapes": {"x": [1, 3, 5, 5.5]}},
+        {"shapes": {"x": 5}},
     ],
     ids=str,
 )
@@ -73,6 +78,34 @@ def test_a_result_that_differs_is_refused(monkeypatch):
     with pytest.raises(NeoCPUError, match="differs from the reference") as caught:
         neocpu.compile(tiny(), threads=1)
     assert caught.value.exit_code == 6
+
+
+def test_a_failure_leaves_no_folder_behind(tmp_path, monkeypatch):
+    def broken(model, inputs):
+        raise NotImplementedError
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("neocpu.compiler.run_reference", broken)
+    # The exception holds the frames that hold the folder, so it is not the collector that deletes.
+    with pytest.raises(NeoCPUError):
+        neocpu.compile(tiny(), threads=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_several_threads_may_compile():
+    def largest_error(_: int) -> float:
+        with neocpu.compile(tiny(), threads=1) as compiled:
+            return compiled.verification.max_abs_error
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(largest_error, range(4))) == [0.0] * 4
+
+
+def test_the_callers_model_stays_as_it_was():
+    model = tiny()
+    before = model.SerializeToString()
+    neocpu.compile(model, threads=1).close()
+    assert model.SerializeToString() == before
 
 
 def test_dump_folder_holds_every_phase(tmp_path, monkeypatch):
