@@ -95,7 +95,7 @@ def write_artifact(
             f"cannot link in {place}: {error.strerror}; free space there or set TMPDIR"
         ) from error
     layout = _Layout.of(code, specs, weights, header)
-    with replacing(path, layout.size) as file:
+    with replacing(path, layout.size, executable=True) as file:
         _write(file, layout, weights, specs)
     return header
 
@@ -177,7 +177,7 @@ def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
 
 
 @contextmanager
-def replacing(path: Path, size: int = 0) -> Iterator[BinaryIO]:
+def replacing(path: Path, size: int = 0, *, executable: bool = False) -> Iterator[BinaryIO]:
     """Open a temporary file beside ``path``; on success sync it and rename it over ``path``.
 
     Parameters
@@ -186,6 +186,8 @@ def replacing(path: Path, size: int = 0) -> Iterator[BinaryIO]:
         The destination.
     size : int
         Bytes that will be written, for the message if they do not fit.
+    executable : bool
+        Whether the file is code.
 
     Raises
     ------
@@ -200,7 +202,7 @@ def replacing(path: Path, size: int = 0) -> Iterator[BinaryIO]:
         with open(fd, "wb") as file:
             yield file
             file.flush()
-            os.fchmod(fd, 0o777 & ~_umask())
+            os.fchmod(fd, (0o777 if executable else 0o666) & ~_umask())
             os.fsync(fd)
         os.replace(temporary, path)
         temporary = None

@@ -9,6 +9,7 @@ from typing import Final
 from neocpu.bench import suite_tables
 from neocpu.bench.machine import MachineInfo
 from neocpu.bench.report import SuiteReport
+from neocpu.bench.statistics import ENOUGH_ROUNDS
 
 METHOD: Final = (
     "Every engine runs in a process of its own, in float32 and on the same number of threads, on "
@@ -34,6 +35,8 @@ class Run:
         Engines that were compared with.
     threads : tuple of int
     rounds : int
+    missing : tuple of str
+        Engines that were asked for and are not installed.
     """
 
     command: str
@@ -41,6 +44,7 @@ class Run:
     peers: tuple[str, ...]
     threads: tuple[int, ...]
     rounds: int
+    missing: tuple[str, ...] = ()
 
 
 def render(title: str, report: SuiteReport, run: Run, charts: Mapping[str, str]) -> str:
@@ -59,7 +63,7 @@ def render(title: str, report: SuiteReport, run: Run, charts: Mapping[str, str])
         "## Machine and versions",
         _bullets(_facts(run)),
         "## Method",
-        METHOD.format(rounds=run.rounds, reference=reference),
+        METHOD.format(rounds=run.rounds, reference=reference) + _doubt(run.rounds),
         "## Results",
         *(f"![{words}]({path})" for words, path in charts.items()),
         *(table.markdown().rstrip() for table in suite_tables.tables(report, run.peers)),
@@ -81,7 +85,15 @@ def _facts(run: Run) -> list[str]:
         f"System: {machine.system}, Python {machine.python}",
         f"Versions: {versions}",
         f"Threads: {', '.join(map(str, run.threads))}",
+        *([f"Not installed, so not compared: {', '.join(run.missing)}"] if run.missing else []),
     ]
+
+
+def _doubt(rounds: int) -> str:
+    """Return what is to be said of intervals from so few rounds; nothing if they are enough."""
+    if rounds >= ENOUGH_ROUNDS:
+        return ""
+    return f" With fewer than {ENOUGH_ROUNDS} rounds the intervals are narrower than the truth."
 
 
 def _binary(size: int) -> str:

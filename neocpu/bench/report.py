@@ -168,8 +168,8 @@ class SuiteReport:
 
     @property
     def wins(self) -> int:
-        """On how many models neocpu is faster than every peer."""
-        return sum(ratio.value > 1 for _, ratio in self.compared)
+        """On how many models neocpu is faster than every peer, beyond doubt."""
+        return sum(ratio.low > 1 for _, ratio in self.compared)
 
     @property
     def prediction_error(self) -> float | None:

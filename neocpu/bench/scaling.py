@@ -94,7 +94,9 @@ def measure_scaling(
     reports = {}
     with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
         for number, threads in enumerate(counts):
-            on_progress(Progress("threads", number, len(counts), str(threads)))
+            if len(counts) > 1:
+                detail = "1 thread" if threads == 1 else f"{threads} threads"
+                on_progress(Progress("scaling", number, len(counts), detail))
             reports[threads] = measure_latency(
                 make_contenders(threads),
                 inputs,

@@ -15,6 +15,8 @@ BOOTSTRAP_SAMPLES: Final = 2000
 CONFIDENCE: Final = 0.95
 NOISY_SPREAD: Final = 0.05
 """Spread between rounds above which small differences mean nothing."""
+ENOUGH_ROUNDS: Final = 6
+"""With fewer, even all rounds on one side happen by chance more often than `CONFIDENCE` allows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from neocpu.bench.tables import (
     Table,
     ablation_table,
     cold_start_table,
+    difference,
     interval,
     kernel_table,
     latency_table,
@@ -157,7 +158,7 @@ def detail_table(models: Sequence[ModelReport]) -> Table:
             f"{result.spread:.1%}",
             f"{result.load_seconds:.2f}",
             f"{result.peak_rss / 1e6:.0f}" if result.peak_rss else NONE,
-            "reference" if result.label == model.latency.reference else f"{result.error:.1e}",
+            difference(model.latency, result),
         )
         for model in models
         for result in model.latency.results
@@ -225,8 +226,8 @@ def roofline_table(models: Sequence[ModelReport]) -> Table | None:
         for one in rooflines
     )
     header = (
-        *("model", "measured ms", "GFLOP", "GFLOP/s", "of FMA peak", "of DRAM bandwidth"),
-        *("bound", "lower bound ms", "of the bound"),
+        *("model", "measured ms", "GFLOP", "GFLOP/s", "of FMA peak", "of DRAM speed"),
+        *("bound by", "bound ms", "of the bound"),
     )
     limits = rooflines[0].limits
     notes = (

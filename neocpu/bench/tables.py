@@ -52,19 +52,19 @@ class Table:
 
 
 def latency_table(title: str, report: LatencyReport, baseline: str) -> Table:
-    """Return latencies, and how long ``baseline`` takes relative to each of the others."""
+    """Return latencies, and how long each of the others takes relative to ``baseline``."""
     base = report.find(baseline)
     rows = tuple(
         (
             f"{result.label} {result.version}",
             *(ms(seconds) for seconds in (result.p50, result.p90, result.p99)),
-            "" if base is None or result is base else interval(report.ratio(base, result)),
+            "" if base is None or result is base else interval(report.ratio(result, base)),
             f"{result.peak_rss / 1e6:.0f}" if result.peak_rss else "",
-            "reference" if result.label == report.reference else f"{result.error:.1e}",
+            difference(report, result),
         )
         for result in report.results
     )
-    ratio = f"{baseline} / it (95 %)"
+    ratio = f"it / {baseline} (95 %)"
     header = ("contender", "median ms", "p90 ms", "p99 ms", ratio, "peak MB", "error")
     verdict = () if base is None else _verdict(report, base)
     return Table(title, header, rows, (*verdict, *report.warnings))
@@ -107,19 +107,19 @@ def kernel_table(title: str, report: KernelReport) -> Table:
 
 
 def cold_start_table(title: str, report: ColdStartReport, baseline: str) -> Table:
-    """Return times to the first output, and ``baseline``'s relative to each of the others."""
+    """Return times to the first output, and each of the others' relative to ``baseline``'s."""
     base = next((result for result in report.results if result.label == baseline), None)
     rows = tuple(
         (
             result.label,
             ms(result.median),
-            "" if base is None or result is base else interval(report.ratio(base, result)),
+            "" if base is None or result is base else interval(report.ratio(result, base)),
             f"{result.peak_bytes / 1e6:.0f}",
         )
         for result in report.results
     )
     notes = tuple(f"{failure.label} failed: {failure.reason}" for failure in report.failures)
-    header = ("contender", "first output ms", f"{baseline} / it (95 %)", "peak MB")
+    header = ("contender", "first output ms", f"it / {baseline} (95 %)", "peak MB")
     return Table(title, header, rows, notes)
 
 
@@ -139,6 +139,13 @@ def _verdict(report: LatencyReport, base: LatencyResult) -> Sequence[str]:
 def interval(ratio: Ratio) -> str:
     """Return a ratio with its confidence interval."""
     return f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def difference(report: LatencyReport, result: LatencyResult) -> str:
+    """Return how far outputs are from the reference's, and whether that is too far."""
+    if result.label == report.reference:
+        return "reference"
+    return f"{result.error:.1e}" if result.agrees else f"{result.error:.1e} (wrong)"
 
 
 def ms(seconds: float) -> str:

@@ -166,9 +166,13 @@ def command(
     outputs = Outputs(output, chart, markdown)
     _check_outputs(terminal, outputs, comparing=bool(peers) or len(counts) > 1)
     available = _available(terminal, peers or ())
+    missing = tuple(peer for peer in peers or () if peer not in available)
+    _warn_of_few(
+        terminal, rounds, comparing=bool(available) or len(counts) > 1 or extras["ablation"]
+    )
     request = Request(available, counts, rounds, databases, shapes, source, **extras)
     title = f"Benchmark of the {suite} suite" if suite else f"Benchmark of {', '.join(names)}"
-    return _run(terminal, names, request, outputs, title)
+    return _run(terminal, names, request, outputs, title, missing)
 
 
 def _models(models: tuple[str, ...], suite: str | None, source: str | None) -> tuple[str, ...]:
@@ -210,6 +214,15 @@ def _available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(peer for peer in peers if installed(peer)))
 
 
+def _warn_of_few(terminal: Terminal, rounds: int, *, comparing: bool) -> None:
+    from neocpu.bench.statistics import ENOUGH_ROUNDS
+
+    if comparing and rounds < ENOUGH_ROUNDS:
+        terminal.note(
+            f"--rounds {rounds}: with fewer than {ENOUGH_ROUNDS} the 95 % intervals are too narrow"
+        )
+
+
 def _check_outputs(terminal: Terminal, outputs: Outputs, *, comparing: bool) -> None:
     """Find out what cannot be written before minutes are spent on measuring."""
     from neocpu.bench import chart
@@ -230,7 +243,12 @@ def _check_outputs(terminal: Terminal, outputs: Outputs, *, comparing: bool) -> 
 
 
 def _run(
-    terminal: Terminal, models: Sequence[str], request: Request, outputs: Outputs, title: str
+    terminal: Terminal,
+    models: Sequence[str],
+    request: Request,
+    outputs: Outputs,
+    title: str,
+    missing: tuple[str, ...],
 ) -> int:
     """Measure, print and write; return the exit code."""
     from neocpu.bench.document import Run
@@ -238,12 +256,13 @@ def _run(
 
     arguments = click.get_current_context().meta[ARGUMENTS]
     line = shlex.join(["neocpu", "bench", *arguments])
-    run = Run(line, describe(), request.peers, request.threads, request.rounds)
+    run = Run(line, describe(), request.peers, request.threads, request.rounds, missing)
     report, interrupted = _measure(terminal, models, request)
     if report.models or len(models) > 1:
         document = {
             "command": run.command,
             "machine": run.machine.to_json(),
+            "not_installed": run.missing,
             **report.to_json(),
         }
         terminal.result(

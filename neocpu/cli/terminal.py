@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from neocpu.progress import ProgressCallback
 
@@ -109,7 +109,9 @@ def print_table(
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in header:
-        table.add_column(title, justify="right" if title in right else "left")
+        # Folded where the terminal is narrow: a name that is cut short is of no use.
+        justify: Literal["left", "right"] = "right" if title in right else "left"
+        table.add_column(title, justify=justify, overflow="fold")
     for number, row in enumerate(rows):
         # Text, not markup: a layout such as NCHW[16]c looks like a tag.
         cells = (

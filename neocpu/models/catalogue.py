@@ -121,7 +121,8 @@ def find(name: str) -> ModelInfo:
     """
     if name not in MODELS:
         hint = did_you_mean(name, MODELS)
-        raise UsageError(f"no built-in network '{name}'; known: {', '.join(MODELS)}{hint}")
+        # The list is long: the likely one comes before it.
+        raise UsageError(f"no built-in network '{name}'{hint or ';'} known: {', '.join(MODELS)}")
     return MODELS[name]
 
 

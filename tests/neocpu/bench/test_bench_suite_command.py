@@ -180,3 +180,22 @@ def test_what_is_wrong_is_said_before_anything_is_measured(arguments, message, o
     assert line.startswith("neocpu: error: ")
     assert message in line
     assert len(outcomes) == 1
+
+
+@pytest.mark.parametrize(("rounds", "said"), [("2", True), ("6", False)])
+def test_few_rounds_are_noted(outcomes, capsys, rounds, said):
+    _bench("--suite", "paper", *VS, "--rounds", rounds)
+    assert (f"--rounds {rounds}: with fewer than 6" in capsys.readouterr().err) == said
+
+
+def test_json_names_engines_that_are_not_installed(outcomes, capsys, monkeypatch):
+    monkeypatch.setattr(engines, "installed", lambda peer: peer != "openvino")
+    _bench("--suite", "paper", "--vs", "onnxruntime,openvino", "--json")
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["not_installed"] == ["openvino"]
+    assert "openvino is not installed, skipped" in captured.err
+
+
+def test_documents_are_not_programs(outcomes):
+    _bench("--suite", "paper", *VS, "-o", "b.md")
+    assert Path("b.md").stat().st_mode & 0o111 == 0

@@ -54,3 +54,15 @@ def test_the_ugly_rows_stay_in():
 def test_an_unknown_cache_is_left_out():
     run = replace(RUN, machine=replace(MACHINE, caches={}))
     assert "Caches" not in render("T", suite(), run, {})
+
+
+def test_a_peer_that_is_not_installed_is_named():
+    assert "Not installed" not in render("T", suite(), RUN, {})
+    text = render("T", suite(), replace(RUN, missing=("ncnn",)), {})
+    assert "- Not installed, so not compared: ncnn" in text.splitlines()
+
+
+def test_few_rounds_are_said_to_be_few():
+    doubt = "With fewer than 6 rounds the intervals are narrower than the truth."
+    assert doubt in render("T", suite(), replace(RUN, rounds=5), {})
+    assert doubt not in render("T", suite(), replace(RUN, rounds=6), {})

@@ -17,6 +17,15 @@ def test_geometric_mean_worst_row_and_wins():
     assert report.wins == 1
 
 
+def test_a_win_within_the_noise_is_none():
+    one = model("net", 10, 11)
+    shaky = replace(one.latency.results[0], rounds=((0.008,), (0.010,), (0.010,), (0.014,)))
+    peer = replace(one.latency.results[1], rounds=((0.011,),) * 4)
+    noisy = replace(one, latency=replace(one.latency, results=(shaky, peer)))
+    assert noisy.ratio.low < 1 < noisy.ratio.value
+    assert SuiteReport((noisy,)).wins == 0
+
+
 def test_prediction_error_is_the_median_of_magnitudes():
     report = suite()
     assert [m.prediction_error for m in report.models] == pytest.approx([-0.1, 0.2, -0.05])

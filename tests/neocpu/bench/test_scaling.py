@@ -48,7 +48,7 @@ def test_json_holds_everything():
 
 
 def test_each_number_of_threads_is_measured_once_with_its_own_contenders(monkeypatch):
-    asked = []
+    asked, said = [], []
 
     def measure(contenders, inputs, threads, options, *, reference, workspace, on_progress):
         asked.append((contenders, threads, reference, workspace))
@@ -57,12 +57,28 @@ def test_each_number_of_threads_is_measured_once_with_its_own_contenders(monkeyp
     monkeypatch.setattr(scaling, "measure_latency", measure)
     contenders = {n: [Contender("neocpu", "neocpu", f"{n}.so")] for n in (1, 2)}
     report = measure_scaling(
-        contenders.__getitem__, {}, [2, 1, 2], LatencyOptions(), reference="onnxruntime"
+        contenders.__getitem__,
+        {},
+        [2, 1, 2],
+        LatencyOptions(),
+        said.append,
+        reference="onnxruntime",
     )
     assert report.threads == (1, 2)
     assert [one[:3] for one in asked] == [(contenders[n], n, "onnxruntime") for n in (1, 2)]
     # Models converted for one number of threads are found again for the next.
     assert asked[0][3] == asked[1][3]
+    assert [(one.phase, one.done, one.detail) for one in said] == [
+        ("scaling", 0, "1 thread"),
+        ("scaling", 1, "2 threads"),
+    ]
+
+
+def test_a_single_number_of_threads_is_no_scaling(monkeypatch):
+    monkeypatch.setattr(scaling, "measure_latency", lambda *_, **__: _report(2, neocpu=10))
+    said = []
+    measure_scaling(lambda _: [], {}, [2], LatencyOptions(), said.append)
+    assert said == []
 
 
 def test_real_contenders_at_two_thread_counts(linear, linear_inputs):

@@ -20,10 +20,10 @@ def test_latency_in_markdown():
     assert latency_table("Latency of net", REPORT, "neocpu").markdown() == (
         "### Latency of net\n"
         "\n"
-        "| contender | median ms | p90 ms | p99 ms | neocpu / it (95 %) | peak MB | error |\n"
+        "| contender | median ms | p90 ms | p99 ms | it / neocpu (95 %) | peak MB | error |\n"
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         "| neocpu 1.0 | 18.00 | 18.00 | 18.00 |  |  | 1.0e-07 |\n"
-        "| onnxruntime 1.0 | 20.00 | 20.00 | 20.00 | 0.90 (0.90 to 0.90) |  | reference |\n"
+        "| onnxruntime 1.0 | 20.00 | 20.00 | 20.00 | 1.11 (1.11 to 1.11) |  | reference |\n"
         "\n"
         "- neocpu is 1.11 times faster than the fastest peer, onnxruntime.\n"
     )
@@ -35,6 +35,8 @@ def test_the_verdict_is_about_the_fastest_right_peer():
     verdict, warning = latency_table("net", report, "neocpu").notes
     assert verdict == "neocpu is 1.11 times faster than the fastest peer, onnxruntime."
     assert warning.startswith("wrong disagrees with onnxruntime: relative error 0.5")
+    errors = [row[-1] for row in latency_table("net", report, "neocpu").rows]
+    assert errors == ["1.0e-07", "reference", "5.0e-01 (wrong)", "1.0e-07"]
 
 
 def test_a_wrong_neocpu_gets_no_verdict():
@@ -64,3 +66,11 @@ def test_cold_start_names_what_failed():
     table = cold_start_table("net", report, "neocpu")
     assert table.rows == (("neocpu", "200.00", "", "150"),)
     assert table.notes == ("openvino failed: no",)
+
+
+def test_cold_start_is_relative_to_neocpu():
+    results = [ColdStartResult(label, (s, s), 1) for label, s in (("neocpu", 0.2), ("peer", 0.5))]
+    table = cold_start_table("net", ColdStartReport(1, tuple(results), ()), "neocpu")
+    # As in the tables of many models, more than 1 is in neocpu's favour.
+    assert table.header[2] == "it / neocpu (95 %)"
+    assert [row[2] for row in table.rows] == ["", "2.50 (2.50 to 2.50)"]

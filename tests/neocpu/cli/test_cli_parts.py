@@ -9,6 +9,7 @@ import pytest
 from neocpu.cli.options import Duration, Names, Shape
 from neocpu.cli.plan_text import error_text, scheme_text
 from neocpu.cli.progress import PLAIN_INTERVAL, PlainProgress, live_progress, show_progress
+from neocpu.cli.terminal import print_table
 from neocpu.cli.units import duration, plural, size
 from neocpu.progress import Progress
 
@@ -106,3 +107,13 @@ def test_errors_name_rows_that_moved_or_have_no_partner():
     assert error_text({**found, "moved_rows": 2, "unmatched_rows": 1}) == (
         f"{same}; 2 rows in another place; 1 row only on one side"
     )
+
+
+def test_a_narrow_terminal_cuts_no_cell_short(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("neocpu.cli.terminal.PLAIN_WIDTH", 12)
+    print_table(("model", "milliseconds"), [("squeezenet1_0", "840.00")], right=("milliseconds",))
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    assert "squeezenet1_0" in "".join(line[:5].strip() for line in printed.splitlines())
