@@ -96,13 +96,13 @@ def summary_table(report: SuiteReport, peers: Sequence[str]) -> Table:
             rows.append((failure.name, "failed", *[NONE] * (columns - 2)))
     header = (
         "model",
-        *(f"{label} ms" for label in labels),
-        "best peer / neocpu (95 %)",
-        "predicted ms",
+        *labels,
+        "best peer / neocpu",
+        "predicted",
         "compile s",
-        "search gap",
+        "gap",
     )
-    return Table("Latency", header, tuple(rows), _summary_notes(report), frozenset(bold))
+    return Table("Latency in ms", header, tuple(rows), _summary_notes(report), frozenset(bold))
 
 
 def _summary_row(model: ModelReport, labels: Sequence[str]) -> tuple[str, ...]:

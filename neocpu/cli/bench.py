@@ -14,7 +14,7 @@ from neocpu.cli import options
 from neocpu.cli.networks import with_suite
 from neocpu.cli.terminal import Terminal, print_table
 from neocpu.cli.units import plural
-from neocpu.schedules.errors import NeoCPUError, UsageError, did_you_mean
+from neocpu.schedules.errors import AccuracyError, NeoCPUError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from neocpu.bench.document import Run
@@ -273,7 +273,7 @@ def _run(
         raise KeyboardInterrupt
     if report.models:
         _write(terminal, report, run, outputs, title)
-    return _exit_code(terminal, models, report.failures)
+    return _exit_code(terminal, models, report)
 
 
 def _measure(
@@ -343,13 +343,18 @@ def _show(tables: Sequence[Table], *, markdown: bool) -> None:
             print(f"  {note}")
 
 
-def _exit_code(terminal: Terminal, models: Sequence[str], failures: Sequence[ModelFailure]) -> int:
-    """Report failures: of a single model as its own error, else as a count."""
-    if not failures:
-        return 0
-    first = failures[0].error
+def _exit_code(terminal: Terminal, models: Sequence[str], report: SuiteReport) -> int:
+    """Report failures: of a single model as its own error, else by name; then wrong outputs."""
+    if not report.failures:
+        wrong = [model.name for model in report.models if model.own and not model.own.agrees]
+        if not wrong:
+            return 0
+        return terminal.fail(
+            f"wrong outputs of neocpu: {', '.join(wrong)}", AccuracyError.exit_code
+        )
+    first = report.failures[0].error
     if len(models) == 1:
         raise first
-    names = ", ".join(dict.fromkeys(failure.name for failure in failures))
+    names = ", ".join(dict.fromkeys(failure.name for failure in report.failures))
     code = first.exit_code if isinstance(first, NeoCPUError) else 1
     return terminal.fail(f"{names} failed; the other results stand", code)

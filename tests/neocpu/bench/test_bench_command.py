@@ -8,6 +8,7 @@ import pytest
 from neocpu.bench import engines
 from neocpu.cli.main import main
 from neocpu.models.graph import NetworkBuilder
+from neocpu.schedules.errors import AccuracyError
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +57,11 @@ def test_an_artifact_beside_a_peer(linear, linear_onnx, capsys):
 
 
 def test_a_wrong_result_is_called_out(linear, wrong_onnx, capsys):
-    assert _bench(linear.path, "--model", wrong_onnx, "--vs", "onnxruntime") == 0
-    assert "neocpu disagrees with onnxruntime" in capsys.readouterr().out
+    code = _bench(linear.path, "--model", wrong_onnx, "--vs", "onnxruntime")
+    assert code == AccuracyError.exit_code
+    captured = capsys.readouterr()
+    assert "neocpu disagrees with onnxruntime" in captured.out
+    assert "wrong outputs of neocpu" in captured.err
 
 
 @pytest.mark.slow

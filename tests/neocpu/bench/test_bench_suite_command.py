@@ -137,7 +137,7 @@ def test_a_single_model_that_fails_late_shows_the_rest_and_its_own_error(outcome
 def test_markdown_has_the_details(outcomes, capsys):
     _bench("--suite", "paper", *VS, "--markdown")
     out = capsys.readouterr().out
-    assert "### Latency\n" in out
+    assert "### Latency in ms\n" in out
     assert "| won | **10.00** |" in out
     assert "### Percentiles, load time, memory and accuracy\n" in out
     assert "### Compilation\n" in out

@@ -36,7 +36,7 @@ def test_sections_in_order():
         "## Machine and versions",
         "## Method",
         "## Results",
-        "### Latency",
+        "### Latency in ms",
         "### Roofline",
         "## Details",
         "### Percentiles, load time, memory and accuracy",

@@ -12,10 +12,10 @@ from neocpu.bench.report import ModelFailure, SuiteReport
 
 def test_summary_in_markdown():
     assert suite_tables.summary_table(suite(), PEERS).markdown() == (
-        "### Latency\n"
+        "### Latency in ms\n"
         "\n"
-        "| model | neocpu ms | onnxruntime ms | openvino ms | best peer / neocpu (95 %) "
-        "| predicted ms | compile s | search gap |\n"
+        "| model | neocpu | onnxruntime | openvino | best peer / neocpu "
+        "| predicted | compile s | gap |\n"
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         "| won | **10.00** | 20.00 | 25.00 | 2.00 (2.00 to 2.00) | 9.00 | 7.2 | 0.0% |\n"
         "| lost | 10.00 | 8.00 | **5.00** | 0.50 (0.50 to 0.50) | 12.00 | 7.2 | 0.0% |\n"
