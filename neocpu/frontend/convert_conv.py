@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from tvm import relax
 
-from neocpu.frontend.node import Node, per_channel
+from neocpu.frontend.node import Node, const, constant_value, per_channel
 
 _CONV = {
     1: (relax.op.nn.conv1d, "NCW", "OIW"),
@@ -95,6 +96,8 @@ def conv_transpose(node: Node) -> relax.Expr:
             pads[dimensions + axis] = 0
         if pads[axis] < 0:
             raise ValueError("output_shape is larger than the convolution's full output")
+    if (subpixel := _subpixel(node, strides, dilations, pads, output_padding)) is not None:
+        return subpixel
     result = op(
         node.inputs[0],
         node.inputs[1],
@@ -107,6 +110,64 @@ def conv_transpose(node: Node) -> relax.Expr:
         kernel_layout=kernel_layout,
     )
     return _add_bias(node, result)
+
+
+def _subpixel(
+    node: Node,
+    strides: list[int],
+    dilations: list[int],
+    pads: list[int],
+    output_padding: list[int],
+) -> relax.Expr | None:
+    """Return a transposed convolution as a convolution and a shuffle of pixels, or None.
+
+    Of the outputs ``q * stride + r``, those of one remainder ``r`` are a convolution with the taps
+    ``r, r + stride, ...`` (Shi et al., CVPR 2016). All remainders together are one convolution with
+    ``stride^2`` times the channels, which the layout search knows how to compute fast.
+    """
+    weights = constant_value(node.inputs[1])
+    if weights is None or weights.ndim != 4 or int(node.attrs.get("group", 1)) != 1:
+        return None
+    data, kernel = node.shape(), weights.shape[2:]
+    taps = [-(-k // stride) for k, stride in zip(kernel, strides, strict=True)]
+    sizes = [
+        (extent - 1) * stride + k - pads[axis] - pads[2 + axis] + output_padding[axis]
+        for axis, (extent, stride, k) in enumerate(zip(data[2:], strides, kernel, strict=True))
+    ]
+    rows = [extent + tap - 1 for extent, tap in zip(data[2:], taps, strict=True)]
+    ends = [pads[axis] + sizes[axis] for axis in range(2)]
+    if dilations != [1, 1] or any(
+        end > count * stride for end, count, stride in zip(ends, rows, strides, strict=True)
+    ):
+        return None
+    padding = [tap - 1 for tap in (*taps, *taps)]
+    kernels = const(_by_remainder(weights, strides, taps))
+    result = node.emit(relax.op.nn.conv2d(node.inputs[0], kernels, padding=padding))
+    bias = node.optional(2)
+    if bias is not None and (values := constant_value(bias)) is not None:
+        each = const(np.repeat(values, strides[0] * strides[1]))
+        result = node.emit(relax.op.add(result, per_channel(each, 4)))
+    outs = weights.shape[1]
+    split = relax.op.reshape(result, [data[0], outs, *strides, *rows])
+    order = node.emit(relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3]))
+    extents = [count * stride for count, stride in zip(rows, strides, strict=True)]
+    result = node.emit(relax.op.reshape(order, [data[0], outs, *extents]))
+    if pads[:2] != [0, 0] or ends != extents:
+        result = relax.op.strided_slice(result, [2, 3], pads[:2], ends)
+    if bias is not None and constant_value(bias) is None:
+        return _add_bias(node, result)
+    return result
+
+
+def _by_remainder(weights: np.ndarray, strides: Sequence[int], taps: Sequence[int]) -> np.ndarray:
+    """Return IOHW weights as one OIHW kernel per output and remainder, missing taps zero."""
+    ins, outs, *kernel = weights.shape
+    missing = [tap * stride - k for tap, stride, k in zip(taps, strides, kernel, strict=True)]
+    padded = np.pad(weights, ((0, 0), (0, 0), (0, missing[0]), (0, missing[1])))
+    split = padded.reshape(ins, outs, taps[0], strides[0], taps[1], strides[1])
+    # A transposed convolution runs through its taps backwards.
+    ordered = split[:, :, ::-1, :, ::-1, :].transpose(1, 3, 5, 0, 2, 4)
+    return np.ascontiguousarray(ordered.reshape(-1, ins, *taps))
 
 
 def _transpose_pads(

@@ -71,7 +71,19 @@ def test_conv_of_other_ranks(spatial):
 def test_conv_transpose(attrs):
     weight = random(6, 4 // attrs.get("group", 1), 3, 3, seed=1)
     ops = check("ConvTranspose", weight, random(4, seed=2), **attrs)
-    assert ops == ["nn.conv2d_transpose", "add"]
+    if "group" in attrs or "dilations" in attrs:
+        assert ops == ["nn.conv2d_transpose", "add"]
+    else:
+        shuffle = ["reshape", "permute_dims", "reshape"]
+        assert [op for op in ops if op != "strided_slice"] == ["nn.conv2d", "add", *shuffle]
+
+
+@pytest.mark.parametrize("kernel", [(1, 1), (2, 2), (4, 4), (5, 2)])
+@pytest.mark.parametrize("strides", [[1, 1], [2, 2], [3, 2]])
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [0, 1, 0, 0]])
+def test_conv_transpose_kernels(kernel, strides, pads):
+    weight = random(6, 5, *kernel, seed=1)
+    check("ConvTranspose", weight, random(5, seed=2), strides=strides, pads=pads)
 
 
 _POOLS = [
