@@ -16,9 +16,11 @@ METHOD: Final = (
     "the same inputs. A process is stopped (SIGSTOP) unless it is its turn, so that no engine's "
     "threads spin into another's time. After a warm-up the engines run in {rounds} interleaved "
     "rounds, in an order drawn anew for each. Latencies are medians over all runs; the interval of "
-    "a ratio is a bootstrap over whole rounds. All outputs are compared with those of {reference}, "
-    "and one that differs is marked wrong. A ratio above 1 means that neocpu is faster than the "
-    "fastest peer whose outputs are right."
+    "a ratio is a bootstrap over whole rounds."
+)
+COMPARISON: Final = (
+    "All outputs are compared with those of {reference}, and one that differs is marked wrong. A "
+    "ratio above 1 means that neocpu is faster than the fastest peer whose outputs are right."
 )
 
 
@@ -55,7 +57,6 @@ def render(title: str, report: SuiteReport, run: Run, charts: Mapping[str, str])
     charts : mapping of str to str
         What each chart shows, and its path as seen from the document.
     """
-    reference = next(iter(run.peers), "the reference")
     parts = [
         f"# {title}",
         "This file was written by the command below; run it again to rewrite it for your machine.",
@@ -63,7 +64,7 @@ def render(title: str, report: SuiteReport, run: Run, charts: Mapping[str, str])
         "## Machine and versions",
         _bullets(_facts(run)),
         "## Method",
-        METHOD.format(rounds=run.rounds, reference=reference) + _doubt(run.rounds),
+        _method(run),
         "## Results",
         *(f"![{words}]({path})" for words, path in charts.items()),
         *(table.markdown().rstrip() for table in suite_tables.tables(report, run.peers)),
@@ -87,6 +88,13 @@ def _facts(run: Run) -> list[str]:
         f"Threads: {', '.join(map(str, run.threads))}",
         *([f"Not installed, so not compared: {', '.join(run.missing)}"] if run.missing else []),
     ]
+
+
+def _method(run: Run) -> str:
+    words = METHOD.format(rounds=run.rounds)
+    if run.peers:
+        words += " " + COMPARISON.format(reference=run.peers[0])
+    return words + _doubt(run.rounds)
 
 
 def _doubt(rounds: int) -> str:
