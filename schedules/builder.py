@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
@@ -56,6 +57,13 @@ def span(start: Any, width: int) -> Any:
 def splat(scalar: Any, width: int) -> Any:
     """Broadcast a scalar over ``width`` lanes."""
     return scalar if width == 1 else T.broadcast(scalar, width)
+
+
+def prefetch_to_l2(buffer: Any, index: Sequence[Any]) -> Any:
+    """Return the call that asks for an element's cache line; it may lie behind the buffer's end."""
+    address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
+    read, locality, data = 0, 2, 1  # of llvm.prefetch
+    return tirx.call_intrin("void", "tirx.prefetch", address, read, locality, data)
 
 
 def for_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> None:

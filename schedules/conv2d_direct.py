@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
+from neocpu.schedules.builder import prefetch_to_l2
 from neocpu.schedules.epilogue import apply_epilogue, epilogue_operands
 from neocpu.schedules.layout import ceil_div, channel_blocks
 from neocpu.schedules.scheme import DirectScheme
@@ -40,7 +41,6 @@ MAX_COPIES = 8.0
 # Weights of a chunk that are worth prefetching, and tiles over which that is spread: where a chunk
 # is used longer than this, waiting for it once does not matter.
 PREFETCH_BYTES, PREFETCH_TILES = 64 << 10, 32
-PREFETCH_TO_L2 = (0, 2, 1)  # read, locality, data: llvm.prefetch
 # Tiles tried for a pair of blocks, best estimate first, and for the pairs of the first input block.
 TILES_PER_BLOCK, MORE_TILES = 2, 4
 
@@ -257,9 +257,8 @@ def _prefetch_weights(
     tile = task % rows * (tiles // rows) + column
     step = ((ic_chunk * kernel_h + kh) * kernel_w + kw) * ic_bn + ic
     ahead = (tile * steps + step) * oc_bn // tiles
-    element = tirx.BufferLoad(func.params[1], [task // rows % chunks + 1, 0, 0, 0, 0, ahead])
-    address = tirx.address_of(element)
-    fetch = tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *PREFETCH_TO_L2))
+    place = [task // rows % chunks + 1, 0, 0, 0, 0, ahead]
+    fetch = tirx.Evaluate(prefetch_to_l2(func.params[1], place))
 
     def prepend(loop: tirx.For) -> tirx.For:
         if not loop.loop_var.same_as(ic):

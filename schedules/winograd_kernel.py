@@ -9,14 +9,12 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.builder import span, splat
+from neocpu.schedules.builder import prefetch_to_l2, span, splat
 from neocpu.schedules.epilogue import epilogue_value
 from neocpu.schedules.layout import ceil_div
 from neocpu.schedules.scheme import WinogradScheme
 from neocpu.schedules.winograd import input_transform, output_transform, span_of
 from neocpu.schedules.workload import NO_OPERAND, PER_CHANNEL, Conv2dWorkload
-
-PREFETCH_TO_L2 = (0, 2, 1)  # read, locality, data: llvm.prefetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +282,7 @@ class Emitter:
         turn = tirx.floormod(block, vectors) if each == 1 else block * each
         for extra in range(each):
             ahead = ((turn + extra) * steps + step) * self.lanes
-            element = tirx.BufferLoad(self._weights, [oc_block, p + 1, 0, ahead])
-            address = tirx.address_of(element)
-            T.evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *PREFETCH_TO_L2))
+            T.evaluate(prefetch_to_l2(self._weights, [oc_block, p + 1, 0, ahead]))
 
     def output(self, oc_block: Any, first: Any, count: Any, sums: Any) -> None:
         """Transform the sums of register tiles ``first…`` back and store them."""
