@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import onnx
 
+from neocpu.models.blocks import conv_norm_activation
 from neocpu.models.graph import NetworkBuilder, Value
 
 RESIDUAL_GAIN: Final = 0.25
@@ -40,6 +42,8 @@ _B0: Final = (
     _Stage(6, 3, 1, 320, 1),
 )
 
+_layer = partial(conv_norm_activation, activation=NetworkBuilder.silu, gain=SILU_GAIN)
+
 
 def efficientnet_b0(shape: Sequence[int], seed: int) -> onnx.ModelProto:
     """EfficientNet-B0: inverted residuals with squeeze-excitation and SiLU."""
@@ -51,21 +55,6 @@ def efficientnet_b0(shape: Sequence[int], seed: int) -> onnx.ModelProto:
             x = _mbconv(net, x, f"features.{number}.{block}", stage, stride)
     x = _layer(net, x, f"features.{len(_B0) + 1}", 1280, 1)
     return net.finish(net.classifier(x, "classifier.1", 1000))
-
-
-def _layer(
-    net: NetworkBuilder,
-    x: Value,
-    name: str,
-    channels: int,
-    kernel: int,
-    *,
-    stride: int = 1,
-    groups: int = 1,
-) -> Value:
-    padding = kernel // 2
-    x = net.conv(x, f"{name}.0", channels, kernel, stride=stride, padding=padding, groups=groups)
-    return net.silu(net.batch_norm(x, f"{name}.1", gain=SILU_GAIN), f"{name}.2")
 
 
 def _mbconv(net: NetworkBuilder, x: Value, name: str, stage: _Stage, stride: int) -> Value:

@@ -262,17 +262,8 @@ class NetworkBuilder(Emitter):
     ) -> Value:
         """Add a max pooling."""
         windows = Windows.of(kernel, stride, padding)
-        return self._scaled(
-            "MaxPool",
-            [x],
-            name,
-            x,
-            shape=(*x.shape[:2], *windows.over(x.image, ceil_mode)),
-            kernel_shape=windows.kernel,
-            strides=windows.stride,
-            pads=windows.padding * 2,
-            ceil_mode=int(ceil_mode),
-        )
+        image = windows.over(x.image, ceil_mode)
+        return self._pool("MaxPool", x, name, windows, image, ceil_mode=int(ceil_mode))
 
     def average_pool(
         self,
@@ -285,18 +276,9 @@ class NetworkBuilder(Emitter):
         count_include_pad: bool = True,
     ) -> Value:
         """Add an average pooling; as in PyTorch, padding counts unless told otherwise."""
-        windows = Windows.of(kernel, stride, padding)
-        return self._scaled(
-            "AveragePool",
-            [x],
-            name,
-            x,
-            shape=(*x.shape[:2], *windows.over(x.image)),
-            kernel_shape=windows.kernel,
-            strides=windows.stride,
-            pads=windows.padding * 2,
-            count_include_pad=int(count_include_pad),
-        )
+        windows, counted = Windows.of(kernel, stride, padding), int(count_include_pad)
+        image = windows.over(x.image)
+        return self._pool("AveragePool", x, name, windows, image, count_include_pad=counted)
 
     def global_average_pool(self, x: Value, name: str) -> Value:
         """Add the average of each channel, ``(N, C, 1, 1)``."""
@@ -370,6 +352,27 @@ class NetworkBuilder(Emitter):
         y = self.reshape(x, f"{name}.split", split)
         y = self.transpose(y, name, (0, 2, 1, 3, 4))
         return self.reshape(y, f"{name}.join", x.shape)
+
+    def _pool(
+        self,
+        op: str,
+        x: Value,
+        name: str,
+        windows: Windows,
+        image: tuple[int, ...],
+        **attributes: int,
+    ) -> Value:
+        return self._scaled(
+            op,
+            [x],
+            name,
+            x,
+            shape=(*x.shape[:2], *image),
+            kernel_shape=windows.kernel,
+            strides=windows.stride,
+            pads=windows.padding * 2,
+            **attributes,
+        )
 
     def _scaled(
         self,

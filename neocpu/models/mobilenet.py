@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import onnx
 
+from neocpu.models.blocks import conv_norm_activation
 from neocpu.models.graph import NetworkBuilder, Value
 
 V3_EPSILON: Final = 1e-3
@@ -70,6 +72,9 @@ _V3_LARGE: Final = (
     _V3Block(5, 960, 160, True, True),
 )
 
+_v2_layer = partial(conv_norm_activation, activation=NetworkBuilder.relu6)
+_v3_layer = partial(conv_norm_activation, epsilon=V3_EPSILON)
+
 
 def mobilenet_v1(shape: Sequence[int], seed: int) -> onnx.ModelProto:
     """MobileNet-v1 of full width: a 3x3, then depthwise and pointwise convolutions in turn."""
@@ -99,21 +104,6 @@ def mobilenet_v2(shape: Sequence[int], seed: int) -> onnx.ModelProto:
     return net.finish(net.classifier(x, "classifier.1", 1000))
 
 
-def _v2_layer(
-    net: NetworkBuilder,
-    x: Value,
-    name: str,
-    channels: int,
-    kernel: int,
-    *,
-    stride: int = 1,
-    groups: int = 1,
-) -> Value:
-    padding = kernel // 2
-    x = net.conv(x, f"{name}.0", channels, kernel, stride=stride, padding=padding, groups=groups)
-    return net.relu6(net.batch_norm(x, f"{name}.1"), f"{name}.2")
-
-
 def _inverted_residual(
     net: NetworkBuilder, x: Value, name: str, expansion: int, channels: int, stride: int
 ) -> Value:
@@ -134,45 +124,30 @@ def _inverted_residual(
 def mobilenet_v3_large(shape: Sequence[int], seed: int) -> onnx.ModelProto:
     """MobileNet-v3 Large: inverted residuals, most with squeeze-excitation or hard swish."""
     net = NetworkBuilder("mobilenet_v3_large", shape, seed)
-    x = _v3_layer(net, net.input, "features.0", 16, 3, swish=True, stride=2)
+    swish = NetworkBuilder.hard_swish
+    x = _v3_layer(net, net.input, "features.0", 16, 3, activation=swish, stride=2)
     for number, block in enumerate(_V3_LARGE, start=1):
         x = _v3_block(net, x, f"features.{number}", block)
-    x = _v3_layer(net, x, f"features.{len(_V3_LARGE) + 1}", 960, 1, swish=True)
+    x = _v3_layer(net, x, f"features.{len(_V3_LARGE) + 1}", 960, 1, activation=swish)
     x = net.flatten(net.global_average_pool(x, "avgpool"), "flatten")
     x = net.hard_swish(net.dense(x, "classifier.0", 1280), "classifier.1")
     return net.finish(net.dense(x, "classifier.3", 1000))
 
 
-def _v3_layer(
-    net: NetworkBuilder,
-    x: Value,
-    name: str,
-    channels: int,
-    kernel: int,
-    *,
-    swish: bool,
-    stride: int = 1,
-    groups: int = 1,
-) -> Value:
-    padding = kernel // 2
-    x = net.conv(x, f"{name}.0", channels, kernel, stride=stride, padding=padding, groups=groups)
-    x = net.batch_norm(x, f"{name}.1", epsilon=V3_EPSILON)
-    return net.hard_swish(x, f"{name}.2") if swish else net.relu(x, f"{name}.2")
-
-
 def _v3_block(net: NetworkBuilder, x: Value, name: str, row: _V3Block) -> Value:
     """As `_inverted_residual`, with squeeze-excitation after the depthwise convolution."""
     layers = [f"{name}.block.{number}" for number in range(4)]
+    activation = NetworkBuilder.hard_swish if row.swish else NetworkBuilder.relu
     y = x
     if row.expanded != x.channels:
-        y = _v3_layer(net, y, layers.pop(0), row.expanded, 1, swish=row.swish)
+        y = _v3_layer(net, y, layers.pop(0), row.expanded, 1, activation=activation)
     y = _v3_layer(
         net,
         y,
         layers.pop(0),
         row.expanded,
         row.kernel,
-        swish=row.swish,
+        activation=activation,
         stride=row.stride,
         groups=row.expanded,
     )

@@ -33,22 +33,22 @@ def resnet34(shape: Sequence[int], seed: int) -> onnx.ModelProto:
 
 def resnet50(shape: Sequence[int], seed: int) -> onnx.ModelProto:
     """ResNet-50: 3, 4, 6 and 3 bottleneck blocks."""
-    return _resnet("resnet50", _bottleneck, (3, 4, 6, 3), shape, seed)
+    return _resnet("resnet50", bottleneck, (3, 4, 6, 3), shape, seed)
 
 
 def resnet101(shape: Sequence[int], seed: int) -> onnx.ModelProto:
     """ResNet-101: 3, 4, 23 and 3 bottleneck blocks."""
-    return _resnet("resnet101", _bottleneck, (3, 4, 23, 3), shape, seed)
+    return _resnet("resnet101", bottleneck, (3, 4, 23, 3), shape, seed)
 
 
 def resnet152(shape: Sequence[int], seed: int) -> onnx.ModelProto:
     """ResNet-152: 3, 8, 36 and 3 bottleneck blocks."""
-    return _resnet("resnet152", _bottleneck, (3, 8, 36, 3), shape, seed)
+    return _resnet("resnet152", bottleneck, (3, 8, 36, 3), shape, seed)
 
 
 def resnext50_32x4d(shape: Sequence[int], seed: int) -> onnx.ModelProto:
     """ResNeXt-50 (32x4d): ResNet-50 with 3x3 convolutions of 32 groups, twice as wide."""
-    block = partial(_bottleneck, groups=32, widening=2)
+    block = partial(bottleneck, groups=32, widening=2)
     return _resnet("resnext50_32x4d", block, (3, 4, 6, 3), shape, seed)
 
 
@@ -56,14 +56,21 @@ def _resnet(
     name: str, block: Block, counts: Sequence[int], shape: Sequence[int], seed: int
 ) -> onnx.ModelProto:
     net = NetworkBuilder(name, shape, seed)
+    return net.finish(net.classifier(stages(net, block, counts)[-1], "fc", 1000))
+
+
+def stages(net: NetworkBuilder, block: Block, counts: Sequence[int]) -> list[Value]:
+    """Add the stem and all blocks to the input; return each stage's result, 1/4 to 1/32 of it."""
     x = net.conv(net.input, "conv1", 64, 7, stride=2, padding=3)
     x = net.relu(net.batch_norm(x, "bn1"), "relu")
     x = net.max_pool(x, "maxpool", 3, stride=2, padding=1)
+    results = []
     for stage, count in enumerate(counts):
         for number in range(count):
             stride = 2 if stage > 0 and number == 0 else 1
             x = block(net, x, f"layer{stage + 1}.{number}", 64 << stage, stride)
-    return net.finish(net.classifier(x, "fc", 1000))
+        results.append(x)
+    return results
 
 
 def _basic_block(net: NetworkBuilder, x: Value, name: str, width: int, stride: int) -> Value:
@@ -75,7 +82,7 @@ def _basic_block(net: NetworkBuilder, x: Value, name: str, width: int, stride: i
     return net.relu(net.add(y, _shortcut(net, x, y, name, stride), name), f"{name}.relu_1")
 
 
-def _bottleneck(
+def bottleneck(
     net: NetworkBuilder,
     x: Value,
     name: str,
@@ -84,12 +91,17 @@ def _bottleneck(
     *,
     groups: int = 1,
     widening: int = 1,
+    stride_first: bool = False,
 ) -> Value:
-    """1x1 down, 3x3, 1x1 up, around them the identity or a 1x1 where the shape changes."""
+    """1x1 down, 3x3, 1x1 up, around them the identity or a 1x1 where the shape changes.
+
+    The stride is the 3x3's ("v1.5"), or with ``stride_first`` the first 1x1's, as in the paper.
+    """
     inner = width * widening
-    y = net.conv(x, f"{name}.conv1", inner, 1)
+    first, second = (stride, 1) if stride_first else (1, stride)
+    y = net.conv(x, f"{name}.conv1", inner, 1, stride=first)
     y = net.relu(net.batch_norm(y, f"{name}.bn1"), f"{name}.relu")
-    y = net.conv(y, f"{name}.conv2", inner, 3, stride=stride, padding=1, groups=groups)
+    y = net.conv(y, f"{name}.conv2", inner, 3, stride=second, padding=1, groups=groups)
     y = net.relu(net.batch_norm(y, f"{name}.bn2"), f"{name}.relu_1")
     y = net.conv(y, f"{name}.conv3", width * EXPANSION, 1)
     y = net.batch_norm(y, f"{name}.bn3", gain=RESIDUAL_GAIN)

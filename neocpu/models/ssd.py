@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 
 import numpy as np
@@ -18,7 +19,7 @@ from onnx import TensorProto
 
 from neocpu.models.emitter import UNKNOWN
 from neocpu.models.graph import NetworkBuilder, Value
-from neocpu.models.resnet import EXPANSION, RESIDUAL_GAIN
+from neocpu.models.resnet import bottleneck, stages
 
 CLASSES = 20
 BLOCKS = (3, 4, 6, 3)
@@ -93,7 +94,8 @@ def ssd_resnet50(shape: Sequence[int], seed: int) -> onnx.ModelProto:
     in pixels), ``labels`` (0 to 19), ``scores`` and ``images`` (the index in the batch).
     """
     net = NetworkBuilder("ssd_resnet50", shape, seed)
-    features = _backbone(net)
+    block = partial(bottleneck, stride_first=True)
+    features = stages(net, block, BLOCKS)[2:]
     for number, channels in enumerate(EXTRA_CHANNELS):
         features.append(_extra(net, features[-1], f"extras.{number}", channels))
     logits, offsets = _predictors(net, features)
@@ -102,34 +104,6 @@ def ssd_resnet50(shape: Sequence[int], seed: int) -> onnx.ModelProto:
     )
     detections = _suppress(net, _boxes(net, offsets, anchors), _scores(net, logits))
     return net.finish(detections, unknown="detections")
-
-
-def _backbone(net: NetworkBuilder) -> list[Value]:
-    """Return what the last two stages of ResNet-50 compute: 1/16 and 1/32 of the image."""
-    x = net.conv(net.input, "conv1", 64, 7, stride=2, padding=3)
-    x = net.relu(net.batch_norm(x, "bn1"), "relu")
-    x = net.max_pool(x, "maxpool", 3, stride=2, padding=1)
-    stages = []
-    for stage, count in enumerate(BLOCKS):
-        for block in range(count):
-            stride = 2 if stage > 0 and block == 0 else 1
-            x = _bottleneck(net, x, f"layer{stage + 1}.{block}", 64 << stage, stride)
-        stages.append(x)
-    return stages[2:]
-
-
-def _bottleneck(net: NetworkBuilder, x: Value, name: str, width: int, stride: int) -> Value:
-    """The block of the paper ("v1"): the stride is on the first 1x1, not on the 3x3."""
-    y = net.conv(x, f"{name}.conv1", width, 1, stride=stride)
-    y = net.relu(net.batch_norm(y, f"{name}.bn1"), f"{name}.relu")
-    y = net.conv(y, f"{name}.conv2", width, 3, padding=1)
-    y = net.relu(net.batch_norm(y, f"{name}.bn2"), f"{name}.relu_1")
-    y = net.conv(y, f"{name}.conv3", width * EXPANSION, 1)
-    y = net.batch_norm(y, f"{name}.bn3", gain=RESIDUAL_GAIN)
-    if x.shape != y.shape:
-        x = net.conv(x, f"{name}.downsample.0", y.channels, 1, stride=stride)
-        x = net.batch_norm(x, f"{name}.downsample.1")
-    return net.relu(net.add(y, x, name), f"{name}.relu_2")
 
 
 def _extra(net: NetworkBuilder, x: Value, name: str, channels: int) -> Value:
