@@ -17,7 +17,7 @@ import onnx
 from neocpu import reference_ops as ops
 from neocpu import reference_resize as resize
 from neocpu.reference_detection import NonMaxSuppression
-from neocpu.reference_rows import match_rows
+from neocpu.reference_rows import pair_rows, row_count
 from neocpu.reference_run import evaluate
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -38,9 +38,6 @@ _FAST_OPS = [
     resize.Resize,
     resize.Upsample,
 ]
-
-#: Share of the selected rows that may be without a partner on the other side; see `compare`.
-UNMATCHED_ROWS = 0.01
 
 
 def run_reference(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -105,7 +102,7 @@ def compare(
 
     Outputs of rows that a NonMaxSuppression selected are compared the same way first. If that
     fails, because scores or overlaps are as close to each other or to a threshold as rounding, the
-    rows are matched as sets; at most `UNMATCHED_ROWS` of them may be without a partner.
+    rows are matched as sets; at most `reference_rows.UNMATCHED_ROWS` of them may lack a partner.
 
     Parameters
     ----------
@@ -158,23 +155,21 @@ def _match(
     actual: Mapping[str, Array], expected: Mapping[str, Array], rtol: float, atol: float
 ) -> _Matched | None:
     """Match rows as sets; None if too many have no partner."""
-    if any(actual[name].shape[1:] != value.shape[1:] for name, value in expected.items()):
-        return None
 
     def close(name: str) -> Callable[[Array, Array], Array]:
         finite = np.abs(expected[name][np.isfinite(expected[name])])
         bound = atol * min(1.0, float(finite.max(initial=0.0)))
         return lambda a, e: np.isclose(a, e, rtol=rtol, atol=bound, equal_nan=True)
 
-    mine, theirs = match_rows(actual, expected, {name: close(name) for name in expected})
-    rows = max(len(next(iter(side.values()))) for side in (actual, expected))
-    if rows - len(mine) > UNMATCHED_ROWS * rows:
+    pairs = pair_rows(actual, expected, {name: close(name) for name in expected})
+    if pairs is None:
         return None
+    mine, theirs = pairs
     errors = {}
     for name, value in expected.items():
         largest, relative, _ = _errors(actual[name][mine], value[theirs], rtol, atol)
         errors[name] = (largest, relative, True)
-    return _Matched(errors, int((mine != theirs).sum()), rows - len(mine))
+    return _Matched(errors, int((mine != theirs).sum()), row_count(actual, expected) - len(mine))
 
 
 def _errors(actual: Array, expected: Array, rtol: float, atol: float) -> _Errors:

@@ -18,6 +18,9 @@ Array: TypeAlias = npt.NDArray[Any]
 #: Whether elements are equal within the tolerance: ``(actual, expected) -> array of bool``.
 Close: TypeAlias = Callable[[Array, Array], Array]
 
+#: Share of the rows that may be without a partner on the other side.
+UNMATCHED_ROWS = 0.01
+
 
 def match_rows(
     actual: Mapping[str, Array], expected: Mapping[str, Array], close: Mapping[str, Close]
@@ -55,6 +58,22 @@ def match_rows(
                 left = np.delete(left, found[0])
     paired = np.array(pairs, np.int64).reshape(-1, 2)
     return paired[:, 0], paired[:, 1]
+
+
+def pair_rows(
+    actual: Mapping[str, Array], expected: Mapping[str, Array], close: Mapping[str, Close]
+) -> tuple[Array, Array] | None:
+    """Pair rows as `match_rows`; None if too many have no partner, or rows differ in shape."""
+    if any(actual[name].shape[1:] != value.shape[1:] for name, value in expected.items()):
+        return None
+    mine, theirs = match_rows(actual, expected, close)
+    rows = row_count(actual, expected)
+    return (mine, theirs) if rows - len(mine) <= UNMATCHED_ROWS * rows else None
+
+
+def row_count(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> int:
+    """Return how many rows the longer side has."""
+    return max(len(next(iter(side.values()))) for side in (actual, expected))
 
 
 def _buckets(side: Mapping[str, Array], exact: Sequence[str]) -> dict[bytes, list[int]]:

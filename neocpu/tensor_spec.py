@@ -46,6 +46,21 @@ class TensorSpec:
         return f"{self.name}: {self.dtype}[{bound}{', '.join(map(str, self.shape))}]"
 
 
+def group_rows(row_counts: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
+    """Return the positions of the outputs whose rows are counted together.
+
+    Parameters
+    ----------
+    row_counts : sequence of int or None
+        Of each output, where the count of its rows is found; None where all rows count.
+    """
+    groups: dict[int, list[int]] = {}
+    for position, count in enumerate(row_counts):
+        if count is not None:
+            groups.setdefault(count, []).append(position)
+    return tuple(map(tuple, groups.values()))
+
+
 def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray[Any, Any]]:
     """Return inputs drawn at random: floats from the normal distribution, the rest 0 and 1."""
     rng = np.random.default_rng(seed)

@@ -1,11 +1,15 @@
-"""What this host offers a compiled module: instruction sets and CPUs."""
+"""What this host offers a compiled module: instruction sets, CPUs, caches and memory."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
+"""Where the system describes the first CPU's caches."""
 
 _LLVM_NAMES: Final = {
     # x86, where the kernel's flag and LLVM's feature differ
@@ -61,6 +65,69 @@ def host_features(cpuinfo: str | None = None) -> frozenset[str]:
             flags = value.split()
             return frozenset(flags) | {_LLVM_NAMES[f] for f in flags if f in _LLVM_NAMES}
     return frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A cache as one CPU sees it.
+
+    Attributes
+    ----------
+    level : int
+    kind : str
+        ``Data``, ``Instruction`` or ``Unified``.
+    size : int
+        Bytes, also where other CPUs share them.
+    sharers : int
+        CPUs that share it; 0 if the system does not say.
+    """
+
+    level: int
+    kind: str
+    size: int
+    sharers: int
+
+
+def data_caches(folder: Path = CACHES) -> tuple[Cache | None, ...]:
+    """Return the first CPU's caches that hold data; None for one the system does not describe."""
+    found = (_cache(index) for index in sorted(folder.glob("index*")))
+    return tuple(cache for cache in found if cache is None or cache.kind != "Instruction")
+
+
+def _cache(index: Path) -> Cache | None:
+    try:
+        kind = (index / "type").read_text().strip()
+        level = int((index / "level").read_text())
+        size = int((index / "size").read_text().strip().rstrip("K")) << 10
+    except (OSError, ValueError):
+        return None
+    try:
+        sharers = _cpu_count((index / "shared_cpu_list").read_text().strip())
+    except (OSError, ValueError):
+        sharers = 0
+    return Cache(level, kind, size, sharers)
+
+
+def _cpu_count(text: str) -> int:
+    """Return how many CPUs a list such as ``0-3,8`` names."""
+    ranges = (part.partition("-") for part in text.split(","))
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)
+
+
+def peak_memory(process: int | str = "self") -> int:
+    """Return the most bytes a process has held; 0 for one that has ended.
+
+    Not getrusage's figure, which counts the memory of whoever started the process.
+
+    Raises
+    ------
+    OSError
+        If there is no such process.
+    """
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def missing_features(required: Iterable[str], available: frozenset[str]) -> tuple[str, ...]:

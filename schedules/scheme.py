@@ -38,7 +38,25 @@ class Scheme:
 
 
 @dataclass(frozen=True, slots=True)
-class DirectScheme(Scheme):
+class BlockedScheme(Scheme):
+    """Base of schemes that read NCHW[ic_bn]c and write NCHW[oc_bn]c."""
+
+    ic_bn: int
+    oc_bn: int
+
+    @property
+    def in_layout(self) -> DataLayout:
+        """NCHW[ic_bn]c."""
+        return DataLayout(self.ic_bn)
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """NCHW[oc_bn]c."""
+        return DataLayout(self.oc_bn)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectScheme(BlockedScheme):
     """Direct NCHW[x]c convolution: the paper's Algorithm 1, with a wider register tile.
 
     Attributes
@@ -55,21 +73,9 @@ class DirectScheme(Scheme):
     """
 
     template: ClassVar[str] = "conv2d_direct"
-    ic_bn: int
-    oc_bn: int
     reg_n: int
     unroll_ker: bool
     reg_oh: int = 1
-
-    @property
-    def in_layout(self) -> DataLayout:
-        """NCHW[ic_bn]c."""
-        return DataLayout(self.ic_bn)
-
-    @property
-    def out_layout(self) -> DataLayout:
-        """NCHW[oc_bn]c."""
-        return DataLayout(self.oc_bn)
 
     @property
     def kernel_layout(self) -> KernelLayout:
@@ -123,7 +129,7 @@ class NchwScheme(Scheme):
 
 
 @dataclass(frozen=True, slots=True)
-class WinogradScheme(Scheme):
+class WinogradScheme(BlockedScheme):
     """Winograd convolution F(tile x tile, 3 x 3) in NCHW[x]c.
 
     Attributes
@@ -144,23 +150,11 @@ class WinogradScheme(Scheme):
     """
 
     template: ClassVar[str] = "conv2d_winograd"
-    ic_bn: int
-    oc_bn: int
     reg_n: int
     tile: int
     reg_oc: int
     strip: int
     oc_split: bool
-
-    @property
-    def in_layout(self) -> DataLayout:
-        """NCHW[ic_bn]c."""
-        return DataLayout(self.ic_bn)
-
-    @property
-    def out_layout(self) -> DataLayout:
-        """NCHW[oc_bn]c."""
-        return DataLayout(self.oc_bn)
 
 
 SCHEMES: dict[str, type[Scheme]] = {

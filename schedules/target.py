@@ -11,11 +11,10 @@ import json
 import os
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from neocpu.schedules.errors import TargetError, did_you_mean
-from neocpu.schedules.host import host_features, missing_features
+from neocpu.schedules.host import data_caches, host_features, missing_features
 
 X86_TRIPLE = "x86_64-unknown-linux-gnu"
 # Triple spellings of the two machines we generate code for, by the first component.
@@ -228,26 +227,12 @@ def _host_target(mattr: tuple[str, ...]) -> CpuTarget:
 
 def _host_caches() -> tuple[int, int, int] | None:
     sizes = {1: 0, 2: 0, 3: 0}
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            if (index / "type").read_text().strip() == "Instruction":
-                continue
-            level = int((index / "level").read_text())
-            size = int((index / "size").read_text().strip().rstrip("K")) * KIB
-            sharers = len(_cpu_list((index / "shared_cpu_list").read_text().strip()))
-        except (OSError, ValueError):
+    for cache in data_caches():
+        if cache is None or not cache.sharers:
             return None
-        if level in sizes:
-            sizes[level] = size // max(sharers, 1) if level == 3 else size
+        if cache.level in sizes:
+            sizes[cache.level] = cache.size // (cache.sharers if cache.level == 3 else 1)
     return (sizes[1], sizes[2], sizes[3]) if sizes[1] and sizes[2] else None
-
-
-def _cpu_list(text: str) -> list[int]:
-    cpus: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        cpus.extend(range(int(first), int(last or first) + 1))
-    return cpus
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,13 +9,10 @@ from typing import Final
 import numpy as np
 
 from neocpu.bench.engines import AnyArray
-from neocpu.reference_rows import match_rows
+from neocpu.reference_rows import pair_rows
 
 MAX_RELATIVE_ERROR: Final = 1e-3
 """Norm-wise difference from the reference above which a contender computes something else."""
-
-MAX_UNMATCHED_ROWS: Final = 0.01
-"""Share of a detector's rows that may be found by one contender alone."""
 
 
 def paired_rows(
@@ -35,14 +32,12 @@ def paired_rows(
     ours, theirs = list(outputs), list(reference)
     for group in groups:
         mine, other = ({str(i): side[i] for i in group} for side in (ours, theirs))
-        alike = all(mine[name].shape[1:] == other[name].shape[1:] for name in mine)
-        if not alike or relative_error([*mine.values()], [*other.values()]) <= MAX_RELATIVE_ERROR:
+        if relative_error([*mine.values()], [*other.values()]) <= MAX_RELATIVE_ERROR:
             continue
-        rows, partners = match_rows(mine, other, dict.fromkeys(mine, _close))
-        most = max(len(side[group[0]]) for side in (ours, theirs))
-        if most - len(rows) <= MAX_UNMATCHED_ROWS * most:
+        pairs = pair_rows(mine, other, dict.fromkeys(mine, _close))
+        if pairs is not None:
             for i in group:
-                ours[i], theirs[i] = ours[i][rows], theirs[i][partners]
+                ours[i], theirs[i] = ours[i][pairs[0]], theirs[i][pairs[1]]
     return ours, theirs
 
 

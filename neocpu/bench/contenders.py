@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import select
 import signal
 import subprocess
@@ -26,6 +25,7 @@ import numpy as np
 import psutil
 
 from neocpu.bench.engines import CONVERTERS, AnyArray
+from neocpu.schedules.host import peak_memory
 
 CHILD: Final = (sys.executable, "-m", "neocpu.bench.child")
 REPLY_TIMEOUT: Final = 600.0
@@ -212,12 +212,10 @@ class ContenderProcess:
         """Return what the process has taken so far; nothing if its end was already noticed."""
         try:
             times = psutil.Process(self.pid).cpu_times()
-            status = Path(f"/proc/{self.pid}/status").read_text()
+            peak = peak_memory(self.pid)
         except (psutil.NoSuchProcess, OSError):
             return Usage(0.0, 0)
-        # The peak of this very process: getrusage would count the parent's memory before exec.
-        peak = re.search(r"VmHWM:\s+(\d+) kB", status)
-        return Usage(times.user + times.system, int(peak[1]) * 1024 if peak else 0)
+        return Usage(times.user + times.system, peak)
 
     def close(self) -> None:
         """End the process. May be repeated."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import psutil
 
-from neocpu.schedules.host import usable_cpus
+from neocpu.schedules.host import CACHES, data_caches, usable_cpus
 
 PACKAGES: Final = (
     "neocpu",
@@ -32,7 +32,6 @@ MAX_OTHER_CPUS: Final = 0.1
 
 MAX_STOLEN_SHARE: Final = 0.02
 """Share of the CPUs' time taken by the hypervisor above which a measurement is disturbed."""
-
 
 SHORTEST: Final = 0.5
 """Seconds below which the system's counters, which tick in hundredths, say nothing."""
@@ -87,19 +86,13 @@ def describe() -> MachineInfo:
     )
 
 
-def caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[str, int]:
+def caches(folder: Path = CACHES) -> dict[str, int]:
     """Return the bytes of each data cache by name; empty where the system does not tell."""
-    sizes = {}
-    for index in sorted(folder.glob("index*")):
-        try:
-            kind = (index / "type").read_text().strip()
-            level = int((index / "level").read_text())
-            size = int((index / "size").read_text().strip().rstrip("K")) << 10
-        except (OSError, ValueError):
-            continue
-        if kind != "Instruction":
-            sizes[f"L{level}" + ("d" if kind == "Data" else "")] = size
-    return sizes
+    return {
+        f"L{cache.level}" + ("d" if cache.kind == "Data" else ""): cache.size
+        for cache in data_caches(folder)
+        if cache is not None
+    }
 
 
 def _versions() -> dict[str, str]:

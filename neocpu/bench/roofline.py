@@ -21,6 +21,7 @@ from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.skeleton import tensor_bytes
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.errors import TargetError
+from neocpu.units import plural
 
 TIMEOUT: Final = 300.0
 
@@ -68,7 +69,7 @@ def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limi
     TargetError
         If the measuring process fails.
     """
-    on_progress(Progress("measure limits", detail=f"{threads} threads"))
+    on_progress(Progress("measure limits", detail=plural(threads, "thread")))
     command = [sys.executable, "-m", "neocpu.bench.peak", str(threads)]
     before, own = CpuTime.now(), own_cpu_seconds()
     try:

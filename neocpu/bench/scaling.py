@@ -13,6 +13,7 @@ from neocpu.bench.engines import Inputs
 from neocpu.bench.latency import LatencyOptions, LatencyReport, measure_latency
 from neocpu.bench.statistics import Ratio, ratio_of_medians
 from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.units import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def measure_scaling(
     with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
         for number, threads in enumerate(counts):
             if len(counts) > 1:
-                detail = "1 thread" if threads == 1 else f"{threads} threads"
+                detail = plural(threads, "thread")
                 on_progress(Progress("scaling", number, len(counts), detail))
             reports[threads] = measure_latency(
                 make_contenders(threads),

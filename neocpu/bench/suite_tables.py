@@ -17,8 +17,8 @@ from neocpu.bench.tables import (
     kernel_table,
     latency_table,
     ms,
-    thread_count,
 )
+from neocpu.units import plural
 
 NONE = "-"
 
@@ -133,10 +133,10 @@ def _summary_notes(report: SuiteReport) -> tuple[str, ...]:
         count = len(report.compared)
         close = sum(not other.decided for _, other in report.compared)
         notes += [
-            f"Geometric mean of (best peer / {OWN}) over {_models(count)}: "
+            f"Geometric mean of (best peer / {OWN}) over {plural(count, 'model')}: "
             f"{report.geometric_mean:.3f}.",
             f"Worst row: {model.name}, {interval(ratio)} against {model.best_peer.label}.",
-            f"{OWN} is the fastest on {report.wins} of {_models(count)}"
+            f"{OWN} is the fastest on {report.wins} of {plural(count, 'model')}"
             + (f"; on {close} it is too close to tell." if close else "."),
         ]
     if report.prediction_error is not None:
@@ -231,8 +231,9 @@ def roofline_table(models: Sequence[ModelReport]) -> Table | None:
     )
     limits = rooflines[0].limits
     notes = (
-        f"Measured limits with {thread_count(limits.threads)}: {limits.flops / 1e9:.0f} GFLOP/s "
-        f"in float32 multiply-adds, {limits.dram / 1e9:.1f} GB/s read from memory.",
+        f"Measured limits with {plural(limits.threads, 'thread')}: "
+        f"{limits.flops / 1e9:.0f} GFLOP/s in float32 multiply-adds, "
+        f"{limits.dram / 1e9:.1f} GB/s read from memory.",
         "Operations are those of direct convolution: Winograd's algorithm can exceed its bound.",
         *limits.warnings,
     )
@@ -290,13 +291,9 @@ def scaling_table(model: ModelReport) -> Table:
     )
     header = ("threads", *(f"{label} ms (speed-up)" for label in scaling.labels))
     notes = tuple(
-        f"{thread_count(threads)}: {warning}"
+        f"{plural(threads, 'thread')}: {warning}"
         for threads, report in scaling.reports.items()
         if report is not model.latency
         for warning in report.warnings
     )
     return Table(f"Scaling of {model.name}", header, rows, notes)
-
-
-def _models(count: int) -> str:
-    return "1 model" if count == 1 else f"{count} models"

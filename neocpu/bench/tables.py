@@ -9,6 +9,7 @@ from neocpu.bench.coldstart import ColdStartReport
 from neocpu.bench.kernels import KernelReport
 from neocpu.bench.latency import LatencyReport, LatencyResult
 from neocpu.bench.statistics import Ratio
+from neocpu.units import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def kernel_table(title: str, report: KernelReport) -> Table:
         for result in report.results
     )
     notes = (
-        f"FMA peak {report.peak_gflops:.1f} GFLOP/s with {thread_count(report.threads)}; "
+        f"FMA peak {report.peak_gflops:.1f} GFLOP/s with {plural(report.threads, 'thread')}; "
         f"mean {report.mean_share:.1%}, worst {report.min_share:.1%} of it.",
     )
     header = ("convolution", "times", "µs", "GFLOP/s", "of peak", "scheme")
@@ -128,9 +129,9 @@ def _verdict(report: LatencyReport, base: LatencyResult) -> Sequence[str]:
     best = report.best_peer(base.label)
     if best is None or not base.agrees:
         return ()
+    if report.inconclusive:
+        return report.inconclusive
     ratio = report.ratio(base, best)
-    if not ratio.decided:
-        return (f"{base.label} and {best.label} are too close to tell apart.",)
     factor = max(ratio.value, 1 / ratio.value)
     word = "faster" if ratio.value < 1 else "slower"
     return (f"{base.label} is {factor:.2f} times {word} than the fastest peer, {best.label}.",)
@@ -151,11 +152,6 @@ def difference(report: LatencyReport, result: LatencyResult) -> str:
 def ms(seconds: float) -> str:
     """Return seconds as a number of milliseconds."""
     return f"{seconds * 1e3:.2f}"
-
-
-def thread_count(count: int) -> str:
-    """Return ``1 thread`` or ``2 threads``."""
-    return "1 thread" if count == 1 else f"{count} threads"
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

@@ -13,8 +13,8 @@ import click
 from neocpu.cli import options
 from neocpu.cli.networks import with_suite
 from neocpu.cli.terminal import Terminal, print_table
-from neocpu.cli.units import plural
 from neocpu.schedules.errors import AccuracyError, NeoCPUError, UsageError, did_you_mean
+from neocpu.units import plural
 
 if TYPE_CHECKING:
     from neocpu.bench.document import Run

@@ -14,8 +14,9 @@ from neocpu.cli import options
 from neocpu.cli.databases import tell_what_is_kept
 from neocpu.cli.plan_text import error_text
 from neocpu.cli.terminal import Terminal, print_fields
-from neocpu.cli.units import duration, plural, size
 from neocpu.schedules.errors import UsageError
+from neocpu.schedules.host import peak_memory
+from neocpu.units import duration, plural, size
 
 if TYPE_CHECKING:
     from neocpu.compiler import CompiledModule
@@ -130,18 +131,9 @@ def _report(compiled: CompiledModule, path: Path, seconds: float) -> dict[str, A
         "verification": plan["verification"],
         "seconds": seconds,
         "phases": compiled.seconds,
-        "peak_bytes": _peak_bytes(),
+        # The linker, a child, needs far less.
+        "peak_bytes": peak_memory(),
     }
-
-
-def _peak_bytes() -> int:
-    """Return the most memory this process has held. The linker, a child, needs far less.
-
-    Not getrusage's figure, which counts the memory of whoever started the process.
-    """
-    status = Path("/proc/self/status").read_text()
-    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024
 
 
 def _show(report: Mapping[str, Any]) -> None:

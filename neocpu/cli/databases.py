@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from neocpu.cli.terminal import Terminal
-from neocpu.cli.units import plural
+from neocpu.units import plural
 
 
 def writable_database(databases: Sequence[Path]) -> Path:

@@ -12,7 +12,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.plan_text import error_text, scheme_text
 from neocpu.cli.terminal import Terminal, print_fields, print_table
-from neocpu.cli.units import duration, plural
+from neocpu.units import duration, plural
 
 EPILOG = """\b
 Examples:

@@ -12,7 +12,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, print_table
-from neocpu.cli.units import size
+from neocpu.units import size
 
 if TYPE_CHECKING:
     from neocpu.models import ModelInfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neocpu.cli.units import plural
+from neocpu.units import plural
 
 
 def scheme_text(scheme: Mapping[str, Any] | None) -> str:

@@ -12,8 +12,8 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, print_fields, print_table
-from neocpu.cli.units import duration
 from neocpu.schedules.errors import UsageError
+from neocpu.units import duration
 
 if TYPE_CHECKING:
     from neocpu.cli.arrays import AnyArray

@@ -13,7 +13,7 @@ from neocpu.cli.databases import tell_what_is_kept, writable_database
 from neocpu.cli.networks import with_suite
 from neocpu.cli.plan_text import scheme_text
 from neocpu.cli.terminal import Terminal, print_table
-from neocpu.cli.units import duration, plural
+from neocpu.units import duration, plural
 
 if TYPE_CHECKING:
     from neocpu.search.tuner import TaskReport, TuneReport

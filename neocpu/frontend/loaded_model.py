@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from neocpu.tensor_spec import TensorSpec
+from neocpu.tensor_spec import TensorSpec, group_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,5 @@ class LoadedModel:
     @property
     def row_groups(self) -> tuple[tuple[str, ...], ...]:
         """Names of bounded outputs, those of one count together: they describe the same rows."""
-        groups: dict[int, list[str]] = {}
-        for spec, count in zip(self.outputs, self.row_counts, strict=True):
-            if count is not None:
-                groups.setdefault(count, []).append(spec.name)
-        return tuple(map(tuple, groups.values()))
+        groups = group_rows(self.row_counts)
+        return tuple(tuple(self.outputs[i].name for i in group) for group in groups)

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from neocpu.tensor_spec import TensorSpec
+from neocpu.tensor_spec import TensorSpec, group_rows
 
 FORMAT: Final = 2
 """Version of layout and header: raised when an older runtime could not read a newer file."""
@@ -88,11 +88,7 @@ class ArtifactHeader:
     @property
     def row_groups(self) -> tuple[tuple[int, ...], ...]:
         """Positions of the outputs whose rows are counted together."""
-        groups: dict[int, list[int]] = {}
-        for position, count in enumerate(self.row_counts):
-            if count is not None:
-                groups.setdefault(count, []).append(position)
-        return tuple(map(tuple, groups.values()))
+        return group_rows(self.row_counts)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""

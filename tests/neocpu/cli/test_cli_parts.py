@@ -10,8 +10,8 @@ from neocpu.cli.options import Duration, Names, Shape
 from neocpu.cli.plan_text import error_text, scheme_text
 from neocpu.cli.progress import PLAIN_INTERVAL, PlainProgress, live_progress, show_progress
 from neocpu.cli.terminal import print_table
-from neocpu.cli.units import duration, plural, size
 from neocpu.progress import Progress
+from neocpu.units import duration, plural, size
 
 
 @pytest.mark.parametrize(
