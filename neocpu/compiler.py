@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 import onnx
 
 from neocpu import models
+from neocpu.fleet import parse_fleet
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
@@ -34,20 +35,22 @@ from neocpu.passes.simplify import simplify
 from neocpu.pipeline import Dump, build, lower
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
-from neocpu.planning.problem import OptLevel, plan_layouts
+from neocpu.planning.network import Network
+from neocpu.planning.options import PlanOptions
 from neocpu.planning.report import explain, with_outcome
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.reference import Comparison, compare, run_reference
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module, load
 from neocpu.schedules import registry
-from neocpu.schedules.errors import AccuracyError, UsageError, did_you_mean
+from neocpu.schedules.errors import AccuracyError, UsageError
 from neocpu.schedules.host import usable_cpus
 from neocpu.schedules.target import CpuTarget, missing_on_host, parse_target
-from neocpu.schedules.workload import Conv2dWorkload
-from neocpu.search.tuner import Budget, TuneReport
+from neocpu.schedules.workload import Conv2dWorkload, Workload
+from neocpu.search.budget import Budget
+from neocpu.search.tuner import TuneReport
 from neocpu.tensor_spec import random_inputs
-from neocpu.tuning import make_strategy, measured_schemes, open_store, tune_workloads
+from neocpu.tuning import make_strategy, measured_schemes, open_store, tune_workloads, workloads_of
 
 # More would start a pool that takes a machine down; no CPU has as many cores.
 MAX_THREADS = 1024
@@ -133,6 +136,8 @@ def compile(
     tune_budget: float = 0.0,
     opt: str = "global",
     algorithms: Sequence[str] | None = None,
+    solver: str = "auto",
+    search_seconds: float | None = None,
     verify: bool = True,
     on_progress: ProgressCallback | None = None,
 ) -> CompiledModule:
@@ -156,6 +161,12 @@ def compile(
         ``nchw``, ``conv-layout``, ``uniform`` or ``global`` (paper Table 3).
     algorithms : sequence of str, optional
         Restrict the convolution templates, as in ``("direct", "depthwise")``.
+    solver : str
+        Of the layout search: ``auto`` (exact within ``search_seconds``, else the best plan found,
+        and how far that may be from the best one), ``exact`` (however long it takes), or the
+        paper's ``dp`` or ``pbqp``.
+    search_seconds : float, optional
+        Time limit of ``auto`` and ``dp``; 10 by default.
     verify : bool
         Run the result against the reference, if this host can run it.
 
@@ -165,7 +176,7 @@ def compile(
     """
     clock = _Clock(on_progress or silent)
     cpu = parse_target(target)
-    level = _opt_level(opt)
+    how = PlanOptions.parse(opt, solver, search_seconds)
     threads = _threads(threads)
     if not 0 <= tune_budget < math.inf:
         raise UsageError(f"tune_budget must be seconds, 0 or more, got {tune_budget}")
@@ -185,17 +196,17 @@ def compile(
     if tune_budget:
         with clock.phase("tune", alone=False):
             tune_workloads(
-                [conv.workload for conv in network.convs],
+                workloads_of(network, cpu),
                 cpu,
                 threads,
                 store,
-                make_strategy("grid"),
+                make_strategy("xgb", cpu, threads, store),
                 Budget(seconds=tune_budget),
                 clock.report,
             )
     costs = CostModel(cpu, threads, partial(measured_schemes, store, cpu, threads), templates)
     with clock.phase("search"):
-        plan = plan_layouts(network, costs, level)
+        plan = how.plan(network, costs)
     with clock.phase("rewrite"):
         rewritten = apply_plan(mod, plan, costs)
         dump.module("rewrite", rewritten.mod)
@@ -234,12 +245,18 @@ def tune(
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     database: str | os.PathLike[str] | None = None,
-    strategy: str = "grid",
+    strategy: str = "xgb",
+    seed: int = 0,
     budget: float | None = None,
     trials: int | None = None,
+    tracker: str | None = None,
+    key: str | None = None,
+    parallel: int | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> TuneReport:
     """Measure the schemes of all convolutions of ``models`` that no database knows.
+
+    And how fast feature maps are transformed and joined, one workload for each class and size.
 
     Parameters
     ----------
@@ -250,11 +267,22 @@ def tune(
     database : path, optional
         Where the measurements go; by default the user's own database.
     strategy : str
-        ``grid`` (the paper's exhaustive search, best estimates first) or ``random``.
+        ``xgb`` (a learned cost model ranks, the best few are measured, it learns; ends when little
+        is left to gain), ``grid`` (the paper's exhaustive search, best estimates first), ``random``
+        or ``analytic`` (measures nothing).
+    seed : int
+        Equal seeds and measurements give equal searches.
     budget : float, optional
         Seconds; no limit by default.
     trials : int, optional
         Measurements; no limit by default.
+    tracker : str, optional
+        ``HOST:PORT`` of a TVM RPC tracker: measure on its servers instead of on this machine, for
+        their ``target`` and with ``threads`` threads there.
+    key : str, optional
+        What those servers are registered under.
+    parallel : int, optional
+        Servers to use at once; by default all.
 
     Raises
     ------
@@ -263,23 +291,37 @@ def tune(
     report = on_progress or silent
     cpu = parse_target(target)
     threads = _threads(threads)
-    chosen = make_strategy(strategy)
     store = open_store([database] if database is not None else [])
-    workloads: list[Conv2dWorkload] = []
+    chosen = make_strategy(strategy, cpu, threads, store, seed)
+    fleet = parse_fleet(tracker, key, parallel)
+    found: list[Workload] = []
     for number, model in enumerate(models):
         report(Progress("import", number, len(models), str(model) if _is_path(model) else ""))
-        workloads += _convolutions(model, shapes)
+        found += workloads_of(_network(model, shapes), cpu)
     limit = Budget(budget, trials)
-    return tune_workloads(workloads, cpu, threads, store, chosen, limit, report)
+    return tune_workloads(found, cpu, threads, store, chosen, limit, report, fleet)
 
 
-def _convolutions(
-    model: ModelLike, shapes: Mapping[str, Sequence[int]] | None
+def workloads(
+    model: ModelLike,
+    targets: Iterable[CpuTarget],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> set[Workload]:
+    """Return the workloads that `tune` measures of a model, for any of ``targets``."""
+    network = _network(model, shapes)
+    return {workload for target in targets for workload in workloads_of(network, target)}
+
+
+def convolutions(
+    model: ModelLike, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> list[Conv2dWorkload]:
-    """Return a model's convolutions alone: the weights of all models would not fit in memory."""
+    """Return a model's convolutions, in program order."""
+    return [conv.workload for conv in _network(model, shapes).convs]
+
+
+def _network(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> Network:
     with _BUILDING:
-        network = extract(simplify(import_relax(_load(model, shapes))))
-    return [conv.workload for conv in network.convs]
+        return extract(simplify(import_relax(_load(model, shapes))))
 
 
 def _is_path(model: ModelLike) -> bool:
@@ -324,15 +366,6 @@ def _without_graphs(loaded: LoadedModel, *, keep_original: bool) -> LoadedModel:
     nothing = onnx.ModelProto()
     original = loaded.original if keep_original else nothing
     return replace(loaded, original=original, simplified=nothing)
-
-
-def _opt_level(name: str) -> OptLevel:
-    try:
-        return OptLevel(name)
-    except ValueError:
-        known = [str(level) for level in OptLevel]
-        hint = did_you_mean(name, known)
-        raise UsageError(f"unknown --opt {name!r}; known: {', '.join(known)}{hint}") from None
 
 
 def _threads(threads: int | None) -> int:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import importlib.util
 import mmap
 import os
-import shlex
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +27,7 @@ from neocpu.runtime.header import (
     WeightSpec,
 )
 from neocpu.schedules.errors import ArtifactError, UsageError
+from neocpu.schedules.linker import find_linker
 from neocpu.schedules.target import parse_target
 
 _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
@@ -38,12 +35,6 @@ _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
 
 #: Bytes by which `replace_header` may lengthen a header: two more phases and the errors found.
 HEADER_ROOM: Final = 512
-
-_NATIVE_COMPILERS: Final = ("g++", "c++", "clang++", "gcc", "cc", "clang")
-_CROSS_COMPILERS: Final = {
-    "aarch64": ("aarch64-linux-gnu-g++", "aarch64-linux-gnu-gcc"),
-    "x86_64": ("x86_64-linux-gnu-g++", "x86_64-linux-gnu-gcc"),
-}
 
 AnyArray = np.ndarray[Any, Any]
 
@@ -141,39 +132,6 @@ def check_destination(path: str | os.PathLike[str]) -> None:
             pass
     except OSError as error:
         raise _write_error(path, error, 0) from error
-
-
-def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
-    """Return the command that links shared objects for ``machine``.
-
-    In this order: ``cxx``; for this host's machine ``$CXX`` and the usual names; for another its
-    GNU cross compiler or ``ziglang`` from PyPI.
-
-    Raises
-    ------
-    UsageError
-        If there is none.
-    """
-    native = machine == os.uname().machine
-    if wanted := cxx or (os.environ.get("CXX") if native else None):
-        command = tuple(shlex.split(wanted))
-        if shutil.which(command[0]) is None:
-            raise UsageError(f"C++ compiler '{command[0]}' not found: install it or change CXX")
-        return command
-    for name in _NATIVE_COMPILERS if native else _CROSS_COMPILERS.get(machine, ()):
-        if found := shutil.which(name):
-            return (found,)
-    if native:
-        raise UsageError(
-            "no C++ compiler to link the artifact with: install g++ (Debian: apt install g++) or "
-            "set CXX"
-        )
-    if importlib.util.find_spec("ziglang") is not None:
-        return (sys.executable, "-m", "ziglang", "c++", "-target", f"{machine}-linux-gnu.2.28")
-    raise UsageError(
-        f"no C++ compiler to link for {machine}: install g++-{machine.replace('_', '-')}-linux-gnu "
-        "or pip install ziglang"
-    )
 
 
 @contextmanager

@@ -1,35 +1,50 @@
-"""Tuning a network's convolutions: which databases, which space, which machine."""
+"""Tuning a network: which databases, which space, which machine."""
 
 from __future__ import annotations
 
 import logging
 import os
+import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
-from neocpu.planning.costs import Measured
+from neocpu.fleet import Fleet, make_measurer
+from neocpu.planning.measured import Measured
+from neocpu.planning.memory_costs import memory_workloads
+from neocpu.planning.network import Network
 from neocpu.progress import Progress, ProgressCallback
 from neocpu.schedules import registry
 from neocpu.schedules.errors import UsageError, did_you_mean
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload
-from neocpu.search.local_measurer import LocalMeasurer
+from neocpu.search.budget import Budget
+from neocpu.search.cost_model import CostModel
 from neocpu.search.strategies import Strategy
+from neocpu.search.strategies.analytic import AnalyticStrategy
 from neocpu.search.strategies.grid import GridStrategy
 from neocpu.search.strategies.random import RandomStrategy
-from neocpu.search.tuner import Budget, SearchSpace, TuneProgress, TuneReport, TuningTask, tune
+from neocpu.search.strategies.xgb import XgbStrategy
+from neocpu.search.tuner import TuneProgress, TuneReport, tune
+from neocpu.search.tuning_state import SearchSpace, TuningTask
+from neocpu.tuning_db.nearest import cpu_target
+from neocpu.tuning_db.record import Record, Workload
 from neocpu.tuning_db.store import Store, default_database, shipped_databases
+from neocpu.units import duration, plural
 
 _log = logging.getLogger("neocpu")
 # A foreign file would otherwise print all of itself.
 MAX_WARNINGS = 3
 
-STRATEGIES: dict[str, Callable[[], Strategy]] = {
-    "grid": GridStrategy,
-    "random": lambda: RandomStrategy(seed=0),
+StrategyMaker: TypeAlias = Callable[[CpuTarget, int, Store, int], Strategy]
+STRATEGIES: dict[str, StrategyMaker] = {
+    "xgb": lambda target, threads, store, seed: XgbStrategy(
+        CostModel(target, threads, registry.estimate, store, seed)
+    ),
+    "grid": lambda target, threads, store, seed: GridStrategy(),
+    "random": lambda target, threads, store, seed: RandomStrategy(seed),
+    "analytic": lambda target, threads, store, seed: AnalyticStrategy(),
 }
 
 
@@ -55,18 +70,50 @@ def open_store(databases: Sequence[str | os.PathLike[str]]) -> Store:
     return store
 
 
-def measured_schemes(
-    store: Store, target: CpuTarget, threads: int, workload: Conv2dWorkload
-) -> Measured:
-    """Return the best seconds of each scheme on record; None for one that failed."""
+def measured_schemes(store: Store, target: CpuTarget, threads: int, workload: Workload) -> Measured:
+    """Return the best seconds of each scheme on record; None for one that failed.
+
+    A workload without a record for ``target`` and ``threads`` gets those of the closest relative,
+    each multiplied by the median ratio of the estimates here to those there. That keeps their order
+    and makes them compare with estimates.
+    """
+    if own := store.results(workload, target, threads):
+        return Measured(_best_seconds(own))
+    borrowed = store.borrowed(workload, target, threads)
+    if borrowed is None:
+        return Measured()
+    key = borrowed.target
+    there = target if key.mcpu == target.mcpu else cpu_target(key)
+    ratio = statistics.median(
+        registry.estimate(workload, scheme, target, threads)
+        / registry.estimate(workload, scheme, there, key.threads)
+        for scheme, record in borrowed.records.items()
+        if record.result.error is None
+    )
+    source = f"measured on {key.mcpu} with {plural(key.threads, 'thread')}"
+    return Measured(_best_seconds(borrowed.records, ratio), source)
+
+
+def _best_seconds(
+    records: Mapping[Scheme, Record], scale: float = 1.0
+) -> dict[Scheme, float | None]:
     return {
-        scheme: record.result.best if record.result.error is None else None
-        for scheme, record in store.results(workload, target, threads).items()
+        scheme: record.result.best * scale if record.result.error is None else None
+        for scheme, record in records.items()
     }
 
 
-def make_strategy(name: str) -> Strategy:
+def make_strategy(
+    name: str, target: CpuTarget, threads: int, store: Store, seed: int = 0
+) -> Strategy:
     """Return the named search strategy.
+
+    Parameters
+    ----------
+    store : Store
+        What a learning strategy learns from before anything is measured.
+    seed : int
+        Equal seeds and measurements give equal searches.
 
     Raises
     ------
@@ -76,55 +123,83 @@ def make_strategy(name: str) -> Strategy:
     if name not in STRATEGIES:
         hint = did_you_mean(name, STRATEGIES)
         raise UsageError(f"unknown --strategy {name!r}; known: {', '.join(STRATEGIES)}{hint}")
-    return STRATEGIES[name]()
+    return STRATEGIES[name](target, threads, store, seed)
+
+
+def workloads_of(network: Network, target: CpuTarget) -> list[Workload]:
+    """Return what a plan of ``network`` needs to know: its convolutions, and what memory costs."""
+    return [*(conv.workload for conv in network.convs), *memory_workloads(network, target.lanes())]
+
+
+def search_space(target: CpuTarget, threads: int) -> SearchSpace:
+    """Return all legal schemes of every template, with their estimates for ``threads`` threads."""
+    return SearchSpace(
+        schemes=lambda workload: registry.schemes(workload, target),
+        estimate=lambda workload, scheme: registry.estimate(workload, scheme, target, threads),
+        template_version=registry.template_version,
+    )
 
 
 def tune_workloads(
-    workloads: Iterable[Conv2dWorkload],
+    workloads: Iterable[Workload],
     target: CpuTarget,
     threads: int,
     store: Store,
     strategy: Strategy,
     budget: Budget,
     on_progress: ProgressCallback,
+    fleet: Fleet | None = None,
 ) -> TuneReport:
-    """Measure what ``store`` does not know of ``workloads``, on this machine.
+    """Measure what ``store`` does not know of ``workloads``, on this machine or on ``fleet``.
 
     Raises
     ------
     TargetError
-        If this machine cannot run code for ``target``.
+        If the machine cannot run code for ``target``.
+    UsageError
+        If ``fleet`` cannot be used.
     DatabaseError
         If ``store`` cannot be written.
     """
     tasks = [TuningTask(workload, count) for workload, count in Counter(workloads).items()]
-    space = SearchSpace(
-        schemes=partial(_schemes, target=target),
-        estimate=lambda workload, scheme: registry.estimate(workload, scheme, target, threads),
-        template_version=registry.template_version,
-    )
-    with LocalMeasurer(target, threads) as measurer:
-        return tune(
+    with make_measurer(target, threads, fleet) as measurer:
+        report = tune(
             tasks,
             target=target,
             threads=threads,
             store=store,
             measurer=measurer,
             strategy=strategy,
-            space=space,
+            space=search_space(target, threads),
             budget=budget,
             on_progress=lambda state: on_progress(_progress(state, budget)),
         )
+    _warn_if_too_small(budget, report)
+    return report
 
 
-def _schemes(workload: Conv2dWorkload, target: CpuTarget) -> Sequence[Scheme]:
-    return registry.schemes(workload, target)
+def _warn_if_too_small(budget: Budget, report: TuneReport) -> None:
+    """Say so if the time was not enough for one measurement."""
+    if budget.seconds is None or report.measured > 1 or report.seconds < budget.seconds:
+        return
+    if report.left:
+        _log.warning(
+            "a tuning budget of %s is not enough for one measurement, which took %s here; "
+            "%d schemes are left to their estimates",
+            duration(budget.seconds),
+            duration(report.seconds),
+            report.left,
+        )
 
 
 def _progress(state: TuneProgress, budget: Budget) -> Progress:
+    if state.doing == "measure":
+        doing = f"at most {_time_left(state, budget)} left"  # strategies may be content before
+    else:
+        doing = f"{state.doing} winners"
     failed = f", {state.failed} failed" if state.failed else ""
-    detail = f"{_time_left(state, budget)} left; {state.workload}: best {state.best * 1e6:.0f} us"
-    return Progress("tune", state.trials, state.total, detail + failed)
+    detail = f"{doing}; {state.workload}: best {state.best * 1e6:.0f} us{failed}"
+    return Progress("tune", state.trials, state.total, detail)
 
 
 def _time_left(state: TuneProgress, budget: Budget) -> str:

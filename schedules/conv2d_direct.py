@@ -20,7 +20,9 @@ from tvm.s_tir import Schedule
 
 from neocpu.schedules.builder import prefetch_to_l2
 from neocpu.schedules.epilogue import apply_epilogue, epilogue_operands
-from neocpu.schedules.layout import ceil_div, channel_blocks
+from neocpu.schedules.layout import DataLayout, ceil_div, channel_blocks
+from neocpu.schedules.memory import FORK_SECONDS, with_memory
+from neocpu.schedules.register_tile import step_cycles, unrolled_limit
 from neocpu.schedules.scheme import DirectScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
@@ -31,9 +33,12 @@ VERSION = 1
 
 # Unrolling a window of more taps overflows the instruction cache (7x7 halves the speed).
 MAX_UNROLLED_TAPS = 9
-LOAD_INTERFERENCE = 0.03
-# A parallel pass of its own.
-FORK_CYCLES = 10_000
+# Beginning a task, and a register tile in it.
+TASK_CYCLES, TILE_CYCLES = 300, 20
+# Leaving the loop over a block's channels, which LLVM unrolls as a whole if they are so few.
+LOOP_CYCLES, UNROLLED_CHANNELS = 6.0, 8
+# Copying a vector of pixels to a padded strip, or to a padded image, which L2 does not hold.
+STRIP_CYCLES, IMAGE_CYCLES = 3.0, 12.0
 # Weights, in L2 caches, up to which a thread takes rows and not channels.
 ROWS_FIRST_L2_SHARE = 1.25
 # Copies of the image from which on padding it once, in a pass of its own, is cheaper.
@@ -95,12 +100,33 @@ def _block_pairs(workload: Conv2dWorkload, target: CpuTarget) -> tuple[tuple[int
 def _tiles(workload: Conv2dWorkload, oc_bn: int, target: CpuTarget) -> list[tuple[int, int]]:
     """Return the ``(reg_oh, reg_n)`` whose accumulators, weights and pixel fit the registers."""
     vectors = ceil_div(oc_bn, target.lanes(workload.dtype))
-    limit = (target.vector_registers - 1 - vectors) // vectors
+    limit = unrolled_limit(vectors, target)
     tiles = []
     for reg_oh in range(1, min(8, workload.out_height) + 1):
         for reg_n in range(1, min(limit // reg_oh, workload.out_width, 28) + 1):
             tiles.append((reg_oh, reg_n))
     return tiles
+
+
+def fold(
+    workload: Conv2dWorkload,
+    scheme: DirectScheme,
+    in_layout: DataLayout,
+    out_layout: DataLayout,
+    target: CpuTarget,
+) -> DirectScheme | None:
+    """Return the scheme that stores this one's register tile in another block; None if none does.
+
+    Every vector must fall into one chunk, and the tiles must write every chunk to its end. Loads do
+    not fold: on record, of the tiles that are best for one input block a tenth take at least 16 %
+    longer with another (1x1: twice as long).
+    """
+    oc_bn, out_bn = scheme.oc_bn, out_layout.block
+    vector = min(target.lanes(workload.dtype), oc_bn)
+    written, needed = (ceil_div(workload.out_channels, b) * b for b in (oc_bn, out_bn))
+    if in_layout != scheme.in_layout or oc_bn % vector or out_bn % vector or written != needed:
+        return None
+    return replace(scheme, out_bn=0 if out_bn == oc_bn else out_bn)
 
 
 def pack_weights(
@@ -151,7 +177,7 @@ def compute(workload: Conv2dWorkload, scheme: DirectScheme) -> list[te.Tensor]:
         return te.sum(pixel * kernel(c, ic_chunk, kh, kw, ic, o), axis=[ic_chunk, kh, kw, ic])
 
     conv = te.compute((workload.batch, chunks_out, rows, columns, oc_bn), product, name="conv")
-    output, operands = apply_epilogue(conv, workload, scheme.out_layout)
+    output, operands = apply_epilogue(conv, workload, DataLayout(oc_bn))
     return [data, kernel, *operands, output]
 
 
@@ -217,11 +243,32 @@ def lower(
     if "pad" in stages:
         _schedule_pad(sch, task, workload, scheme)
     sch.decompose_reduction(conv, ic_chunk)
+    if scheme.out_bn:
+        _fold_stores(sch, epilogue, scheme)
     loops = [sch.get(loop).loop_var for loop in (task, w_outer, ic_chunk, kh, kw, ic)]
     func = sch.mod["main"]
     if not _rows_first(workload, scheme, target):
         func = _prefetch_weights(func, workload, scheme, loops)
     return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
+
+
+def _fold_stores(sch: Schedule, epilogue: object, scheme: DirectScheme) -> None:
+    """Give what the epilogue reads and writes blocks of ``out_bn`` channels.
+
+    A register tile's vectors are stored one by one, so each may go to a chunk of its own: where a
+    vector never straddles two of them, only the stores' addresses change.
+    """
+    block, other = scheme.oc_bn, scheme.out_bn
+
+    def place(*index: tirx.Var) -> list[tirx.Expr]:
+        n, chunk, h, w, lane = index
+        channel = chunk * block + lane
+        return [n, channel // other, h, w, channel % other]
+
+    sch.transform_layout(epilogue, ("write", 0), place)
+    for number, read in enumerate(sch.get(epilogue).reads):
+        if read.source.scope() != "local":  # not the sums
+            sch.transform_layout(epilogue, ("read", number), place)
 
 
 def _rows_first(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> bool:
@@ -306,48 +353,40 @@ def _strip_rows(workload: Conv2dWorkload, scheme: DirectScheme) -> int:
 def estimate(
     workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the register tile's steps, bounded by FMA, loads and caches.
+    """Return analytic seconds: the busiest thread's register tiles, and its weights' way to it.
 
-    Each of ``I * KH * KW`` steps of a tile takes the longest of its multiply-adds, its loads, the
-    chain of dependent sums, and its weights' way up from the cache level that holds their block.
+    Each of a tile's ``I * KH * KW`` steps takes as long as `step_cycles` says.
     """
-    lanes = target.lanes(workload.dtype)
-    vectors = ceil_div(scheme.oc_bn, lanes)
-    pixels = scheme.reg_oh * scheme.reg_n
-    sums = vectors * pixels
+    vectors = ceil_div(scheme.oc_bn, target.lanes(workload.dtype))
     chunks_in = ceil_div(workload.in_channels // workload.groups, scheme.ic_bn)
     steps = chunks_in * scheme.ic_bn * workload.kernel[0] * workload.kernel[1]
     block_bytes = steps * scheme.oc_bn * 4
-    bytes_per_cycle = 64 if block_bytes < target.l1d // 2 else 24 if block_bytes < target.l2 else 8
-    loads = vectors + pixels
-    cycles = max(
-        sums / target.fma_per_cycle,
-        loads / target.fma_per_cycle,
-        4.0,
-        vectors * target.vector_bytes / bytes_per_cycle,
-    )
-    # Loads that hide behind multiply-adds still compete with them for issue slots.
-    cycles += LOAD_INTERFERENCE * loads
-    row_tiles = ceil_div(workload.out_height, scheme.reg_oh)
-    column_tiles = ceil_div(workload.out_width, scheme.reg_n)
-    tile = steps * cycles + sums * (3 + 2 * len(workload.epilogue)) + 20
-    tasks = workload.batch * ceil_div(workload.out_channels, scheme.oc_bn) * row_tiles
-    pad = _pad_cycles(workload, scheme, chunks_in, target)
-    task = column_tiles * tile + 50 + pad / tasks
-    # The weights come from memory once a call: the network has evicted them since the last.
-    cold = workload.out_channels * steps * 4 / 4.0 / min(threads, 4)
-    return (ceil_div(tasks, threads) * task + 0.3 * cold) / target.frequency
+    pixels = scheme.reg_oh * scheme.reg_n
+    cycles = step_cycles(vectors, pixels, target, block_bytes)
+    if scheme.ic_bn > UNROLLED_CHANNELS:
+        cycles += LOOP_CYCLES / scheme.ic_bn
+    sums = vectors * pixels
+    tile = steps * cycles + sums * (1 + 2 * len(workload.epilogue)) + TILE_CYCLES
+    chunks = ceil_div(workload.out_channels, scheme.oc_bn)
+    rows = ceil_div(workload.out_height, scheme.reg_oh)
+    columns = ceil_div(workload.out_width, scheme.reg_n)
+    tasks = workload.batch * chunks * rows
+    each = ceil_div(tasks, threads)
+    busy = each * (columns * tile + TASK_CYCLES + _pad_cycles(workload, scheme, target) / tasks)
+    # Consecutive tasks: of each chunk's one row, or of one chunk all rows.
+    read = min(each, chunks) if _rows_first(workload, scheme, target) else ceil_div(each, rows)
+    weights = (read * block_bytes, chunks * block_bytes)
+    return with_memory(busy / target.frequency, *weights)
 
 
-def _pad_cycles(
-    workload: Conv2dWorkload, scheme: DirectScheme, chunks_in: int, target: CpuTarget
-) -> float:
+def _pad_cycles(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:
     """Cycles all tasks together spend copying padded rows."""
     overhang = workload.out_width % scheme.reg_n or workload.out_height % scheme.reg_oh
     if not any(workload.padding) and not overhang:
         return 0.0
-    vectors = max(scheme.ic_bn / target.lanes(workload.dtype), 0.25)
-    image = workload.batch * workload.height * workload.width * chunks_in * vectors
+    chunks = ceil_div(workload.in_channels // workload.groups, scheme.ic_bn)
+    vectors = chunks * max(scheme.ic_bn / target.lanes(workload.dtype), 0.25)
+    image = workload.batch * workload.height * workload.width * vectors
     if _pads_image_once(workload, scheme):
-        return image * 6 + FORK_CYCLES
-    return image * _strip_copies(workload, scheme) * 1.5
+        return image * IMAGE_CYCLES + FORK_SECONDS * target.frequency
+    return image * _strip_copies(workload, scheme) * STRIP_CYCLES

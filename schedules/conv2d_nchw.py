@@ -19,6 +19,8 @@ from tvm.s_tir import Schedule
 from neocpu.schedules.builder import PARALLEL_ELEMENTS
 from neocpu.schedules.epilogue import apply_epilogue, epilogue_operands
 from neocpu.schedules.layout import NCHW, ceil_div
+from neocpu.schedules.memory import with_memory
+from neocpu.schedules.register_tile import step_cycles, unrolled_limit
 from neocpu.schedules.scheme import NchwScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
@@ -45,9 +47,8 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]
     width = ceil_div(_flat(workload).out_width, vector)
     schemes: set[NchwScheme] = set()
     for vectors in range(1, min(6, width) + 1):
-        # Beside the sums, the registers hold one vector per column and a broadcast weight.
-        limit = (target.vector_registers - 1 - vectors) // vectors
-        for reg_oc in sorted({limit, limit - limit % 4, limit // 2}):
+        limit = unrolled_limit(vectors, target)
+        for reg_oc in sorted({limit, limit - limit % 4, limit // 2} - {0}):
             reg_oc = min(reg_oc, group_out)
             while workload.groups > 1 and group_out % reg_oc:
                 reg_oc -= 1
@@ -231,17 +232,22 @@ def _schedule_pad(sch: Schedule) -> None:
 def estimate(
     workload: Conv2dWorkload, scheme: NchwScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the tile's multiply-adds or loads, and the padded copy."""
+    """Return analytic seconds: the tile's steps, the padded copy, and the weights' way.
+
+    Every task of ``reg_oc`` channels reads the image again, the columns of a window at once.
+    """
     flat = _flat(workload)
-    vector = _vector(workload, target)
-    vectors = ceil_div(scheme.reg_n, vector)
+    lanes = _vector(workload, target)
+    vectors = ceil_div(scheme.reg_n, lanes)
+    image = workload.batch * workload.in_channels * workload.height * workload.width
+    cycles = step_cycles(vectors, scheme.reg_oc, target, 4 * image // workload.kernel[1])
     sums = scheme.reg_oc * vectors
-    taps = workload.kernel_shape[1] * workload.kernel[0] * workload.kernel[1]
-    step = max(sums / target.fma_per_cycle, (vectors + scheme.reg_oc) / 2, 4.0)
-    tile = taps * step + sums * (3 + 2 * len(workload.epilogue)) + 20
-    tiles = ceil_div(workload.out_channels, scheme.reg_oc) * ceil_div(flat.out_width, scheme.reg_n)
-    tasks = workload.batch * flat.out_height * tiles
-    copied = workload.batch * workload.in_channels * workload.height * workload.width
+    steps = workload.kernel_shape[1] * workload.kernel[0] * workload.kernel[1]
+    tile = steps * cycles + sums * (3 + 2 * len(workload.epilogue)) + 20
+    chunks = ceil_div(workload.out_channels, scheme.reg_oc)
+    tasks = ceil_div(workload.batch * flat.out_height * chunks, threads)
     padded = any(workload.padding) or workload.stride[1] > 1 or flat.out_width % scheme.reg_n
-    copy = copied / vector * 3 if padded else 0.0
-    return (tasks * tile + copy) / max(threads, 1) / target.frequency
+    copy = image / lanes * 3 / threads if padded else 0.0
+    busy = tasks * ceil_div(flat.out_width, scheme.reg_n) * tile + copy
+    weights = 4 * steps * chunks * scheme.reg_oc
+    return with_memory(busy / target.frequency, weights / min(threads, chunks), weights)

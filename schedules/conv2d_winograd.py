@@ -8,7 +8,6 @@ large ones come from memory in every call, so there a task takes output channels
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -19,7 +18,9 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.builder import build_kernel
 from neocpu.schedules.epilogue import epilogue_operands
-from neocpu.schedules.layout import ceil_div, channel_blocks
+from neocpu.schedules.layout import DataLayout, ceil_div, channel_blocks
+from neocpu.schedules.memory import FORK_SECONDS, with_memory
+from neocpu.schedules.register_tile import LOAD_INTERFERENCE, broadcast_limit, step_cycles
 from neocpu.schedules.scheme import WinogradScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
@@ -39,18 +40,13 @@ WORTH = 1.35
 # Threads the candidates are chosen for; what is best hardly depends on it.
 NOMINAL_THREADS = 4
 
-# Of the estimate; fitted to 400 kernels on a Zen 4, where it is within 10 % of most.
-LOAD_INTERFERENCE = 0.03
+# Fitted to 900 kernels on a Zen 3 and a Zen 4.
 # Cycles to transform a tile of one vector of channels, input or output.
-TRANSFORM_CYCLES = {2: 65.0, 4: 200.0, 6: 520.0}
-# Per byte: of input transformed by one thread and used by others, and of images not in L2.
-SHARE_CYCLES, IMAGE_CYCLES = 0.12, 0.15
-# Per byte of weights that do not fit L2, when they are read again, for each 4 MB there are: the
-# more, the further away they are.
-REREAD_CYCLES, REREAD_BYTES = 0.007, 4e6
-COLD_CYCLES = 0.025
-FORK_CYCLES = 10_000
-DRAM_BYTES_PER_CYCLE = 10.0
+TRANSFORM_CYCLES = {2: 65.0, 4: 170.0, 6: 360.0}
+# Per byte that is transformed by one thread and used by others, or does not stay in L2 meanwhile.
+SHARE_CYCLES = 0.3
+# Beginning a register tile.
+TILE_CYCLES = 20
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
@@ -109,7 +105,7 @@ def _tile_counts(
     workload: Conv2dWorkload, tile: int, vectors: int, target: CpuTarget
 ) -> tuple[int, ...]:
     """Return the two ``reg_n`` that fit the registers and overhang the tiles least."""
-    limit = (target.vector_registers - 1 - vectors) // vectors
+    limit = broadcast_limit(vectors, target)
     one = WinogradScheme(1, 1, 1, tile, 1, 1, False)
     tiles = Tiling(workload, one, lanes=1).tiles
 
@@ -134,6 +130,24 @@ def _strips(
             too_much = oc_split and tiling.input_bytes > MAX_SHARED_BYTES
             if not too_much and (strip == 1 or held <= MAX_STRIP_L2 * target.l2):
                 yield candidate
+
+
+def fold(
+    workload: Conv2dWorkload,
+    scheme: WinogradScheme,
+    in_layout: DataLayout,
+    out_layout: DataLayout,
+    target: CpuTarget,
+) -> WinogradScheme | None:
+    """Return the scheme with this one's tiles between other layouts; None if there is none.
+
+    The tiles' transforms read and write a vector of channels at a time, in whatever block.
+    """
+    lanes, ic_bn, oc_bn = target.lanes(workload.dtype), in_layout.block, out_layout.block
+    padded = ceil_div(workload.out_channels, oc_bn) * oc_bn
+    if ic_bn % lanes or oc_bn % lanes or padded % scheme.reg_oc:
+        return None
+    return replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
 
 
 def argument_shapes(
@@ -238,40 +252,41 @@ def estimate(
     workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget, threads: int = 1
 ) -> float:
     """Return analytic seconds: products and transforms of the busiest thread, and memory."""
-    lanes = target.lanes(workload.dtype)
-    tiling = Tiling(workload, scheme, lanes, threads)
+    tiling = Tiling(workload, scheme, target.lanes(workload.dtype), threads)
     products, outputs, inputs = _work(tiling, target)
-    size = tiling.weight_bytes
-    if scheme.oc_split:
-        tasks, block_size = tiling.strips * tiling.oc_blocks, size // tiling.oc_blocks
-        again = (tiling.strips - 1) * size if block_size > target.l2 else 0
-        before = inputs + tiling.input_bytes * SHARE_CYCLES
-        after = FORK_CYCLES + before / threads
+    if scheme.oc_split:  # two parallel loops, of equal tasks the first
+        before = (inputs + tiling.input_bytes * SHARE_CYCLES) / threads
+        before += FORK_SECONDS * target.frequency
         inputs = 0.0
     else:
-        tasks, after = tiling.strips, 0.0
-        again = (tasks - 1) * size if size > target.l2 else 0
+        before = 0.0
         if tiling.strip_bytes + tiling.sum_bytes > target.l2:
             moved = tiling.input_bytes + tiling.strips * tiling.oc_blocks * tiling.sum_bytes
             inputs += moved * SHARE_CYCLES
-    reread = REREAD_CYCLES * size / REREAD_BYTES
-    share = ceil_div(tasks, threads) / tasks
-    cycles = share * (products + outputs + inputs + again * reread) + after
-    images = 4 * (math.prod(workload.input_shape) + math.prod(workload.output_shape))
-    cycles += max(0, images - 2 * target.l2) * IMAGE_CYCLES / threads
-    # The weights come from memory once a call: the network has evicted them since the last.
-    cycles += COLD_CYCLES * size / min(threads, tasks, 4)
-    return max(cycles, size / DRAM_BYTES_PER_CYCLE) / target.frequency
+    busy = before + tiling.busiest_share * (products + outputs + inputs)
+    fetched = _fetched_bytes(tiling, target)
+    return with_memory(busy / target.frequency, fetched, tiling.weight_bytes)
+
+
+def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
+    """Bytes that a thread's tasks read from beyond its L2: weights and transformed input."""
+    tasks = tiling.tasks_per_thread
+    if not tiling.scheme.oc_split:
+        return tiling.weight_bytes * (tasks if tiling.weight_bytes > target.l2 else 1)
+    block = tiling.weight_bytes / tiling.oc_blocks
+    weights = block * (tasks if block > target.l2 else ceil_div(tasks, tiling.strips))
+    # Every block of channels reads the input again, half of which L2 has kept.
+    again = tasks * tiling.strip_bytes / 2 if tiling.input_bytes > target.l2 else 0.0
+    return weights + again
 
 
 def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
     """Cycles of all products, all output and all input transforms, on one thread."""
     scheme = tiling.scheme
     vectors = scheme.reg_oc // tiling.lanes
-    accumulators, loads = vectors * scheme.reg_n, vectors + scheme.reg_n
-    step = max(accumulators / target.fma_per_cycle, loads / target.fma_per_cycle, 4.0)
-    step += LOAD_INTERFERENCE * loads
-    product = tiling.chunks * tiling.lanes * step + 3 * accumulators + 20
+    steps = tiling.chunks * tiling.lanes
+    step = step_cycles(vectors, scheme.reg_n, target, 4 * steps * scheme.reg_oc)
+    product = steps * step + 3 * vectors * scheme.reg_n + TILE_CYCLES
     transform = TRANSFORM_CYCLES[scheme.tile]
     epilogue = scheme.tile**2 * 2 * len(tiling.workload.epilogue)
     return (

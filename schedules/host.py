@@ -153,6 +153,19 @@ def usable_cpus(
     return max(1, cpus if quota is None else min(cpus, int(quota)))
 
 
+def usable_cores(topology: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Return how many of the CPUs that this process may keep busy share no core with each other."""
+    cores = {_core(topology / f"cpu{cpu}", cpu) for cpu in os.sched_getaffinity(0)}
+    return min(len(cores), usable_cpus())
+
+
+def _core(folder: Path, cpu: int) -> str:
+    try:
+        return (folder / "topology" / "thread_siblings_list").read_text().strip()
+    except OSError:
+        return str(cpu)  # the system does not say: a core of its own
+
+
 def _cgroup_quota(root: Path, membership: Path) -> float | None:
     """Return the smallest CPU quota, in CPUs, on the path from our control group to the root."""
     try:

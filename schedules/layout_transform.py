@@ -17,7 +17,12 @@ from tvm.tirx.script.builder import ir as T
 from neocpu.schedules.builder import build_kernel, span, splat, task_loop
 from neocpu.schedules.layout import DataLayout, ceil_div
 from neocpu.schedules.memory import FORK_SECONDS, stream_seconds
+from neocpu.schedules.scheme import TransformScheme
 from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.workload import TransformWorkload
+
+NAME = TransformScheme.template
+VERSION = 1
 
 # Pixels of one task: 16 channels of 512 fp32 pixels are 32 KiB on either side.
 TASK_PIXELS = 512
@@ -62,26 +67,37 @@ def lower_transform(
     return build_kernel(parameters, body)
 
 
-def transform_bytes(
-    shape: tuple[int, ...], source: DataLayout, destination: DataLayout, dtype_bytes: int = 4
-) -> int:
-    """Bytes read and written by a transform; 0 if the layouts are equal."""
-    if source == destination:
-        return 0
-    return dtype_bytes * (math.prod(source.shape(shape)) + math.prod(destination.shape(shape)))
+def applies(workload: TransformWorkload, target: CpuTarget) -> bool:
+    """Whether the data are float32."""
+    return workload.dtype == "float32"
 
 
-def estimate_transform(
-    shape: tuple[int, ...],
-    source: DataLayout,
-    destination: DataLayout,
-    target: CpuTarget,
-    threads: int,
+def space(workload: TransformWorkload, target: CpuTarget) -> tuple[TransformScheme, ...]:
+    """The one way to do it."""
+    return (TransformScheme(),)
+
+
+def argument_shapes(
+    workload: TransformWorkload, scheme: TransformScheme
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of data and output."""
+    blocks = (workload.in_block, workload.out_block)
+    return tuple((DataLayout(block).shape(workload.shape), workload.dtype) for block in blocks)
+
+
+def lower(
+    workload: TransformWorkload, scheme: TransformScheme, target: CpuTarget, threads: int = 1
+) -> Any:
+    """Scheduled ``PrimFunc(data, output)``."""
+    source, destination = DataLayout(workload.in_block), DataLayout(workload.out_block)
+    return lower_transform(workload.shape, source, destination, target, workload.dtype)
+
+
+def estimate(
+    workload: TransformWorkload, scheme: TransformScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Analytic seconds of a transform of float32 data; 0 if the layouts are equal."""
-    size = transform_bytes(shape, source, destination)
-    if size == 0:
-        return 0.0
+    """Analytic seconds: every byte is read or written once."""
+    size = sum(4 * math.prod(shape) for shape, _ in argument_shapes(workload, scheme))
     fork = FORK_SECONDS if threads > 1 else 0.0
     return fork + SHUFFLE_FACTOR * stream_seconds(size, target, threads)
 

@@ -7,6 +7,7 @@ of a window are combined first, into one padded row on the stack, and then its c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,13 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.builder import build_kernel, for_vectors, span, splat, task_loop
 from neocpu.schedules.layout import DataLayout, ceil_div
+from neocpu.schedules.memory import FORK_SECONDS, stream_seconds
 from neocpu.schedules.target import CpuTarget
 
 # Windows up to this many pixels are unrolled: 8x8 is the largest in common networks.
 UNROLL_WINDOW = 64
+# To load a vector of a window's pixels and combine it with those before; measured on a Zen 3.
+CYCLES_PER_TAP = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,26 @@ class PoolAxis:
         first = T.max(tirx.floordiv(low - start + self.dilation - 1, self.dilation), 0)
         last = T.min(tirx.floordiv(high - 1 - start, self.dilation), self.kernel - 1)
         return last - first + 1
+
+
+def estimate(
+    workload: PoolWorkload, layout: DataLayout, target: CpuTarget, threads: int = 1
+) -> float:
+    """Return analytic seconds: the bytes' way through the kernel, and the windows' work.
+
+    In NCHW a window is combined by rows, for every column of the data, and then by columns; a row
+    costs about a vector more than it has pixels.
+    """
+    shapes = (workload.input_shape, workload.output_shape)
+    size = sum(4 * math.prod(layout.shape(shape)) for shape in shapes)
+    taps = workload.kernel[0] * workload.kernel[1]
+    pixels = math.prod(layout.shape(workload.output_shape))
+    lanes = target.lanes(workload.dtype)
+    if layout.block == 1:
+        taps = workload.kernel[0] * workload.stride[1] + workload.kernel[1]
+        pixels += pixels // workload.out_width * lanes
+    window = CYCLES_PER_TAP * taps * pixels / lanes / (target.frequency * threads)
+    return FORK_SECONDS + stream_seconds(size, target, threads) + window
 
 
 def lower_pool(workload: PoolWorkload, layout: DataLayout, target: CpuTarget) -> Any:

@@ -1,19 +1,32 @@
-"""The convolution templates: adding an algorithm touches its own file and this list."""
+"""The templates: adding an algorithm touches its own file and this list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neocpu.schedules import conv2d_depthwise, conv2d_direct, conv2d_nchw, conv2d_winograd
+from neocpu.schedules import (
+    conv2d_depthwise,
+    conv2d_direct,
+    conv2d_nchw,
+    conv2d_winograd,
+    join,
+    layout_transform,
+)
 from neocpu.schedules.errors import UnsupportedError, UsageError, did_you_mean
+from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.workload import (
+    Conv2dWorkload,
+    JoinWorkload,
+    TransformWorkload,
+    Workload,
+)
 
 
 class Template(Protocol):
@@ -22,36 +35,53 @@ class Template(Protocol):
     NAME: str
     VERSION: int
 
-    def applies(self, workload: Conv2dWorkload, target: CpuTarget) -> bool:
+    def applies(self, workload: Any, target: CpuTarget) -> bool:
         """Whether the template can compute ``workload`` on ``target``."""
 
-    def space(self, workload: Conv2dWorkload, target: CpuTarget) -> tuple[Scheme, ...]:
+    def space(self, workload: Any, target: CpuTarget) -> tuple[Scheme, ...]:
         """Legal schemes, in the order an expert would try them."""
 
-    def lower(
-        self, workload: Conv2dWorkload, scheme: Any, target: CpuTarget, threads: int = 1
-    ) -> Any:
-        """Scheduled ``PrimFunc``: data, packed weights, epilogue operands, output."""
+    def lower(self, workload: Any, scheme: Any, target: CpuTarget, threads: int = 1) -> Any:
+        """Scheduled ``PrimFunc``; the last argument is the output."""
 
     def argument_shapes(
-        self, workload: Conv2dWorkload, scheme: Any
+        self, workload: Any, scheme: Any
     ) -> tuple[tuple[tuple[int, ...], str], ...]:
         """Physical ``(shape, dtype)`` of the arguments of `lower`'s function."""
+
+    def estimate(self, workload: Any, scheme: Any, target: CpuTarget, threads: int = 1) -> float:
+        """Analytic seconds."""
+
+
+class ConvTemplate(Template, Protocol):
+    """A convolution's. Arguments: data, packed weights, epilogue operands, output."""
 
     def pack_weights(
         self, weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Any
     ) -> NDArray[np.generic]:
         """Weights in the layout the kernel reads."""
 
-    def estimate(
-        self, workload: Conv2dWorkload, scheme: Any, target: CpuTarget, threads: int = 1
-    ) -> float:
-        """Analytic seconds."""
 
-
-_MODULES: tuple[Template, ...] = (conv2d_direct, conv2d_winograd, conv2d_depthwise, conv2d_nchw)
-TEMPLATES: dict[str, Template] = {module.NAME: module for module in _MODULES}
-ALGORITHMS: dict[str, str] = {name.removeprefix("conv2d_"): name for name in TEMPLATES}
+_CONVOLUTIONS: tuple[ConvTemplate, ...] = (
+    conv2d_direct,
+    conv2d_winograd,
+    conv2d_depthwise,
+    conv2d_nchw,
+)
+# Templates that take a layout transform into their own loads and stores.
+_FOLDS: dict[str, Callable[..., Scheme | None]] = {
+    module.NAME: module.fold for module in (conv2d_direct, conv2d_winograd)
+}
+_BY_WORKLOAD: dict[type[Workload], tuple[Template, ...]] = {
+    Conv2dWorkload: _CONVOLUTIONS,
+    TransformWorkload: (layout_transform,),
+    JoinWorkload: (join,),
+}
+_CONV_TEMPLATES: dict[str, ConvTemplate] = {module.NAME: module for module in _CONVOLUTIONS}
+TEMPLATES: dict[str, Template] = {
+    module.NAME: module for modules in _BY_WORKLOAD.values() for module in modules
+}
+ALGORITHMS: dict[str, str] = {name.removeprefix("conv2d_"): name for name in _CONV_TEMPLATES}
 
 
 def template(scheme: Scheme) -> Template:
@@ -82,7 +112,7 @@ def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=4096)
-def schemes(workload: Conv2dWorkload, target: CpuTarget) -> tuple[Scheme, ...]:
+def schemes(workload: Workload, target: CpuTarget) -> tuple[Scheme, ...]:
     """Return every legal scheme of every template, best estimate first.
 
     Raises
@@ -92,31 +122,27 @@ def schemes(workload: Conv2dWorkload, target: CpuTarget) -> tuple[Scheme, ...]:
     """
     found = [
         scheme
-        for module in TEMPLATES.values()
+        for module in _BY_WORKLOAD[type(workload)]
         if module.applies(workload, target)
         for scheme in module.space(workload, target)
     ]
     if not found:
-        raise UnsupportedError(f"no template computes the convolution {workload}")
+        raise UnsupportedError(f"no template computes the workload {workload}")
     return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
 
 
 @lru_cache(maxsize=65536)
-def estimate(
-    workload: Conv2dWorkload, scheme: Scheme, target: CpuTarget, threads: int = 1
-) -> float:
+def estimate(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> float:
     """Return the template's analytic seconds for ``scheme``."""
     return template(scheme).estimate(workload, scheme, target, threads)
 
 
-def lower(workload: Conv2dWorkload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> Any:
+def lower(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> Any:
     """Return the scheduled ``tvm.tirx.PrimFunc`` of ``workload`` under ``scheme``."""
     return template(scheme).lower(workload, scheme, target, threads)
 
 
-def argument_shapes(
-    workload: Conv2dWorkload, scheme: Scheme
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+def argument_shapes(workload: Workload, scheme: Scheme) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Return ``(shape, dtype)`` of each argument of `lower`'s function, in order."""
     return template(scheme).argument_shapes(workload, scheme)
 
@@ -125,4 +151,19 @@ def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Scheme
 ) -> NDArray[np.generic]:
     """Return OIHW ``weights`` packed for ``scheme``."""
-    return template(scheme).pack_weights(weights, workload, scheme)
+    return _CONV_TEMPLATES[scheme.template].pack_weights(weights, workload, scheme)
+
+
+def fold(
+    workload: Conv2dWorkload,
+    scheme: Scheme,
+    in_layout: DataLayout,
+    out_layout: DataLayout,
+    target: CpuTarget,
+) -> Scheme | None:
+    """Return the scheme that computes as ``scheme`` does between other layouts, if there is one.
+
+    It need not be one of `schemes`: those are what is worth measuring, this is what else runs.
+    """
+    folds = _FOLDS.get(scheme.template)
+    return folds(workload, scheme, in_layout, out_layout, target) if folds else None

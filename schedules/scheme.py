@@ -11,6 +11,9 @@ from typing import Any, ClassVar
 
 from neocpu.schedules.layout import NCHW, DataLayout, KernelLayout
 
+# Parameters that fold a layout transform into a kernel; 0, their default, is the kernel's own.
+FOLDS = ("out_bn",)
+
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
@@ -29,12 +32,14 @@ class Scheme:
         raise AssertionError("abstract")
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form: the template's name and its parameters."""
-        return {"template": self.template, **asdict(self)}
+        """JSON form: the template's name and its parameters, of `FOLDS` only those in use."""
+        params = {k: v for k, v in asdict(self).items() if v or k not in FOLDS}
+        return {"template": self.template, **params}
 
     def __str__(self) -> str:
-        params = " ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
-        return f"{self.template}({params})"
+        params = self.to_json()
+        name = params.pop("template")
+        return f"{name}({' '.join(f'{k}={v}' for k, v in params.items())})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +75,25 @@ class DirectScheme(BlockedScheme):
         Unroll the loops over the kernel window.
     reg_oh : int
         Output rows of one register tile; the tile holds ``reg_oh * reg_n * oc_bn`` accumulators.
+    out_bn : int
+        Channel block of the output layout where it is not ``oc_bn``, which then only says what one
+        register tile computes: a layout transform folded into its stores. Otherwise 0.
     """
 
     template: ClassVar[str] = "conv2d_direct"
     reg_n: int
     unroll_ker: bool
     reg_oh: int = 1
+    out_bn: int = 0
+
+    def __post_init__(self) -> None:
+        if self.out_bn == self.oc_bn:
+            raise ValueError(f"out_bn={self.out_bn} is oc_bn: leave it out")
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """NCHW[out_bn]c, or NCHW[oc_bn]c."""
+        return DataLayout(self.out_bn or self.oc_bn)
 
     @property
     def kernel_layout(self) -> KernelLayout:
@@ -157,8 +175,30 @@ class WinogradScheme(BlockedScheme):
     oc_split: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TransformScheme(Scheme):
+    """The one way to transform a layout: its workload says all."""
+
+    template: ClassVar[str] = "layout_transform"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinScheme(Scheme):
+    """The one way to join feature maps: its workload says all."""
+
+    template: ClassVar[str] = "join"
+
+
 SCHEMES: dict[str, type[Scheme]] = {
-    cls.template: cls for cls in (DirectScheme, DepthwiseScheme, NchwScheme, WinogradScheme)
+    cls.template: cls
+    for cls in (
+        DirectScheme,
+        DepthwiseScheme,
+        NchwScheme,
+        WinogradScheme,
+        TransformScheme,
+        JoinScheme,
+    )
 }
 
 
@@ -176,6 +216,7 @@ def scheme_from_json(data: dict[str, Any]) -> Scheme:
     if cls is None:
         raise ValueError(f"unknown template {name!r}")
     known = {f.name for f in fields(cls)}
-    if set(params) != known or not all(isinstance(v, int) and v >= 0 for v in params.values()):
+    given = set(params) | known & set(FOLDS)
+    if given != known or not all(isinstance(v, int) and v >= 0 for v in params.values()):
         raise ValueError(f"bad parameters for {name}: {params!r}; expected {sorted(known)}")
     return cls(**params)

@@ -35,6 +35,8 @@ ISA_FEATURES = frozenset(
 KIB = 1024
 # (L1d, L2, L3 share) bytes of one core, for CPUs other than the host.
 CACHES: dict[str, tuple[int, int, int]] = {
+    "znver2": (32 * KIB, 512 * KIB, 4096 * KIB),
+    "znver3": (32 * KIB, 512 * KIB, 4096 * KIB),
     "znver4": (32 * KIB, 1024 * KIB, 4096 * KIB),
     "znver5": (48 * KIB, 1024 * KIB, 4096 * KIB),
     "skylake-avx512": (32 * KIB, 1024 * KIB, 1408 * KIB),
@@ -102,9 +104,14 @@ class CpuTarget:
         return self.vector_bytes * 8 // bits
 
     @property
+    def broadcasts_in_fma(self) -> bool:
+        """Whether a multiply-add broadcasts one operand itself: from memory, or from a lane."""
+        return self.isa in ("avx512", "neon")
+
+    @property
     def fma_per_cycle(self) -> int:
-        """Full-width vector multiply-adds a core starts per cycle; Zen 4 splits 512 bits in two."""
-        return 1 if self.mcpu in ("znver4", "cortex-a72", "cortex-a53") else 2
+        """Full-width multiply-adds a core starts per cycle; Zen 1 and Zen 4 split them in two."""
+        return 1 if self.mcpu in ("znver1", "znver4", "cortex-a72", "cortex-a53") else 2
 
     @property
     def frequency(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tvm import tirx
@@ -84,6 +85,26 @@ class Tiling:
     def strip_blocks(self) -> int:
         """Register tiles of the longest strip."""
         return ceil_div(self.blocks, self.strips)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of the loop that multiplies."""
+        return self.strips * (self.oc_blocks if self.scheme.oc_split else 1)
+
+    @property
+    def tasks_per_thread(self) -> int:
+        """Consecutive tasks a thread gets, the last ones less."""
+        return ceil_div(self.tasks, self.threads)
+
+    @property
+    def busiest_share(self) -> float:
+        """Of all products, what the busiest thread computes: strips may differ in length."""
+        done = [0]
+        for thread in range(1, self.threads + 1):
+            task = min(thread * self.tasks_per_thread, self.tasks)
+            whole, rest = divmod(task, self.strips)
+            done.append(whole * self.blocks + rest * self.blocks // self.strips)
+        return max(end - start for start, end in pairwise(done)) / done[-1]
 
     @property
     def input_bytes(self) -> int:

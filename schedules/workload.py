@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 # Operands an epilogue step reads besides the running value.
 NO_OPERAND, PER_CHANNEL, TENSOR = "none", "channel", "tensor"
@@ -154,7 +154,21 @@ class Conv2dWorkload:
         ops = tuple(EpilogueOp(op[0], tuple(map(float, op[1:]))) for op in fields.pop("epilogue"))
         plain: dict[str, Any]
         plain = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-        return cls(epilogue=ops, **plain)
+        workload = cls(epilogue=ops, **plain)
+        if not workload._is_possible():
+            raise ValueError(f"impossible convolution: {plain!r}")
+        return workload
+
+    def _is_possible(self) -> bool:
+        windows = (*self.kernel, *self.stride, *self.dilation)
+        sizes = (*self.input_shape, self.out_channels, self.groups, *windows)
+        return (
+            (len(self.kernel), len(self.stride), len(self.dilation), len(self.padding))
+            == (2, 2, 2, 4)
+            and all(type(size) is int and size > 0 for size in sizes)
+            and all(type(size) is int and size >= 0 for size in self.padding)
+            and isinstance(self.dtype, str)
+        )
 
     def __str__(self) -> str:
         n, c, h, w = self.input_shape
@@ -166,6 +180,143 @@ class Conv2dWorkload:
         if self.groups > 1:
             text += f" g{self.groups}"
         return text + "".join(f" +{op.kind}" for op in self.epilogue)
+
+
+@dataclass(frozen=True, slots=True)
+class TransformWorkload:
+    """A layout transform of a feature map: NCHW[in_block]c to NCHW[out_block]c, 1 being NCHW."""
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+    in_block: int
+    out_block: int
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        sizes = (self.batch, self.channels, self.height, self.width, self.in_block, self.out_block)
+        if not all(isinstance(size, int) and size > 0 for size in sizes):
+            raise ValueError(f"not a layout transform: {self!r}")
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Logical NCHW shape."""
+        return (self.batch, self.channels, self.height, self.width)
+
+    @property
+    def flops(self) -> int:
+        """None: bytes are moved."""
+        return 0
+
+    def key(self) -> str:
+        """Content hash that names this workload in the tuning database."""
+        return content_hash(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form, with ``"kind": "layout_transform"``."""
+        return {"kind": "layout_transform", **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TransformWorkload:
+        """Inverse of `to_json`.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            If ``data`` is not a transform workload.
+        """
+        return cls(**_fields(data, "layout_transform"))
+
+    def __str__(self) -> str:
+        size = "x".join(map(str, self.shape))
+        return f"{size}, {_layout_name(self.in_block)} -> {_layout_name(self.out_block)}"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWorkload:
+    """An operator whose time is that of the feature maps it reads and writes, all in one layout.
+
+    Attributes
+    ----------
+    operator : str
+        ``elementwise``: the rectified sum of feature maps of equal shape, one or several.
+        ``concat``: their channels one after another.
+    channels : tuple of int
+        Of each feature map it reads.
+    block : int
+        NCHW[block]c; 1 is NCHW.
+    """
+
+    operator: Literal["elementwise", "concat"]
+    batch: int
+    channels: tuple[int, ...]
+    height: int
+    width: int
+    block: int
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        sizes = (self.batch, self.height, self.width, self.block, *self.channels)
+        known = self.operator == "concat" or len(set(self.channels)) == 1
+        if self.operator not in ("elementwise", "concat") or not self.channels or not known:
+            raise ValueError(f"not a join: {self!r}")
+        if not all(isinstance(size, int) and size > 0 for size in sizes):
+            raise ValueError(f"not a join: {self!r}")
+
+    @property
+    def input_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Logical NCHW shapes of what it reads."""
+        return tuple((self.batch, c, self.height, self.width) for c in self.channels)
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        """Logical NCHW shape of the output."""
+        total = sum(self.channels) if self.operator == "concat" else self.channels[0]
+        return (self.batch, total, self.height, self.width)
+
+    @property
+    def flops(self) -> int:
+        """None worth counting: bytes are moved."""
+        return 0
+
+    def key(self) -> str:
+        """Content hash that names this workload in the tuning database."""
+        return content_hash(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form, with ``"kind": "join"``."""
+        return {"kind": "join", **asdict(self), "channels": list(self.channels)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> JoinWorkload:
+        """Inverse of `to_json`.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            If ``data`` is not a join workload.
+        """
+        fields = _fields(data, "join")
+        return cls(**{**fields, "channels": tuple(fields["channels"])})
+
+    def __str__(self) -> str:
+        channels = "+".join(map(str, self.channels))
+        size = f"{self.batch}x({channels})x{self.height}x{self.width}"
+        return f"{self.operator} {size}, {_layout_name(self.block)}"
+
+
+Workload: TypeAlias = Conv2dWorkload | TransformWorkload | JoinWorkload
+
+
+def _fields(data: dict[str, Any], kind: str) -> dict[str, Any]:
+    if data.get("kind") != kind:
+        raise ValueError(f"not a {kind} workload: {data.get('kind')!r}")
+    return {name: value for name, value in data.items() if name != "kind"}
+
+
+def _layout_name(block: int) -> str:
+    return "NCHW" if block == 1 else f"NCHW{block}c"
 
 
 def content_hash(data: Any) -> str:

@@ -7,6 +7,7 @@ exact (Kolmogorov, "A New Look at Reweighted Message Passing", TPAMI 2015).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,9 +28,15 @@ class Bound:
     positions: dict[int, int]
 
 
-def lower_bound(problem: Problem) -> Bound:
-    """Return a lower bound on what is left of ``problem``, settled cost included."""
-    return _Ascent(problem).run()
+def lower_bound(problem: Problem, expired: Callable[[], bool] = lambda: False) -> Bound:
+    """Return a lower bound on what is left of ``problem``, settled cost included.
+
+    Parameters
+    ----------
+    expired : callable
+        Says when to stop raising it; every sweep's bound is valid.
+    """
+    return _Ascent(problem).run(expired)
 
 
 class _Ascent:
@@ -50,13 +57,13 @@ class _Ascent:
                     # Two views of one array: each node sees itself as the rows.
                     self.pairs[u][v], self.pairs[v][u] = matrix, matrix.T
 
-    def run(self) -> Bound:
+    def run(self, expired: Callable[[], bool]) -> Bound:
         best = Bound(-np.inf, {})
         for _ in range(MAX_SWEEPS):
             self._sweep(self.order)
             positions = self._sweep(self.order[::-1])
             value = self._value()
-            done = value - best.value <= PROGRESS * abs(value)
+            done = value - best.value <= PROGRESS * abs(value) or expired()
             if value > best.value:
                 best = Bound(value, positions)
             if done:

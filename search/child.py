@@ -14,7 +14,7 @@ from typing import Any
 
 from neocpu.schedules.errors import NeoCPUError
 from neocpu.search.measure import Request
-from neocpu.search.worker import BuildJob, Setup, TimeJob
+from neocpu.search.worker import BuildJob, Job, Setup
 
 # Not `-m`: that would load the module a second time, with message classes of its own.
 WORKER = "from neocpu.search.worker import main; main()"
@@ -43,6 +43,7 @@ class Child:
         self._pipe: Connection | None = None
         self._ready = False
         self._paused = False
+        self._busy = False
         self.built: set[Request] = set()
 
     def start(self) -> None:
@@ -68,8 +69,8 @@ class Child:
         self._pipe = Connection(ours.detach())
         self._put(self._setup)
 
-    def send(self, job: BuildJob | TimeJob) -> None:
-        """Send a job, starting the process first if need be; `receive` gets the answer.
+    def wait_ready(self) -> None:
+        """Start the process if it is not running, and wait until it takes jobs.
 
         Raises
         ------
@@ -77,24 +78,42 @@ class Child:
             If the process cannot be started.
         """
         self.start()
-        if not self._ready:
-            answer = self.receive(STARTUP_TIMEOUT)
-            if answer is not None:
-                reason = answer.reason if isinstance(answer, Lost) else answer
-                self.kill()
-                raise NeoCPUError(f"cannot start a measuring process: {reason}")
-            self._ready = True
+        if self._ready:
+            return
+        answer = self.receive(STARTUP_TIMEOUT)
+        if answer is not None:
+            reason = answer.reason if isinstance(answer, Lost) else answer
+            self.kill()
+            raise NeoCPUError(f"cannot start a measuring process: {reason}")
+        self._ready = True
+
+    def send(self, job: Job) -> None:
+        """Send a job, starting the process first if need be; `receive` gets the answer.
+
+        A process that still owes an answer nobody waits for any more is replaced.
+
+        Raises
+        ------
+        NeoCPUError
+            If the process cannot be started.
+        """
+        if self._busy:
+            self.kill()
+        self.wait_ready()
         self._resume()
         if isinstance(job, BuildJob):
             self.built = (self.built if job.keep else set()) | set(job.requests)
         self._put(job)
+        self._busy = True
 
     def receive(self, timeout: float) -> Any:
         """Return the answer, or `Lost` if the process crashed or took longer than ``timeout``."""
         assert self._pipe is not None
         try:
             if self._pipe.poll(timeout):
-                return self._pipe.recv()
+                answer = self._pipe.recv()
+                self._busy = False
+                return answer
             lost = Lost(f"timeout: took more than {timeout:g} s")
         except (EOFError, ConnectionResetError, BrokenPipeError):
             lost = Lost(self._epitaph())
@@ -105,9 +124,9 @@ class Child:
         """Stop all threads of the process until the next job.
 
         TVM's pool threads spin for tenths of a second after a call, on a core that the next
-        process is being timed on.
+        process is being timed on. A process that owes an answer goes on.
         """
-        if self._process is None or self._paused:
+        if self._process is None or self._paused or self._busy:
             return
         self._process.send_signal(signal.SIGSTOP)
         # WNOWAIT leaves an exit for Popen to collect.
@@ -119,6 +138,11 @@ class Child:
             self._process.send_signal(signal.SIGCONT)
         self._paused = False
 
+    def interrupt(self) -> None:
+        """End the process from another thread; the `receive` of its own finds it lost."""
+        if (process := self._process) is not None:
+            process.kill()
+
     def kill(self) -> None:
         """End the process now. The next job starts another."""
         if self._process is not None:
@@ -127,10 +151,10 @@ class Child:
         if self._pipe is not None:
             self._pipe.close()
         self._process = self._pipe = None
-        self._ready = self._paused = False
+        self._ready = self._paused = self._busy = False
         self.built = set()
 
-    def _put(self, message: Setup | BuildJob | TimeJob) -> None:
+    def _put(self, message: Setup | Job) -> None:
         assert self._pipe is not None
         # `receive` will find it gone, and why.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -141,4 +165,6 @@ class Child:
         code = self._process.wait()
         if code >= 0:
             return f"crashed: exit code {code}"
+        if code == -signal.SIGKILL:  # not ours: `kill` closes the pipe
+            return "out of memory: killed by the system"
         return f"crashed: signal {-code} ({signal.Signals(-code).name})"

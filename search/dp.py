@@ -3,11 +3,13 @@
 The paper keeps, for each choice of the convolution just reached, the least cost of everything
 before it. On a graph with branches that cost also depends on every earlier node that still has a
 consumer ahead, so the state here is a table over this live frontier. On chains and trees that is
-the paper's table. Where the table would outgrow its limit, the frontier's oldest node is committed
-to its best choice so far, and the result is no longer proven optimal.
+the paper's table. Where the tables would outgrow their limit, the frontier's oldest node is
+committed to its best choice so far, and the result is no longer proven optimal.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +17,19 @@ from numpy.typing import NDArray
 from neocpu.search.layout_graph import LayoutGraph
 from neocpu.search.reductions import Problem, Step, back_propagate
 
+# Bytes of an entry of the table while it grows: as it was, as it is, and the next term's sum.
+ENTRY_BYTES = 3 * 8
 
-def dynamic_program(graph: LayoutGraph, max_table: int) -> tuple[tuple[int, ...], bool]:
-    """Solve ``graph`` with tables of at most ``max_table`` entries.
+
+def dynamic_program(
+    graph: LayoutGraph, max_bytes: int, expired: Callable[[], bool]
+) -> tuple[tuple[int, ...], bool]:
+    """Solve ``graph`` with tables of at most ``max_bytes``.
+
+    Parameters
+    ----------
+    expired : callable
+        Says whether the time is up: from then on every node is committed at once.
 
     Returns
     -------
@@ -28,7 +40,8 @@ def dynamic_program(graph: LayoutGraph, max_table: int) -> tuple[tuple[int, ...]
     """
     sweep = _Sweep(Problem(graph))
     for node in graph.topological_order():
-        sweep.visit(node, max_table)
+        sweep.make_room(node, 0 if expired() else max_bytes)
+        sweep.visit(node)
     return back_propagate(sweep.trail, len(graph.nodes)), sweep.exact
 
 
@@ -41,14 +54,18 @@ class _Sweep:
         self.frontier: list[int] = []
         self.waiting = {u: set(row) for u, row in problem.pairs.items()}
         self.trail: list[Step] = []
+        self.trail_bytes = 0
         self.exact = True
 
-    def visit(self, node: int, max_table: int) -> None:
+    def make_room(self, node: int, max_bytes: int) -> None:
+        """Commit the frontier's oldest nodes until ``node`` fits into the table."""
+        entry = ENTRY_BYTES * len(self.problem.alive[node])
+        while self.frontier and self.table.size * entry + self.trail_bytes > max_bytes:
+            self.exact &= self._commit(0)
+
+    def visit(self, node: int) -> None:
         """Add ``node`` to the frontier, then drop every node that nothing ahead depends on."""
         costs = self.problem.unary[node]
-        while self.frontier and self.table.size * len(costs) > max_table:
-            self.exact &= self._commit(0)
-            costs = self.problem.unary[node]
         table = self.table[..., None] + costs
         for axis, u in enumerate(self.frontier):
             matrix = self.problem.pairs[u].get(node)
@@ -68,11 +85,13 @@ class _Sweep:
 
     def _minimise(self, axis: int) -> None:
         node = self.frontier.pop(axis)
-        best = self.table.argmin(axis=axis)
+        smallest = np.min_scalar_type(self.table.shape[axis] - 1)
+        best = np.asarray(self.table.argmin(axis=axis)).astype(smallest)
+        self.trail_bytes += best.nbytes
         self.table = np.asarray(self.table.min(axis=axis))
         alive = self.problem.alive
         theirs = tuple(alive[u] for u in self.frontier)
-        self.trail.append(Step(node, alive[node], tuple(self.frontier), theirs, np.asarray(best)))
+        self.trail.append(Step(node, alive[node], tuple(self.frontier), theirs, best))
 
     def _commit(self, axis: int) -> bool:
         """Settle the frontier's node at ``axis``; say whether it had only that choice."""

@@ -10,27 +10,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neocpu.search.reductions import Problem, Step
 
-# Entries computed in all over one elimination, in units of the largest table allowed.
-WORK_PER_TABLE = 32
+# Entries computed in all over one elimination: about a second. Branching is better then.
+MAX_WORK = 1 << 27
+# Bytes of an entry of a table that is being made: its costs, those of one choice, which is better.
+ENTRY_BYTES = 8 + 8 + 1
 
 
 @dataclass(frozen=True, slots=True)
 class EliminationOrder:
-    """An order, the entries of its largest table, and the entries it computes in all."""
+    """An order, the most bytes its tables take at a time, and the entries it computes in all."""
 
     nodes: tuple[int, ...]
-    largest: int
+    peak_bytes: int
     work: int
-
-    def fits(self, max_table: int) -> bool:
-        """Whether every table has at most ``max_table`` entries, and the sum is in proportion."""
-        return self.largest <= max_table and self.work <= WORK_PER_TABLE * max_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,11 @@ class _Factor:
 _Score = Callable[[int, dict[int, set[int]]], float]
 
 
-def best_order(problem: Problem) -> EliminationOrder:
-    """Return the cheaper of the min-table-size and the min-fill order."""
+def best_order(problem: Problem, max_bytes: int) -> EliminationOrder | None:
+    """Return the cheaper of the min-table-size and the min-fill order.
+
+    None if the tables of both take more than ``max_bytes``, or more than a second or so.
+    """
     log_size = {u: math.log2(len(alive)) for u, alive in problem.alive.items()}
 
     def table_size(node: int, graph: dict[int, set[int]]) -> float:
@@ -54,22 +56,29 @@ def best_order(problem: Problem) -> EliminationOrder:
         missing = sum(len(around - graph[v]) - 1 for v in around)
         return missing + table_size(node, graph) / 1e3
 
-    orders = (_greedy_order(problem, score) for score in (table_size, fill))
-    return min(orders, key=lambda order: (order.work, order.largest))
+    orders = (_greedy_order(problem, score, max_bytes) for score in (table_size, fill))
+    fitting = [order for order in orders if order is not None]
+    return min(fitting, key=lambda order: (order.work, order.peak_bytes), default=None)
 
 
-def _greedy_order(problem: Problem, score: _Score) -> EliminationOrder:
+def _greedy_order(problem: Problem, score: _Score, max_bytes: int) -> EliminationOrder | None:
     graph = {u: set(row) for u, row in problem.pairs.items()}
     scores = {u: score(u, graph) for u in graph}
     order: list[int] = []
-    largest = work = 0
+    work = peak = trail = 0
+    tables: list[tuple[set[int], int]] = []  # the nodes of each table so far, and its bytes
     while graph:
         node = min(scores, key=lambda u: (scores[u], u))
         around = graph.pop(node)
         del scores[node]
         size = math.prod(len(problem.alive[v]) for v in around)
-        largest = max(largest, size)
         work += size * len(problem.alive[node])
+        trail += size * _index_type(len(problem.alive[node])).itemsize
+        peak = max(peak, sum(held for _, held in tables) + trail + size * ENTRY_BYTES)
+        if peak > max_bytes or work > MAX_WORK:
+            return None
+        tables = [(scope, held) for scope, held in tables if node not in scope]
+        tables.append((around, 8 * size))
         order.append(node)
         for v in around:
             graph[v] |= around
@@ -77,7 +86,7 @@ def _greedy_order(problem: Problem, score: _Score) -> EliminationOrder:
         stale = around.union(*(graph[v] for v in around)) if around else around
         for v in stale:
             scores[v] = score(v, graph)
-    return EliminationOrder(tuple(order), largest, work)
+    return EliminationOrder(tuple(order), peak, work)
 
 
 def eliminate(problem: Problem, order: EliminationOrder) -> None:
@@ -100,6 +109,7 @@ def eliminate(problem: Problem, order: EliminationOrder) -> None:
         for i in bucket:
             for u in factors[i].scope:
                 by_node[u].discard(i)
+            factors[i] = _Factor((), np.zeros(()))  # its table's memory is free again
         factors.append(_Factor(scope, table))
         for u in scope:
             by_node[u].add(len(factors) - 1)
@@ -119,7 +129,7 @@ def _minimise(
     count = len(problem.alive[node])
     shape = tuple(len(problem.alive[u]) for u in scope)
     table = np.full(shape, np.inf)
-    best = np.zeros(shape, dtype=np.uint8 if count <= 256 else np.intp)
+    best = np.zeros(shape, dtype=_index_type(count))
     for choice in range(count):
         total = np.zeros(shape)
         for part in aligned:
@@ -128,6 +138,11 @@ def _minimise(
         np.copyto(table, total, where=better)
         best[better] = choice
     return table, best
+
+
+def _index_type(count: int) -> np.dtype[np.unsignedinteger[Any]]:
+    """Return the smallest type of an index below ``count``."""
+    return np.min_scalar_type(count - 1)
 
 
 def _align(factor: _Factor, node: int, scope: tuple[int, ...]) -> NDArray[np.float64]:

@@ -1,14 +1,13 @@
 """Exact global search: reductions, bucket elimination, and branch and bound where tables get large.
 
-Subproblems are taken in the order of their lower bounds, so the least bound among those still open
-bounds the whole: stopping early leaves the best plan found and a proven gap.
+The least lower bound among the subproblems still open bounds the whole: stopping early leaves the
+best plan found and a proven gap. The subproblem of that bound is split next, to raise it.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from neocpu.search.bounds import lower_bound
@@ -23,57 +22,70 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class ExactResult:
-    """The best plan found, a lower bound on all plans, and how often the search branched."""
+    """The best plan found, a lower bound on all plans, and what it took.
+
+    Attributes
+    ----------
+    bounded : int
+        Subproblems that were bounded, being too large to solve at once.
+    """
 
     choices: tuple[int, ...]
     lower_bound: float
-    branches: int
+    bounded: int
 
 
-def solve_exactly(graph: LayoutGraph, max_table: int, max_effort: int | None) -> ExactResult:
-    """Find the cheapest plan.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Open:
+    """A subproblem that may hold a better plan: none in it costs less than ``bound``."""
+
+    problem: Problem
+    bound: float
+
+
+def solve_exactly(graph: LayoutGraph, max_bytes: int, expired: Callable[[], bool]) -> ExactResult:
+    """Find the cheapest plan, or once the time is up the best so far and a bound.
 
     Parameters
     ----------
-    max_table : int
-        Entries of the largest elimination table (8 bytes each).
-    max_effort : int or None
-        Edges to bound, over all subproblems, before settling for the best plan so far; None for no
-        limit. A count rather than a time, so that the plan never depends on the machine's load.
+    max_bytes : int
+        Of the elimination's tables. Where open subproblems take more, the search goes deep instead
+        of following the bound, which needs little memory.
+    expired : callable
+        Says whether the time is up.
     """
-    search = _Search(graph, max_table)
-    root = Problem(graph)
+    search = _Search(graph, max_bytes, expired)
+    root = search.whole.copy()
     root.reduce_fully()
     search.consider(root)
-    branches = 0
-    while not search.closed() and (max_effort is None or search.effort < max_effort):
+    while search.open and not expired():
         search.branch()
-        branches += 1
-    return search.result(branches)
+    return search.result()
 
 
 class _Search:
-    def __init__(self, graph: LayoutGraph, max_table: int) -> None:
+    def __init__(self, graph: LayoutGraph, max_bytes: int, expired: Callable[[], bool]) -> None:
         self.graph = graph
-        self.max_table = max_table
-        self.open: list[tuple[float, int, Problem]] = []
+        self.whole = Problem(graph)
+        self.max_bytes = max_bytes
+        self.expired = expired
+        self.open: list[_Open] = []
         self.best: tuple[int, ...] = ()
         self.cost = math.inf
-        self.effort = 0
-        self.ticket = itertools.count()
+        self.bounded = 0
 
     def consider(self, problem: Problem) -> None:
         """Solve a reduced ``problem`` at once if its tables fit, else bound it and keep it open."""
-        order = best_order(problem)
-        if order.fits(self.max_table):
+        order = best_order(problem, self.max_bytes)
+        if order is not None:
             eliminate(problem, order)
             self._offer(problem.plan())
             return
         if math.isinf(problem.offset):  # a dead end: no finite plan down here
             self._offer(settle(problem)[0])
             return
-        self.effort += sum(map(len, problem.pairs.values())) // 2
-        bound = lower_bound(problem)
+        self.bounded += 1
+        bound = lower_bound(problem, self.expired)
         if bound.value >= self._cutoff():
             return
         rounded = problem.copy()
@@ -81,25 +93,36 @@ class _Search:
             rounded.fix(node, position)
         self._offer(self._improve(rounded.plan()))
         self._offer(self._improve(settle(problem.copy())[0]))
-        heapq.heappush(self.open, (bound.value, next(self.ticket), problem))
+        self.open.append(_Open(problem, bound.value))
 
     def branch(self) -> None:
-        """Split the open subproblem of the least bound by its most constrained node's choices."""
-        _, _, problem = heapq.heappop(self.open)
+        """Split an open subproblem by its most constrained node's choices."""
+        parent = self.open.pop(self._next())
+        problem = parent.problem
         node = max(problem.pairs, key=lambda u: (len(problem.pairs[u]), -len(problem.alive[u]), -u))
         for position in range(len(problem.alive[node])):
+            if self.expired():  # what is not considered is still in the parent
+                self.open.append(parent)
+                return
             child = problem.copy()
             child.fix(node, position)
             child.reduce_fully()
             self.consider(child)
+        self.open = [one for one in self.open if one.bound < self._cutoff()]
 
-    def closed(self) -> bool:
-        """Whether no open subproblem can hold a better plan."""
-        return not self.open or self.open[0][0] >= self._cutoff()
+    def result(self) -> ExactResult:
+        bound = min((one.bound for one in self.open), default=self.cost)
+        return ExactResult(self.best, min(bound, self.cost), self.bounded)
 
-    def result(self, branches: int) -> ExactResult:
-        bound = self.cost if self.closed() else self.open[0][0]
-        return ExactResult(self.best, min(bound, self.cost), branches)
+    def _next(self) -> int:
+        """Return the open subproblem of the least bound; of the fewest nodes if memory is short."""
+        short = sum(one.problem.nbytes for one in self.open) > self.max_bytes
+
+        def key(index: int) -> tuple[int, float]:
+            one = self.open[index]
+            return len(one.problem.unary) if short else 0, one.bound
+
+        return min(range(len(self.open)), key=key)
 
     def _cutoff(self) -> float:
         return self.cost - TOLERANCE * abs(self.cost) if math.isfinite(self.cost) else self.cost
@@ -111,7 +134,7 @@ class _Search:
 
     def _improve(self, choices: tuple[int, ...]) -> tuple[int, ...]:
         """Change one node at a time to its best choice, until none helps."""
-        problem = Problem(self.graph)
+        problem = self.whole
         plan = list(choices)
         queue = dict.fromkeys(problem.unary)
         while queue:

@@ -1,131 +1,123 @@
-"""Building candidates with TVM and timing them: what runs inside a measuring process.
-
-Weights are read as cold as a network leaves them: between two runs of a layer at batch 1 every
-other layer's weights pass through the caches, so each call here reads the weights at another place
-of a pool larger than the last-level cache. Data and output stay where they are, for in the network
-they have just been written or soon will be read.
-"""
+"""Building candidates with TVM, timing and checking them: what runs inside a measuring process."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
-from numpy.typing import NDArray
 
 from neocpu.schedules import registry
 from neocpu.schedules.codegen import PIPELINE
+from neocpu.schedules.conv2d_reference import (
+    Array,
+    conv2d,
+    kernel_arguments,
+    random_operands,
+    wrong_answer,
+)
 from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.search.buffers import Buffers, Shape, aligned_tensor
 from neocpu.search.measure import Request
-from neocpu.search.worker import describe
 
-POOL_BYTES = 128 << 20
-ALIGNMENT = 64
 # Length of one timed repeat: long against the clock's and the scheduler's grain.
 REPEAT_SECONDS = 2e-3
-Shape = tuple[tuple[int, ...], str]  # and dtype
-WEIGHTS = 1  # position of the packed weights among a kernel's arguments
+# Times as slow as its workload's best: more repeats could not make such a candidate the winner.
+HOPELESS = 2.0
+WEIGHTS = 1  # position of the packed weights among a convolution's arguments
+CHECK_SEED = 0
+# Times the cores' own caches: what feature maps take together that must not lie in them.
+OWN_CACHES = 4
 
 
 class Kernels:
-    """Builds and times the candidates of one target and thread count."""
+    """Builds, times and checks the candidates of one target and thread count."""
 
     def __init__(self, target: CpuTarget, threads: int) -> None:
         self._target = target
         self._threads = threads
-        self._pool: NDArray[np.uint8] = np.empty(0, np.uint8)
-        self._place = 0
+        self._buffers = Buffers()
 
     def build(self, requests: Sequence[Request]) -> list[Any]:
-        """Compile ``requests``; return a function for each, or the message of what went wrong.
-
-        All become one module, which compiles faster than one each; if that fails, each is compiled
-        alone, to find out which of them it was.
-        """
-        lowered = [self._lower(request) for request in requests]
-        good = [i for i, function in enumerate(lowered) if not isinstance(function, str)]
-        try:
-            compiled = self._compile([lowered[i] for i in good])
-        except Exception:
-            compiled = [self._compile_alone(lowered[i]) for i in good]
-        built = dict(zip(good, compiled, strict=True))
-        return [built.get(i, function) for i, function in enumerate(lowered)]
-
-    def time(self, function: Any, request: Request, repeats: int) -> tuple[float, ...]:
-        """Return the seconds per call of ``repeats`` repeats, after a warm-up."""
-        if not len(self._pool):
-            self._pool = _random_pool()
-        shapes = registry.argument_shapes(request.workload, request.scheme)
-        arguments = [_tensor(self._filled(_bytes(*shape)), *shape) for shape in shapes]
-
-        def run(calls: int) -> float:
-            turns = [self._with_cold_weights(arguments, shapes[WEIGHTS]) for _ in range(calls)]
-            start = time.perf_counter()
-            for turn in turns:
-                function(*turn)
-            return time.perf_counter() - start
-
-        calls = max(1, math.ceil(REPEAT_SECONDS / run(1)))
-        return tuple(round(run(calls) / calls, 9) for _ in range(repeats))  # to the nanosecond
-
-    def _lower(self, request: Request) -> Any:
-        try:
-            return registry.lower(request.workload, request.scheme, self._target, self._threads)
-        except Exception as error:
-            return describe(error)
-
-    def _compile(self, functions: list[Any]) -> list[Any]:
-        if not functions:
-            return []
-        named = {f"f{i}": f.with_attr("global_symbol", f"f{i}") for i, f in enumerate(functions)}
+        """Compile ``requests`` as one module, which is faster than one each."""
+        named = {}
+        for index, request in enumerate(requests):
+            function = registry.lower(request.workload, request.scheme, self._target, self._threads)
+            named[f"f{index}"] = function.with_attr("global_symbol", f"f{index}")
         executable = tvm.compile(tvm.IRModule(named), self._target.to_tvm(), tir_pipeline=PIPELINE)
         # The first look-up generates the machine code, which must not wait for the measurement.
         return [executable[name] for name in named]
 
-    def _compile_alone(self, function: Any) -> Any:
-        try:
-            return self._compile([function])[0]
-        except Exception as error:
-            return describe(error)
+    def time(self, function: Any, request: Request, repeats: int, best: float) -> tuple[float, ...]:
+        """Return the seconds per call of ``repeats`` repeats, after a warm-up.
 
-    def _filled(self, size: int) -> NDArray[np.uint8]:
-        buffer = _aligned(size)
-        buffer[:] = np.resize(self._pool[: min(size, len(self._pool))], size)
-        return buffer
+        One is enough of a candidate that is hopeless against ``best`` seconds.
+        """
+        shapes = registry.argument_shapes(request.workload, request.scheme)
+        if isinstance(request.workload, Conv2dWorkload):
+            turn = self._with_cold_weights(shapes)
+        else:
+            places = self._buffers.in_turns(shapes, OWN_CACHES * self._target.l2 * self._threads)
+            turn = cycle(places)
 
-    def _with_cold_weights(self, arguments: list[Any], shape: Shape) -> list[Any]:
-        size = _bytes(*shape)
-        if size > len(self._pool):
-            return arguments  # they do not fit the caches in any case
-        if self._place + size > len(self._pool):
-            self._place = 0
-        weights = _tensor(self._pool[self._place : self._place + size], *shape)
-        self._place += -(-size // ALIGNMENT) * ALIGNMENT
-        return [*arguments[:WEIGHTS], weights, *arguments[WEIGHTS + 1 :]]
+        def run(calls: int) -> float:
+            turns = list(islice(turn, calls))
+            start = time.perf_counter()
+            for each in turns:
+                function(*each)
+            return round((time.perf_counter() - start) / calls, 9)  # to the nanosecond
+
+        return repeated(run, repeats, best)
+
+    def _with_cold_weights(self, shapes: Sequence[Shape]) -> Iterator[list[Any]]:
+        arguments = self._buffers.arguments(shapes)
+        while True:
+            cold = self._buffers.cold(shapes[WEIGHTS])
+            yield [*arguments[:WEIGHTS], cold, *arguments[WEIGHTS + 1 :]]
+
+    def check(self, function: Any, request: Request) -> str | None:
+        """Compare one run on random data with the reference; None if it is right."""
+
+        def run(arrays: Sequence[Array]) -> Array:
+            copies, tensors = zip(*map(aligned_tensor, arrays), strict=True)
+            function(*tensors)
+            output: Array = copies[-1]
+            return output
+
+        return checked(run, request)
 
 
-def _random_pool() -> NDArray[np.uint8]:
-    """Normal float32 numbers: no denormals, which would be slow, and no zeros."""
-    block = np.random.default_rng(0).standard_normal(1 << 18, dtype=np.float32)
-    pool = _aligned(POOL_BYTES)
-    pool.view(np.float32)[:] = np.resize(block, POOL_BYTES // 4)
-    return pool
+def repeated(run: Callable[[int], float], repeats: int, best: float) -> tuple[float, ...]:
+    """Return what ``run(calls)``, in seconds per call, gives for as many calls as fill a repeat.
+
+    One repeat is enough of a candidate that is hopeless against ``best`` seconds.
+    """
+    run(1)  # touches the pages, wakes the threads
+    once = min(run(1), run(1))
+    if once > HOPELESS * best:
+        return (once,)
+    calls = max(1, math.ceil(REPEAT_SECONDS / once))
+    return tuple(run(calls) for _ in range(repeats))
 
 
-def _aligned(size: int) -> NDArray[np.uint8]:
-    raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size]
+def checked(run: Callable[[Sequence[Array]], Array], request: Request) -> str | None:
+    """Compare the output of ``run`` on random arguments with the reference.
 
-
-def _bytes(shape: tuple[int, ...], dtype: str) -> int:
-    return math.prod(shape) * np.dtype(dtype).itemsize
-
-
-def _tensor(buffer: NDArray[np.uint8], shape: tuple[int, ...], dtype: str) -> Any:
-    return tvm_ffi.from_dlpack(buffer.view(dtype).reshape(shape))
+    Only convolutions have one.
+    """
+    workload, scheme = request.workload, request.scheme
+    if not isinstance(workload, Conv2dWorkload):
+        return None
+    operands = random_operands(workload, CHECK_SEED)
+    packed = registry.pack_weights(operands.weights, workload, scheme)
+    shape, dtype = registry.argument_shapes(workload, scheme)[-1]
+    arrays = [
+        *kernel_arguments(workload, scheme, operands, packed),
+        np.full(shape, np.nan, dtype),  # an element that is never written shows
+    ]
+    return wrong_answer(scheme, run(arrays), conv2d(workload, operands))

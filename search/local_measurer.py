@@ -1,30 +1,39 @@
 """Measuring on this machine, in child processes that may crash or hang without harm.
 
-All children build at once, one share of the batch each; then the candidates run strictly one after
-another, with nothing being built beside them and every other child stopped.
+Where the kernels leave cores free, children on those build the next batch while one child times
+the last. Where they use all cores, and on two cores with two threads they do, building and timing
+take turns: LLVM beside a kernel would take a core from it, and one of two threads that waits for
+its core makes the kernel look twice as slow. Logical CPUs that share a core count once, for the
+same reason. Candidates are timed one after another, with every child that does not build stopped.
 """
 
 from __future__ import annotations
 
 import math
-import os
+from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import cycle
+from typing import Any
+
+import psutil
 
 from neocpu.schedules.errors import TargetError
+from neocpu.schedules.host import usable_cores, usable_cpus
 from neocpu.schedules.target import CpuTarget, missing_on_host
 from neocpu.search.child import Child, Lost
+from neocpu.search.crew import SHARE, Crew
 from neocpu.search.measure import Measurement, Request
-from neocpu.search.worker import BuildJob, Setup, TimeJob
+from neocpu.search.worker import BuildJob, CheckJob, Setup, TimeJob
 from neocpu.tuning_db.record import Workload
 
 KERNELS = "neocpu.search.kernels:Kernels"
 MAX_CHILDREN = 8
-# Candidates one child builds at a time: few enough to lose little when one of them crashes it.
-SHARE = 10
-# Looks at a batch: repeats, and how close to its workload's best a candidate must be to get them.
-# Each look comes after the one before is over, so that one burst of noise cannot spoil all repeats
-# of a candidate; the last decides between those that differ by less than the noise.
-LOOKS = ((2, math.inf), (4, 1.25), (6, 1.03))
+# Batches a call of `measure` should bring where one is built while another is timed.
+BATCHES_AHEAD = 4
+# Repeats of a first look; those too close to tell apart are compared in turns later.
+REPEATS = 3
+# Bytes a child needs in any case, and the share of the free memory that all may take together.
+LEAST_MEMORY, MEMORY_SHARE = 2 << 30, 0.8
 
 
 class LocalMeasurer:
@@ -39,7 +48,7 @@ class LocalMeasurer:
     timeout : float
         Seconds one candidate may take to build or to run.
     children : int or None
-        Processes that build; None for one per usable CPU.
+        Processes that build, and time in turns with building; None to choose by the free cores.
     builder : str
         Import path of the `neocpu.search.worker.Builder` the children run.
 
@@ -63,13 +72,22 @@ class LocalMeasurer:
                 f"cannot measure for {target.mcpu} here: this machine lacks {', '.join(missing)}; "
                 "tune on such a machine, or compile with --tune-budget 0"
             )
-        count = children or min(len(os.sched_getaffinity(0)), MAX_CHILDREN)
-        setup = Setup(builder, target, threads)
+        free = 0 if children else max(0, usable_cores() - threads)
+        crews, size = (2, free) if free else (1, children or usable_cpus())
+        size = min(size, MAX_CHILDREN)
+        memory = max(
+            LEAST_MEMORY, int(MEMORY_SHARE * psutil.virtual_memory().available / (crews * size))
+        )
+        setup = Setup(builder, target, threads, memory)
         self._timeout = timeout
-        self._children = tuple(Child(setup) for _ in range(count))
+        self._crews = tuple(Crew(setup, size, timeout) for _ in range(crews))
+        self._awake: Child | None = None
         self._best: dict[Workload, float] = {}
 
     def __enter__(self) -> LocalMeasurer:
+        """Start the children, which are ready by the time the first candidates are chosen."""
+        for child in self._children:
+            child.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,81 +100,127 @@ class LocalMeasurer:
 
     @property
     def batch(self) -> int:
-        """What all children build at once."""
-        return SHARE * len(self._children)
+        """What keeps all children busy."""
+        return self._crew_batch * (1 if len(self._crews) == 1 else BATCHES_AHEAD)
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Yield one measurement per distinct request, a batch at a time.
+        """Build and time each distinct request; yield each measurement as soon as it is made.
 
         Raises
         ------
         NeoCPUError
             If no child can be started.
-        KeyboardInterrupt
-            If interrupted, after yielding what is measured.
         """
+        for built in self._built(requests):
+            if isinstance(built, Measurement):
+                yield built
+                continue
+            child, request = built
+            best = self._best.get(request.workload, math.inf)
+            measurement = self._time(child, TimeJob(request, REPEATS, best))
+            self._best[request.workload] = min(best, *measurement.seconds, math.inf)
+            yield measurement
+        self._pause()
+
+    def compare(self, requests: Sequence[Request], rounds: int) -> Iterator[Measurement]:
+        """Time distinct requests in turns, one repeat of each per round, and yield the new seconds.
+
+        Raises
+        ------
+        NeoCPUError
+            If no child can be started.
+        """
+        seconds: dict[tuple[Child, Request], tuple[float, ...]] = {}
+        for owner in self._owned(requests):
+            if isinstance(owner, Measurement):
+                yield owner
+            else:
+                seconds[owner] = ()
+        for _ in range(rounds):
+            for child, request in tuple(seconds):
+                measurement = self._time(child, TimeJob(request, 1, math.inf))
+                if measurement.error is None:
+                    seconds[child, request] += measurement.seconds
+                else:
+                    del seconds[child, request]
+                    yield measurement
+        self._pause()
+        for (_, request), times in seconds.items():
+            yield Measurement.checked(request, times)
+
+    def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
+        """Run each distinct request once and compare its answer with the numpy reference.
+
+        Raises
+        ------
+        NeoCPUError
+            If no child can be started.
+        """
+        for owner in self._owned(requests):
+            if isinstance(owner, Measurement):
+                yield owner
+                continue
+            child, request = owner
+            answer = self._ask(child, CheckJob(request))
+            error = answer.reason if isinstance(answer, Lost) else answer
+            yield Measurement(request, (), error)
+        self._pause()
+
+    @property
+    def _children(self) -> tuple[Child, ...]:
+        return tuple(child for crew in self._crews for child in crew.children)
+
+    @property
+    def _crew_batch(self) -> int:
+        return SHARE * len(self._crews[0].children)
+
+    def _built(self, requests: Sequence[Request]) -> Iterator[tuple[Child, Request] | Measurement]:
+        """Build all; one crew builds while what another has built is used."""
         distinct = tuple(dict.fromkeys(requests))
-        for at in range(0, len(distinct), self.batch):
-            batch = distinct[at : at + self.batch]
-            done: dict[Request, Measurement] = {}
-            try:
-                self._measure_batch(batch, done)
-            except KeyboardInterrupt:
-                yield from done.values()
-                raise
-            yield from (done[request] for request in batch)
+        size = self._crew_batch
+        batches = [distinct[at : at + size] for at in range(0, len(distinct), size)]
+        building: deque[Crew] = deque()
+        for batch, crew in zip(batches, cycle(self._crews), strict=False):
+            crew.begin(batch)
+            building.append(crew)
+            if len(building) == len(self._crews):
+                yield from building.popleft().finish()
+        for crew in building:
+            yield from crew.finish()
 
-    def _measure_batch(
-        self, requests: tuple[Request, ...], done: dict[Request, Measurement]
-    ) -> None:
-        owners = self._build(requests, done)
-        for repeats, limit in LOOKS:
-            for request in requests:
-                so_far = done.get(request, Measurement(request, ()))
-                best = self._best.get(request.workload, math.inf)
-                if so_far.error or min(so_far.seconds, default=0.0) > limit * best:
-                    continue
-                timed = self._time(owners[request], request, repeats)
-                if timed.error is None:
-                    timed = Measurement(request, so_far.seconds + timed.seconds)
-                    self._best[request.workload] = min(best, *timed.seconds)
-                done[request] = timed
+    def _owned(self, requests: Sequence[Request]) -> Iterator[tuple[Child, Request] | Measurement]:
+        """Yield who has built each request, after building again what no child has."""
+        lost = []
+        for request in dict.fromkeys(requests):
+            owner = next((child for child in self._children if request in child.built), None)
+            if owner is None:
+                lost.append(request)
+            else:
+                yield owner, request
+        yield from self._built(lost)
 
-    def _build(
-        self, requests: tuple[Request, ...], done: dict[Request, Measurement]
-    ) -> dict[Request, Child]:
-        """Build all ``requests`` at once; note what fails in ``done``; return who built which.
-
-        A child lost while building leaves its share to `_time`, which builds one at a time.
-        """
-        count = len(self._children)
-        shares = {child: requests[i::count] for i, child in enumerate(self._children)}
-        busy = {child: share for child, share in shares.items() if share}
-        for child in busy:
-            child.start()
-        for child, share in busy.items():
-            child.send(BuildJob(share, keep=False))
-        for child, share in busy.items():
-            answer = child.receive(self._timeout)
-            if not isinstance(answer, Lost):
-                failed = (p for p in zip(share, answer, strict=True) if p[1] is not None)
-                done.update({r: Measurement(r, (), message) for r, message in failed})
-        for child in busy:
-            child.pause()
-        return {request: child for child, share in busy.items() for request in share}
-
-    def _time(self, child: Child, request: Request, repeats: int) -> Measurement:
-        if request not in child.built:
-            child.send(BuildJob((request,), keep=True))
-            built = child.receive(self._timeout)
-            message = built.reason if isinstance(built, Lost) else built[0]
-            if message is not None:
-                return Measurement(request, (), message)
-        child.send(TimeJob(request, repeats))
-        answer = child.receive(self._timeout)
-        child.pause()
+    def _time(self, child: Child, job: TimeJob) -> Measurement:
+        answer = self._ask(child, job)
         if isinstance(answer, Lost):
-            return Measurement(request, (), answer.reason)
+            return Measurement(job.request, (), answer.reason)
         if isinstance(answer, str):
-            return Measurement(request, (), answer)
-        return Measurement.checked(request, answer)
+            return Measurement(job.request, (), answer)
+        return Measurement.checked(job.request, answer)
+
+    def _ask(self, child: Child, job: TimeJob | CheckJob) -> Any:
+        """Return a child's answer, with every other child stopped that does not build."""
+        if self._awake is not child:
+            self._pause()
+            self._awake = child
+        if job.request not in child.built:  # lost with another request, or to make room
+            child.send(BuildJob((job.request,), keep=True))
+            built = child.receive(self._timeout)
+            if isinstance(built, Lost) or built[0] is not None:
+                return built if isinstance(built, Lost) else built[0]
+        child.send(job)
+        return child.receive(self._timeout)
+
+    def _pause(self) -> None:
+        if self._awake is not None:
+            self._awake.pause()
+        self._awake = None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from types import MappingProxyType
 from typing import Protocol
 
 from neocpu.schedules.scheme import Scheme
@@ -37,16 +39,29 @@ class Measurement:
 
 
 class Measurer(Protocol):
-    """Measures candidates. A candidate that fails is a `Measurement` with its error."""
+    """Measures candidates. A candidate that fails is a `Measurement` with its error.
+
+    Each method yields one measurement per distinct request, in any order, and each as soon as it
+    is made: whoever records them before asking for the next loses only what is in flight.
+    """
 
     @property
     def batch(self) -> int:
         """How many requests it likes to get at once."""
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Yield one measurement per request, in any order.
+        """Build each request and time a few repeats of it: the first look."""
 
-        If interrupted, it yields what is measured before it raises ``KeyboardInterrupt``.
+    def compare(self, requests: Sequence[Request], rounds: int) -> Iterator[Measurement]:
+        """Time requests that were measured before in turns, one repeat of each per round.
+
+        A burst of noise then meets all of them alike. The measurements hold the new seconds only.
+        """
+
+    def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
+        """Run each request on random data and compare it with the independent reference.
+
+        The measurements hold no seconds; the error is None or says by how much the answer is wrong.
         """
 
 
@@ -57,14 +72,32 @@ class ReplayMeasurer:
     ----------
     recorded : mapping of Request to Measurement
         Must hold every candidate that is asked for.
+    wrong : mapping of Request to str
+        The error that checking gives, of those whose answer is wrong.
     """
 
     batch = 1
 
-    def __init__(self, recorded: Mapping[Request, Measurement]) -> None:
+    def __init__(
+        self,
+        recorded: Mapping[Request, Measurement],
+        wrong: Mapping[Request, str] = MappingProxyType({}),
+    ) -> None:
         self._recorded = recorded
+        self._wrong = wrong
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
         """Yield the recorded measurement of each request, in order."""
-        for request in requests:
+        for request in dict.fromkeys(requests):
             yield self._recorded[request]
+
+    def compare(self, requests: Sequence[Request], rounds: int) -> Iterator[Measurement]:
+        """Yield ``rounds`` of the recorded seconds of each request, over and over."""
+        for request in dict.fromkeys(requests):
+            recorded = self._recorded[request]
+            yield replace(recorded, seconds=tuple(islice(cycle(recorded.seconds), rounds)))
+
+    def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
+        """Yield for each request what is recorded of its answer."""
+        for request in dict.fromkeys(requests):
+            yield Measurement(request, (), self._wrong.get(request))

@@ -12,15 +12,12 @@ from neocpu.search.bounds import lower_bound
 from neocpu.search.dp import dynamic_program
 from neocpu.search.exact import solve_exactly
 from neocpu.search.layout_graph import LayoutGraph
+from neocpu.search.limits import SearchLimits
 from neocpu.search.pbqp import pbqp
 from neocpu.search.reductions import Problem
 
 Solver = Literal["auto", "exact", "dp", "pbqp"]
 
-# 32 MiB per table.
-MAX_TABLE = 1 << 22
-# Edges `auto` bounds in branch and bound before it settles for a stated gap: seconds, not minutes.
-MAX_EFFORT = 3000
 # A relative gap below this is only the order in which costs were added up.
 ROUNDING = 1e-12
 
@@ -60,6 +57,15 @@ class Plan:
         """Whether the plan is proven optimal."""
         return self.gap == 0.0
 
+    @property
+    def verdict(self) -> str:
+        """How good the plan is proven to be, in words, and what would improve it."""
+        if self.proven:
+            return "proven optimal"
+        above = self.cost / self.lower_bound - 1 if self.lower_bound > 0 else math.inf
+        remedy = "use --solver auto" if self.solver in ("dp", "pbqp") else "raise --search-seconds"
+        return f"not proven optimal: at most {100 * above:.2g} % above the best plan; {remedy}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form (costs in seconds)."""
         return {**asdict(self), "choices": list(self.choices)}
@@ -68,7 +74,7 @@ class Plan:
 def solve(
     graph: LayoutGraph,
     solver: Solver = "auto",
-    max_table: int = MAX_TABLE,
+    limits: SearchLimits | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
     """Choose one layout per node at least total cost.
@@ -77,21 +83,29 @@ def solve(
     ----------
     graph : LayoutGraph
     solver : str
-        ``auto``: exact if it finishes within its limits, else the best plan found, with its gap.
-        ``exact``: however long it takes. ``dp``, ``pbqp``: the paper's methods, with their gap.
-    max_table : int
-        Entries of the largest table any solver may build (8 bytes each).
+        ``auto``: exact if it finishes within ``limits``, else the best plan found, with its gap.
+        ``exact``: however long it takes. ``dp``, ``pbqp``: the paper's methods, with their gap;
+        of these ``pbqp`` needs no limits.
+    limits : SearchLimits, optional
     clock : callable
-        Seconds; for `Plan.seconds`.
+        Seconds; for the time limit and `Plan.seconds`.
     """
+    limits = limits or SearchLimits()
     start = clock()
+    seconds = math.inf if solver == "exact" else limits.seconds
+
+    def expired() -> bool:
+        return clock() - start >= seconds
+
     if solver in ("auto", "exact"):
-        found = solve_exactly(graph, max_table, MAX_EFFORT if solver == "auto" else None)
+        found = solve_exactly(graph, limits.bytes, expired)
         choices, bound = found.choices, found.lower_bound
-        name = "branch-and-bound" if found.branches else "exact"
+        name = "branch-and-bound" if found.bounded else "exact"
     else:
         name = solver
-        choices, proven = dynamic_program(graph, max_table) if solver == "dp" else pbqp(graph)
+        choices, proven = (
+            dynamic_program(graph, limits.bytes, expired) if solver == "dp" else pbqp(graph)
+        )
         bound = graph.cost(choices) if proven else _bound(graph)
     cost = graph.cost(choices)
     bound = min(bound, cost)

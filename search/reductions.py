@@ -98,6 +98,13 @@ class Problem:
         other.trail = list(self.trail)
         return other
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays, those that copies share included."""
+        vectors = sum(costs.nbytes for costs in self.unary.values())
+        # Each edge is two views of one array.
+        return vectors + sum(m.nbytes for row in self.pairs.values() for m in row.values()) // 2
+
     def plan(self) -> tuple[int, ...]:
         """Return the plan, once every node has been eliminated."""
         assert not self.unary, f"{len(self.unary)} nodes left"

@@ -1,4 +1,4 @@
-"""Local search: measure the schemes of every workload, the promising ones of all workloads first.
+"""Local search: measure the promising schemes of all workloads, then make sure of the winners.
 
 Every measurement is in the database before the next one starts to count, so a search may be stopped
 at any moment and taken up again: what is known is never measured again.
@@ -8,95 +8,93 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
-from neocpu.search.measure import Measurement, Measurer, Request
+from neocpu.search.budget import RESERVE, Budget, Pace
+from neocpu.search.confirm import confirm, noise
+from neocpu.search.measure import Measurer
 from neocpu.search.strategies import Strategy
-from neocpu.tuning_db.record import Environment, Record, Result, TargetKey, Workload
+from neocpu.search.tuning_state import SearchSpace, TaskState, TuningState, TuningTask
+from neocpu.tuning_db.record import Record, Workload
 from neocpu.tuning_db.store import Store
 
-# Candidates of every workload in the first round; each further round takes twice as many.
-FIRST_ROUND = 4
-
-
-@dataclass(frozen=True, slots=True)
-class TuningTask:
-    """A workload, and how many times the network runs it."""
-
-    workload: Workload
-    count: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """When to stop. A limit of None is no limit; a batch that was begun is finished."""
-
-    seconds: float | None = None
-    trials: int | None = None
-
-    def spent(self, seconds: float, trials: int) -> bool:
-        """Whether either limit is reached."""
-        limits = ((self.seconds, seconds), (self.trials, trials))
-        return any(limit is not None and used >= limit for limit, used in limits)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchSpace:
-    """What the tuner knows of the templates.
-
-    Attributes
-    ----------
-    schemes : callable
-        Workload to its legal schemes.
-    estimate : callable
-        Workload and scheme to analytic seconds, at the thread count being tuned for.
-    template_version : callable
-        Template name to version, for the records.
-    """
-
-    schemes: Callable[[Workload], Sequence[Scheme]]
-    estimate: Callable[[Workload, Scheme], float]
-    template_version: Callable[[str], int]
+# Of what is reserved for the winners, for checking their answers.
+CHECK_SHARE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class TuneProgress:
-    """State after a measurement: trials done of those planned, and the workload's best so far."""
+    """State after a measurement.
 
+    Attributes
+    ----------
+    doing : str
+        ``measure`` a scheme for the first time, or ``compare`` or ``check`` the winners.
+    trials, total : int
+        First measurements made, and of how many at most: a strategy may stop before.
+    failed : int
+        Measurements that did not work.
+    seconds : float
+        Since the start.
+    chosen : Scheme or None
+        What a compilation would choose for ``workload`` now.
+    best : float
+        Seconds of the fastest scheme of ``workload``; ``inf`` if none has worked.
+    """
+
+    doing: str
     trials: int
     total: int
     failed: int
     seconds: float
     workload: Workload
+    chosen: Scheme | None
     best: float
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What is known of one workload after tuning; ``best`` is None if no scheme worked.
+    """What is known of one workload after tuning.
 
-    ``measured`` schemes were run now, of which ``failed`` did not work; ``reused`` were known
-    before; ``left`` were not reached within the budget.
+    Attributes
+    ----------
+    best : Record or None
+        The fastest measured scheme; None if none worked.
+    estimate : tuple of Scheme and float, or None
+        The best estimate, in seconds, of the schemes not measured.
+    measured, failed, reused, left : int
+        Schemes run now; of those, the ones that did not work; known before; not run.
+    noise : float or None
+        Relative spread of the best scheme's repeats.
+    checked : bool
+        Whether the best scheme's answer was compared with the reference now.
     """
 
     task: TuningTask
     best: Record | None
+    estimate: tuple[Scheme, float] | None
     measured: int
     reused: int
     failed: int
     left: int
+    noise: float | None
+    checked: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """The outcome of `tune`, one entry per distinct workload, in the order of the tasks."""
+    """The outcome of `tune`, one entry per distinct workload, in the order of the tasks.
+
+    ``search_seconds`` of the ``seconds`` were spent before the winners were compared and checked.
+    """
 
     tasks: tuple[TaskReport, ...]
     seconds: float
+    search_seconds: float
 
     @property
     def measured(self) -> int:
@@ -115,24 +113,8 @@ class TuneReport:
 
     @property
     def left(self) -> int:
-        """Schemes the budget did not reach."""
+        """Schemes that were not measured."""
         return sum(task.left for task in self.tasks)
-
-
-@dataclass(slots=True)
-class _State:
-    """A workload being tuned."""
-
-    task: TuningTask
-    waiting: dict[Scheme, None]
-    known: dict[Scheme, Record]
-    reused: int
-    measured: int = 0
-    failed: int = 0
-
-    @property
-    def best(self) -> float:
-        return min((record.result.best for record in self.known.values()), default=math.inf)
 
 
 def tune(
@@ -149,7 +131,7 @@ def tune(
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> TuneReport:
-    """Measure the schemes of ``tasks`` that ``store`` does not know yet, within ``budget``.
+    """Measure schemes of ``tasks`` that ``store`` does not know yet, within ``budget``.
 
     Parameters
     ----------
@@ -157,6 +139,8 @@ def tune(
         Equal workloads are merged.
     store : Store
         Opened for writing; gets every measurement, failed ones too, as soon as it is made.
+    budget : Budget
+        Is overrun by one measurement at most. Trials count first measurements only.
     on_progress : callable
         Called after every measurement.
     clock, now : callable
@@ -169,127 +153,54 @@ def tune(
     KeyboardInterrupt
         If interrupted; what was measured is in ``store``.
     """
-    tuning = _Tuning(target, threads, store, space, now)
-    tuning.add(tasks)
-    start = clock()
-    trials = 0
-    for requests in tuning.rounds(strategy, measurer.batch):
-        if budget.spent(clock() - start, trials):
+    pace = Pace(budget, clock)
+    state = TuningState(tasks, target=target, threads=threads, store=store, space=space, now=now)
+    while count := pace.next_batch(measurer.batch):
+        requests = strategy.propose(state.views(), count)
+        if not requests:
             break
-        if trials == 0:
+        if pace.trials == 0:
             store.ensure_writable()
-        left = None if budget.trials is None else budget.trials - trials
-        for measurement in measurer.measure(requests[:left]):
-            state = tuning.keep(measurement)
-            trials += 1
-            on_progress(tuning.progress(state, trials, budget, clock() - start))
-    return tuning.report(clock() - start)
+        pace.begin()
+        for measurement in measurer.measure(requests):
+            task = state.keep(measurement)
+            pace.count()
+            on_progress(_progress("measure", state, task, pace, budget))
+            if pace.left <= 0:
+                break
+    searched = pace.elapsed
+    reserve = RESERVE * (budget.seconds or 0.0)
+    for doing, task in confirm(state, measurer, lambda: pace.left, CHECK_SHARE * reserve):
+        on_progress(_progress(doing, state, task, pace, budget))
+    reports = tuple(map(_report, state.tasks.values()))
+    return TuneReport(reports, pace.elapsed, searched)
 
 
-class _Tuning:
-    """The workloads' states, and what turns measurements into records."""
+def _progress(
+    doing: str, state: TuningState, task: TaskState, pace: Pace, budget: Budget
+) -> TuneProgress:
+    total = pace.trials + sum(len(other.waiting) for other in state.tasks.values())
+    if budget.trials is not None:
+        total = min(total, budget.trials)
+    failed = sum(other.failed for other in state.tasks.values())
+    best = math.inf if task.best is None else task.best.result.best
+    workload = task.task.workload
+    return TuneProgress(
+        doing, pace.trials, total, failed, pace.elapsed, workload, task.chosen, best
+    )
 
-    def __init__(
-        self,
-        target: CpuTarget,
-        threads: int,
-        store: Store,
-        space: SearchSpace,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._target = target
-        self._threads = threads
-        self._store = store
-        self._space = space
-        self._now = now
-        self._states: dict[Workload, _State] = {}
-        self._environments: dict[str, Environment] = {}
 
-    def add(self, tasks: Sequence[TuningTask]) -> None:
-        """Look up what is known of ``tasks``; merge equal workloads."""
-        counts: dict[Workload, int] = {}
-        for task in tasks:
-            counts[task.workload] = counts.get(task.workload, 0) + task.count
-        for workload, count in counts.items():
-            schemes = self._space.schemes(workload)
-            results = self._store.results(workload, self._target, self._threads)
-            known = {scheme: results[scheme] for scheme in schemes if scheme in results}
-            waiting = [scheme for scheme in schemes if scheme not in known]
-            waiting.sort(key=lambda scheme: self._space.estimate(workload, scheme))
-            self._states[workload] = _State(
-                TuningTask(workload, count), dict.fromkeys(waiting), known, len(known)
-            )
-
-    def rounds(self, strategy: Strategy, batch: int) -> Iterator[list[Request]]:
-        """Yield what to measure next, at most ``batch`` at a time.
-
-        Ends when nothing is left or the strategy wants no more.
-        """
-        count = FIRST_ROUND
-        while True:
-            requests: list[Request] = []
-            for state in sorted(self._states.values(), key=self._stake, reverse=True):
-                workload = state.task.workload
-                picked = strategy.propose(workload, tuple(state.waiting), state.known, count)
-                requests += [Request(workload, scheme) for scheme in picked]
-            if not requests:
-                return
-            for at in range(0, len(requests), batch):
-                yield requests[at : at + batch]
-            count *= 2
-
-    def keep(self, measurement: Measurement) -> _State:
-        """Put a measurement into the database."""
-        request = measurement.request
-        if measurement.error is None:
-            measurement = Measurement.checked(request, measurement.seconds)
-        template = request.scheme.template
-        if template not in self._environments:
-            version = self._space.template_version(template)
-            self._environments[template] = Environment.current(version)
-        record = Record(
-            request.workload,
-            TargetKey.of(self._target, self._threads),
-            request.scheme,
-            Result(measurement.seconds, measurement.error),
-            self._environments[template],
-            self._now().isoformat(timespec="seconds"),
-        )
-        self._store.append([record])
-        state = self._states[request.workload]
-        del state.waiting[request.scheme]
-        state.known[request.scheme] = record
-        state.measured += 1
-        state.failed += measurement.error is not None
-        return state
-
-    def progress(self, state: _State, trials: int, budget: Budget, elapsed: float) -> TuneProgress:
-        """Describe where the search stands after a measurement of ``state``."""
-        total = trials + sum(len(s.waiting) for s in self._states.values())
-        if budget.trials is not None:
-            total = min(total, budget.trials)
-        failed = sum(s.failed for s in self._states.values())
-        return TuneProgress(trials, total, failed, elapsed, state.task.workload, state.best)
-
-    def report(self, elapsed: float) -> TuneReport:
-        """Describe the outcome."""
-        tasks = tuple(
-            TaskReport(
-                state.task,
-                self._store.best(state.task.workload, self._target, self._threads),
-                state.measured,
-                state.reused,
-                state.failed,
-                len(state.waiting),
-            )
-            for state in self._states.values()
-        )
-        return TuneReport(tasks, elapsed)
-
-    def _stake(self, state: _State) -> float:
-        """Seconds the network spends in this workload, as far as is known."""
-        workload = state.task.workload
-        seconds = state.best
-        if math.isinf(seconds) and state.waiting:
-            seconds = self._space.estimate(workload, next(iter(state.waiting)))
-        return state.task.count * seconds
+def _report(task: TaskState) -> TaskReport:
+    best = task.best
+    waiting = next(iter(task.waiting), None)
+    return TaskReport(
+        task.task,
+        best,
+        None if waiting is None else (waiting, task.estimates[waiting]),
+        measured=len(task.fresh),
+        reused=task.reused,
+        failed=task.failed,
+        left=len(task.waiting),
+        noise=None if best is None else noise(best.result),
+        checked=best is not None and best.scheme in task.checked,
+    )

@@ -52,6 +52,7 @@ def test_data_files_exist() -> None:
     assert (ROOT / "neocpu" / "py.typed").is_file()
     assert SETUPTOOLS["package-data"] == {
         "neocpu": ["py.typed"],
+        "neocpu.search": ["rpc_harness.c"],
         "neocpu.tuning_db": ["records/*.jsonl"],
     }
 

@@ -11,19 +11,30 @@ import json
 import math
 import statistics
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from neocpu.schedules.scheme import Scheme, scheme_from_json
 from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload, content_hash
+from neocpu.schedules.workload import Conv2dWorkload, JoinWorkload, TransformWorkload, content_hash
+from neocpu.schedules.workload import Workload as Workload
 
 VERSION = 1
+# No call of an operator takes an hour: such a number is damage, not a measurement.
+MAX_SECONDS = 3600.0
 
-Workload = Conv2dWorkload
-WORKLOADS: dict[str, type[Workload]] = {"conv2d": Conv2dWorkload}
+WORKLOADS: dict[str, type[Workload]] = {
+    "conv2d": Conv2dWorkload,
+    "layout_transform": TransformWorkload,
+    "join": JoinWorkload,
+}
+_KINDS: dict[type[Workload], str] = {cls: kind for kind, cls in WORKLOADS.items()}
 
 
-@dataclass(frozen=True, slots=True)
+class UnknownRecordError(ValueError):
+    """Not a record to this version of neocpu, but perhaps one to another: it is not damaged."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
 class TargetKey:
     """What a measurement's target is known by: the CPU, its features, and the threads used."""
 
@@ -35,6 +46,10 @@ class TargetKey:
     def of(cls, target: CpuTarget, threads: int) -> TargetKey:
         """Return the key of ``threads`` threads on ``target``."""
         return cls(target.mcpu, target.features, threads)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"mcpu": self.mcpu, "features": list(self.features), "threads": self.threads}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +120,7 @@ class Record:
         return {
             "v": VERSION,
             "workload": self.workload.to_json(),
-            "target": asdict(self.target),
+            "target": self.target.to_json(),
             "scheme": self.scheme.to_json(),
             "result": asdict(self.result),
             "env": asdict(self.env),
@@ -122,8 +137,10 @@ class Record:
 
         Raises
         ------
+        UnknownRecordError
+            If ``data`` has the form of a record, but of another version, workload or scheme.
         ValueError
-            If ``data`` is not a record, is of another version, or has impossible values.
+            If ``data`` is not a record or has impossible values.
         """
         try:
             return _record(*_subject(data), data)
@@ -132,52 +149,96 @@ class Record:
 
 
 class LineParser:
-    """Parses the lines of record files, each workload and target among them only once.
+    """Parses the lines of record files; what lines have in common, only once.
 
-    Lines of one workload and target begin with the same bytes, up to the scheme, if neocpu wrote
-    them. That is most of a line, so a large database opens several times faster.
+    A line that neocpu wrote has four parts: the subject (workload and target), the scheme, the
+    result, and the versions with the time. Subjects, schemes and versions repeat from line to line
+    by the byte. They are most of a line, so a large database opens several times faster.
     """
 
     def __init__(self) -> None:
         self._decoder = json.JSONDecoder(parse_constant=_reject)
         self._subjects: dict[bytes, tuple[Workload, TargetKey, str]] = {}
+        self._schemes: dict[bytes, Scheme] = {}
+        self._environments: dict[bytes, Environment] = {}
 
     def parse(self, line: bytes) -> tuple[Record, str]:
         """Return the record on ``line`` and its key.
 
         Raises
         ------
-        ValueError
-            If the line is not one whole record.
+        UnknownRecordError, ValueError
+            As `Record.from_json`; also if the line is not JSON.
         """
-        head, mark, tail = line.partition(b',"scheme":')
-        known = self._subjects.get(head)
+        mistakes = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
         try:
-            if known is not None:
-                workload, target, key = known
-                return _record(workload, target, self._decode(b'{"scheme":' + tail)), key
+            return self._parse_parts(_split(line))
+        except mistakes:  # not neocpu's, or no record: read as a whole, it says which
+            pass
+        try:
             record = Record.from_json(self._decode(line))
-            key = record.key()
-            if mark and self._holds_subject(head):
-                self._subjects[head] = (record.workload, record.target, key)
-            return record, key
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"not a tuning record: {type(error).__name__}: {error}") from None
+            return record, record.key()
+        except RecursionError as error:
+            raise ValueError(f"not a tuning record: {error}") from None
+
+    def _parse_parts(self, parts: _Parts) -> tuple[Record, str]:
+        if parts.subject not in self._subjects:
+            self._subjects[parts.subject] = self._subject(parts.subject)
+        if parts.scheme not in self._schemes:
+            self._schemes[parts.scheme] = scheme_from_json(self._decode(parts.scheme))
+        if parts.environment not in self._environments:
+            self._environments[parts.environment] = _environment(self._decode(parts.environment))
+        workload, target, key = self._subjects[parts.subject]
+        scheme = self._schemes[parts.scheme]
+        _require_fit(scheme, workload)
+        record = Record(
+            workload,
+            target,
+            scheme,
+            _result(self._decode(parts.result)),
+            self._environments[parts.environment],
+            self._time(parts.time),
+        )
+        return record, key
+
+    def _subject(self, text: bytes) -> tuple[Workload, TargetKey, str]:
+        data = self._decode(text + b"}")
+        if data.keys() != {"v", "workload", "target"}:
+            raise ValueError("not a subject alone")
+        workload, target = _subject(data)
+        return workload, target, record_key(workload, target)
+
+    def _time(self, text: bytes) -> str:
+        data = self._decode(b'{"time":' + text)
+        if len(data) != 1:
+            raise ValueError("not a time alone")
+        return str(_typed(data["time"], str))
 
     def _decode(self, text: bytes) -> Any:
         return self._decoder.decode(text.decode().strip())
 
-    def _holds_subject(self, head: bytes) -> bool:
-        try:
-            _subject(self._decode(head + b"}"))
-        except (ValueError, KeyError):
-            return False
-        return True
+
+class _Parts(NamedTuple):
+    """The bytes of a line between the names of its last four members."""
+
+    subject: bytes
+    scheme: bytes
+    result: bytes
+    environment: bytes
+    time: bytes
+
+
+def _split(line: bytes) -> _Parts:
+    subject, _, rest = line.partition(b',"scheme":')
+    scheme, _, rest = rest.partition(b',"result":')
+    result, _, rest = rest.partition(b',"env":')
+    environment, _, time = rest.partition(b',"time":')
+    return _Parts(subject, scheme, result, environment, time)
 
 
 def record_key(workload: Workload, target: TargetKey) -> str:
     """Return the content hash of a workload on a target."""
-    return content_hash([workload.to_json(), asdict(target)])
+    return content_hash([workload.to_json(), target.to_json()])
 
 
 def _reject(constant: str) -> float:
@@ -185,17 +246,19 @@ def _reject(constant: str) -> float:
 
 
 def _subject(data: Any) -> tuple[Workload, TargetKey]:
-    if data["v"] != VERSION:
-        raise ValueError(f"record version {data['v']!r}, expected {VERSION}")
-    workload = WORKLOADS[data["workload"]["kind"]].from_json(data["workload"])
-    return workload, _target(data["target"])
+    if _typed(data["v"], int) != VERSION:
+        raise UnknownRecordError(f"record version {data['v']}, expected {VERSION}")
+    kind = _typed(data["workload"]["kind"], str)
+    if kind not in WORKLOADS:
+        raise UnknownRecordError(f"unknown kind of workload {kind!r}")
+    return WORKLOADS[kind].from_json(data["workload"]), _target(data["target"])
 
 
 def _record(workload: Workload, target: TargetKey, data: Any) -> Record:
     return Record(
         workload,
         target,
-        scheme_from_json(data["scheme"]),
+        _scheme(workload, data["scheme"]),
         _result(data["result"]),
         _environment(data["env"]),
         _typed(data["time"], str),
@@ -210,13 +273,32 @@ def _typed(value: Any, kind: type) -> Any:
 
 def _target(data: dict[str, Any]) -> TargetKey:
     features = tuple(_typed(f, str) for f in data["features"])
-    return TargetKey(_typed(data["mcpu"], str), features, _typed(data["threads"], int))
+    threads = _typed(data["threads"], int)
+    if threads < 1:
+        raise ValueError(f"impossible threads: {threads}")
+    return TargetKey(_typed(data["mcpu"], str), features, threads)
+
+
+def _scheme(workload: Workload, data: dict[str, Any]) -> Scheme:
+    try:
+        scheme = scheme_from_json(data)
+    except ValueError as error:
+        raise UnknownRecordError(str(error)) from None
+    _require_fit(scheme, workload)
+    return scheme
+
+
+def _require_fit(scheme: Scheme, workload: Workload) -> None:
+    # Templates are named after the kind of workload they compute.
+    kind = _KINDS[type(workload)]
+    if not scheme.template.startswith(kind):
+        raise ValueError(f"scheme {scheme} is not of a {kind} workload")
 
 
 def _result(data: dict[str, Any]) -> Result:
     seconds, error = tuple(data["seconds"]), data["error"]
     for value in seconds:
-        if not isinstance(value, float | int) or not 0 < value < math.inf:
+        if type(value) not in (float, int) or not 0 < value <= MAX_SECONDS:
             raise ValueError(f"impossible seconds: {value!r}")
     if error is None and not seconds:
         raise ValueError("neither seconds nor an error")

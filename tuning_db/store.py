@@ -1,39 +1,30 @@
 """The tuning database: layers of record files, of which the last may be written.
 
-Reading takes whole files at once and skips what is not a record, naming it. Writing appends: each
-record is one ``write`` to a file opened with ``O_APPEND``, under a lock, and on disk before
-`append` returns, so many writers at once lose nothing and a crash tears one line at most.
+Opening reads whole files and skips what is not a record, naming it. Many processes may append to
+one file at once: see `record_file`. What others append after the opening is not seen.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import filelock
 import platformdirs
 
-from neocpu.schedules.errors import DatabaseError
+from neocpu.schedules.errors import UsageError
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
-from neocpu.tuning_db.record import LineParser, Record, TargetKey, Workload, record_key
-
-LOCK_TIMEOUT = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedLine:
-    """A line that is not a record: torn by a crash, or foreign."""
-
-    path: Path
-    line: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}: skipped: {self.reason}"
+from neocpu.tuning_db.nearest import relatives
+from neocpu.tuning_db.record import Record, TargetKey, Workload, record_key
+from neocpu.tuning_db.record_file import (
+    OnRead,
+    SkippedLine,
+    append_lines,
+    read_records,
+    silent,
+)
 
 
 def default_database() -> Path:
@@ -44,6 +35,26 @@ def default_database() -> Path:
 def shipped_databases() -> tuple[Path, ...]:
     """Return the record files that come with neocpu."""
     return tuple(sorted((Path(__file__).parent / "records").glob("*.jsonl")))
+
+
+def refuse_shipped(path: Path) -> None:
+    """Make sure that ``path`` is not a shipped file.
+
+    Raises
+    ------
+    UsageError
+        If it is one.
+    """
+    if os.path.realpath(path) in set(map(os.path.realpath, shipped_databases())):
+        raise UsageError(f"{path} comes with neocpu and is never changed: name another file")
+
+
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """Records of a workload that were made on another CPU or with other threads."""
+
+    target: TargetKey
+    records: Mapping[Scheme, Record]
 
 
 class Store:
@@ -62,6 +73,7 @@ class Store:
         self.skipped: tuple[SkippedLine, ...] = ()
         self._template_version = template_version
         self._records: dict[str, dict[Scheme, Record]] = {}
+        self._targets: dict[TargetKey, None] = {}
 
     @classmethod
     def open(
@@ -69,8 +81,11 @@ class Store:
         paths: Sequence[Path],
         writable: Path | None,
         template_version: Callable[[str], int],
+        on_read: OnRead = silent,
     ) -> Store:
         """Read ``paths`` and then ``writable``; of two records of a scheme the later one counts.
+
+        Later is a matter of places, never of clocks, which may run backwards.
 
         Parameters
         ----------
@@ -82,18 +97,24 @@ class Store:
         template_version : callable
             Template name to its current version. Records of another version are left out: the code
             they measured is no longer what would run.
+        on_read : callable
+            Told how far the reading is.
 
         Raises
         ------
         DatabaseError
-            If a file is missing (``writable`` may be), unreadable, or a folder.
+            If a file is missing (``writable`` may be), unreadable, or no file.
         """
         store = cls(writable, template_version)
-        skipped: list[SkippedLine] = []
-        for path in paths:
-            skipped += store._read(path)
+        files = list(paths)
         if writable is not None and (writable.exists() or writable.is_symlink()):
-            skipped += store._read(writable)
+            files.append(writable)
+        skipped: list[SkippedLine] = []
+        for path in files:
+            contents = read_records(path, on_read)
+            skipped += contents.skipped
+            for line in contents.lines:
+                store._add(line.record, line.key)
         store.skipped = tuple(skipped)
         return store
 
@@ -114,6 +135,17 @@ class Store:
         usable = (record for record in found if record.result.error is None)
         return min(usable, key=lambda record: record.result.best, default=None)
 
+    def borrowed(self, workload: Workload, target: CpuTarget, threads: int) -> Borrowed | None:
+        """Return the records of the closest relative that has a usable one, failed ones too.
+
+        None if no relative has any; see `nearest.relatives`.
+        """
+        for key in relatives(TargetKey.of(target, threads), self._targets):
+            found = self._records.get(record_key(workload, key), {})
+            if any(record.result.error is None for record in found.values()):
+                return Borrowed(key, dict(found))
+        return None
+
     def ensure_writable(self) -> None:
         """Make sure `append` will work, creating the file and its folder if need be.
 
@@ -122,16 +154,10 @@ class Store:
         DatabaseError
             If it will not.
         """
-        path = self._destination()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with self._lock(path):
-                os.close(_open_for_append(path))
-        except OSError as error:
-            raise _write_error(path, error) from None
+        append_lines(self._destination(), [])
 
     def append(self, records: Sequence[Record]) -> None:
-        """Add records, on disk before this returns.
+        """Add records, on disk before this returns; several at once are cheaper than one by one.
 
         Raises
         ------
@@ -141,13 +167,7 @@ class Store:
         """
         if not records:
             return
-        path = self._destination()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with self._lock(path):
-                _append_lines(path, [record.to_line().encode() for record in records])
-        except OSError as error:
-            raise _write_error(path, error) from None
+        append_lines(self._destination(), [record.to_line().encode() for record in records])
         for record in records:
             self._add(record, record.key())
 
@@ -155,65 +175,10 @@ class Store:
         assert self.writable is not None, "the store was opened for reading only"
         return self.writable
 
-    def _lock(self, path: Path) -> filelock.BaseFileLock:
-        # The operating system drops the lock of a process that dies.
-        return filelock.FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT)
-
-    def _read(self, path: Path) -> list[SkippedLine]:
-        try:
-            lines = path.read_bytes().split(b"\n")
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise DatabaseError(
-                f"cannot read tuning database {path}: {reason}; pass another file with --db"
-            ) from None
-        parser = LineParser()
-        skipped: list[SkippedLine] = []
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                record, key = parser.parse(line)
-            except ValueError as error:
-                skipped.append(SkippedLine(path, number, str(error)))
-                continue
-            self._add(record, key)
-        return skipped
-
     def _add(self, record: Record, key: str) -> None:
-        if record.env.template_version == self._template_version(record.scheme.template):
-            self._records.setdefault(key, {})[record.scheme] = record
-
-
-def _open_for_append(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-
-
-def _append_lines(path: Path, lines: list[bytes]) -> None:
-    """Append whole lines to ``path``, whose lock is held; end a torn last line first."""
-    stream = _open_for_append(path)
-    try:
-        size = os.fstat(stream).st_size
-        if size and os.pread(stream, 1, size - 1) != b"\n":
-            lines = [b"\n" + lines[0], *lines[1:]]
-        for line in lines:
-            written = os.write(stream, line)
-            if written < len(line):
-                os.ftruncate(stream, size)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            size += written
-        os.fsync(stream)
-    finally:
-        os.close(stream)
-
-
-def _write_error(path: Path, error: OSError) -> DatabaseError:
-    if isinstance(error, filelock.Timeout):
-        return DatabaseError(
-            f"cannot write tuning database {path}: {error.lock_file} has been held by another "
-            f"process for {LOCK_TIMEOUT:.0f} s; wait for it or pass another file with --db"
-        )
-    reason = error.strerror or str(error)
-    return DatabaseError(
-        f"cannot write tuning database {path}: {reason}; free it or pass another file with --db"
-    )
+        if record.env.template_version != self._template_version(record.scheme.template):
+            return
+        if key not in self._records:
+            self._records[key] = {}
+            self._targets[record.target] = None
+        self._records[key][record.scheme] = record

@@ -1,4 +1,4 @@
-"""Benchmark results as charts: bars over models, and lines over thread counts."""
+"""Benchmark results as charts: bars over models, lines over thread counts, curves over time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from neocpu.schedules.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from neocpu.bench.strategy_race import RaceReport
 
 INSTALL_HINT: Final = "pip install 'neocpu[bench]'"
 
@@ -38,6 +40,8 @@ _STYLE: Final[dict[str, Any]] = {
 }
 _BAR_HEIGHT: Final = 0.15
 """Inches."""
+_LEAST_EXCESS: Final = 0.1
+"""Per cent; a logarithmic axis has no zero."""
 
 
 def check_suffix(path: Path) -> None:
@@ -202,9 +206,46 @@ def draw_scaling(path: Path, models: Sequence[ModelReport], note: str) -> None:
         _save(figure, path, note)
 
 
+def draw_race(path: Path, race: RaceReport, note: str) -> None:
+    """Draw how near each tuning run of a network was to the grid's result, over time.
+
+    Both axes are logarithmic: the last percent takes longer than all before it.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    best = race.runs[0].curve[-1].cost
+    kinds = tuple(dict.fromkeys((run.strategy, run.warm) for run in race.runs))
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+        axes = figure.add_subplot()
+        for run in race.runs:
+            number = kinds.index((run.strategy, run.warm))
+            points = [p for p in run.curve if p.seconds > 0]
+            axes.step(
+                [point.seconds for point in points],
+                [max(100 * (point.cost / best - 1), _LEAST_EXCESS) for point in points],
+                where="post",
+                color=_COLORS[number],
+                linewidth=1.2,
+                alpha=0.8,
+                label=f"{run.strategy}{', knowing other networks' if run.warm else ''}",
+            )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("seconds of tuning")
+        axes.set_ylabel("convolutions slower than the grid's best, %")
+        axes.grid(visible=True, which="major", linewidth=0.4, color="0.85")
+        _legend(figure, axes, len(kinds))
+        _save(figure, path, note)
+
+
 def _legend(figure: Figure, axes: Axes, columns: int) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False)
+    once = dict(zip(labels, handles, strict=True))  # several lines may be of one kind
+    figure.legend(
+        once.values(), once.keys(), loc="outside upper center", ncols=columns, frameon=False
+    )
 
 
 def _save(figure: Figure, path: Path, note: str) -> None:

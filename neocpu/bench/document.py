@@ -57,6 +57,22 @@ def render(title: str, report: SuiteReport, run: Run, charts: Mapping[str, str])
     charts : mapping of str to str
         What each chart shows, and its path as seen from the document.
     """
+    return page(
+        title,
+        run,
+        _method(run),
+        [
+            "## Results",
+            *(f"![{words}]({path})" for words, path in charts.items()),
+            *(table.markdown().rstrip() for table in suite_tables.tables(report, run.peers)),
+            "## Details",
+            *(table.markdown().rstrip() for table in suite_tables.details(report.models)),
+        ],
+    )
+
+
+def page(title: str, run: Run, method: str, results: Sequence[str]) -> str:
+    """Return a document of ``results`` that says how and where they were measured."""
     parts = [
         f"# {title}",
         "This file was written by the command below; run it again to rewrite it for your machine.",
@@ -64,12 +80,8 @@ def render(title: str, report: SuiteReport, run: Run, charts: Mapping[str, str])
         "## Machine and versions",
         _bullets(_facts(run)),
         "## Method",
-        _method(run),
-        "## Results",
-        *(f"![{words}]({path})" for words, path in charts.items()),
-        *(table.markdown().rstrip() for table in suite_tables.tables(report, run.peers)),
-        "## Details",
-        *(table.markdown().rstrip() for table in suite_tables.details(report.models)),
+        method,
+        *results,
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -24,6 +24,7 @@ PACKAGES: Final = (
     "openvino",
     "ncnn",
     "pnnx",
+    "scipy",
 )
 """Distributions whose versions decide a result."""
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from neocpu.cli import options
+from neocpu.cli import bench_page, bench_solvers, bench_strategies, options
+from neocpu.cli.bench_page import Known, Page
 from neocpu.cli.networks import with_suite
-from neocpu.cli.terminal import Terminal, print_table
+from neocpu.cli.terminal import Terminal
 from neocpu.schedules.errors import AccuracyError, NeoCPUError, UsageError, did_you_mean
 from neocpu.units import plural
 
@@ -28,7 +29,9 @@ Examples:
   neocpu bench resnet50.so --model resnet50 --vs onnxruntime --cold-start
   neocpu bench net.onnx --ablation --kernels --markdown > results.md
   neocpu bench resnet50 --vs onnxruntime --threads 1,2,4 --chart scaling.svg
-  neocpu bench --suite paper --vs onnxruntime,openvino --roofline -o bench.md"""
+  neocpu bench --suite paper --vs onnxruntime,openvino --roofline -o bench.md
+  neocpu bench --suite all --solvers -o search.md
+  neocpu bench resnet50 --strategies --db tuned.jsonl -o tuning.md"""
 
 ARGUMENTS = "neocpu.bench.arguments"
 
@@ -124,6 +127,33 @@ class Outputs:
 @click.option(
     "--roofline", is_flag=True, help="Also measure the machine's limits, and how near models come."
 )
+@click.option(
+    "--solvers",
+    is_flag=True,
+    help="Compare the solvers of the layout search instead: nothing is compiled or run.",
+)
+@click.option(
+    "--milp-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600,
+    show_default=True,
+    metavar="S",
+    help="With --solvers, the time HiGHS may take for each model.",
+)
+@click.option(
+    "--strategies",
+    is_flag=True,
+    help="Compare the strategies of tune instead, from nothing and, with --db, from the records of "
+    "other models: minutes for each MODEL.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="With --strategies, the runs of each.",
+)
 @click.option("--markdown", is_flag=True, help="Print the tables in Markdown.")
 @click.option(
     "-o",
@@ -152,6 +182,10 @@ def command(
     markdown: bool,
     output: Path | None,
     chart: Path | None,
+    solvers: bool,
+    milp_seconds: float,
+    strategies: bool,
+    seeds: int,
     **extras: bool,
 ) -> int:
     """Measure latency: of a MODEL, compiled first, or of an OUT.so that neocpu compile wrote.
@@ -163,6 +197,16 @@ def command(
 
     names = _models(models, suite, source)
     counts = _threads(threads)
+    if solvers or strategies:
+        unrelated = {"vs": peers, "model": source, "chart": chart, "threads": counts[1:], **extras}
+        given = [f"--{name.replace('_', '-')}" for name in unrelated if unrelated[name]]
+        bench_page.check("--solvers" if solvers else "--strategies", names, output, given)
+        subject = f"the {suite} suite" if suite else ", ".join(names)
+        page = Page(subject, _command_line(), output, markdown)
+        known = Known(counts[-1], databases, shapes)
+        if solvers:
+            return bench_solvers.compare(terminal, names, known, milp_seconds, page)
+        return bench_strategies.compare(terminal, names, known, seeds, page)
     outputs = Outputs(output, chart, markdown)
     _check_outputs(terminal, outputs, comparing=bool(peers) or len(counts) > 1)
     available = _available(terminal, peers or ())
@@ -228,10 +272,7 @@ def _check_outputs(terminal: Terminal, outputs: Outputs, *, comparing: bool) -> 
     from neocpu.bench import chart
     from neocpu.link import check_destination
 
-    if outputs.document is not None:
-        if outputs.document.suffix != ".md":
-            raise UsageError(f"-o {outputs.document}: the document is Markdown; name a FILE.md")
-        check_destination(outputs.document)
+    bench_page.check_document(outputs.document)
     if outputs.chart is not None:
         chart.check_suffix(outputs.chart)
         if not comparing:
@@ -254,9 +295,7 @@ def _run(
     from neocpu.bench.document import Run
     from neocpu.bench.machine import describe
 
-    arguments = click.get_current_context().meta[ARGUMENTS]
-    line = shlex.join(["neocpu", "bench", *arguments])
-    run = Run(line, describe(), request.peers, request.threads, request.rounds, missing)
+    run = Run(_command_line(), describe(), request.peers, request.threads, request.rounds, missing)
     report, interrupted = _measure(terminal, models, request)
     if report.models or len(models) > 1:
         document = {
@@ -266,7 +305,8 @@ def _run(
             **report.to_json(),
         }
         terminal.result(
-            document, lambda: _show(_tables(report, run, outputs), markdown=outputs.markdown)
+            document,
+            lambda: bench_page.show(_tables(report, run, outputs), markdown=outputs.markdown),
         )
     if interrupted:
         terminal.kept = lambda: f"{len(report.models)} of {plural(len(models), 'model')} measured"
@@ -274,6 +314,11 @@ def _run(
     if report.models:
         _write(terminal, report, run, outputs, title)
     return _exit_code(terminal, models, report)
+
+
+def _command_line() -> str:
+    arguments = click.get_current_context().meta[ARGUMENTS]
+    return shlex.join(["neocpu", "bench", *arguments])
 
 
 def _measure(
@@ -303,7 +348,6 @@ def _measure(
 def _write(terminal: Terminal, report: SuiteReport, run: Run, outputs: Outputs, title: str) -> None:
     """Write document and charts, as far as there is something to draw."""
     from neocpu.bench import chart, document
-    from neocpu.link import replacing
 
     drawn = {}
     if chart.available():
@@ -316,10 +360,8 @@ def _write(terminal: Terminal, report: SuiteReport, run: Run, outputs: Outputs, 
     if outputs.document is not None:
         beside = drawn.get(outputs.document.with_suffix(".svg"), {})
         links = {words: path.name for words, path in beside.items()}
-        data = document.render(title, report, run, links).encode()
-        with replacing(outputs.document, len(data)) as stream:
-            stream.write(data)
-        terminal.note(f"written: {outputs.document}")
+        text = document.render(title, report, run, links)
+        bench_page.write(terminal, outputs.document, text)
 
 
 def _tables(report: SuiteReport, run: Run, outputs: Outputs) -> list[Table]:
@@ -330,17 +372,6 @@ def _tables(report: SuiteReport, run: Run, outputs: Outputs) -> list[Table]:
         return suite_tables.model_tables(report.models[0])
     tables = suite_tables.tables(report, run.peers)
     return tables + suite_tables.details(report.models) if outputs.markdown else tables
-
-
-def _show(tables: Sequence[Table], *, markdown: bool) -> None:
-    if markdown:
-        print("\n".join(table.markdown() for table in tables), end="")
-        return
-    for number, table in enumerate(tables):
-        print(table.title if number == 0 else f"\n{table.title}")
-        print_table(table.header, table.rows, right=table.header[1:], bold=table.bold)
-        for note in table.notes:
-            print(f"  {note}")
 
 
 def _exit_code(terminal: Terminal, models: Sequence[str], report: SuiteReport) -> int:

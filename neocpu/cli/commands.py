@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, str]] = {
     "run": "Run a compiled model.",
     "explain": "Show what was decided when a model was compiled, and why.",
     "bench": "Measure latency, beside other engines and the limits of the machine.",
+    "db": "Show, check, merge, prune and export tuning databases.",
     "models": "List the built-in networks, or write one as an .onnx file.",
     "doctor": "Check that this machine can compile and run models.",
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import tell_what_is_kept
-from neocpu.cli.plan_text import error_text
+from neocpu.cli.plan_text import cost_sources, error_text, sources_text
 from neocpu.cli.terminal import Terminal, print_fields
 from neocpu.schedules.errors import UsageError
 from neocpu.schedules.host import peak_memory
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from neocpu.compiler import CompiledModule
 
 OPT_LEVELS = ("nchw", "conv-layout", "uniform", "global")
+SOLVERS = ("auto", "exact", "dp", "pbqp")
 
 EPILOG = """\b
 Examples:
@@ -65,6 +65,20 @@ Examples:
     metavar="A,B,…",
     help="Restrict the convolution algorithms, as in direct,depthwise.",
 )
+@click.option(
+    "--solver",
+    type=options.OneOf(SOLVERS),
+    default="auto",
+    show_default=True,
+    help="How the layout search is solved: exact within --search-seconds, else the best plan found "
+    "(auto); exact, however long it takes; or by one of the paper's methods.",
+)
+@click.option(
+    "--search-seconds",
+    type=click.FloatRange(min=0),
+    metavar="S",
+    help="Time for --solver auto or dp; 10 by default.",
+)
 @click.option("--no-verify", is_flag=True, help="Skip the comparison with the reference.")
 @options.common
 def command(
@@ -78,6 +92,8 @@ def command(
     tune_budget: float,
     opt: str,
     algorithms: tuple[str, ...] | None,
+    solver: str,
+    search_seconds: float | None,
     no_verify: bool,
 ) -> None:
     """Compile MODEL, an .onnx file or the name of a built-in network."""
@@ -102,6 +118,8 @@ def command(
             tune_budget=tune_budget,
             opt=opt,
             algorithms=algorithms,
+            solver=solver,
+            search_seconds=search_seconds,
             verify=not no_verify,
             on_progress=on_progress,
         )
@@ -123,7 +141,7 @@ def _report(compiled: CompiledModule, path: Path, seconds: float) -> dict[str, A
         "opt": plan["opt"],
         "convolutions": len(convolutions),
         "schemes": len(schemes),
-        "cost_sources": dict(Counter(op["cost_source"] for op in convolutions)),
+        "cost_sources": cost_sources(plan),
         "transforms": len(plan["transforms"]),
         "transforms_us": sum(transform["cost_us"] for transform in plan["transforms"]),
         "predicted_us": plan["predicted_us"],
@@ -139,7 +157,7 @@ def _report(compiled: CompiledModule, path: Path, seconds: float) -> dict[str, A
 def _show(report: Mapping[str, Any]) -> None:
     search, phases = report["search"], report["phases"]
     slowest = sorted(phases, key=lambda name: -float(phases[name]))[:3]
-    sources = ", ".join(f"{count} {source}" for source, count in report["cost_sources"].items())
+    sources = sources_text(report["cost_sources"])
     print(
         f"{report['artifact']}: {size(report['bytes'])} in {duration(report['seconds'])}, "
         f"{size(report['peak_bytes'])} of memory"
@@ -157,7 +175,7 @@ def _show(report: Mapping[str, Any]) -> None:
             ("transforms", f"{report['transforms']}, {duration(report['transforms_us'] / 1e6)}"),
             (
                 "search",
-                f"{search['solver']}, {duration(search['seconds'])}, gap {search['gap']:.1%}",
+                f"{search['solver']}, {duration(search['seconds'])}, {search['verdict']}",
             ),
             ("predicted", duration(report["predicted_us"] / 1e6)),
             ("largest error", error_text(report["verification"])),

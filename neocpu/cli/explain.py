@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.plan_text import error_text, scheme_text
+from neocpu.cli.plan_text import cost_sources, error_text, scheme_text, sources_text
 from neocpu.cli.terminal import Terminal, print_fields, print_table
 from neocpu.units import duration, plural
 
@@ -43,15 +43,16 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         (
             "search",
             f"{search['solver']} over {plural(search['variables'], 'variable')} "
-            f"in {duration(search['seconds'])}",
+            f"in {duration(search['seconds'])}" + _verdict(search),
         ),
         (
             "predicted",
             f"{duration(plan['predicted_us'] / 1e6)}, of it {duration(search['cost_us'] / 1e6)} "
-            f"searched; no plan is below {duration(search['lower_bound_us'] / 1e6)} "
-            f"(gap {search['gap']:.1%})",
+            f"searched; no plan is below {duration(search['lower_bound_us'] / 1e6)}",
         ),
     ]
+    if sources := cost_sources(plan):
+        fields.append(("costs", f"of convolutions: {sources_text(sources)}"))
     # Absent is not unchecked: the plan may have been written before the check.
     if "verification" in plan:
         fields.append(("largest error", error_text(plan["verification"])))
@@ -64,6 +65,11 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         _show_transforms(plan)
     else:
         print("No layout transforms.")
+
+
+def _verdict(search: Mapping[str, Any]) -> str:
+    # An older neocpu wrote the gap alone.
+    return ", " + str(search.get("verdict") or f"gap {search['gap']:.1%}")
 
 
 def _show_ops(plan: Mapping[str, Any]) -> None:
@@ -88,13 +94,20 @@ def _show_ops(plan: Mapping[str, Any]) -> None:
 def _show_transforms(plan: Mapping[str, Any]) -> None:
     # Equal ones in one line: a network repeats its blocks.
     counted = Counter(
-        (t["from"], t["to"], tuple(t["shape"]), t["cost_us"]) for t in plan["transforms"]
+        (
+            t["from"],
+            t["to"],
+            "x".join(map(str, t["shape"])),
+            t["cost_us"],
+            t.get("cost_source", "estimated"),  # an older neocpu measured none
+        )
+        for t in plan["transforms"]
     )
     print_table(
-        ("transform", "to", "shape", "times", "µs"),
+        ("transform", "to", "shape", "times", "µs", "source"),
         [
-            (source, destination, "x".join(map(str, shape)), str(times), f"{cost:.1f}")
-            for (source, destination, shape, cost), times in counted.items()
+            (before, after, shape, str(times), f"{cost:.1f}", source)
+            for (before, after, shape, cost, source), times in counted.items()
         ],
         right=("times", "µs"),
     )

@@ -77,7 +77,7 @@ def ffi() -> Iterator[Finding]:
 
 def linker() -> Iterator[Finding]:
     """There is a C++ compiler to link artifacts with."""
-    from neocpu.link import find_linker
+    from neocpu.schedules.linker import find_linker
 
     command = find_linker(os.uname().machine)
     done = subprocess.run(
@@ -135,7 +135,7 @@ def databases() -> Iterator[Finding]:
         if store.skipped:
             first = store.skipped[0]
             detail += f", {len(store.skipped)} lines skipped (line {first.line}: {first.reason})"
-            yield Finding(name, "warning", detail, "remove the damaged lines")
+            yield Finding(name, "warning", detail, "'neocpu db prune' drops damaged lines")
         else:
             yield Finding(name, "ok", detail)
 

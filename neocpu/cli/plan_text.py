@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,21 @@ def scheme_text(scheme: Mapping[str, Any] | None) -> str:
         elif name != "template" and value is not False:
             words.append(f"{name}={value}")
     return " ".join(words)
+
+
+def cost_sources(plan: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many convolutions' costs are measured here, measured elsewhere and estimated."""
+    # "measured, folded" is a measured kernel too: what is modelled is the transform folded into it.
+    found = Counter(
+        op["cost_source"].partition(",")[0] for op in plan["ops"] if op["kind"] == "conv2d"
+    )
+    # What is known best comes first.
+    return {name: found[name] for name in sorted(found, key=lambda s: (s == "estimated", s))}
+
+
+def sources_text(sources: Mapping[str, int]) -> str:
+    """Return ``180 measured, 12 measured on znver4 with 2 threads, 5 estimated``."""
+    return ", ".join(f"{count} {source}" for source, count in sources.items())
 
 
 def error_text(found: Mapping[str, float] | None) -> str:

@@ -13,9 +13,11 @@ from neocpu.cli.databases import tell_what_is_kept, writable_database
 from neocpu.cli.networks import with_suite
 from neocpu.cli.plan_text import scheme_text
 from neocpu.cli.terminal import Terminal, print_table
+from neocpu.schedules.errors import UsageError
 from neocpu.units import duration, plural
 
 if TYPE_CHECKING:
+    from neocpu.schedules.scheme import Scheme
     from neocpu.search.tuner import TaskReport, TuneReport
 
 EPILOG = """\b
@@ -45,22 +47,45 @@ Examples:
 )
 @click.option(
     "--strategy",
-    default="grid",
+    default="xgb",
     show_default=True,
     metavar="NAME",
-    help="What to measure next: grid (all, best estimates first) or random.",
+    help="What to measure next: xgb (what a cost model, trained on all records, expects most of; "
+    "ends when little is left to gain), grid (all, best estimates first), random, or analytic "
+    "(nothing: shows the best estimates).",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Of xgb and random: equal seeds and measurements give equal searches.",
 )
 @click.option(
     "--budget",
     type=options.Duration(),
     metavar="TIME",
-    help="Stop after 90, 60s, 10m, 1h; by default when all is measured.",
+    help="Stop after 90, 60s, 10m, 1h; by default when the strategy is done.",
 )
 @click.option(
     "--trials",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Stop after N measurements.",
+    help="Stop after N measurements; comparing winners again does not count.",
+)
+@click.option(
+    "--tracker",
+    metavar="HOST:PORT",
+    help="Measure on the servers of a TVM RPC tracker instead of on this machine; needs --key, "
+    "--target and --threads. See docs/fleet.md.",
+)
+@click.option("--key", metavar="KEY", help="What the servers are registered under.")
+@click.option(
+    "--parallel",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Servers to use at once; by default all of the key.",
 )
 @options.common
 def command(
@@ -72,16 +97,23 @@ def command(
     threads: int | None,
     database: Path | None,
     strategy: str,
+    seed: int,
     budget: float | None,
     trials: int | None,
+    tracker: str | None,
+    key: str | None,
+    parallel: int | None,
 ) -> None:
     """Measure the convolution schemes of each MODEL that no tuning database knows yet.
 
     All models are tuned together: convolutions they share are measured once, and --budget is for
-    all. Each measurement is kept as it is made: Ctrl-C loses nothing, and nothing is measured
-    twice.
+    all. Each measurement is kept as it is made: Ctrl-C loses nothing, and no scheme is tried twice.
+    In the end winners too close to call are timed again in turns, and each winner's answer is
+    checked.
     """
     networks = with_suite(models, suite)
+    if tracker is not None:
+        _require_explicit("target", "threads")
     databases = () if database is None else (database,)
     tell_what_is_kept(terminal, databases)
     with terminal.progress() as on_progress:
@@ -94,12 +126,32 @@ def command(
             shapes=shapes,
             database=database,
             strategy=strategy,
+            seed=seed,
             budget=budget,
             trials=trials,
+            tracker=tracker,
+            key=key,
+            parallel=parallel,
             on_progress=on_progress,
         )
     report = _report(tuned, writable_database(databases))
     terminal.result(report, lambda: None if terminal.quiet else _show(report))
+
+
+def _require_explicit(*names: str) -> None:
+    """Refuse to assume of a fleet's servers what is true of this machine.
+
+    Raises
+    ------
+    UsageError
+        If an option was left at its default.
+    """
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
+            raise UsageError(
+                f"--tracker needs --{name}: that of the servers, which need not be this machine's"
+            )
 
 
 def _report(tuned: TuneReport, database: Path) -> dict[str, Any]:
@@ -115,18 +167,31 @@ def _report(tuned: TuneReport, database: Path) -> dict[str, Any]:
 
 
 def _workload(report: TaskReport) -> dict[str, Any]:
-    best = report.best
+    workload = report.task.workload
+    scheme, seconds, source = _best(report)
     return {
-        "workload": str(report.task.workload),
+        "workload": str(workload),
         "count": report.task.count,
         "measured": report.measured,
         "reused": report.reused,
         "failed": report.failed,
         "left": report.left,
-        "best_us": None if best is None else best.result.best * 1e6,
-        "gflops": None if best is None else report.task.workload.flops / best.result.best / 1e9,
-        "scheme": None if best is None else best.scheme.to_json(),
+        "best_us": None if seconds is None else seconds * 1e6,
+        "source": source,
+        "noise": report.noise,
+        "checked": report.checked,
+        "gflops": workload.flops / seconds / 1e9 if seconds and workload.flops else None,
+        "scheme": None if scheme is None else scheme.to_json(),
     }
+
+
+def _best(report: TaskReport) -> tuple[Scheme | None, float | None, str | None]:
+    """Return the scheme a compilation would choose, its seconds, and where they come from."""
+    if report.best is not None:
+        return report.best.scheme, report.best.result.best, "measured"
+    if report.estimate is not None:
+        return *report.estimate, "estimated"
+    return None, None, None
 
 
 def _show(report: Mapping[str, Any]) -> None:
@@ -136,6 +201,7 @@ def _show(report: Mapping[str, Any]) -> None:
             "times",
             "best scheme",
             "µs",
+            "noise",
             "GFLOP/s",
             "measured",
             "known",
@@ -147,15 +213,23 @@ def _show(report: Mapping[str, Any]) -> None:
                 row["workload"],
                 str(row["count"]),
                 scheme_text(row["scheme"]),
-                "-" if row["best_us"] is None else f"{row['best_us']:.1f}",
+                _microseconds(row),
+                "-" if row["noise"] is None else f"{row['noise']:.1%}",
                 "-" if row["gflops"] is None else f"{row['gflops']:.0f}",
                 *(str(row[key]) for key in ("measured", "reused", "failed", "left")),
             )
             for row in report["workloads"]
         ],
-        right=("times", "µs", "GFLOP/s", "measured", "known", "failed", "left"),
+        right=("times", "µs", "noise", "GFLOP/s", "measured", "known", "failed", "left"),
     )
+    checked = sum(row["checked"] for row in report["workloads"])
     print(
         f"\n{plural(report['measured'], 'measurement')} in {duration(report['seconds'])}, "
-        f"kept in {report['database']}"
+        f"kept in {report['database']}; {plural(checked, 'winner')} checked against the reference"
     )
+
+
+def _microseconds(row: Mapping[str, Any]) -> str:
+    if row["best_us"] is None:
+        return "-"
+    return f"{'~' if row['source'] == 'estimated' else ''}{row['best_us']:.1f}"

@@ -20,6 +20,8 @@ from tvm.ir import Call, GenericConst, Var
 from neocpu.passes.weight_table import WeightTable
 from neocpu.planning.costs import Choice, CostModel
 from neocpu.planning.extract import feature_map_shape
+from neocpu.planning.graph import wanted
+from neocpu.planning.memory_costs import Cost
 from neocpu.planning.network import (
     ConcatOp,
     ConvOp,
@@ -30,7 +32,7 @@ from neocpu.planning.network import (
     PoolOp,
     Shape4,
 )
-from neocpu.planning.problem import LayoutPlan, wanted
+from neocpu.planning.problem import LayoutPlan
 from neocpu.relax_utils import (
     OPAQUE,
     Expr,
@@ -58,7 +60,7 @@ class Transform:
     source: DataLayout
     destination: DataLayout
     shape: Shape4
-    seconds: float
+    cost: Cost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,8 +198,8 @@ class _Rewriter:
             (shape, source, layout),
             lambda: lower_transform(shape, source, layout, self._costs.target),
         )
-        seconds = self._costs.transform(shape, source, layout)
-        self._transforms.append(Transform(source, layout, shape, seconds))
+        cost = self._costs.transform_cost(shape, source, layout)
+        self._transforms.append(Transform(source, layout, shape, cost))
         versions[layout] = self._call(kernel, [versions[source]], layout.shape(shape))
         return versions[layout]
 

@@ -43,6 +43,7 @@ def explain(
             "cost_us": search.cost * MICRO,
             "lower_bound_us": search.lower_bound * MICRO,
             "gap": search.gap,
+            "verdict": search.verdict,
             "seconds": search.seconds,
             "variables": search.variables,
         },
@@ -55,7 +56,8 @@ def explain(
                 "from": str(t.source),
                 "to": str(t.destination),
                 "shape": list(t.shape),
-                "cost_us": t.seconds * MICRO,
+                "cost_us": t.cost.seconds * MICRO,
+                "cost_source": t.cost.source,
             }
             for t in transforms
         ],

@@ -1,25 +1,63 @@
-"""Search strategies: which of a workload's candidates to measure next. One file each."""
+"""Search strategies: which candidates to measure next. One file each."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from neocpu.schedules.scheme import Scheme
+from neocpu.search.measure import Request
 from neocpu.tuning_db.record import Record, Workload
 
 
+@dataclass(frozen=True, slots=True)
+class WorkloadState:
+    """What is known of a workload.
+
+    Attributes
+    ----------
+    count : int
+        How many times the network runs it.
+    candidates : tuple of Scheme
+        Legal schemes not measured yet, best estimate first.
+    records : mapping of Scheme to Record
+        Legal schemes that were measured, failed ones too.
+    estimates : mapping of Scheme to float
+        Analytic seconds of every legal scheme.
+    """
+
+    workload: Workload
+    count: int
+    candidates: tuple[Scheme, ...]
+    records: Mapping[Scheme, Record]
+    estimates: Mapping[Scheme, float]
+
+    @property
+    def best(self) -> float:
+        """Fastest measured seconds; ``inf`` if nothing has worked yet."""
+        return min((record.result.best for record in self.records.values()), default=math.inf)
+
+    @property
+    def stake(self) -> float:
+        """Seconds the network spends in this workload, as far as is known."""
+        seconds = self.best
+        if math.isinf(seconds) and self.candidates:
+            seconds = self.estimates[self.candidates[0]]
+        return self.count * seconds
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether there is more than one legal scheme."""
+        return len(self.estimates) > 1
+
+
 class Strategy(Protocol):
-    """Picks candidates. Asked again for each round, knowing all that was measured so far."""
+    """Picks candidates. Asked again after each batch, knowing all that was measured so far."""
 
-    def propose(
-        self,
-        workload: Workload,
-        candidates: Sequence[Scheme],
-        measured: Mapping[Scheme, Record],
-        count: int,
-    ) -> Sequence[Scheme]:
-        """Return up to ``count`` of ``candidates``, the most promising first.
+    def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
+        """Return up to ``count`` distinct candidates of all workloads, the most promising first.
 
-        ``candidates`` are the legal schemes not measured yet, best estimate first.
+        None at all says that nothing else is worth measuring.
         """

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Sequence
 
-from neocpu.schedules.scheme import Scheme
-from neocpu.tuning_db.record import Record, Workload
+from neocpu.search.measure import Request
+from neocpu.search.strategies import WorkloadState
+
+# Candidates of every workload in the first round; each further round takes twice as many.
+FIRST_ROUND = 4
 
 
 class GridStrategy:
-    """Takes the candidates as they come."""
+    """Goes round the workloads, the costly ones first, until every candidate is measured."""
 
-    def propose(
-        self,
-        workload: Workload,
-        candidates: Sequence[Scheme],
-        measured: Mapping[Scheme, Record],
-        count: int,
-    ) -> Sequence[Scheme]:
-        """Return the ``count`` candidates of the best estimates."""
-        return candidates[:count]
+    def __init__(self) -> None:
+        self._round = FIRST_ROUND
+        self._queue: deque[Request] = deque()
+
+    def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
+        """Return the next ``count`` candidates of the round."""
+        if not self._queue:
+            for state in sorted(states, key=lambda state: state.stake, reverse=True):
+                picked = state.candidates[: self._round]
+                self._queue.extend(Request(state.workload, scheme) for scheme in picked)
+            self._round *= 2
+        return [self._queue.popleft() for _ in range(min(count, len(self._queue)))]

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from neocpu.schedules.scheme import Scheme
-from neocpu.tuning_db.record import Record, Workload
+from neocpu.search.measure import Request
+from neocpu.search.strategies import WorkloadState
 
 
 class RandomStrategy:
-    """Draws candidates without replacement; the same ``seed`` draws the same ones."""
+    """Draws from all candidates of all workloads; the same ``seed`` draws the same ones."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def propose(
-        self,
-        workload: Workload,
-        candidates: Sequence[Scheme],
-        measured: Mapping[Scheme, Record],
-        count: int,
-    ) -> Sequence[Scheme]:
+    def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
         """Return ``count`` candidates drawn at random."""
-        return self._random.sample(list(candidates), min(count, len(candidates)))
+        every = [Request(state.workload, s) for state in states for s in state.candidates]
+        return self._random.sample(every, min(count, len(every)))

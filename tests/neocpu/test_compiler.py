@@ -2,6 +2,7 @@
 
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.schedules.errors import NeoCPUError, UnsupportedError, UsageError
+from neocpu.search import plan as search
 from neocpu.tensor_spec import random_inputs
 
 
@@ -49,6 +51,9 @@ def test_outputs_that_are_one_value_keep_their_names():
         {"tune_budget": float("nan")},
         {"opt": "globl"},
         {"algorithms": ["fft"]},
+        {"solver": "greedy"},
+        {"search_seconds": -1.0},
+        {"search_seconds": float("nan")},
         {"shapes": {"x": [1, 3, 5, 5.5]}},
         {"shapes": {"x": 5}},
     ],
@@ -58,6 +63,29 @@ def test_bad_arguments_are_named(arguments):
     with pytest.raises(UsageError) as caught:
         neocpu.compile(tiny(), **arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_a_plan_that_is_not_proven_is_warned_of(monkeypatch, caplog):
+    def solve(graph, solver, limits):
+        assert (solver, limits.seconds) == ("auto", 0.5)
+        found = search.solve(graph, solver, limits)
+        return replace(found, cost=1.0, lower_bound=0.8, gap=0.2, solver="branch-and-bound")
+
+    monkeypatch.setattr("neocpu.planning.problem.solve", solve)
+    with caplog.at_level("WARNING", "neocpu"):
+        compiled = neocpu.compile(tiny(), threads=1, search_seconds=0.5)
+    with compiled:
+        verdict = compiled.plan["search"]["verdict"]
+    assert verdict == (
+        "not proven optimal: at most 25 % above the best plan; raise --search-seconds"
+    )
+    assert caplog.messages == [f"the layout plan is {verdict}"]
+
+
+@pytest.mark.parametrize("solver", ["exact", "dp", "pbqp"])
+def test_every_solver_compiles(solver):
+    with neocpu.compile(tiny(), threads=1, solver=solver) as compiled:
+        assert compiled.plan["search"]["solver"] == solver
 
 
 def test_a_reference_that_fails_is_not_a_traceback(monkeypatch):

@@ -5,14 +5,13 @@ import os
 import resource
 import shutil
 import stat
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from neocpu import link
-from neocpu.link import check_destination, find_linker, write_artifact
+from neocpu.link import check_destination, write_artifact
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.elf import read_elf
 from neocpu.runtime.header import WEIGHT_ALIGN, WEIGHTS_SECTION
@@ -210,27 +209,3 @@ def test_full_temporary_folder(linear, tmp_path, monkeypatch):
     message = refused(ArtifactError, lambda: write(linear, tmp_path / "a.so"))
     assert "cannot link in" in message
     assert "TMPDIR" in message
-
-
-def test_compiler_choice(monkeypatch, tmp_path):
-    machine = os.uname().machine
-    for name in ("g++", "aarch64-linux-gnu-g++", "x86_64-linux-gnu-g++", "clang++"):
-        tool = tmp_path / name
-        tool.write_text("#!/bin/sh\n")
-        tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    assert find_linker(machine) == (str(tmp_path / "g++"),)
-    assert find_linker(OTHER) == (str(tmp_path / f"{OTHER}-linux-gnu-g++"),)
-    assert find_linker(OTHER, "clang++ --target=x") == ("clang++", "--target=x")
-    monkeypatch.setenv("CXX", "clang++")
-    assert find_linker(machine) == ("clang++",)
-    assert find_linker(OTHER) == (str(tmp_path / f"{OTHER}-linux-gnu-g++"),)
-
-
-def test_cross_compiler_from_ziglang_or_a_hint(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)
-    assert "pip install ziglang" in refused(UsageError, lambda: find_linker(OTHER))
-    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: object())
-    assert find_linker(OTHER)[:3] == (sys.executable, "-m", "ziglang")

@@ -9,9 +9,14 @@ from conv_reference import EPILOGUES, check_template
 from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules import conv2d_direct as template
+from neocpu.schedules.conv2d_reference import convolve
+from neocpu.schedules.layout import NCHW, DataLayout
 from neocpu.schedules.scheme import DirectScheme
 from neocpu.schedules.target import parse_target
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+
+AVX512 = parse_target("llvm -mcpu=skylake-avx512")
+AVX2 = parse_target("llvm -mcpu=znver3")
 
 WORKLOADS = [
     Conv2dWorkload(1, 3, 11, 13, 16, (7, 7), (2, 2), (3, 3, 3, 3)),
@@ -63,14 +68,13 @@ def test_integers_are_summed_exactly():
     rng = np.random.default_rng(0)
     x = rng.integers(-4, 5, workload.input_shape).astype(np.float32)
     weights = rng.integers(-4, 5, workload.kernel_shape).astype(np.float32)
-    from conv_reference import naive_conv2d
     from kernel_harness import run
 
     func = template.lower(workload, scheme, HOST)
     packed = template.pack_weights(weights, workload, scheme)
     shape = template.argument_shapes(workload, scheme)[-1][0]
     got = run(func, [scheme.in_layout.pack(x), packed], shape)
-    expected = naive_conv2d(x, weights, workload)
+    expected = convolve(workload, x, weights)
     np.testing.assert_array_equal(scheme.out_layout.unpack(got, 20), expected)
 
 
@@ -118,9 +122,27 @@ def test_foreign_targets_use_fused_multiply_add(target):
 
 def test_estimate_prefers_a_full_tile():
     workload = Conv2dWorkload(1, 64, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1))
-    full = template.estimate(workload, DirectScheme(16, 32, 14, False, 1), HOST)
-    thin = template.estimate(workload, DirectScheme(16, 32, 1, False, 1), HOST)
+    full = template.estimate(workload, DirectScheme(16, 32, 14, False, 1), AVX512)
+    thin = template.estimate(workload, DirectScheme(16, 32, 1, False, 1), AVX512)
     assert full < thin / 2
+
+
+def test_tiles_of_few_registers_use_two_vectors():
+    workload = Conv2dWorkload(1, 256, 28, 28, 128, (1, 1))
+    tiles = [s for s in template.space(workload, AVX2) if s.ic_bn == 8]
+    assert tiles[0].oc_bn == 16
+    assert 8 <= 2 * tiles[0].reg_oh * tiles[0].reg_n <= 12
+    # One vector of channels: no tile that spills, whatever its estimate.
+    assert max(s.reg_oh * s.reg_n for s in tiles if s.oc_bn == 8) == 7
+
+
+def test_estimate_counts_the_weights_each_thread_reads():
+    # Two bands of rows: both threads read all weights. One band: each reads half of the channels'.
+    workload = Conv2dWorkload(1, 1024, 8, 8, 96, (1, 1))
+    bands, channels = DirectScheme(8, 16, 1, False, 4), DirectScheme(8, 16, 1, False, 8)
+    one = [template.estimate(workload, s, AVX512, 1) for s in (bands, channels)]
+    two = [template.estimate(workload, s, AVX512, 2) for s in (bands, channels)]
+    assert two[0] / one[0] > two[1] / one[1]
 
 
 def test_estimate_counts_threads():
@@ -168,3 +190,86 @@ def test_the_cases_above_are_what_they_say():
     image = Conv2dWorkload(1, 8, 5, 5, 128, (5, 5), padding=(2, 2, 2, 2))
     assert not template._pads_image_once(strips, DirectScheme(8, 16, 4, False))
     assert template._pads_image_once(image, DirectScheme(8, 16, 5, False))
+
+
+RESIDUAL = (EpilogueOp("scale"), EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
+LANES = HOST.lanes()
+
+
+@pytest.mark.parametrize(
+    ("in_block", "oc_bn", "out_block"),
+    [
+        (3, LANES, 2 * LANES),
+        (LANES, LANES, 4 * LANES),
+        (4 * LANES, 2 * LANES, LANES),
+        (LANES, 4 * LANES, LANES),
+        (3, 4 * LANES, 2 * LANES),
+        (2 * LANES, 3 * LANES, 4 * LANES),
+    ],
+)
+def test_folds_match_naive(in_block, oc_bn, out_block):
+    """Stride, padding, batch, prime input channels, and operands in the output's layout."""
+    workload = Conv2dWorkload(
+        2, 13, 6, 7, 12 * LANES, (3, 3), (2, 1), (1, 0, 2, 1), epilogue=RESIDUAL
+    )
+    scheme = DirectScheme(in_block, oc_bn, 3, False)
+    folded = template.fold(workload, scheme, scheme.in_layout, DataLayout(out_block), HOST)
+    assert folded is not None
+    assert folded.out_layout.block == out_block
+    assert replace(folded, out_bn=0) == scheme
+    check_template(template, workload, folded, threads=2)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        Conv2dWorkload(3, 5, 1, 1, 2 * LANES - 3, (1, 1)),
+        Conv2dWorkload(1, 48, 5, 5, 8 * LANES, (3, 3), padding=(1, 1, 1, 1), groups=4),
+        Conv2dWorkload(1, 700, 3, 3, 576, (1, 1), epilogue=RESIDUAL),
+        Conv2dWorkload(1, 1, 9, 9, 4 * LANES, (2, 3), (3, 2), (3, 3, 3, 3)),
+    ],
+    ids=["one-pixel", "groups", "chunks-first", "one-channel"],
+)
+def test_folds_of_awkward_workloads_match_naive(workload):
+    for scheme in (DirectScheme(4, LANES, 4, True, 2), DirectScheme(1, LANES, 5, False)):
+        folded = template.fold(workload, scheme, scheme.in_layout, DataLayout(2 * LANES), HOST)
+        assert folded is not None
+        check_template(template, workload, folded, threads=2)
+
+
+def test_folds_that_would_leave_lanes_unwritten_or_straddle_are_refused():
+    scheme = DirectScheme(LANES, 2 * LANES, 3, False)
+
+    def fold(channels, block, source=scheme.in_layout):
+        workload = Conv2dWorkload(1, 48, 4, 4, channels, (1, 1))
+        return template.fold(workload, scheme, source, DataLayout(block), HOST)
+
+    assert fold(3 * LANES, LANES) is None  # four chunks are written, three exist
+    assert fold(LANES, 2 * LANES) is not None
+    assert fold(4 * LANES, LANES // 2) is None  # a vector in two chunks
+    assert fold(4 * LANES, 3 * LANES) is None
+    assert fold(4 * LANES, 1) is None  # lanes of a vector in planes of their own
+    assert fold(4 * LANES, LANES) is not None
+    assert fold(4 * LANES, LANES, NCHW) is None  # loads do not fold
+
+
+def test_unfolding_a_fold_gives_the_scheme_back():
+    workload = Conv2dWorkload(1, 48, 4, 4, 4 * LANES, (1, 1))
+    scheme = DirectScheme(LANES, LANES, 3, False)
+    folded = template.fold(workload, scheme, scheme.in_layout, DataLayout(2 * LANES), HOST)
+    again = template.fold(workload, folded, scheme.in_layout, scheme.out_layout, HOST)
+    assert again == scheme
+
+
+@pytest.mark.parametrize(("oc_bn", "out_bn"), [(16, 64), (64, 16), (48, 16)])
+def test_folded_stores_are_whole_vectors(oc_bn, out_bn):
+    """No vector is scattered or taken apart, and nothing is divided that was not before."""
+    cpu = parse_target("llvm -mcpu=skylake-avx512")
+    workload = Conv2dWorkload(1, 64, 14, 14, 192, (3, 3), padding=(1, 1, 1, 1), epilogue=RESIDUAL)
+    scheme = DirectScheme(16, oc_bn, 4, False)
+    assembly = compile_for(template.lower(workload, replace(scheme, out_bn=out_bn), cpu), cpu)
+    plain = compile_for(template.lower(workload, scheme, cpu), cpu)
+    assert "vscatter" not in assembly
+    for instruction in ("vmovss", "vextractf", "div"):
+        assert assembly.count(instruction) <= plain.count(instruction) + 2
+    assert assembly.count("vfmadd") == plain.count("vfmadd")

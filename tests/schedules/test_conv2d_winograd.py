@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-from conv_reference import EPILOGUES, check_template, naive_conv2d
+from conv_reference import EPILOGUES, check_template
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
 from neocpu.schedules import conv2d_direct, registry
 from neocpu.schedules import conv2d_winograd as template
 from neocpu.schedules.codegen import PIPELINE
+from neocpu.schedules.conv2d_reference import convolve
+from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.scheme import WinogradScheme
 from neocpu.schedules.target import parse_target
 from neocpu.schedules.winograd import (
@@ -27,6 +29,7 @@ from neocpu.schedules.workload import Conv2dWorkload
 
 LANES = HOST.lanes()
 AVX512 = parse_target("llvm -mcpu=skylake-avx512")
+AVX2 = parse_target("llvm -mcpu=znver3")
 ONE = (1, 1, 1, 1)
 # Worst error of one layer in units of its output's norm: float32 rounding times the size of the
 # transforms' coefficients, which grow with the tile.
@@ -128,7 +131,7 @@ def test_error_relative_to_the_norm(tile, magnitude):
     packed = template.pack_weights(weights, workload, scheme)
     shape = template.argument_shapes(workload, scheme)[-1][0]
     got = run(template.lower(workload, scheme, HOST), [scheme.in_layout.pack(x), packed], shape)
-    expected = naive_conv2d(x, weights, workload)
+    expected = convolve(workload, x.astype(np.float64), weights)
     error = scheme.out_layout.unpack(got, 16) - expected
     assert np.linalg.norm(error) <= ERROR[tile] * np.linalg.norm(expected)
     assert np.abs(error).max() <= 20 * ERROR[tile] * expected.std()
@@ -262,6 +265,26 @@ def test_estimate_counts_threads():
     assert one == two
 
 
+def test_estimate_follows_the_thread_with_the_longest_strips():
+    # Five register tiles in four strips: one thread gets 1 + 1 of them, the other 1 + 2.
+    workload = Conv2dWorkload(1, 128, 28, 28, 128, (3, 3), padding=ONE)
+    scheme = WinogradScheme(8, 8, 5, 6, 16, 2, False)
+    tiling = Tiling(workload, scheme, lanes=8, threads=2)
+    assert (tiling.blocks, tiling.strips, tiling.busiest_share) == (5, 4, 0.6)
+    # Twice as many channels' tasks than strips: each thread gets half of the channels.
+    split = Tiling(workload, replace(scheme, oc_split=True), lanes=8, threads=2)
+    assert split.busiest_share == 0.5
+
+
+def test_estimate_counts_weights_read_again():
+    # 16 MB of weights: every strip reads them all, a block of channels only its own.
+    workload = Conv2dWorkload(1, 512, 7, 7, 512, (3, 3), padding=ONE)
+    strips = WinogradScheme(8, 8, 4, 2, 16, 1, False)
+    split = replace(strips, oc_split=True, strip=4)
+    seconds = [template.estimate(workload, scheme, AVX2, 2) for scheme in (split, strips)]
+    assert seconds[0] < seconds[1]
+
+
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_foreign_targets_use_fused_multiply_add(target):
     workload = Conv2dWorkload(1, 32, 8, 8, 32, (3, 3), padding=ONE)
@@ -289,3 +312,22 @@ def test_large_weights_are_prefetched_and_small_ones_are_not():
         workload = Conv2dWorkload(1, channels, 56, 56, channels, (3, 3), padding=ONE)
         assert (math.prod((channels, channels, 36, 4)) > AVX512.l2 // 2) is expected
         assert ("prefetch" in template.lower(workload, scheme, AVX512).script()) is expected
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
+def test_folds_match_naive(split):
+    """The same tiles, between other layouts."""
+    workload = Conv2dWorkload(2, 19, 7, 9, 4 * LANES, (3, 3), padding=ONE, epilogue=EPILOGUES[1])
+    scheme = scheme_of(4, split, vectors=2)
+    folded = template.fold(workload, scheme, DataLayout(2 * LANES), DataLayout(4 * LANES), HOST)
+    assert folded == replace(scheme, ic_bn=2 * LANES, oc_bn=4 * LANES)
+    check_template(template, workload, folded, threads=2)
+
+
+def test_folds_that_take_vectors_apart_or_overhang_the_output_are_refused():
+    workload = Conv2dWorkload(1, LANES, 7, 9, 3 * LANES, (3, 3), padding=ONE)
+    scheme, own = scheme_of(4, vectors=3), DataLayout(LANES)
+    assert template.fold(workload, scheme, own, DataLayout(3 * LANES), HOST) is not None
+    assert template.fold(workload, scheme, own, DataLayout(4 * LANES), HOST) is None
+    assert template.fold(workload, scheme, DataLayout(1), own, HOST) is None
+    assert template.fold(workload, scheme, own, DataLayout(LANES // 2), HOST) is None

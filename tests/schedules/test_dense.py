@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from conv_reference import EPILOGUES, STEPS
+from conv_reference import EPILOGUES
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
+from neocpu.schedules.conv2d_reference import EPILOGUE_STEPS
 from neocpu.schedules.dense import (
     DenseWorkload,
     argument_shapes,
@@ -25,7 +26,7 @@ def check(workload, threads=1):
             shape = (workload.n,) if op.operand == PER_CHANNEL else (workload.m, workload.n)
             operands.append(normal(shape, 3 + number))
             used = (operands[-1],)
-        expected = STEPS[op.kind](expected, *used, *op.args)
+        expected = EPILOGUE_STEPS[op.kind](expected, *used, *op.args)
     arguments = [data, pack_weights(weights, workload, HOST, threads), *operands]
     shapes = argument_shapes(workload, HOST, threads)
     assert tuple((a.shape, str(a.dtype)) for a in arguments) == shapes[:-1]

@@ -4,7 +4,14 @@ import os
 
 import pytest
 
-from neocpu.schedules.host import _LLVM_NAMES, host_features, missing_features, usable_cpus
+from neocpu.schedules import host
+from neocpu.schedules.host import (
+    _LLVM_NAMES,
+    host_features,
+    missing_features,
+    usable_cores,
+    usable_cpus,
+)
 
 SKYLAKE = """processor\t: 0
 model name\t: Intel(R) Xeon(R) Platinum 8168
@@ -84,3 +91,16 @@ def test_no_control_groups(tmp_path):
 def test_affinity_limits(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 7})
     assert usable_cpus(tmp_path, tmp_path / "none") == 3
+
+
+def test_logical_cpus_of_one_core_count_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 4, 5})
+    monkeypatch.setattr(host, "usable_cpus", lambda: 4)
+    for cpu, siblings in {0: "0,4", 1: "1,5", 4: "0,4", 5: "1,5"}.items():
+        folder = tmp_path / f"cpu{cpu}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(siblings + "\n")
+    assert usable_cores(tmp_path) == 2
+    assert usable_cores(tmp_path / "none") == 4
+    monkeypatch.setattr(host, "usable_cpus", lambda: 1)
+    assert usable_cores(tmp_path) == 1

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
+from neocpu.schedules import registry
 from neocpu.schedules.layout import NCHW, DataLayout
-from neocpu.schedules.layout_transform import (
-    estimate_transform,
-    lower_transform,
-    transform_bytes,
-)
+from neocpu.schedules.layout_transform import lower_transform
+from neocpu.schedules.scheme import TransformScheme
+from neocpu.schedules.workload import TransformWorkload
 
 SHAPES = [(1, 1, 1, 1), (2, 3, 1, 2), (1, 17, 5, 7), (3, 31, 4, 4), (1, 64, 23, 29), (2, 33, 3, 5)]
 
@@ -57,10 +56,19 @@ def test_compiles_for_other_cpus(target):
         assert "main" in compile_for(func, target)
 
 
-def test_cost_is_zero_only_for_equal_layouts():
-    shape = (1, 17, 8, 8)
-    assert transform_bytes(shape, NCHW, DataLayout(16)) == 4 * 64 * (17 + 32)
-    assert estimate_transform(shape, NCHW, NCHW, HOST, 2) == 0
-    small = estimate_transform(shape, NCHW, DataLayout(16), HOST, 2)
-    large = estimate_transform((1, 512, 80, 80), NCHW, DataLayout(16), HOST, 2)
+def test_the_template_computes_its_workload():
+    workload = TransformWorkload(2, 33, 3, 5, 16, 8)
+    (scheme,) = registry.schemes(workload, HOST)
+    (packed, _), (out, _) = registry.argument_shapes(workload, scheme)
+    x = normal(workload.shape)
+    assert packed == DataLayout(16).shape(workload.shape)
+    got = run(registry.lower(workload, scheme, HOST), [DataLayout(16).pack(x)], out)
+    np.testing.assert_array_equal(got, DataLayout(8).pack(x))
+
+
+def test_larger_feature_maps_cost_more():
+    small, large = (
+        registry.estimate(TransformWorkload(1, 64, side, side, 1, 16), TransformScheme(), HOST, 2)
+        for side in (8, 80)
+    )
     assert 0 < small < large

@@ -2,13 +2,14 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
-from neocpu.schedules.layout import DataLayout
-from neocpu.schedules.pool import PoolWorkload, lower_global_pool, lower_pool
+from neocpu.schedules.layout import NCHW, DataLayout
+from neocpu.schedules.pool import PoolWorkload, estimate, lower_global_pool, lower_pool
 
 
 def naive_axis(size, kernel, stride, before, after, dilation, ceil_mode):
@@ -102,3 +103,14 @@ def test_compiles_for_other_cpus(target, block):
 def test_small_pools_do_not_fork():
     pool = PoolWorkload("max", 1, 3, 8, 8, (2, 2), (2, 2))
     assert "T.parallel" not in lower_pool(pool, DataLayout(1), HOST).script()
+
+
+def test_larger_windows_cost_more_and_nchw_rows_pay_for_their_ends():
+    small = PoolWorkload("avg", 1, 64, 28, 28, (3, 3), padding=(1, 1, 1, 1))
+    large = replace(small, kernel=(5, 5), padding=(2, 2, 2, 2))
+    blocked = DataLayout(HOST.lanes())
+    assert 0 < estimate(small, blocked, HOST, 2) < estimate(large, blocked, HOST, 2)
+    assert estimate(small, blocked, HOST, 2) < estimate(small, blocked, HOST, 1)
+    narrow = replace(small, height=112, width=7)  # as many pixels in shorter rows
+    assert estimate(narrow, blocked, HOST, 2) == estimate(small, blocked, HOST, 2)
+    assert estimate(narrow, NCHW, HOST, 2) > estimate(small, NCHW, HOST, 2)

@@ -119,6 +119,7 @@ def test_workload_geometry():
     "scheme",
     [
         DirectScheme(16, 32, 7, True, 2),
+        DirectScheme(16, 32, 7, True, 2, out_bn=64),
         DepthwiseScheme(16, 4, False),
         NchwScheme(8, 16),
         WinogradScheme(16, 32, 14, 4, 32, 2, True),
@@ -129,6 +130,16 @@ def test_scheme_survives_json(scheme):
     assert scheme_from_json(json.loads(json.dumps(scheme.to_json()))) == scheme
 
 
+def test_a_scheme_without_a_fold_is_written_as_it_was_before_there_were_any():
+    plain = DirectScheme(16, 32, 7, True, 2)
+    expected = {"ic_bn": 16, "oc_bn": 32, "reg_n": 7, "unroll_ker": True, "reg_oh": 2}
+    assert plain.to_json() == {"template": "conv2d_direct", **expected}
+    assert "out_bn" not in str(plain)
+    folded = scheme_from_json({**plain.to_json(), "out_bn": 16})
+    assert str(folded).endswith("reg_oh=2 out_bn=16)")
+    assert (plain.out_layout, folded.out_layout) == (DataLayout(32), DataLayout(16))
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -136,6 +147,7 @@ def test_scheme_survives_json(scheme):
         {"template": "winograd"},
         {"template": "conv2d_direct", "ic_bn": 16},
         {**NchwScheme(8, 16).to_json(), "extra": 1},
+        {**NchwScheme(8, 16).to_json(), "out_bn": 16},
         {**NchwScheme(8, 16).to_json(), "reg_n": "16"},
         {**NchwScheme(8, 16).to_json(), "reg_n": -1},
     ],
@@ -143,3 +155,9 @@ def test_scheme_survives_json(scheme):
 def test_bad_schemes_are_refused(data):
     with pytest.raises(ValueError, match=r"template|parameters"):
         scheme_from_json(data)
+
+
+def test_a_fold_to_the_kernels_own_block_is_refused():
+    """Else a record could name a scheme by two spellings."""
+    with pytest.raises(ValueError, match="out_bn=32 is oc_bn"):
+        scheme_from_json({**DirectScheme(16, 32, 7, True, 2).to_json(), "out_bn": 32})

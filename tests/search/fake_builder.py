@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -15,12 +16,16 @@ from neocpu.search.measure import Request
 
 GOOD, BUILD_RAISES, BUILD_CRASHES, BUILD_HANGS = 1, 2, 3, 4
 CRASHES, HANGS, RAISES, NAN, NEGATIVE, NOTHING, EXITS = 5, 6, 7, 8, 9, 10, 11
+BUILD_FILLS_MEMORY, FILLS_MEMORY, KILLED, WRONG = 12, 13, 14, 15
+WRONG_ANSWER = "wrong answer: largest error 3 of the output's scale"
 
 TARGET = CpuTarget("x86_64-unknown-linux-gnu", "x86-64", (), (), 1, 1, 1)
 WORKLOAD = Conv2dWorkload(1, 8, 8, 8, 8, (3, 3))
 # The folder where the processes leave their ids, so that tests see who is still alive.
 PIDS = "FAKE_BUILDER_PIDS"
 HANGING = "hanging"
+# Files where the processes note what they time and build.
+LOG, BUILDS = "FAKE_BUILDER_LOG", "FAKE_BUILDER_BUILDS"
 
 
 def request(behaviour: int, microseconds: int = 100, workload=WORKLOAD) -> Request:
@@ -28,9 +33,20 @@ def request(behaviour: int, microseconds: int = 100, workload=WORKLOAD) -> Reque
     return Request(workload, NchwScheme(behaviour, microseconds))
 
 
-def crash() -> None:
-    os.kill(os.getpid(), signal.SIGSEGV)
+def note(variable: str, r: Request) -> None:
+    if variable in os.environ:
+        with Path(os.environ[variable]).open("a") as file:
+            file.write(f"{r.scheme.reg_n}\n")
+
+
+def crash(deadly: signal.Signals = signal.SIGSEGV) -> None:
+    os.kill(os.getpid(), deadly)
     time.sleep(60)
+
+
+def fill_memory() -> None:
+    """Ask for as much as this process may hold in all."""
+    bytearray(resource.getrlimit(resource.RLIMIT_DATA)[0])
 
 
 class FakeBuilder:
@@ -43,14 +59,31 @@ class FakeBuilder:
 
     def build(self, requests):
         for r in requests:
+            note(BUILDS, r)
             if r.scheme.reg_oc == BUILD_CRASHES:
                 crash()
             if r.scheme.reg_oc == BUILD_HANGS:
                 time.sleep(60)
-        return ["cannot build" if r.scheme.reg_oc == BUILD_RAISES else r for r in requests]
+            if r.scheme.reg_oc == BUILD_FILLS_MEMORY:
+                fill_memory()
+            if r.scheme.reg_oc == BUILD_RAISES:
+                raise ValueError("cannot build")
+        return list(requests)
 
-    def time(self, function, request, repeats):
+    def check(self, function, request):
         assert function == request
+        behaviour = request.scheme.reg_oc
+        if behaviour == CRASHES:
+            crash()
+        if behaviour == HANGS:
+            time.sleep(60)
+        if behaviour == RAISES:
+            raise ValueError("a stack\nand the cause")
+        return WRONG_ANSWER if behaviour == WRONG else None
+
+    def time(self, function, request, repeats, best):
+        assert function == request
+        note(LOG, request)
         behaviour = request.scheme.reg_oc
         seconds = request.scheme.reg_n * 1e-6
         if behaviour == CRASHES:
@@ -59,6 +92,10 @@ class FakeBuilder:
             if PIDS in os.environ:
                 (Path(os.environ[PIDS]) / HANGING).touch()
             time.sleep(60)
+        if behaviour == KILLED:
+            crash(signal.SIGKILL)
+        if behaviour == FILLS_MEMORY:
+            fill_memory()
         if behaviour == EXITS:
             os._exit(3)
         if behaviour == RAISES:
@@ -66,7 +103,7 @@ class FakeBuilder:
         if behaviour == NOTHING:
             return ()
         wrong = {NAN: math.nan, NEGATIVE: -1.0}
-        return (wrong.get(behaviour, seconds),) * repeats
+        return (wrong.get(behaviour, seconds),) * (1 if seconds > 2 * best else repeats)
 
 
 class BrokenBuilder:
@@ -79,6 +116,11 @@ class BrokenBuilder:
 class EnvironmentBuilder(FakeBuilder):
     """Reports the environment the kernels would run in, as seconds."""
 
-    def time(self, function, request, repeats):
+    def time(self, function, request, repeats, best):
         threads, bind = os.environ["TVM_NUM_THREADS"], os.environ["TVM_BIND_THREADS"]
-        return (float(threads), float(bind) + 0.5, float(self.threads))
+        return (
+            float(threads),
+            float(bind) + 0.5,
+            float(self.threads),
+            float(Path("/proc/self/oom_score_adj").read_text()),
+        )

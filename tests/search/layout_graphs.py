@@ -45,6 +45,48 @@ def random_graph(
     return LayoutGraph(made, edges)
 
 
+def random_network(rng: np.random.Generator, operators: int) -> LayoutGraph:
+    """A small network: chains, joins, diamonds, constants, dead ends, parallel edges and hubs.
+
+    Every operator reads one to three earlier results, some of them twice. Of a result with several
+    readers about half the time a hub decides, whose choices are sets of layouts.
+    """
+    layouts = tuple(range(int(rng.integers(1, 4))))
+    sets = [set(s) for k in (1, 2) for s in itertools.combinations(layouts, k)]
+    nodes: list[LayoutNode] = []
+    edges: list[LayoutEdge] = []
+    chosen: list[list[int]] = []  # the layout each choice of an operator is in
+    readers: dict[int, list[int]] = {}
+
+    def transforms(shape: tuple[int, int]) -> np.ndarray:
+        forbidden = 0.2 if rng.random() < 0.3 else 0.0
+        return np.where(rng.random(shape) < forbidden, np.inf, rng.integers(0, 5, shape))
+
+    for index in range(operators):
+        constant = rng.random() < 0.2
+        options = [int(rng.choice(layouts))] if constant else sorted(layouts)
+        costs = np.where(rng.random(len(options)) < 0.05, np.inf, rng.random(len(options)))
+        nodes.append(LayoutNode(f"op{index}", tuple(map(str, options)), tuple(costs.tolist())))
+        chosen.append(options)
+        for source in rng.integers(0, index, int(rng.integers(1, 4))) if index else ():
+            readers.setdefault(int(source), []).append(index)
+    for source, reading in readers.items():
+        if len(set(reading)) > 1 and rng.random() < 0.5:
+            hub = len(nodes)
+            nodes.append(LayoutNode(f"hub{source}", tuple(map(str, sets)), (0.0,) * len(sets)))
+            edges.append(LayoutEdge(source, hub, transforms((len(chosen[source]), len(sets)))))
+            for reader in reading:
+                allowed = [[0.0 if c in made else np.inf for c in chosen[reader]] for made in sets]
+                edges.append(LayoutEdge(hub, reader, np.array(allowed)))
+        else:
+            shapes = [(len(chosen[source]), len(chosen[reader])) for reader in reading]
+            edges += [
+                LayoutEdge(source, reader, transforms(shape))
+                for reader, shape in zip(reading, shapes, strict=True)
+            ]
+    return LayoutGraph(tuple(nodes), tuple(edges))
+
+
 class Builder:
     """Builds graphs of convolutions and joins with plausible costs (seconds)."""
 

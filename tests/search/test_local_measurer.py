@@ -15,7 +15,8 @@ from fake_builder import TARGET, WORKLOAD, request
 from processes import alive, wait_for
 
 from neocpu.schedules.errors import NeoCPUError, TargetError
-from neocpu.search.local_measurer import LOOKS, LocalMeasurer
+from neocpu.search import crew, local_measurer
+from neocpu.search.local_measurer import REPEATS, LocalMeasurer
 from neocpu.search.measure import Measurement
 
 FAKE = "fake_builder:FakeBuilder"
@@ -30,12 +31,7 @@ def measure(*requests, **options) -> list[Measurement]:
         return list(m.measure(requests))
 
 
-def looked_at(ratio: float) -> int:
-    """Repeats of a candidate that takes ``ratio`` times as long as the best."""
-    return sum(repeats for repeats, limit in LOOKS if ratio <= limit)
-
-
-def test_every_request_is_answered_and_contenders_are_repeated():
+def test_every_request_is_answered_once_and_hopeless_ones_are_not_repeated():
     requests = [request(fake.GOOD, 100 + 10 * i) for i in range(30)]
     results = measure(*requests, requests[0])
     assert {m.request for m in results} == set(requests)
@@ -43,20 +39,29 @@ def test_every_request_is_answered_and_contenders_are_repeated():
     for m in results:
         assert m.error is None
         assert m.seconds[0] == pytest.approx(m.request.scheme.reg_n * 1e-6)
-        assert len(m.seconds) == looked_at(m.request.scheme.reg_n / 100)
+        assert len(m.seconds) == (1 if m.request.scheme.reg_n > 200 else REPEATS)
 
 
-def test_contenders_are_judged_within_their_own_workload():
+def test_hopeless_is_judged_within_a_workload():
     other = dataclasses.replace(WORKLOAD, height=9)
     results = measure(request(fake.GOOD, 100), request(fake.GOOD, 900, other))
-    assert [len(m.seconds) for m in results] == [looked_at(1.0)] * 2
+    assert [len(m.seconds) for m in results] == [REPEATS] * 2
+
+
+def test_a_measurement_is_given_before_the_next_is_made():
+    with measurer(timeout=60.0) as m:
+        results = m.measure([request(fake.GOOD), request(fake.GOOD, 7), request(fake.HANGS)])
+        assert next(results).error is None
 
 
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
     [
-        (fake.BUILD_RAISES, "cannot build"),
+        (fake.BUILD_RAISES, "ValueError: cannot build"),
         (fake.BUILD_CRASHES, "crashed: signal 11 (SIGSEGV)"),
+        (fake.BUILD_FILLS_MEMORY, "out of memory"),
+        (fake.FILLS_MEMORY, "out of memory"),
+        (fake.KILLED, "out of memory: killed by the system"),
         (fake.CRASHES, "crashed: signal 11 (SIGSEGV)"),
         (fake.EXITS, "crashed: exit code 3"),
         (fake.RAISES, "ValueError: and the cause"),
@@ -67,16 +72,20 @@ def test_contenders_are_judged_within_their_own_workload():
 )
 def test_a_bad_candidate_costs_only_itself(behaviour: int, reason: str):
     good = [request(fake.GOOD, 100 + i) for i in range(6)]
-    results = measure(*good[:3], request(behaviour), *good[3:])
-    assert [m.error for m in results] == [None, None, None, reason, None, None, None]
-    assert results[3].seconds == ()
-    assert all(len(m.seconds) in {looked_at(1.0), looked_at(1.05)} for m in results if not m.error)
+    bad = request(behaviour)
+    results = measure(*good[:3], bad, *good[3:])
+    assert {m.request: m.error for m in results} == dict.fromkeys(good) | {bad: reason}
+    assert len(results) == 7
+    assert all(len(m.seconds) == (0 if m.error else REPEATS) for m in results)
 
 
 @pytest.mark.parametrize("behaviour", [fake.BUILD_HANGS, fake.HANGS])
 def test_a_hanging_candidate_is_stopped(behaviour: int):
-    results = measure(request(fake.GOOD), request(behaviour), request(fake.GOOD, 7), timeout=0.5)
-    assert [m.error for m in results] == [None, "timeout: took more than 0.5 s", None]
+    good = [request(fake.GOOD), request(fake.GOOD, 7)]
+    bad = request(behaviour)
+    results = measure(good[0], bad, good[1], timeout=0.5)
+    reason = "timeout: took more than 0.5 s"
+    assert {m.request: m.error for m in results} == dict.fromkeys(good) | {bad: reason}
 
 
 def test_every_candidate_bad():
@@ -84,9 +93,113 @@ def test_every_candidate_bad():
     assert all(m.error for m in measure(*bad))
 
 
-def test_children_get_the_thread_count_and_leave_affinity_alone():
+def test_compare_takes_turns_and_gives_the_new_seconds(tmp_path, monkeypatch):
+    monkeypatch.setenv(fake.LOG, str(tmp_path / "log"))
+    pair = [request(fake.GOOD, 100), request(fake.GOOD, 900)]
+    with measurer() as m:
+        list(m.measure(pair))
+        (tmp_path / "log").unlink()
+        results = list(m.compare([*pair, pair[0]], rounds=3))
+    assert {m.request: m.seconds for m in results} == {
+        pair[0]: pytest.approx((1e-4,) * 3),
+        pair[1]: pytest.approx((9e-4,) * 3),
+    }
+    assert (tmp_path / "log").read_text().split() == ["100", "900"] * 3
+
+
+def test_compare_builds_what_was_never_built_and_reports_what_fails():
+    good, bad = [request(fake.GOOD), request(fake.GOOD, 7)], request(fake.CRASHES)
+    with measurer() as m:
+        results = list(m.compare([good[0], bad, good[1]], rounds=4))
+    assert {m.request: len(m.seconds) for m in results} == dict.fromkeys(good, 4) | {bad: 0}
+    assert len(results) == 3
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        (fake.GOOD, None),
+        (fake.WRONG, fake.WRONG_ANSWER),
+        (fake.CRASHES, "crashed: signal 11 (SIGSEGV)"),
+        (fake.HANGS, "timeout: took more than 0.5 s"),
+        (fake.RAISES, "ValueError: and the cause"),
+        (fake.BUILD_RAISES, "ValueError: cannot build"),
+    ],
+)
+def test_check(behaviour: int, reason: str | None):
+    good, other = [request(fake.GOOD, n) for n in (10, 11)], request(behaviour)
+    with measurer(timeout=0.5) as m:
+        results = list(m.check([good[0], other, good[1], good[0]]))
+    assert {m.request: m.error for m in results} == dict.fromkeys(good) | {other: reason}
+    assert all(m.seconds == () for m in results)
+    assert len(results) == 3
+
+
+def test_what_is_built_is_not_built_again(tmp_path, monkeypatch):
+    monkeypatch.setenv(fake.BUILDS, str(tmp_path / "builds"))
+    requests = [request(fake.GOOD, 100 + i) for i in range(40)]
+    with measurer() as m:
+        list(m.measure(requests))
+        assert len(list(m.compare(requests, 1))) == 40
+        assert all(c.error is None for c in m.check(requests))
+    assert len((tmp_path / "builds").read_text().split()) == 40
+
+
+def test_children_forget_what_they_built_long_ago(monkeypatch):
+    monkeypatch.setattr(crew, "MAX_BUILT", 15)
+    requests = [request(fake.GOOD, 100 + i) for i in range(60)]
+    with measurer() as m:
+        list(m.measure(requests))
+        assert all(len(child.built) <= 15 for child in m._children)
+        assert len(list(m.compare(requests, 1))) == 60
+
+
+def test_an_abandoned_measurement_does_not_confuse_the_next():
+    requests = [request(fake.GOOD, 100 + i) for i in range(100)]
+    with ahead() as m:
+        for _ in range(3):
+            next(iter(m.measure(requests)))  # a crew is left building
+        results = list(m.measure(requests))
+    assert {m.request: m.seconds[0] for m in results} == pytest.approx(
+        {r: r.scheme.reg_n * 1e-6 for r in requests}
+    )
+
+
+def ahead(timeout: float = 2.0) -> LocalMeasurer:
+    """A measurer on a machine with two cores more than the kernels use."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_measurer, "usable_cores", lambda: 4)
+        return LocalMeasurer(TARGET, 2, timeout=timeout, builder=FAKE)
+
+
+def test_building_runs_ahead_where_cores_are_free(tmp_path, monkeypatch):
+    monkeypatch.setenv(fake.PIDS, str(tmp_path))
+    requests = [request(fake.GOOD, 100 + i) for i in range(100)]
+    bad = [request(b) for b in (fake.BUILD_CRASHES, fake.CRASHES, fake.HANGS)]
+    mixed = [*requests[:30], *bad, *requests[30:]]
+    with ahead(timeout=0.5) as m:
+        assert len({child for child in m._children}) == 4
+        assert m.batch == 80
+        results = list(m.measure(mixed))
+    assert {r.request for r in results} == set(mixed)
+    assert len(results) == len(mixed)
+    assert {r.request for r in results if r.error} == set(bad)
+
+
+def test_building_and_timing_take_turns_where_kernels_use_all_cores(monkeypatch):
+    monkeypatch.setattr(local_measurer, "usable_cores", lambda: 2)
+    monkeypatch.setattr(local_measurer, "usable_cpus", lambda: 3)
+    with LocalMeasurer(TARGET, 2, builder=FAKE) as m:
+        assert len(m._crews) == 1
+        assert len(m._children) == 3
+
+
+def test_children_are_set_up_as_the_kernels_need_it():
     (result,) = measure(request(fake.GOOD), builder="fake_builder:EnvironmentBuilder")
-    assert result.seconds[:3] == (2.0, 0.5, 2.0)
+    threads, binding, given, oom_score = result.seconds
+    assert (threads, binding, given) == (2.0, 0.5, 2.0)
+    # The first to go when memory runs out.
+    assert oom_score == 1000
 
 
 def test_a_builder_that_cannot_start_is_one_clear_error():

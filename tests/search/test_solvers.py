@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,14 +18,16 @@ from layout_graphs import (
     densenet_flat,
     inception,
     random_graph,
+    random_network,
     resnet,
     ssd,
 )
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import lil_array
+from milp_oracle import milp_optimum
 
+from neocpu.bench.milp import TOLERANCE
 from neocpu.search.bounds import lower_bound
 from neocpu.search.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
+from neocpu.search.limits import SearchLimits
 from neocpu.search.plan import solve
 from neocpu.search.reductions import Problem
 
@@ -48,13 +53,35 @@ def test_every_solver_against_brute_force(seed: int):
     )
     optimum = brute_force(graph)
     assert_optimal(graph, solve(graph), optimum)
-    # Tables of four entries force branch and bound.
-    assert_optimal(graph, solve(graph, "exact", max_table=4), optimum)
+    # Without memory for tables there is branch and bound, deepest first.
+    assert_optimal(graph, solve(graph, "exact", SearchLimits(bytes=0)), optimum)
     assert_optimal(graph, solve(graph, "dp"), optimum)
-    for heuristic in (solve(graph, "pbqp"), solve(graph, "dp", max_table=8)):
+    for heuristic in (solve(graph, "pbqp"), solve(graph, "dp", SearchLimits(bytes=200))):
         assert heuristic.cost == graph.cost(heuristic.choices)
         assert heuristic.cost >= optimum * (1 - CLOSE)
         assert heuristic.lower_bound <= optimum * (1 + CLOSE)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_networks_against_brute_force(seed: int):
+    graph = random_network(np.random.default_rng(seed), operators=2 + seed % 5)
+    optimum = brute_force(graph)
+    assert_optimal(graph, solve(graph), optimum)
+    assert_optimal(graph, solve(graph, "exact", SearchLimits(bytes=0)), optimum)
+    assert_optimal(graph, solve(graph, "dp"), optimum)
+    assert solve(graph, "pbqp").cost >= optimum * (1 - CLOSE)
+    if seed < 60:
+        assert milp_optimum(graph) == pytest.approx(optimum, rel=TOLERANCE)
+
+
+def test_random_networks_have_all_that_networks_have():
+    graphs = [random_network(np.random.default_rng(seed), 2 + seed % 5) for seed in range(300)]
+    pairs = [[(edge.source, edge.target) for edge in graph.edges] for graph in graphs]
+    assert any(len(set(ends)) < len(ends) for ends in pairs)
+    assert any(node.name.startswith("hub") for graph in graphs for node in graph.nodes)
+    assert any(len(node.choices) == 1 for graph in graphs for node in graph.nodes)
+    optima = [brute_force(graph) for graph in graphs[:60]]
+    assert 0 < sum(map(math.isinf, optima)) < len(optima) / 2
 
 
 @st.composite
@@ -77,9 +104,10 @@ def graphs(draw: st.DrawFn) -> LayoutGraph:
 
 
 @settings(max_examples=200, deadline=None)
-@given(graphs(), st.sampled_from([1, 4, 1 << 16]))
-def test_exact_never_beats_nor_loses_to_brute_force(graph: LayoutGraph, max_table: int):
-    assert_optimal(graph, solve(graph, "exact", max_table=max_table), brute_force(graph))
+@given(graphs(), st.sampled_from([0, 100, 1000, 1 << 20]))
+def test_exact_never_beats_nor_loses_to_brute_force(graph: LayoutGraph, max_bytes: int):
+    plan = solve(graph, "exact", SearchLimits(bytes=max_bytes))
+    assert_optimal(graph, plan, brute_force(graph))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -97,43 +125,6 @@ def test_reductions_keep_the_optimum_and_bounds_hold(seed: int):
 def test_the_bound_is_exact_on_a_tree():
     graph = chain(12)
     assert lower_bound(Problem(graph)).value == pytest.approx(solve(graph).cost, rel=CLOSE)
-
-
-def milp_optimum(graph: LayoutGraph) -> float:
-    """The local-polytope MILP: one binary per choice and per pair of choices of an edge."""
-    sizes = [len(n.choices) for n in graph.nodes]
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    costs = [c for node in graph.nodes for c in node.costs]
-    rows: list[tuple[dict[int, float], float]] = [
-        ({int(starts[u]) + i: 1.0 for i in range(k)}, 1.0) for u, k in enumerate(sizes)
-    ]
-    for edge in graph.edges:
-        at = len(costs)
-        p, q = edge.costs.shape
-        costs += edge.costs.ravel().tolist()
-        for i in range(p):
-            row = {at + i * q + j: 1.0 for j in range(q)}
-            rows.append((row | {int(starts[edge.source]) + i: -1.0}, 0.0))
-        for j in range(q):
-            row = {at + i * q + j: 1.0 for i in range(p)}
-            rows.append((row | {int(starts[edge.target]) + j: -1.0}, 0.0))
-    matrix = lil_array((len(rows), len(costs)))
-    for r, (row, _) in enumerate(rows):
-        for column, value in row.items():
-            matrix[r, column] = value
-    sides = [side for _, side in rows]
-    upper = np.isfinite(costs).astype(float)
-    integral = np.arange(len(costs)) < starts[-1]
-    scale = 1e4  # HiGHS works to absolute tolerances
-    result = milp(
-        np.where(upper > 0, costs, 0.0) * scale,
-        constraints=LinearConstraint(matrix.tocsr(), sides, sides),
-        bounds=Bounds(0.0, upper),
-        integrality=integral,
-        options={"mip_rel_gap": 0.0},
-    )
-    assert result.success, result.message
-    return float(result.fun) / scale
 
 
 @pytest.mark.parametrize(
@@ -162,7 +153,7 @@ def test_networks_are_solved_exactly_and_no_heuristic_does_better(make):
     assert plan.solver == "exact"
     assert plan.variables == sum(len(n.choices) > 1 for n in graph.nodes)
     for name in ("pbqp", "dp"):
-        other = solve(graph, name, max_table=1 << 16)
+        other = solve(graph, name, SearchLimits(bytes=1 << 20))
         assert other.solver == name
         assert plan.cost <= other.cost * (1 + CLOSE)
         assert other.lower_bound <= plan.cost * (1 + CLOSE)
@@ -177,14 +168,70 @@ def test_dp_is_exact_where_the_frontier_is_narrow(graph: LayoutGraph):
     assert plan.cost == pytest.approx(solve(graph).cost, rel=CLOSE)
 
 
+def too_wide() -> LayoutGraph:
+    return random_graph(np.random.default_rng(0), 26, 1.0, max_choices=6)
+
+
+def ticking(step: float = 1.0) -> Callable[[], float]:
+    """A clock that is ``step`` seconds later every time it is looked at."""
+    ticks = itertools.count()
+    return lambda: step * next(ticks)
+
+
 def test_too_wide_a_graph_gets_a_plan_and_a_stated_gap():
-    rng = np.random.default_rng(0)
-    graph = random_graph(rng, 26, 1.0, max_choices=6)
-    plan = solve(graph, max_table=1000)
+    graph = too_wide()
+    limits = SearchLimits(seconds=200.0, bytes=8000)
+    plan = solve(graph, limits=limits, clock=ticking())
     assert plan.solver == "branch-and-bound"
     assert plan.cost == graph.cost(plan.choices)
     assert 0 < plan.gap < 1
+    assert not plan.proven
     assert plan.cost <= solve(graph, "pbqp").cost
+    above = plan.cost / plan.lower_bound - 1
+    assert plan.verdict == (
+        f"not proven optimal: at most {100 * above:.2g} % above the best plan; "
+        "raise --search-seconds"
+    )
+
+
+def test_more_time_never_makes_it_worse():
+    graph = too_wide()
+    plans = [
+        solve(graph, limits=SearchLimits(seconds, bytes=8000), clock=ticking())
+        for seconds in (0.0, 30.0, 300.0)
+    ]
+    costs, bounds = [plan.cost for plan in plans], [plan.lower_bound for plan in plans]
+    assert costs == sorted(costs, reverse=True)
+    assert bounds == sorted(bounds)
+    assert bounds[-1] > bounds[0]
+
+
+@pytest.mark.parametrize("max_bytes", [0, 40_000])
+def test_branching_ends_with_a_proof(max_bytes: int):
+    """With memory for open subproblems, the least bound is split; without, the smallest."""
+    graph = random_graph(np.random.default_rng(5), 10, 1.0, max_choices=4)
+    plan = solve(graph, "exact", SearchLimits(seconds=0.0, bytes=max_bytes))
+    assert plan.solver == "branch-and-bound"
+    assert (plan.proven, plan.verdict) == (True, "proven optimal")
+    assert plan.cost == pytest.approx(solve(graph).cost, rel=CLOSE)
+
+
+@pytest.mark.parametrize("max_bytes", [100_000, 1_000_000, 10_000_000])
+def test_tables_keep_to_their_memory(max_bytes: int):
+    graph = random_graph(np.random.default_rng(1), 18, 0.5, max_choices=5)
+    for solver in ("auto", "dp"):
+        tracemalloc.start()
+        solve(graph, solver, SearchLimits(0.0 if solver == "auto" else math.inf, max_bytes))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < max_bytes + 1_000_000  # the graph's own copies and what Python needs
+
+
+def test_dp_that_is_out_of_time_still_returns_a_plan():
+    graph = resnet((2, 2))
+    plan = solve(graph, "dp", SearchLimits(seconds=0.0))
+    assert plan.cost >= solve(graph).cost
+    assert plan.verdict.endswith("% above the best plan; use --solver auto")
 
 
 def test_pbqp_loses_where_greed_does():
@@ -212,5 +259,5 @@ def test_empty_graph_and_single_choices():
 
 
 def test_the_clock_is_the_callers():
-    ticks = iter((10.0, 12.5))
-    assert solve(LayoutGraph((), ()), clock=lambda: next(ticks)).seconds == 2.5
+    ticks = iter((10.0, 12.5, 13.5))
+    assert solve(LayoutGraph((), ()), "pbqp", clock=lambda: next(ticks)).seconds == 2.5

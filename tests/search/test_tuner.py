@@ -18,12 +18,15 @@ from processes import alive, wait_for
 
 from neocpu.schedules.errors import DatabaseError
 from neocpu.schedules.scheme import NchwScheme
+from neocpu.search.budget import RESERVE, Budget
 from neocpu.search.local_measurer import LocalMeasurer
 from neocpu.search.measure import Measurement, ReplayMeasurer, Request
-from neocpu.search.strategies.grid import GridStrategy
+from neocpu.search.strategies.analytic import AnalyticStrategy
+from neocpu.search.strategies.grid import FIRST_ROUND, GridStrategy
 from neocpu.search.strategies.random import RandomStrategy
-from neocpu.search.tuner import FIRST_ROUND, Budget, SearchSpace, TuningTask, tune
-from neocpu.tuning_db import store as store_module
+from neocpu.search.tuner import tune
+from neocpu.search.tuning_state import SearchSpace, TuningTask
+from neocpu.tuning_db import record_file
 from neocpu.tuning_db.record import TargetKey
 from neocpu.tuning_db.store import Store
 
@@ -67,6 +70,12 @@ class Spy:
                 raise KeyboardInterrupt
             self.seen.append(measurement.request)
             yield measurement
+
+    def compare(self, requests, rounds):
+        return self.replay.compare(requests, rounds)
+
+    def check(self, requests):
+        return self.replay.check(requests)
 
 
 @pytest.fixture
@@ -159,21 +168,56 @@ def test_budget_of_trials(database: Path, trials: int):
     assert not set(rest.seen) & set(spy.seen)
 
 
-def test_budget_of_seconds(database: Path):
-    now = [100.0]
+class Slow(Spy):
+    """Takes a second for each measurement."""
 
-    class Slow(Spy):
-        def measure(self, requests):
-            for measurement in super().measure(requests):
-                now[0] += 1.0
-                yield measurement
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
+        self.now = 100.0
 
+    def measure(self, requests):
+        for measurement in super().measure(requests):
+            self.now += 1.0
+            yield measurement
+
+    def clock(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("seconds", [1.0, 2.0, 5.5, 10.0, 17.0])
+def test_budget_of_seconds(database: Path, seconds: float):
     spy = Slow()
-    report = run(open_store(database), spy, budget=Budget(seconds=5.0), clock=lambda: now[0])
-    # A batch that was begun is finished: nothing measured is thrown away.
-    assert len(spy.seen) == report.measured == 6
-    assert report.seconds == 6.0
+    report = run(open_store(database), spy, budget=Budget(seconds=seconds), clock=spy.clock)
+    assert 1 <= len(spy.seen) == report.measured <= seconds + 1
+    assert report.measured >= (1 - RESERVE) * seconds - 1
+    assert report.seconds == report.measured
+
+
+def test_a_budget_too_small_for_one_trial_loses_nothing(database: Path):
+    spy = Slow()
+    report = run(open_store(database), spy, budget=Budget(seconds=0.1), clock=spy.clock)
+    assert (report.measured, report.left, report.seconds) == (1, 23, 1.0)
+    assert len(open_store(database)) == 1
     assert run(open_store(database), Spy(), budget=Budget(seconds=0.0)).measured == 0
+
+
+def test_a_clock_running_backwards_does_not_matter(database: Path):
+    days = iter(range(28, 0, -1))
+    report = run(
+        open_store(database), Spy(), tasks=TASKS[:1], now=lambda: NOW.replace(day=next(days))
+    )
+    assert report.measured == 12
+    assert open_store(database).best(WORKLOAD, TARGET, 2) == report.tasks[0].best
+    assert run(open_store(database), Spy(), tasks=TASKS[:1]).measured == 0
+
+
+def test_what_cannot_be_measured_is_estimated(database: Path):
+    report = run(open_store(database), Spy(), strategy=AnalyticStrategy())
+    assert (report.measured, report.left) == (0, 24)
+    for task in report.tasks:
+        assert task.best is None
+        assert task.estimate == (SCHEMES[0], SPACE.estimate(task.task.workload, SCHEMES[0]))
+    assert not database.exists()
 
 
 def test_interrupting_keeps_what_was_measured(database: Path):
@@ -190,7 +234,8 @@ def test_interrupting_keeps_what_was_measured(database: Path):
 def test_progress_counts_up_to_the_total(database: Path):
     seen = []
     run(open_store(database), Spy(), budget=Budget(trials=10), on_progress=seen.append)
-    assert [p.trials for p in seen] == list(range(1, 11))
+    assert [p.trials for p in seen if p.doing == "measure"] == list(range(1, 11))
+    assert [p.doing for p in seen[-2:]] == ["check"] * 2
     assert {p.total for p in seen} == {10}
     bests = [p.best for p in seen if p.workload == OTHER]
     assert bests == sorted(bests, reverse=True)
@@ -202,7 +247,7 @@ def test_an_unwritable_database_refuses_before_measuring(
     def refuse(path: Path) -> int:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(store_module, "_open_for_append", refuse)
+    monkeypatch.setattr(record_file, "_open_for_append", refuse)
     spy = Spy()
     with pytest.raises(DatabaseError, match="Read-only"):
         run(open_store(database), spy)
@@ -221,8 +266,8 @@ def test_random_is_seeded_and_complete(database: Path, tmp_path: Path):
 
 def test_a_strategy_that_wants_no_more_ends_the_search(database: Path):
     class Content:
-        def propose(self, workload, candidates, measured, count):
-            return candidates[:1] if not measured else ()
+        def propose(self, states, count):
+            return [Request(s.workload, s.candidates[0]) for s in states if not s.records]
 
     report = run(open_store(database), Spy(), strategy=Content())
     assert (report.measured, report.left) == (2, 22)
@@ -255,7 +300,7 @@ from pathlib import Path
 from neocpu.schedules.scheme import NchwScheme
 schemes = [NchwScheme(b, n) for b, n in ((fake.GOOD, 1), (fake.RAISES, 2), (fake.HANGS, 3))]
 space = dataclasses.replace(t.SPACE, schemes=lambda workload: schemes)
-with t.LocalMeasurer(fake.TARGET, 2, 60.0, 2, "fake_builder:FakeBuilder") as measurer:
+with t.LocalMeasurer(fake.TARGET, 2, 60.0, 1, "fake_builder:FakeBuilder") as measurer:
     t.tune([t.TuningTask(fake.WORKLOAD)], target=fake.TARGET, threads=2,
            store=t.open_store(Path({str(database)!r})), measurer=measurer,
            strategy=t.GridStrategy(), space=space, budget=t.Budget())

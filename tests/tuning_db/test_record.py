@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 
@@ -11,14 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuning_records import RECORD, TARGET, record
 
-from neocpu.schedules.scheme import DepthwiseScheme, DirectScheme, NchwScheme, WinogradScheme
-from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.scheme import (
+    DepthwiseScheme,
+    DirectScheme,
+    JoinScheme,
+    NchwScheme,
+    TransformScheme,
+    WinogradScheme,
+)
+from neocpu.schedules.workload import (
+    Conv2dWorkload,
+    EpilogueOp,
+    JoinWorkload,
+    TransformWorkload,
+)
 from neocpu.tuning_db.record import (
     Environment,
     LineParser,
     Record,
     Result,
     TargetKey,
+    UnknownRecordError,
     record_key,
 )
 
@@ -35,7 +49,7 @@ epilogues = st.lists(
     st.sampled_from([EpilogueOp("bias_add"), EpilogueOp("relu"), EpilogueOp("clip", (0.0, 6.5))]),
     max_size=3,
 ).map(tuple)
-workloads = st.builds(
+convolutions = st.builds(
     Conv2dWorkload,
     small,
     small,
@@ -50,15 +64,40 @@ workloads = st.builds(
     st.sampled_from(["float32", "int8"]),
     epilogues,
 )
+transforms = st.builds(TransformWorkload, small, small, small, small, small, small)
+joins = st.one_of(
+    st.builds(
+        JoinWorkload,
+        st.just("concat"),
+        small,
+        st.lists(small, min_size=1, max_size=4).map(tuple),
+        small,
+        small,
+        small,
+    ),
+    st.builds(
+        JoinWorkload,
+        st.just("elementwise"),
+        small,
+        st.tuples(small, st.integers(1, 3)).map(lambda pair: (pair[0],) * pair[1]),
+        small,
+        small,
+        small,
+    ),
+)
+subjects = st.one_of(
+    st.tuples(convolutions, schemes),
+    st.tuples(transforms, st.just(TransformScheme())),
+    st.tuples(joins, st.just(JoinScheme())),
+)
 results = st.one_of(
     st.builds(Result, st.lists(seconds, min_size=1, max_size=5).map(tuple)),
     st.builds(Result, st.lists(seconds, max_size=2).map(tuple), text),
 )
 records = st.builds(
-    Record,
-    workloads,
+    lambda subject, target, *rest: Record(subject[0], target, subject[1], *rest),
+    subjects,
     st.builds(TargetKey, text, st.lists(text, max_size=4).map(tuple), small),
-    schemes,
     results,
     st.builds(Environment, text, text, text, small),
     text,
@@ -118,20 +157,29 @@ def change(path: str, value: object) -> bytes:
         b"[" * 100_000,
         RECORD.to_line().encode()[:-20],
         RECORD.to_line().encode().strip() * 2,
-        change("v", 2),
         change("v", KeyError),
-        change("workload.kind", "dense9"),
+        change("v", "1"),
         change("workload.height", KeyError),
         change("workload.epilogue", [["frobnicate"]]),
+        change("workload.height", -56),
+        change("workload.height", "56"),
+        change("workload.height", 56.0),
+        change("workload.kernel", [3]),
+        change("workload.padding", [1, 1, 1, -1]),
+        change("workload.groups", True),
+        change("workload.kind", "layout_transform"),
         change("target.threads", "2"),
+        change("target.threads", 0),
         change("target.features", None),
-        change("scheme.template", "conv3d"),
-        change("scheme.reg_n", "wide"),
+        change("scheme", {"template": "join"}),
         change("result.seconds", [math.nan]),
         change("result.seconds", [1e-3, -1e-3]),
         change("result.seconds", [math.inf]),
         change("result.seconds", ["1e-3"]),
         change("result.seconds", [0.0]),
+        change("result.seconds", [3601.0]),
+        change("result.seconds", [10**400]),
+        change("result.seconds", [True]),
         change("result.seconds", []),
         change("result.error", 5),
         change("env", None),
@@ -149,9 +197,92 @@ def test_what_is_not_a_record(line: bytes, warm: bool):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (change("v", 2), "record version 2, expected 1"),
+        (change("workload.kind", "dense9"), "unknown kind of workload 'dense9'"),
+        (change("scheme.template", "conv3d"), "unknown template 'conv3d'"),
+        (change("scheme.reg_n", "wide"), "bad parameters for conv2d_direct"),
+        (change("scheme.reg_m", 1), "bad parameters for conv2d_direct"),
+    ],
+)
+def test_what_may_be_a_record_to_another_version(line: bytes, reason: str, warm: bool):
+    parser = LineParser()
+    if warm:
+        parser.parse(RECORD.to_line().encode())
+    compact = json.dumps(json.loads(line), separators=(",", ":")).encode()
+    for text in (line, compact):
+        with pytest.raises(UnknownRecordError, match=reason):
+            parser.parse(text)
+
+
+def test_parts_in_memory_are_not_mixed_up():
+    """Every combination of parts seen before gives the record its own line says."""
+    other = dataclasses.replace(
+        record(2.0, error="wrong", reg_n=2, version=4),
+        workload=dataclasses.replace(RECORD.workload, batch=2),
+        time="later",
+    )
+    names = [field.name for field in dataclasses.fields(Record)]
+    parser = LineParser()
+    for picked in itertools.product([RECORD, other], repeat=len(names)):
+        made = Record(*(getattr(one, name) for one, name in zip(picked, names, strict=True)))
+        assert parser.parse(made.to_line().encode()) == (made, made.key())
+
+
+def test_members_that_are_there_twice_are_read_as_json_says():
+    line = RECORD.to_line().rstrip()
+    twice = line[:-1] + ',"workload":' + json.dumps({**RECORD.workload.to_json(), "batch": 5}) + "}"
+    parser = LineParser()
+    for _ in range(2):
+        parsed, key = parser.parse(twice.encode())
+        assert parsed.workload.batch == 5
+        assert key == parsed.key() != RECORD.key()
+        parser.parse(line.encode())
+
+
 def test_a_failure_is_never_fast():
     failed = record(1e-9, error="crashed: signal 11")
     assert failed.result.best == math.inf
     assert failed.result.median == math.inf
     assert RECORD.result.best == 1e-3
     assert RECORD.result.median == 1.25e-3
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        {**TransformWorkload(1, 64, 14, 14, 1, 16).to_json(), "kind": "join"},
+        {**TransformWorkload(1, 64, 14, 14, 1, 16).to_json(), "in_block": 0},
+        {**TransformWorkload(1, 64, 14, 14, 1, 16).to_json(), "height": "14"},
+        {**TransformWorkload(1, 64, 14, 14, 1, 16).to_json(), "colour": 3},
+        {**JoinWorkload("concat", 1, (64, 32), 14, 14, 16).to_json(), "operator": "stack"},
+        {**JoinWorkload("concat", 1, (64, 32), 14, 14, 16).to_json(), "operator": "elementwise"},
+        {**JoinWorkload("concat", 1, (64, 32), 14, 14, 16).to_json(), "channels": []},
+        {**JoinWorkload("concat", 1, (64, 32), 14, 14, 16).to_json(), "channels": 64},
+    ],
+)
+def test_what_is_no_transform_or_join(workload: dict):
+    with pytest.raises(ValueError, match=r"."):
+        LineParser().parse(change("workload", workload))
+
+
+def test_the_documented_form_of_transforms_and_joins():
+    assert TransformWorkload(1, 64, 14, 28, 1, 16).to_json() == {
+        "kind": "layout_transform",
+        "batch": 1,
+        "channels": 64,
+        "height": 14,
+        "width": 28,
+        "in_block": 1,
+        "out_block": 16,
+        "dtype": "float32",
+    }
+    join = JoinWorkload("concat", 1, (64, 32), 14, 28, 16)
+    assert json.loads(json.dumps(join.to_json()))["channels"] == [64, 32]
+    assert join.key() == JoinWorkload.from_json(json.loads(json.dumps(join.to_json()))).key()
+    assert str(join) == "concat 1x(64+32)x14x28, NCHW16c"
+    assert str(TransformWorkload(1, 64, 14, 28, 1, 16)) == "1x64x14x28, NCHW -> NCHW16c"
+    assert join.output_shape == (1, 96, 14, 28)

@@ -14,7 +14,7 @@ import pytest
 from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record
 
 from neocpu.schedules.errors import DatabaseError
-from neocpu.tuning_db import store as store_module
+from neocpu.tuning_db import record_file
 from neocpu.tuning_db.record import TargetKey
 from neocpu.tuning_db.store import Store, default_database, shipped_databases
 
@@ -191,7 +191,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def fail(path: Path) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(store_module, "_open_for_append", fail)
+    monkeypatch.setattr(record_file, "_open_for_append", fail)
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
@@ -215,29 +215,6 @@ def test_a_read_only_folder(tmp_path: Path):
     with pytest.raises(DatabaseError) as caught:
         open_store(tmp_path / "records.jsonl").ensure_writable()
     one_line(caught, "Permission denied")
-
-
-def test_disk_full_keeps_what_was_there(database: Path, monkeypatch: pytest.MonkeyPatch):
-    open_store(database).append([RECORD])
-    before = database.read_bytes()
-    real_write = os.write
-
-    def short_write(stream: int, data: bytes) -> int:
-        return real_write(stream, data[: len(data) // 2])
-
-    monkeypatch.setattr(store_module.os, "write", short_write)
-    with pytest.raises(DatabaseError) as caught:
-        open_store(database).append([SLOWER])
-    one_line(caught, str(database), "No space left")
-    assert database.read_bytes() == before
-
-
-def test_a_lock_that_is_never_released(database: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(store_module, "LOCK_TIMEOUT", 0.05)
-    store = open_store(database)
-    with store._lock(database), pytest.raises(DatabaseError) as caught:
-        open_store(database).append([RECORD])
-    one_line(caught, "records.jsonl.lock")
 
 
 def test_shipped_records_are_readable_and_the_default_is_the_users():

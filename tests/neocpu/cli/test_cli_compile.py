@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -49,6 +49,8 @@ class TestOptions:
                     "tune_budget": 0.0,
                     "opt": "global",
                     "algorithms": None,
+                    "solver": "auto",
+                    "search_seconds": None,
                     "verify": True,
                 },
             )
@@ -58,7 +60,8 @@ class TestOptions:
         line = (
             "compile net.onnx -o net.so --target llvm -mcpu=skylake-avx512 -mattr=+avx2 "
             "--shape x:1,3,8,8 --shape y:0:4 --threads 3 --db a --db b --tune-budget 10m "
-            "--opt uniform --algorithms direct,depthwise --no-verify"
+            "--opt uniform --algorithms direct,depthwise --no-verify "
+            "--solver dp --search-seconds 0.5"
         )
         cli(*line.split())
         assert compile_calls[0][1] == {
@@ -69,6 +72,8 @@ class TestOptions:
             "tune_budget": 600.0,
             "opt": "uniform",
             "algorithms": ("direct", "depthwise"),
+            "solver": "dp",
+            "search_seconds": 0.5,
             "verify": False,
         }
 
@@ -79,6 +84,12 @@ class TestOptions:
 
         assert level in OPT_LEVELS
         assert set(OPT_LEVELS) == {str(known) for known in OptLevel}
+
+    def test_every_solver_is_one_of_the_search(self) -> None:
+        from neocpu.cli.compile import SOLVERS
+        from neocpu.search.plan import Solver
+
+        assert get_args(Solver) == SOLVERS
 
     @pytest.mark.parametrize(
         "output", ["missing/net.so", ".", "/sys/kernel/net.so" if os.path.isdir("/sys") else "."]
@@ -129,6 +140,8 @@ class TestCompiles:
             "largest error  ",
         ):
             assert f"\n  {name}" in outcome.out
+        assert ", proven optimal" in outcome.out
+        assert "not proven" not in outcome.err
         assert "neocpu: build" in outcome.err
         header = read_header("small.so")
         assert header.name == "small"
@@ -228,6 +241,12 @@ class TestRefuses:
         outcome = cli("compile", onnx_file, "--target", *target.split())
         assert outcome.code == 5
         assert message in outcome.error
+
+    @pytest.mark.parametrize("solver", ["exact", "pbqp"])
+    def test_a_time_limit_that_limits_nothing(self, cli: Cli, onnx_file: Path, solver: str) -> None:
+        outcome = cli("compile", onnx_file, "--solver", solver, "--search-seconds", 1)
+        assert outcome.code == 2
+        assert "--search-seconds is for --solver auto or dp" in outcome.error
 
     def test_unknown_algorithms(self, cli: Cli, onnx_file: Path) -> None:
         outcome = cli("compile", onnx_file, "--algorithms", "dirct")

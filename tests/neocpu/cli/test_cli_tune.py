@@ -36,12 +36,24 @@ def test_options(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
                 "threads": None,
                 "shapes": {},
                 "database": Path("x"),
-                "strategy": "grid",
+                "strategy": "xgb",
+                "seed": 0,
                 "budget": 120.0,
                 "trials": 9,
+                "tracker": None,
+                "key": None,
+                "parallel": None,
             },
         )
     ]
+
+
+def test_a_fleets_target_and_threads_are_not_guessed(cli: Cli) -> None:
+    fleet = ("tune", "resnet50", "--tracker", "127.0.0.1:1", "--key", "pi4")
+    assert "--tracker needs --target" in cli(*fleet).error
+    assert "--tracker needs --threads" in cli(*fleet, "--target", "host").error
+    outcome = cli("tune", "resnet50", "--key", "pi4")
+    assert (outcome.code, "--key needs --tracker" in outcome.error) == (2, True)
 
 
 def test_measures_once(cli: Cli, onnx_file: Path) -> None:
@@ -49,16 +61,44 @@ def test_measures_once(cli: Cli, onnx_file: Path) -> None:
     assert first.code == 0, first.err
     report = json.loads(first.out)
     assert (report["measured"], report["reused"], report["failed"]) == (2, 0, 0)
-    assert len(Path("x.jsonl").read_bytes().splitlines()) == 2
-    (workload,) = report["workloads"]
-    assert workload["best_us"] > 0
-    assert workload["gflops"] > 0
+    assert len(tried()) == 2
+    convolution, *memory_bound = report["workloads"]
+    assert convolution["source"] == "measured"
+    assert convolution["best_us"] > 0
+    assert convolution["gflops"] > 0
+    assert convolution["noise"] >= 0
+    assert convolution["checked"]
+    assert {row["source"] for row in memory_bound} == {"estimated"}
     again = cli("tune", onnx_file, "--trials", 1, "--db", "x.jsonl", "--threads", 1)
     assert again.code == 0
     assert "1 measurement in " in again.out
     assert "kept in x.jsonl" in again.out
+    assert "winner" in again.out
     assert "neocpu: tune 1/" in again.err
-    assert len(Path("x.jsonl").read_bytes().splitlines()) == 3
+    assert len(tried()) == 3
+
+
+def tried() -> set[str]:
+    """The schemes on record, each with its workload; one compared again has several lines."""
+    records = [json.loads(line) for line in Path("x.jsonl").read_text().splitlines()]
+    return {str((record["workload"], record["scheme"])) for record in records}
+
+
+def test_no_measurement_at_all(cli: Cli, onnx_file: Path) -> None:
+    arguments = ("tune", onnx_file, "--strategy", "analytic", "--db", "x.jsonl")
+    report = json.loads(cli(*arguments, "--json").out)
+    assert report["measured"] == 0
+    assert {row["source"] for row in report["workloads"]} == {"estimated"}
+    assert report["workloads"][0]["best_us"] > 0
+    assert "~" in cli(*arguments).out
+    assert not Path("x.jsonl").exists()
+
+
+def test_a_budget_too_small_for_one_measurement(cli: Cli, onnx_file: Path) -> None:
+    outcome = cli("tune", onnx_file, "--budget", "0.01", "--db", "x.jsonl", "--threads", 1)
+    assert outcome.code == 0
+    assert "is not enough for one measurement" in outcome.err
+    assert len(tried()) == 1
 
 
 def test_a_suite_is_tuned_together(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,13 +119,13 @@ def test_a_suite_is_tuned_together(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     report = json.loads(first.out)
     assert built == list(tiny["tiny"])
     # Two networks share their convolution: it is one workload.
-    assert [row["count"] for row in report["workloads"]] == [2, 1]
+    convolutions = [row for row in report["workloads"] if row["gflops"]]
+    assert [row["count"] for row in convolutions] == [2, 1]
     assert report["measured"] == 3
     assert " left; " in first.err
     again = json.loads(cli(*arguments, "--json").out)
     assert again["reused"] == 3
-    records = [json.loads(line) for line in Path("x.jsonl").read_text().splitlines()]
-    assert len({str((record["workload"], record["scheme"])) for record in records}) == 6
+    assert len(tried()) == 6
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from neocpu.planning.costs import CostModel
+from neocpu.planning.measured import Measured
 from neocpu.schedules.target import host_target
 
 HOST = host_target()
@@ -55,7 +56,7 @@ def build(body: Callable[..., Any], *shapes: Sequence[int]) -> tvm.IRModule:
 
 def cost_model(threads: int = 2, **options: Any) -> CostModel:
     """Estimates only."""
-    return CostModel(HOST, threads, options.pop("measured", lambda workload: {}), **options)
+    return CostModel(HOST, threads, options.pop("measured", lambda workload: Measured()), **options)
 
 
 def residual(net: Net, x: Any) -> Any:

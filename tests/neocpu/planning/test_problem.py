@@ -1,17 +1,17 @@
 """Plans: levels, legality, costs."""
 
-import itertools
-
 import pytest
 from networks import HOST, IMAGE, NETWORKS, build, cost_model, inception, residual
 from tvm import relax
 
-from neocpu.planning.costs import Choice
 from neocpu.planning.extract import extract
+from neocpu.planning.measured import MEASURED, Measured
 from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp
-from neocpu.planning.problem import OptLevel, build_graph, plan_layouts, wanted
+from neocpu.planning.problem import OptLevel, plan_layouts
 from neocpu.schedules import registry
 from neocpu.schedules.layout import NCHW, DataLayout
+from neocpu.schedules.scheme import DirectScheme
+from neocpu.schedules.workload import Conv2dWorkload
 
 
 def plan(name, opt=OptLevel.GLOBAL, costs=None):
@@ -47,7 +47,9 @@ def test_uniform_level_uses_one_block():
 def test_a_concat_that_shifts_lanes_costs_more():
     network = extract(build(NETWORKS["inception"][0], IMAGE))
     concat = next(op for op in network.ops if isinstance(op, ConcatOp))
-    fits, shifts = (cost_model().memory_bound(concat, DataLayout(block)) for block in (16, 32))
+    fits, shifts = (
+        cost_model().memory_bound(concat, DataLayout(block)).seconds for block in (16, 32)
+    )
     assert shifts > 1.5 * fits
 
 
@@ -66,62 +68,43 @@ def test_a_fused_chain_is_charged_once():
         network = extract(build(body, IMAGE))
         inner = network.in_registers
         ops = [op for op in network.ops if isinstance(op, ElementwiseOp)]
-        return len(ops), sum(cost_model().memory_bound(op, NCHW, inner) for op in ops)
+        return len(ops), sum(cost_model().memory_bound(op, NCHW, inner).seconds for op in ops)
 
     (three, chained), (one, alone) = elementwise(chain), elementwise(single)
     assert (three, one) == (3, 1)
     assert chained == pytest.approx(alone)
 
 
-def test_a_chain_split_by_a_transform_is_charged_for_memory_again():
-    """Between two elementwise operators a transform costs more than behind both."""
-
-    def chain(net, x):
-        return net.emit(relax.op.exp(net.emit(relax.op.tanh(x))))
-
-    network = extract(build(chain, IMAGE))
-    costs, blocked = cost_model(), DataLayout(16)
-    options = [(Choice(NCHW, NCHW, 0.0), Choice(blocked, blocked, 0.0)) for _ in network.ops]
-    graph = build_graph(network, options, costs)
-    between, behind = graph.cost((1, 0)), graph.cost((1, 1))
-    assert between - behind == pytest.approx(costs.store_and_load(IMAGE, blocked, NCHW))
-    assert between > behind
-
-
-def test_graph_cost_is_the_sum_of_kernels_and_transforms():
-    """Every plan's cost, recomputed from its definition."""
-    network = extract(build(residual, IMAGE))
-    costs = cost_model()
-    options = [
-        [*costs.conv_choices(op.workload)[:2], Choice(NCHW, DataLayout(8), 1e-3)]
-        for op in network.ops
-    ]
-    graph = build_graph(network, options, costs)
-    for picked in itertools.product(range(3), repeat=2):
-        chosen = [row[i] for row, i in zip(options, picked, strict=True)]
-        first, second = chosen
-        expected = first.seconds + second.seconds
-        expected += costs.transform(IMAGE, NCHW, first.in_layout)
-        shape = network.ops[0].shape
-        for read in network.ops[1].reads:
-            expected += costs.transform(shape, first.out_layout, wanted(read, second))
-        expected += costs.transform(shape, second.out_layout, NCHW)
-        assert graph.cost(picked) == pytest.approx(expected)
-
-
 def test_measured_schemes_scale_the_estimates_and_failed_ones_are_avoided():
     network = extract(build(residual, IMAGE))
     workload = network.convs[0].workload
     costs = cost_model()
-    broken, known, *_ = registry.schemes(workload, costs.target)
+    known, broken = [choice.scheme for choice in costs.conv_choices(workload)][:2]
     seconds = 3 * registry.estimate(workload, known, costs.target, costs.threads)
     records = {broken: None, known: seconds}
-    choices = cost_model(measured=lambda w: records if w == workload else {}).conv_choices(workload)
+    choices = cost_model(
+        measured=lambda w: Measured(records if w == workload else {})
+    ).conv_choices(workload)
     assert (choices[0].scheme, choices[0].source) == (known, "measured")
     assert choices[0].seconds == seconds
     assert broken not in {choice.scheme for choice in choices}
     assert {choice.source for choice in choices[1:]} == {"estimated"}
     assert all(choice.seconds > seconds for choice in choices[1:])
+
+
+def test_a_scheme_measured_on_this_cpu_counts_though_the_space_does_not_list_it():
+    workload = Conv2dWorkload(1, 64, 8, 8, 64, (1, 1))
+    unlisted = DirectScheme(16, 32, 1, False, 1)
+    listed = registry.schemes(workload, HOST)
+    assert unlisted not in listed
+    records = {scheme: registry.estimate(workload, scheme, HOST, 1) for scheme in listed}
+
+    def best(source):
+        costs = cost_model(measured=lambda _: Measured({unlisted: 1e-9, **records}, source))
+        return costs.conv_choices(workload)[0].scheme
+
+    assert best(MEASURED) == unlisted
+    assert best("measured on znver4 with 2 threads") != unlisted
 
 
 def test_algorithms_restrict_the_templates():
@@ -140,6 +123,6 @@ def test_choices_cover_each_pair_of_layouts_once():
 
 def test_a_workload_whose_records_all_failed_is_estimated():
     network = extract(build(residual, IMAGE))
-    costs = cost_model(measured=lambda w: dict.fromkeys(registry.schemes(w, HOST)))
+    costs = cost_model(measured=lambda w: Measured(dict.fromkeys(registry.schemes(w, HOST))))
     plan = plan_layouts(network, costs, OptLevel.GLOBAL)
     assert {choice.source for choice in plan.choices} == {"estimated"}

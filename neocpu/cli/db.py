@@ -1,0 +1,366 @@
+"""``neocpu db``: what the tuning databases hold, and keeping them in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.databases import writable_database
+from neocpu.cli.terminal import Terminal, print_table
+from neocpu.units import plural, size
+
+if TYPE_CHECKING:
+    from neocpu.tuning_db.merge import MergedFile
+    from neocpu.tuning_db.prune import PruneReport
+    from neocpu.tuning_db.record import Record, Workload
+    from neocpu.tuning_db.record_file import Contents, OnRead
+
+PATIENCE: Final = 2.0
+"""Seconds without a word; what takes longer shows its progress."""
+
+EPILOG = """\b
+Examples:
+  neocpu db stats
+  neocpu db check --db tuned.jsonl
+  neocpu db merge all.jsonl machine1.jsonl machine2.jsonl
+  neocpu db prune --db all.jsonl --dry-run
+  neocpu db export --db all.jsonl --model resnet50 --best 20 -o resnet50.jsonl"""
+
+best_option = click.option(
+    "--best",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the N fastest schemes of each workload, CPU and thread count, and no failures.",
+)
+
+
+@click.group(epilog=EPILOG)
+def command() -> None:
+    """Show, check, merge, prune and export tuning databases.
+
+    Three layers are read, of which a later one counts: the records shipped with neocpu, your own,
+    and the files named with --db. Others may go on writing to a file while these commands work.
+    """
+
+
+@command.command(epilog="Example:  neocpu db stats --db tuned.jsonl")
+@options.databases
+@options.common
+def stats(terminal: Terminal, databases: tuple[Path, ...]) -> None:
+    """Count what every file holds, by CPU and template."""
+    from neocpu.schedules.registry import template_version
+    from neocpu.tuning_db.statistics import file_statistics
+
+    files = []
+    for layer, contents in _read_layers(terminal, databases):
+        counted = file_statistics(contents, template_version)
+        files.append(
+            {
+                "layer": layer,
+                "path": str(contents.path),
+                "bytes": counted.size,
+                "records": counted.records,
+                "superseded": counted.superseded,
+                "skipped": counted.skipped,
+                "groups": [asdict(group) for group in counted.groups],
+            }
+        )
+    terminal.result({"files": files}, lambda: _show_stats(files))
+
+
+def _show_stats(files: Sequence[Mapping[str, Any]]) -> None:
+    counts = ("records", "superseded", "skipped")
+    print_table(
+        ("layer", "size", *counts, "file"),
+        [
+            (
+                file["layer"],
+                size(file["bytes"]),
+                *(str(file[name]) for name in counts),
+                file["path"],
+            )
+            for file in files
+        ],
+        right=("size", *counts),
+    )
+    columns = ("threads", "workloads", "records", "failed", "stale")
+    rows = [
+        (file["layer"], group["mcpu"], group["template"], *(str(group[name]) for name in columns))
+        for file in files
+        for group in file["groups"]
+    ]
+    if rows:
+        print()
+        print_table(("layer", "CPU", "template", *columns), rows, right=columns)
+
+
+@command.command(epilog="Example:  neocpu db check --db tuned.jsonl")
+@options.databases
+@options.common
+def check(terminal: Terminal, databases: tuple[Path, ...]) -> None:
+    """Name every line that cannot be used. Exits with 7 if there is one."""
+    from neocpu.schedules.errors import DatabaseError
+
+    files = [_checked(contents) for _, contents in _read_layers(terminal, databases)]
+    terminal.result({"files": files}, lambda: _show_check(files, quiet=terminal.quiet))
+    bad = sum(len(file["bad"]) for file in files)
+    if bad:
+        raise DatabaseError(
+            f"{plural(bad, 'bad line')} in {plural(sum(bool(f['bad']) for f in files), 'file')}; "
+            "'neocpu db prune --db FILE' drops them, but for those of other versions of neocpu"
+        )
+
+
+def _checked(contents: Contents) -> dict[str, Any]:
+    bad = [(entry.line, entry.reason) for entry in contents.skipped]
+    bad += [
+        (entry.line, f"{entry.record.scheme} cannot compute {entry.record.workload}")
+        for entry in contents.lines
+        if not _fits(entry.record)
+    ]
+    return {
+        "path": str(contents.path),
+        "records": len(contents.lines),
+        "bad": [{"line": line, "reason": reason} for line, reason in sorted(bad)],
+    }
+
+
+def _fits(record: Record) -> bool:
+    from neocpu.schedules import registry
+    from neocpu.tuning_db.nearest import cpu_target
+
+    template = registry.template(record.scheme)
+    return template.applies(record.workload, cpu_target(record.target))
+
+
+def _show_check(files: Sequence[Mapping[str, Any]], *, quiet: bool) -> None:
+    for file in files:
+        for bad in file["bad"]:
+            print(f"{file['path']}:{bad['line']}: {bad['reason']}")
+        if not file["bad"] and not quiet:
+            print(f"{file['path']}: {plural(file['records'], 'record')}, all good")
+
+
+@command.command(epilog="Example:  neocpu db merge all.jsonl machine1.jsonl machine2.jsonl")
+@click.argument("destination", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("sources", metavar="IN…", nargs=-1, required=True, type=click.Path(path_type=Path))
+@options.common
+def merge(terminal: Terminal, destination: Path, sources: tuple[Path, ...]) -> None:
+    """Add to OUT what the databases IN know better.
+
+    OUT is made if need be. Of two records of one scheme a failure counts, then the one with more
+    repeats, then the later one. All of it is added or, after an error or Ctrl-C, nothing.
+    """
+    from neocpu.tuning_db.merge import merge as merge_files
+
+    with _reading(terminal) as on_read:
+        merged = merge_files(destination, sources, on_read=on_read)
+    for file in merged:
+        for skipped in file.skipped:
+            terminal.note(str(skipped))
+    document = {"destination": str(destination), "files": [_merged(file) for file in merged]}
+    terminal.result(document, lambda: None if terminal.quiet else _show_merged(document))
+
+
+def _merged(file: MergedFile) -> dict[str, Any]:
+    return {
+        "path": str(file.path),
+        "records": file.records,
+        "added": file.added,
+        "improved": file.improved,
+        "skipped": len(file.skipped),
+    }
+
+
+def _show_merged(document: Mapping[str, Any]) -> None:
+    for file in document["files"]:
+        left = file["records"] - file["added"] - file["improved"]
+        skipped = f", {plural(file['skipped'], 'line')} skipped" if file["skipped"] else ""
+        print(
+            f"{file['path']}: took {file['added']} new and {file['improved']} better of "
+            f"{plural(file['records'], 'record')}, left {left} known{skipped}"
+        )
+    print(f"merged into {document['destination']}")
+
+
+@command.command(epilog="Example:  neocpu db prune --db tuned.jsonl --keep-best 50 --dry-run")
+@click.option(
+    "--db",
+    "database",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The tuning database to prune; by default your own.",
+)
+@click.option(
+    "--keep-best",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Also drop all but the N fastest schemes of each workload, CPU and thread count. They "
+    "count as not measured then, and the slower ones no longer guide the global search.",
+)
+@click.option("--failed", is_flag=True, help="Also drop failures, which are then measured again.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; say what would be dropped.")
+@options.common
+def prune(
+    terminal: Terminal,
+    database: Path | None,
+    keep_best: int | None,
+    failed: bool,
+    dry_run: bool,
+) -> None:
+    """Drop the lines of a database that count for nothing.
+
+    These are torn ones, those a later line supersedes, those of earlier versions of a template, and
+    schemes that cannot compute their workload. Lines of later versions of neocpu stay. The shipped
+    records are never touched.
+    """
+    from neocpu.schedules.registry import template_version
+    from neocpu.tuning_db.prune import PruneRules
+    from neocpu.tuning_db.prune import prune as prune_file
+
+    path = writable_database(() if database is None else (database,))
+    rules = PruneRules(template_version, _fits, keep_best, failed)
+    with _reading(terminal) as on_read:
+        pruned = prune_file(path, rules, dry_run=dry_run, on_read=on_read)
+    document = {**asdict(pruned), "path": str(path), "dry_run": dry_run}
+    terminal.result(document, lambda: None if terminal.quiet else _show_pruned(pruned, dry_run))
+
+
+def _show_pruned(report: PruneReport, dry_run: bool) -> None:
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(report.dropped.items()))
+    verbs = ("would drop", "would keep") if dry_run else ("dropped", "kept")
+    foreign = (
+        f" and {plural(report.foreign, 'line')} of other versions of neocpu"
+        if report.foreign
+        else ""
+    )
+    print(
+        f"{report.path}: {verbs[0]} {reasons or 'nothing'}; {verbs[1]} "
+        f"{plural(report.kept, 'record')}{foreign}; {size(report.bytes_before)} -> "
+        f"{size(report.bytes_after)}"
+    )
+
+
+@command.command(
+    epilog="Example:  neocpu db export --cpu znver4 --threads 2 --best 20 > mine.jsonl"
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file to write; by default the standard output.",
+)
+@options.databases
+@click.option(
+    "--cpu", "cpus", multiple=True, metavar="NAME", help="LLVM's name of a CPU. Repeatable."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="N",
+    help="A thread count. Repeatable.",
+)
+@click.option(
+    "--model", "models", multiple=True, metavar="MODEL", help="Only its workloads. Repeatable."
+)
+@options.shape
+@best_option
+@options.common
+def export(
+    terminal: Terminal,
+    output: Path | None,
+    databases: tuple[Path, ...],
+    cpus: tuple[str, ...],
+    threads: tuple[int, ...],
+    models: tuple[str, ...],
+    shapes: Mapping[str, tuple[int, ...]],
+    best: int | None,
+) -> None:
+    """Write the records that count, of all layers.
+
+    By default those of all CPUs, thread counts and workloads. They are sorted: equal records make
+    equal files, whatever files they come from.
+    """
+    from neocpu.schedules.registry import template_version
+    from neocpu.tuning_db.record_file import locked, replace_contents
+    from neocpu.tuning_db.selection import Selection, select
+    from neocpu.tuning_db.store import Store
+
+    paths = [path for _, path in _layers(databases)]
+    with _reading(terminal) as on_read:
+        store = Store.open(paths, None, template_version, on_read)
+    for skipped in store.skipped:
+        terminal.note(str(skipped))
+    workloads = _workloads(models, shapes, store) if models else None
+    records = select(store, Selection(cpus, threads, workloads, best))
+    if output is None:
+        lines = {"records": [record.to_json() for record in records]}
+        terminal.result(lines, lambda: _print_records(records))
+        return
+    data = "".join(record.to_line() for record in records).encode()
+    with locked(output) as real:
+        replace_contents(real, data)
+    document = {"path": str(output), "records": len(records), "bytes": len(data)}
+    terminal.result(
+        document,
+        lambda: print(f"{output}: {plural(len(records), 'record')}, {size(len(data))}"),
+    )
+
+
+def _print_records(records: Sequence[Record]) -> None:
+    for record in records:
+        print(record.to_line(), end="")
+
+
+def _workloads(
+    models: Sequence[str], shapes: Mapping[str, tuple[int, ...]], records: Iterable[Record]
+) -> frozenset[Workload]:
+    from neocpu.compiler import workloads
+    from neocpu.tuning_db.nearest import cpu_target
+
+    # A network's feature maps have other layouts where vectors are wider.
+    targets = {cpu.vector_bytes: cpu for cpu in (cpu_target(record.target) for record in records)}
+    return frozenset(
+        workload for model in models for workload in workloads(model, targets.values(), shapes)
+    )
+
+
+def _layers(databases: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    from neocpu.tuning_db.store import default_database, shipped_databases
+
+    yield from (("shipped", path) for path in shipped_databases())
+    user = default_database()
+    if user.exists():
+        yield "user", user
+    yield from (("--db", path) for path in databases)
+
+
+def _read_layers(terminal: Terminal, databases: Sequence[Path]) -> list[tuple[str, Contents]]:
+    from neocpu.tuning_db.record_file import read_records
+
+    with _reading(terminal) as on_read:
+        return [(layer, read_records(path, on_read)) for layer, path in _layers(databases)]
+
+
+@contextmanager
+def _reading(terminal: Terminal) -> Iterator[OnRead]:
+    """Show how far the reading of files is, once it takes longer than `PATIENCE`."""
+    from neocpu.progress import Progress
+
+    start = time.monotonic()
+    with terminal.progress() as report:
+
+        def on_read(path: Path, done: int, total: int) -> None:
+            if time.monotonic() - start > PATIENCE:
+                report(Progress("read", done, total, str(path)))
+
+        yield on_read

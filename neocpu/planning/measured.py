@@ -1,0 +1,27 @@
+"""What the tuning databases tell a plan of one workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from neocpu.schedules.scheme import Scheme
+
+# The source of records of this very CPU.
+MEASURED = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the tuning databases know of a workload.
+
+    Attributes
+    ----------
+    seconds : mapping
+        Best known seconds of each measured scheme; None for one that failed.
+    source : str
+        ``measured``, or ``measured on znver4 with 2 threads`` where the records are a relative's.
+    """
+
+    seconds: Mapping[Scheme, float | None] = field(default_factory=dict)
+    source: str = MEASURED

@@ -1,0 +1,51 @@
+"""The C++ compiler that links for a machine, this host's or another."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+from typing import Final
+
+from neocpu.schedules.errors import UsageError
+
+_NATIVE_COMPILERS: Final = ("g++", "c++", "clang++", "gcc", "cc", "clang")
+_CROSS_COMPILERS: Final = {
+    "aarch64": ("aarch64-linux-gnu-g++", "aarch64-linux-gnu-gcc"),
+    "x86_64": ("x86_64-linux-gnu-g++", "x86_64-linux-gnu-gcc"),
+}
+
+
+def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
+    """Return the command that links shared objects for ``machine``.
+
+    In this order: ``cxx``; for this host's machine ``$CXX`` and the usual names; for another its
+    GNU cross compiler or ``ziglang`` from PyPI.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    native = machine == os.uname().machine
+    if wanted := cxx or (os.environ.get("CXX") if native else None):
+        command = tuple(shlex.split(wanted))
+        if shutil.which(command[0]) is None:
+            raise UsageError(f"C++ compiler '{command[0]}' not found: install it or change CXX")
+        return command
+    for name in _NATIVE_COMPILERS if native else _CROSS_COMPILERS.get(machine, ()):
+        if found := shutil.which(name):
+            return (found,)
+    if native:
+        raise UsageError(
+            "no C++ compiler to link the artifact with: install g++ (Debian: apt install g++) or "
+            "set CXX"
+        )
+    if importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "c++", "-target", f"{machine}-linux-gnu.2.28")
+    raise UsageError(
+        f"no C++ compiler to link for {machine}: install g++-{machine.replace('_', '-')}-linux-gnu "
+        "or pip install ziglang"
+    )

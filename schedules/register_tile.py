@@ -1,0 +1,58 @@
+"""The register tile every convolution computes with: how large it may be, how long a step takes.
+
+A step loads ``vectors`` vectors and ``broadcasts`` scalars, and adds the products of all pairs to
+``vectors * broadcasts`` accumulators, which stay in registers. The direct and the Winograd kernel
+load vectors of weights and broadcast pixels; the NCHW kernel does the opposite.
+"""
+
+from __future__ import annotations
+
+from neocpu.schedules.target import CpuTarget
+
+# Cycles before a sum can be added to again.
+FMA_LATENCY = 4.0
+# Loads a core of two load ports sustains where a broadcast is an instruction of its own.
+LOADS_PER_CYCLE = 1.9
+# Loads that hide behind multiply-adds still compete with them for issue slots: cycles of each.
+LOAD_INTERFERENCE = 0.05
+
+
+def broadcast_limit(vectors: int, target: CpuTarget) -> int:
+    """Return the most broadcasts of a register tile: their sums, the vectors and one fit."""
+    return (target.vector_registers - 1 - vectors) // vectors
+
+
+def unrolled_limit(vectors: int, target: CpuTarget) -> int:
+    """Return the most broadcasts of a register tile that TE unrolls and LLVM keeps in registers.
+
+    With one vector, each broadcast is used once: where it is not part of the multiply-add, LLVM
+    gives its register to the sum, which then needs two, and spills those of a larger tile.
+    """
+    limit = broadcast_limit(vectors, target)
+    if vectors == 1 and not target.broadcasts_in_fma:
+        limit = min(limit, (target.vector_registers - 2) // 2)
+    return limit
+
+
+def step_cycles(vectors: int, broadcasts: int, target: CpuTarget, size: int) -> float:
+    """Return the cycles of one step: the longest of its parts, and what its loads are in the way.
+
+    Parameters
+    ----------
+    size : int
+        Bytes that the vectors are taken from, again and again: they decide about the cache.
+    """
+    loads = vectors + broadcasts
+    load_rate = target.fma_per_cycle if target.broadcasts_in_fma else LOADS_PER_CYCLE
+    busy = max(
+        vectors * broadcasts / target.fma_per_cycle,
+        loads / load_rate,
+        FMA_LATENCY,
+        vectors * target.vector_bytes / bytes_per_cycle(size, target),
+    )
+    return busy + LOAD_INTERFERENCE * loads
+
+
+def bytes_per_cycle(size: int, target: CpuTarget) -> int:
+    """Bytes that arrive in a cycle from the cache that holds ``size`` bytes, others beside them."""
+    return 64 if size < target.l1d // 2 else 24 if size < target.l2 else 8

@@ -1,0 +1,122 @@
+"""The end of a tuning run: are the winners the fastest, and are their answers right?
+
+A winner is compared again with those it did not beat by more than the noise, in turns, so that a
+burst of other processes' work meets all of them alike. So is a winner too good to be believed. Then
+each winner computes once on random data beside the reference; one that errs is recorded as failed,
+and the next best is checked.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from neocpu.search.measure import Measurer, Request
+from neocpu.search.tuning_state import TaskState, TuningState
+from neocpu.tuning_db.record import Record, Result
+
+# Comparisons of one workload, and the repeats each gives to every contender.
+TURNS, ROUNDS = 2, 4
+# Contenders of a winner that are compared with it: each must be built again.
+CONTENDERS = 3
+# The spread of few repeats says little, so noise counts as at least this much; and at most that
+# much, for a winner's one bad repeat must not make contenders of schemes that are plainly slower.
+LEAST_NOISE, MOST_NOISE = 0.005, 0.05
+# A winner this much faster than its workload's measurements make of its estimate, or of wider
+# spread, is suspicious.
+TOO_FAST, TOO_WIDE = 0.6, 0.10
+
+
+def noise(result: Result) -> float:
+    """Return the relative spread of a result's repeats: the median's distance from the best."""
+    return result.median / result.best - 1.0
+
+
+def doubt(result: Result) -> float:
+    """Return how far off the best repeat may be, relative: the noise, less with more repeats."""
+    spread = min(max(noise(result), LEAST_NOISE), MOST_NOISE)
+    return spread / math.sqrt(len(result.seconds) / 2)
+
+
+def confirm(
+    state: TuningState, measurer: Measurer, left: Callable[[], float], before_checks: float
+) -> Iterator[tuple[str, TaskState]]:
+    """Compare and check the winners measured in this run, the costly workloads' first.
+
+    Yields what was done, ``compare`` or ``check``, and with which workload, after each measurement.
+
+    Parameters
+    ----------
+    left : callable
+        Seconds left; nothing is begun once they are spent.
+    before_checks : float
+        Seconds of them that comparing must leave for checking.
+    """
+    for _ in range(TURNS):
+        groups = [group for task in _by_stake(state) if (group := _contenders(task))]
+        for batch in _batches(groups, measurer.batch):
+            if left() <= before_checks:
+                break
+            for measurement in measurer.compare(batch, ROUNDS):
+                yield "compare", state.keep_again(measurement)
+    while left() > 0 and (unchecked := _unchecked(state)):
+        for measurement in measurer.check(unchecked):
+            yield "check", state.keep_check(measurement)
+            if left() <= 0:
+                break
+
+
+def _batches(groups: Iterable[Sequence[Request]], size: int) -> list[list[Request]]:
+    """Return whole groups together, about ``size`` requests at a time."""
+    batches: list[list[Request]] = []
+    for group in groups:
+        if not batches or len(batches[-1]) + len(group) > size:
+            batches.append([])
+        batches[-1] += group
+    return batches
+
+
+def _by_stake(state: TuningState) -> list[TaskState]:
+    """Return the workloads measured in this run, those that cost the network most first."""
+    fresh = [task for task in state.tasks.values() if task.fresh]
+    return sorted(fresh, key=lambda task: task.view().stake, reverse=True)
+
+
+def _unchecked(state: TuningState) -> list[Request]:
+    winners = ((task, task.best) for task in _by_stake(state))
+    return [
+        Request(best.workload, best.scheme)
+        for task, best in winners
+        if best is not None and best.scheme in task.fresh - task.checked
+    ]
+
+
+def _contenders(task: TaskState) -> list[Request]:
+    """Return the winner and those that may be faster, if there are any; else nothing."""
+    usable = (record for record in task.records.values() if record.result.error is None)
+    ranked = sorted(usable, key=lambda record: record.result.best)[: CONTENDERS + 1]
+    if len(ranked) < 2 or task.fresh.isdisjoint(record.scheme for record in ranked):
+        return []
+    winner, *others = ranked
+    margin = {record.scheme: doubt(record.result) for record in ranked}
+    close = [
+        other
+        for other in others
+        if other.result.best / winner.result.best - 1
+        <= max(margin[winner.scheme], margin[other.scheme])
+    ]
+    if not close and _is_suspicious(task, winner):
+        close = others[:1]
+    return [Request(r.workload, r.scheme) for r in (winner, *close)] if close else []
+
+
+def _is_suspicious(task: TaskState, winner: Record) -> bool:
+    """Whether a winner's repeats disagree, or it is far faster than its estimate makes expect."""
+    ratios = [
+        record.result.best / task.estimates[scheme]
+        for scheme, record in task.records.items()
+        if record.result.error is None
+    ]
+    expected = statistics.median(ratios) * task.estimates[winner.scheme]
+    return noise(winner.result) > TOO_WIDE or winner.result.best < TOO_FAST * expected

@@ -1,0 +1,165 @@
+"""A learned correction of the analytic estimates, trained on every record there is.
+
+Two boosted regressions, one on top of the other. The first learns from the records of other
+workloads, networks and CPUs how estimates err; it is trained once. The second learns what is left
+of the error from the workloads being tuned, and again as their records come in; it is small, for
+nothing is measured meanwhile. Both predict the logarithm of measured over estimated seconds, so
+without any records the model is the estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neocpu.schedules.scheme import Scheme
+from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.search.features import feature_rows
+from neocpu.search.strategies import WorkloadState
+from neocpu.tuning_db.nearest import cpu_target
+from neocpu.tuning_db.record import Record, TargetKey
+
+# Records either model is trained on at most: of more, evenly spread ones.
+MAX_RECORDS = 10_000
+# Fewer records than this teach nothing.
+FEWEST = 8
+HISTORY_ROUNDS, ROUNDS = 80, 30
+PARAMETERS = {
+    "nthread": 1,  # sums in one order give one result
+    "tree_method": "hist",
+    "max_depth": 6,
+    "eta": 0.15,
+    "min_child_weight": 3,
+    "subsample": 0.8,
+    "colsample_bytree": 0.7,
+}
+
+Estimate = Callable[[Conv2dWorkload, Scheme, CpuTarget, int], float]
+Vector = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A workload's legal schemes: features, and the log of their seconds as history has them."""
+
+    rows: Vector
+    base: Vector
+    place: dict[Scheme, int]
+
+
+class CostModel:
+    """Predicts the seconds of schemes on one target and thread count.
+
+    Parameters
+    ----------
+    estimate : callable
+        Analytic seconds of a scheme, on any target.
+    history : iterable of Record
+        Whatever was measured before, of any workload on any CPU.
+    seed : int
+        Equal seeds and records give equal predictions.
+    """
+
+    def __init__(
+        self,
+        target: CpuTarget,
+        threads: int,
+        estimate: Estimate,
+        history: Iterable[Record],
+        seed: int,
+    ) -> None:
+        self._target = target
+        self._threads = threads
+        self._seed = seed
+        self._tables: dict[Conv2dWorkload, _Table] = {}
+        self._estimate = estimate
+        self._history = history
+        self._correction: Any = None
+
+    def learn(self, states: Sequence[WorkloadState]) -> None:
+        """Train on all that is measured of the workloads being tuned."""
+        rows: list[Vector] = []
+        errors: list[Vector] = []
+        for state in states:
+            table = self._table(state)
+            usable = [(s, r) for s, r in state.records.items() if r.result.error is None]
+            places = [table.place[scheme] for scheme, _ in usable]
+            rows.append(table.rows[places])
+            errors.append(_log(record.result.best for _, record in usable) - table.base[places])
+        self._correction = self._fit(rows, errors, ROUNDS)
+
+    def predict(self, states: Sequence[WorkloadState]) -> list[Vector]:
+        """Return for each workload the logarithm of the seconds of each of its candidates."""
+        bases: list[Vector] = []
+        rows: list[Vector] = []
+        for state in states:
+            table = self._table(state)
+            places = [table.place[scheme] for scheme in state.candidates]
+            bases.append(table.base[places])
+            rows.append(table.rows[places])
+        if not states:
+            return []
+        corrections = _predict(self._correction, np.concatenate(rows))
+        ends = np.cumsum([len(base) for base in bases])[:-1]
+        return [b + c for b, c in zip(bases, np.split(corrections, ends), strict=True)]
+
+    def _table(self, state: WorkloadState) -> _Table:
+        workload = state.workload
+        assert isinstance(workload, Conv2dWorkload), "nothing else leaves a choice"
+        if workload not in self._tables:
+            rows = feature_rows(workload, state.estimates, self._target, self._threads)
+            base = _log(state.estimates.values()) + _predict(self._learnt, rows)
+            place = {scheme: i for i, scheme in enumerate(state.estimates)}
+            self._tables[workload] = _Table(rows, base, place)
+        return self._tables[workload]
+
+    @cached_property
+    def _learnt(self) -> Any:
+        """What history teaches; only who asks for predictions waits for the training."""
+        usable = [
+            record
+            for record in self._history
+            if isinstance(record.workload, Conv2dWorkload) and record.result.error is None
+        ]
+        rows: list[Vector] = []
+        errors: list[Vector] = []
+        step = max(1, -(-len(usable) // MAX_RECORDS))
+        for (workload, key), group in groupby(usable[::step], lambda r: (r.workload, r.target)):
+            cpu = (
+                self._target if key == TargetKey.of(self._target, key.threads) else cpu_target(key)
+            )
+            seconds = {record.scheme: record.result.best for record in group}
+            estimates = {s: self._estimate(workload, s, cpu, key.threads) for s in seconds}
+            rows.append(feature_rows(workload, estimates, cpu, key.threads))
+            errors.append(_log(seconds.values()) - _log(estimates.values()))
+        return self._fit(rows, errors, HISTORY_ROUNDS)
+
+    def _fit(self, rows: Sequence[Vector], errors: Sequence[Vector], rounds: int) -> Any:
+        """Return a booster that predicts ``errors``, or None if there are too few."""
+        count = sum(map(len, rows))
+        if count < FEWEST:
+            return None
+        import xgboost  # only who uses this strategy waits for it
+
+        step = -(-count // MAX_RECORDS)
+        data = xgboost.DMatrix(np.concatenate(rows)[::step], np.concatenate(errors)[::step])
+        return xgboost.train({**PARAMETERS, "seed": self._seed}, data, rounds)
+
+
+def _predict(booster: Any, rows: Vector) -> Vector:
+    """Return a booster's predictions, zeros of one that has learnt nothing."""
+    if booster is None or not len(rows):
+        return np.zeros(len(rows), np.float32)
+    predicted: Vector = booster.inplace_predict(rows)
+    return predicted
+
+
+def _log(seconds: Iterable[float]) -> Vector:
+    return np.log(np.fromiter(seconds, np.float32))

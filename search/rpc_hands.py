@@ -1,0 +1,302 @@
+"""The threads that keep a fleet busy: some build candidates here, one runs them on each server.
+
+A trial may end the session it runs in. Whether the trial or the server is to blame shows when the
+server is asked for again: one that was only ended by its trial is back within a moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+from neocpu.schedules.errors import NeoCPUError, TargetError
+from neocpu.schedules.target import CpuTarget
+from neocpu.search.child import Child, Lost
+from neocpu.search.measure import Request
+from neocpu.search.rpc_messages import Candidate, Ended
+from neocpu.search.rpc_tracker import Address, Lease, Tracker, Waiting
+from neocpu.search.worker import CallJob, Failed, Setup
+
+_log = logging.getLogger("neocpu")
+
+# Seconds a candidate may take to build: a cross compiler may be slow the first time.
+BUILD_TIMEOUT = 120.0
+# Sessions a trial may end on servers that come back, and servers that may not survive it, before it
+# is the trial that is given up.
+MAX_CRASHES, MAX_KILLED = 2, 3
+
+
+@dataclass(slots=True, eq=False)
+class Trial:
+    """Candidates to run together, and what became of it so far.
+
+    Attributes
+    ----------
+    job : callable
+        What to ask of the session, given the candidates.
+    run : object
+        Whose trial it is: those of a run that is over are dropped.
+    candidates : tuple of Candidate
+        The requests and their libraries, once built.
+    crashes, killed : int
+        Sessions it ended on servers that came back, and on servers that did not.
+    """
+
+    requests: tuple[Request, ...]
+    job: Callable[[tuple[Candidate, ...]], CallJob]
+    run: object
+    candidates: tuple[Candidate, ...] = ()
+    crashes: int = 0
+    killed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A trial and its answer: what the session's method returned, or `Failed`."""
+
+    trial: Trial
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """A thread has ended; ``fatal`` if no other can do better."""
+
+    reason: str
+    fatal: NeoCPUError | None = None
+
+
+Report: TypeAlias = Done | Retired
+
+
+class Fleet:
+    """What the threads share.
+
+    Attributes
+    ----------
+    probe : Trial
+        A check that every server has to pass first, so that a server which cannot run the target's
+        code at all does not fail every candidate. ``probe_built`` is set once it can be run.
+    unbuilt, ready : queue of Trial
+        Trials to build, and to run; None ends the thread that gets it.
+    reports : queue of Report
+        What became of them.
+    run : object
+        Whose trials count now.
+    """
+
+    def __init__(
+        self, target: CpuTarget, tracker: Tracker, timeout: float, patience: float
+    ) -> None:
+        self.target = target
+        self.tracker = tracker
+        self.timeout = timeout
+        self.patience = patience
+        self.probe: Trial
+        self.probe_built = threading.Event()
+        self.unbuilt: SimpleQueue[Trial | None] = SimpleQueue()
+        self.ready: SimpleQueue[Trial | None] = SimpleQueue()
+        self.reports: SimpleQueue[Report] = SimpleQueue()
+        self.run: object = None
+        self.refused: set[Address] = set()
+        self.closing = False
+
+
+class Hand:
+    """A thread and its child process."""
+
+    def __init__(self, fleet: Fleet, setup: Setup) -> None:
+        self._fleet = fleet
+        self._child = Child(setup)
+        self._thread = threading.Thread(target=self._live, name="neocpu-fleet", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and its process, in the middle of a trial if need be."""
+        while self._thread.is_alive():
+            self._interrupt()
+            self._thread.join(0.1)
+
+    def _interrupt(self) -> None:
+        self._child.interrupt()
+
+    def _live(self) -> None:
+        try:
+            self._child.start()
+            self._fleet.reports.put(Retired(self._work()))
+        except NeoCPUError as error:
+            self._fleet.reports.put(Retired(str(error), fatal=error))
+        finally:
+            self._child.kill()
+
+    def _work(self) -> str:
+        """Do trials until there are no more, or no more can be done; say why."""
+        raise NotImplementedError
+
+    def _next(self, trials: SimpleQueue[Trial | None]) -> Trial | None:
+        """Return the next trial that still counts; None if there will be none."""
+        while True:
+            trial = trials.get()
+            if trial is None or self._fleet.closing:
+                return None
+            if trial.run is self._fleet.run or trial is self._fleet.probe:
+                return trial
+
+    def _ask(self, job: CallJob, timeout: float) -> Any:
+        """Return the answer; `Lost` if there is none in time."""
+        self._child.send(job)
+        answer = self._child.receive(timeout)
+        if isinstance(answer, Failed) and answer.fatal:
+            raise NeoCPUError(answer.message)
+        return answer
+
+
+class BuildingHand(Hand):
+    """Builds the candidates of trials into shared libraries.
+
+    Parameters
+    ----------
+    linker : sequence of str
+        The C++ compiler for the servers' machine.
+    harness : Path
+        What `compile_harness` made.
+    """
+
+    _numbers = count()  # the server's loader takes libraries of one name for the same
+
+    def __init__(self, fleet: Fleet, setup: Setup, linker: Sequence[str], harness: Path) -> None:
+        self._linker = tuple(linker)
+        self._harness = harness
+        super().__init__(fleet, setup)
+
+    def _work(self) -> str:
+        while (trial := self._next(self._fleet.unbuilt)) is not None:
+            failed = self._build(trial)
+            if failed is not None:
+                self._fleet.reports.put(Done(trial, failed))
+            elif trial is self._fleet.probe:
+                self._fleet.probe_built.set()
+            else:
+                self._fleet.ready.put(trial)
+        return "closed"
+
+    def _build(self, trial: Trial) -> Failed | None:
+        for request in trial.requests:
+            library = self._harness.with_name(f"candidate{next(self._numbers)}.so")
+            arguments = (request, self._linker, self._harness, library)
+            answer = self._ask(CallJob("build_library", arguments), BUILD_TIMEOUT)
+            if isinstance(answer, Lost):
+                return Failed(answer.reason)
+            if isinstance(answer, Failed):
+                return answer
+            trial.candidates += (Candidate(request, library),)
+        return None
+
+
+class ServerHand(Hand):
+    """Runs trials on one server, and on another one when that is lost."""
+
+    _waiting: Waiting | None = None
+
+    def _interrupt(self) -> None:
+        super()._interrupt()
+        if (waiting := self._waiting) is not None:
+            waiting.cancel()
+
+    def _work(self) -> str:
+        fleet = self._fleet
+        server = self._join()
+        reason = f"the tracker {fleet.tracker.address} has no free one"
+        if fleet.refused:
+            reason += f" that can run code for {fleet.target.mcpu}"
+        while server is not None:
+            trial = self._next(fleet.ready)
+            if trial is None:
+                return "closed"
+            answer = self._ask(trial.job(trial.candidates), self._limit(len(trial.requests)))
+            if not isinstance(answer, Lost | Ended):
+                fleet.reports.put(Done(trial, answer))
+                continue
+            if fleet.closing:
+                return "closed"
+            problem = self._reason(answer)
+            before, server = server, self._join()
+            self._blame(trial, problem, before, survived=server == before)
+            reason = f"server {before} is lost: {problem}"
+        return reason
+
+    def _join(self) -> Address | None:
+        """Get a server that passes the probe, and connect to it; None if none comes in time."""
+        fleet = self._fleet
+        self._child.wait_ready()  # a lease expires
+        deadline = time.monotonic() + fleet.timeout + fleet.patience
+        while not fleet.closing and (lease := self._lease(deadline)) is not None:
+            server = lease.address
+            if server in fleet.refused:
+                continue
+            machine = self._ask(CallJob("connect", (lease,)), fleet.patience)
+            if isinstance(machine, Lost | Failed):
+                continue
+            if machine not in (None, fleet.target.machine):
+                raise TargetError(
+                    f"server {server} is {machine}, the target {fleet.target.machine} "
+                    f"({fleet.target.mcpu}): give each kind of server its own --key, or correct "
+                    "--target"
+                )
+            fleet.probe_built.wait()
+            problem = self._probe()
+            if problem is None:
+                return server
+            fleet.refused.add(server)
+            _log.warning(
+                "server %s cannot run code for %s and is left out: %s; does its CPU have %s?",
+                *(server, fleet.target.mcpu, problem, fleet.target.isa),
+            )
+        return None
+
+    def _lease(self, deadline: float) -> Lease | None:
+        try:
+            self._waiting = self._fleet.tracker.ask()
+        except OSError:
+            return None
+        try:
+            return self._waiting.receive(deadline - time.monotonic())
+        finally:
+            self._waiting = None
+
+    def _probe(self) -> str | None:
+        probe = self._fleet.probe
+        answer = self._ask(probe.job(probe.candidates), self._limit(1))
+        if isinstance(answer, Lost | Ended):
+            return self._reason(answer)
+        return answer.message if isinstance(answer, Failed) else answer
+
+    def _reason(self, answer: Lost | Ended) -> str:
+        if isinstance(answer, Lost):
+            return answer.reason
+        if answer.seconds >= self._fleet.timeout:
+            return f"timeout: took more than {self._fleet.timeout:g} s"
+        return "crashed: the server's process ended"
+
+    def _limit(self, candidates: int) -> float:
+        """Seconds after which the server hangs: one that only waits for a kernel ends it itself."""
+        return self._fleet.timeout * candidates + self._fleet.patience
+
+    def _blame(self, trial: Trial, problem: str, server: Address, survived: bool) -> None:
+        """Try the trial again elsewhere, unless it has ended too many sessions."""
+        if survived:
+            trial.crashes += 1
+        else:
+            trial.killed += 1
+            _log.warning("server %s is lost: %s; its trial goes to another", server, problem)
+        if trial.crashes >= MAX_CRASHES or trial.killed >= MAX_KILLED:
+            self._fleet.reports.put(Done(trial, Failed(problem)))
+        else:
+            self._fleet.ready.put(trial)

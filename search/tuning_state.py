@@ -1,0 +1,200 @@
+"""What a tuning run knows: its workloads, their measurements, and the records made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+
+from neocpu.schedules.scheme import Scheme
+from neocpu.schedules.target import CpuTarget
+from neocpu.search.measure import Measurement
+from neocpu.search.strategies import WorkloadState
+from neocpu.tuning_db.record import Environment, Record, Result, TargetKey, Workload
+from neocpu.tuning_db.store import Store
+
+# A repeat this much faster than all that were made to check it was a fault of the clock: other
+# processes only ever add time.
+FAULTY = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class TuningTask:
+    """A workload, and how many times the network runs it."""
+
+    workload: Workload
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """What the tuner knows of the templates.
+
+    Attributes
+    ----------
+    schemes : callable
+        Workload to its legal schemes.
+    estimate : callable
+        Workload and scheme to analytic seconds, at the thread count being tuned for.
+    template_version : callable
+        Template name to version, for the records.
+    """
+
+    schemes: Callable[[Workload], Sequence[Scheme]]
+    estimate: Callable[[Workload, Scheme], float]
+    template_version: Callable[[str], int]
+
+
+@dataclass(slots=True)
+class TaskState:
+    """A workload being tuned.
+
+    Attributes
+    ----------
+    estimates : dict
+        Analytic seconds of every legal scheme, best first.
+    waiting : dict
+        Legal schemes not measured yet, best estimate first.
+    records : dict
+        Legal schemes that were measured, failed ones too.
+    fresh, checked : set of Scheme
+        Schemes measured in this run, and those whose answer was compared with the reference.
+    """
+
+    task: TuningTask
+    estimates: dict[Scheme, float]
+    waiting: dict[Scheme, None]
+    records: dict[Scheme, Record]
+    reused: int
+    failed: int = 0
+    fresh: set[Scheme] = field(default_factory=set)
+    checked: set[Scheme] = field(default_factory=set)
+
+    @property
+    def best(self) -> Record | None:
+        """The fastest record that did not fail."""
+        usable = (record for record in self.records.values() if record.result.error is None)
+        return min(usable, key=lambda record: record.result.best, default=None)
+
+    @property
+    def chosen(self) -> Scheme | None:
+        """What a compilation would choose now: the fastest measured, else the best estimate."""
+        best = self.best
+        return next(iter(self.waiting), None) if best is None else best.scheme
+
+    def view(self) -> WorkloadState:
+        """Return what strategies see."""
+        return WorkloadState(
+            self.task.workload,
+            self.task.count,
+            tuple(self.waiting),
+            MappingProxyType(self.records),
+            MappingProxyType(self.estimates),
+        )
+
+
+class TuningState:
+    """All workloads of a run, and what turns measurements into records.
+
+    Parameters
+    ----------
+    tasks : sequence of TuningTask
+        Equal workloads are merged.
+    store : Store
+        Opened for writing.
+    now : callable
+        The time for the records; nothing else depends on it.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[TuningTask],
+        *,
+        target: CpuTarget,
+        threads: int,
+        store: Store,
+        space: SearchSpace,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._key = TargetKey.of(target, threads)
+        self._store = store
+        self._space = space
+        self._now = now
+        self._environments: dict[str, Environment] = {}
+        counts: dict[Workload, int] = {}
+        for task in tasks:
+            counts[task.workload] = counts.get(task.workload, 0) + task.count
+        self.tasks: dict[Workload, TaskState] = {
+            workload: self._look_up(TuningTask(workload, count), target, threads)
+            for workload, count in counts.items()
+        }
+
+    def _look_up(self, task: TuningTask, target: CpuTarget, threads: int) -> TaskState:
+        workload = task.workload
+        costs = {s: self._space.estimate(workload, s) for s in self._space.schemes(workload)}
+        estimates = {scheme: costs[scheme] for scheme in sorted(costs, key=costs.__getitem__)}
+        results = self._store.results(workload, target, threads)
+        records = {scheme: results[scheme] for scheme in estimates if scheme in results}
+        waiting = dict.fromkeys(scheme for scheme in estimates if scheme not in records)
+        return TaskState(task, estimates, waiting, records, reused=len(records))
+
+    def views(self) -> tuple[WorkloadState, ...]:
+        """Return what strategies see of all workloads."""
+        return tuple(task.view() for task in self.tasks.values())
+
+    def keep(self, measurement: Measurement) -> TaskState:
+        """Put a first measurement of a scheme into the database."""
+        request = measurement.request
+        if measurement.error is None:
+            measurement = Measurement.checked(request, measurement.seconds)
+        task = self.tasks[request.workload]
+        self._record(task, request.scheme, Result(measurement.seconds, measurement.error))
+        del task.waiting[request.scheme]
+        task.fresh.add(request.scheme)
+        task.failed += measurement.error is not None
+        return task
+
+    def keep_again(self, measurement: Measurement) -> TaskState:
+        """Add the seconds of a scheme that was measured again to its record, or why it failed."""
+        request = measurement.request
+        task = self.tasks[request.workload]
+        if measurement.error is None:
+            measurement = Measurement.checked(request, measurement.seconds)
+        if measurement.error is not None:
+            return self._reject(task, measurement)
+        new = measurement.seconds
+        old = task.records[request.scheme].result.seconds
+        credible = tuple(seconds for seconds in old if seconds >= FAULTY * min(new))
+        self._record(task, request.scheme, Result(credible + new))
+        return task
+
+    def keep_check(self, measurement: Measurement) -> TaskState:
+        """Note that a scheme's answer was right; if it was wrong, record it as failed."""
+        task = self.tasks[measurement.request.workload]
+        if measurement.error is not None:
+            return self._reject(task, measurement)
+        task.checked.add(measurement.request.scheme)
+        return task
+
+    def _reject(self, task: TaskState, measurement: Measurement) -> TaskState:
+        """Record that a scheme measured before is unusable after all, and why."""
+        scheme = measurement.request.scheme
+        self._record(task, scheme, Result((), measurement.error))
+        task.failed += scheme in task.fresh
+        return task
+
+    def _record(self, task: TaskState, scheme: Scheme, result: Result) -> None:
+        version = self._space.template_version(scheme.template)
+        if scheme.template not in self._environments:
+            self._environments[scheme.template] = Environment.current(version)
+        record = Record(
+            task.task.workload,
+            self._key,
+            scheme,
+            result,
+            self._environments[scheme.template],
+            self._now().isoformat(timespec="seconds"),
+        )
+        self._store.append([record])
+        task.records[scheme] = record

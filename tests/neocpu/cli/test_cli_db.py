@@ -1,0 +1,292 @@
+"""``neocpu db``: what each command says, writes and exits with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Cli
+
+from neocpu.cli import db
+from neocpu.schedules import registry
+from neocpu.schedules.scheme import DepthwiseScheme, DirectScheme
+from neocpu.schedules.target import parse_target
+from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+from neocpu.tuning_db import store as store_module
+from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
+
+WORKLOAD = Conv2dWorkload(1, 64, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1))
+# That of the small model of the fixtures.
+SMALL = Conv2dWorkload(
+    1, 3, 16, 16, 8, (3, 3), padding=(1, 1, 1, 1), epilogue=(EpilogueOp("relu"),)
+)
+TARGET = TargetKey.of(parse_target("llvm -mcpu=znver4"), 2)
+VERSION = registry.template_version("conv2d_direct")
+
+
+def record(
+    reg_n: int = 7,
+    *seconds: float,
+    error: str | None = None,
+    version: int = VERSION,
+    workload: Conv2dWorkload = WORKLOAD,
+    threads: int = 2,
+) -> Record:
+    return Record(
+        workload,
+        dataclasses.replace(TARGET, threads=threads),
+        DirectScheme(16, 32, reg_n, True),
+        Result(seconds or ((1e-3 * reg_n,) if error is None else ()), error),
+        Environment("0.1.0", "0.27.0", "0.1.14", version),
+        "2026-11-21T12:00:00+00:00",
+    )
+
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write() -> Write:
+    """Write records to a file of the current folder."""
+
+    def write(name: str, *records: Record, tail: str = "") -> Path:
+        path = Path(name)
+        path.write_text("".join(made.to_line() for made in records) + tail)
+        return path
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One shipped file, of one record."""
+    path = tmp_path / "shipped.jsonl"
+    path.write_text(record(1).to_line())
+    monkeypatch.setattr(store_module, "shipped_databases", lambda: (path,))
+    return path
+
+
+def lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_stats(cli: Cli, write: Write, shipped: Path) -> None:
+    write("a.jsonl", record(7, 9e-3), record(), record(2, error="timeout"), tail="torn")
+    write("b.jsonl", record(3, version=VERSION - 1), record(4, threads=1))
+    user = store_module.default_database()
+    user.parent.mkdir(parents=True)
+    user.write_text(record(5).to_line())
+    outcome = cli("db", "stats", "--db", "a.jsonl", "--db", "b.jsonl")
+    assert outcome.code == 0
+    size = {name: Path(name).stat().st_size for name in ("a.jsonl", "b.jsonl")}
+    assert lines(outcome.out) == [
+        "layer size records superseded skipped file",
+        f"shipped {shipped.stat().st_size} B 1 0 0 {shipped}",
+        f"user {user.stat().st_size} B 1 0 0 {user}",
+        f"--db {size['a.jsonl'] / 1e3:.1f} kB 2 1 1 a.jsonl",
+        f"--db {size['b.jsonl'] / 1e3:.1f} kB 2 0 0 b.jsonl",
+        "",
+        "layer CPU template threads workloads records failed stale",
+        "shipped znver4 conv2d_direct 2 1 1 0 0",
+        "user znver4 conv2d_direct 2 1 1 0 0",
+        "--db znver4 conv2d_direct 2 1 2 1 0",
+        "--db znver4 conv2d_direct 1 1 1 0 0",
+        "--db znver4 conv2d_direct 2 1 1 0 1",
+    ]
+    document = json.loads(cli("db", "stats", "--db", "a.jsonl", "--json").out)
+    assert [file["layer"] for file in document["files"]] == ["shipped", "user", "--db"]
+    assert document["files"][2] == {
+        "layer": "--db",
+        "path": "a.jsonl",
+        "bytes": size["a.jsonl"],
+        "records": 2,
+        "superseded": 1,
+        "skipped": 1,
+        "groups": [
+            {
+                "mcpu": "znver4",
+                "threads": 2,
+                "template": "conv2d_direct",
+                "workloads": 1,
+                "records": 2,
+                "failed": 1,
+                "stale": 0,
+            }
+        ],
+    }
+
+
+def bad_file(write: Write) -> Path:
+    depthwise = dataclasses.replace(record(), scheme=DepthwiseScheme(16, 4, False))
+    return write(
+        "bad.jsonl",
+        record(),
+        depthwise,
+        tail=record().to_line().replace('"v":1', '"v":9')
+        + record().to_line().replace("0.007", "-1")
+        + record().to_line()[:100],
+    )
+
+
+def test_check(cli: Cli, write: Write, shipped: Path) -> None:
+    good = cli("db", "check")
+    assert (good.code, good.out) == (0, f"{shipped}: 1 record, all good\n")
+    assert cli("db", "check", "-q").out == ""
+    path = bad_file(write)
+    outcome = cli("db", "check", "--db", path)
+    assert outcome.code == 7
+    found = outcome.out.splitlines()[1:]
+    assert [line.split(":", 2)[:2] for line in found] == [
+        ["bad.jsonl", str(n)] for n in (2, 3, 4, 5)
+    ]
+    for line, reason in zip(
+        found,
+        (
+            f"{DepthwiseScheme(16, 4, False)} cannot compute {WORKLOAD}",
+            "record version 9, expected 1",
+            "impossible seconds: -1",
+            "Expecting value",
+        ),
+        strict=True,
+    ):
+        assert reason in line
+    assert outcome.error == (
+        "neocpu: error: 4 bad lines in 1 file; 'neocpu db prune --db FILE' drops them, but for "
+        "those of other versions of neocpu"
+    )
+    as_json = cli("db", "check", "--db", path, "--json")
+    assert as_json.code == 7
+    document = json.loads(as_json.out)
+    assert document["files"][0]["bad"] == []
+    assert [bad["line"] for bad in document["files"][1]["bad"]] == [2, 3, 4, 5]
+
+
+def test_prune_drops_what_check_found(cli: Cli, write: Write) -> None:
+    path = bad_file(write)
+    before = path.read_bytes()
+    planned = cli("db", "prune", "--db", path, "--dry-run")
+    assert (planned.code, path.read_bytes()) == (0, before)
+    sizes = f"{len(before) / 1e3:.1f} kB -> "
+    assert planned.out.startswith(
+        f"bad.jsonl: would drop 2 torn, 1 unfit; would keep 1 record and 1 line of other versions "
+        f"of neocpu; {sizes}"
+    )
+    outcome = cli("db", "prune", "--db", path)
+    assert outcome.code == 0
+    assert outcome.out == planned.out.replace("would drop", "dropped").replace("would keep", "kept")
+    assert [line["reason"] for line in check_lines(cli, path)] == ["record version 9, expected 1"]
+    again = json.loads(cli("db", "prune", "--db", path, "--json").out)
+    assert again == {
+        "path": "bad.jsonl",
+        "kept": 1,
+        "foreign": 1,
+        "dropped": {},
+        "bytes_before": path.stat().st_size,
+        "bytes_after": path.stat().st_size,
+        "dry_run": False,
+    }
+
+
+def check_lines(cli: Cli, path: Path) -> list[dict[str, Any]]:
+    return json.loads(cli("db", "check", "--db", path, "--json").out)["files"][1]["bad"]
+
+
+def test_prune_keeps_the_best_and_failures_if_asked(cli: Cli, write: Write, shipped: Path) -> None:
+    every = [record(n) for n in (3, 1, 2)] + [record(4, error="timeout")]
+    path = write("a.jsonl", *every)
+    cli("db", "prune", "--db", path, "--keep-best", 2)
+    assert path.read_text() == "".join(made.to_line() for made in every[1:])
+    cli("db", "prune", "--db", path, "--failed")
+    assert path.read_text() == "".join(made.to_line() for made in every[1:3])
+    outcome = cli("db", "prune", "--db", shipped)
+    assert outcome.code == 2
+    assert outcome.error.endswith(
+        "shipped.jsonl comes with neocpu and is never changed: name another file"
+    )
+
+
+def test_prune_is_of_the_users_own_database(cli: Cli) -> None:
+    user = store_module.default_database()
+    missing = cli("db", "prune")
+    assert missing.code == 7
+    assert f"cannot read tuning database {user}: No such file" in missing.error
+    user.parent.mkdir(parents=True)
+    user.write_text(record(5).to_line() * 2)
+    assert cli("db", "prune").out.startswith(f"{user}: dropped 1 superseded; kept 1 record; ")
+
+
+def test_merge(cli: Cli, write: Write) -> None:
+    one = write("one.jsonl", record(1), record(2), tail="torn\n")
+    two = write("two.jsonl", record(2, 1.0, 2.0), record(3))
+    outcome = cli("db", "merge", "all.jsonl", one, two)
+    assert outcome.code == 0
+    assert outcome.out.splitlines() == [
+        "one.jsonl: took 1 new and 0 better of 2 records, left 1 known, 1 line skipped",
+        "two.jsonl: took 2 new and 0 better of 2 records, left 0 known",
+        "merged into all.jsonl",
+    ]
+    assert "one.jsonl:3: skipped: " in outcome.err
+    document = json.loads(cli("db", "merge", "all.jsonl", one, two, "--json").out)
+    assert document["destination"] == "all.jsonl"
+    assert document["files"][1] == {
+        "path": "two.jsonl",
+        "records": 2,
+        "added": 0,
+        "improved": 0,
+        "skipped": 0,
+    }
+    exported = json.loads(cli("db", "export", "--db", "all.jsonl", "--json").out)["records"]
+    assert {(r["scheme"]["reg_n"], len(r["result"]["seconds"])) for r in exported} == {
+        (1, 1),
+        (2, 2),
+        (3, 1),
+    }
+
+
+def test_export(cli: Cli, write: Write, onnx_file: Path) -> None:
+    a = write("a.jsonl", record(3), record(2), record(2, workload=SMALL), record(4, threads=1))
+    b = write("b.jsonl", record(2, 9e-3), record(5, error="timeout"), record(6, version=0))
+    outcome = cli("db", "export", "--db", a, "--db", b, "--threads", 2, "--cpu", "znver4")
+    assert outcome.code == 0
+    found = [json.loads(line) for line in outcome.out.splitlines()]
+    counted = [(r["workload"]["height"], r["scheme"]["reg_n"], r["result"]["error"]) for r in found]
+    expected = {(16, 2, None), (56, 1, None), (56, 2, None), (56, 3, None), (56, 5, "timeout")}
+    assert set(counted) == expected
+    assert len(counted) == len(expected)
+    other_way = cli("db", "export", "--db", b, "--db", a, "--threads", 2, "-o", "out.jsonl")
+    assert other_way.out == f"out.jsonl: 5 records, {len(outcome.out) / 1e3:.1f} kB\n"
+    # Of the scheme both files have, that of the last one counts.
+    assert Path("out.jsonl").read_text() == outcome.out.replace("[0.009]", "[0.002]")
+    best = cli("db", "export", "--db", a, "--best", 1, "--json", "--threads", 2)
+    assert len(json.loads(best.out)["records"]) == 2
+    of_model = cli("db", "export", "--db", a, "--model", onnx_file)
+    assert [json.loads(line)["workload"]["height"] for line in of_model.out.splitlines()] == [16]
+
+
+def test_mistakes(cli: Cli) -> None:
+    missing = cli("db", "stats", "--db", "nowhere.jsonl")
+    assert missing.code == 7
+    assert "cannot read tuning database nowhere.jsonl: No such file" in missing.error
+    assert cli("db", "merge", "all.jsonl").code == 2
+    assert cli("db", "prune", "--keep-best", 0).code == 2
+    assert "did you mean" in cli("db", "export", "--model", "resnet5").error
+    assert not Path("all.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["stats", "check", "merge", "prune", "export"])
+def test_help_has_an_example(cli: Cli, name: str) -> None:
+    assert f"Example:  neocpu db {name}" in cli("db", name, "--help").out
+
+
+def test_progress_is_shown_when_it_takes_long(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write("long.jsonl", *[record()] * 1500)
+    assert "read" not in cli("db", "stats", "--db", path).err
+    monkeypatch.setattr(db, "PATIENCE", -1.0)
+    assert "neocpu: read 1000/1501 long.jsonl" in cli("db", "stats", "--db", path).err
+    assert cli("db", "stats", "--db", path, "-q").err == ""

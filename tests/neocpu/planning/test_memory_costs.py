@@ -1,0 +1,184 @@
+"""Costs of transforms and joins: classes, their canonical workloads, and what records change."""
+
+import itertools
+import math
+
+import pytest
+from networks import HOST, NETWORKS, build, cost_model
+
+from neocpu.passes.apply_plan import apply_plan
+from neocpu.planning.extract import extract
+from neocpu.planning.measured import Measured
+from neocpu.planning.memory_costs import (
+    CHANNELS,
+    SIDES,
+    MemoryClass,
+    canonical_workload,
+    join_class,
+    memory_workloads,
+    transform_class,
+)
+from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp, PoolOp
+from neocpu.planning.problem import OptLevel, plan_layouts
+from neocpu.planning.report import explain
+from neocpu.schedules import registry
+from neocpu.schedules.join import is_shifted
+from neocpu.schedules.layout import NCHW, DataLayout
+from neocpu.schedules.workload import Conv2dWorkload, JoinWorkload, TransformWorkload
+
+LANES = HOST.lanes()
+BLOCK = DataLayout(LANES)
+WIDE = DataLayout(2 * LANES)
+SHAPE = (1, 4 * LANES, 10, 12)
+
+
+def times_the_estimate(factors):
+    """Records of the canonical workloads of ``factors``; None stands for a failure."""
+
+    def measured(workload):
+        if workload not in factors:
+            return Measured()
+        (scheme,) = registry.schemes(workload, HOST)
+        factor = factors[workload]
+        seconds = factor and factor * registry.estimate(workload, scheme, HOST, 2)
+        return Measured({scheme: seconds}, "measured on znver9 with 2 threads")
+
+    return cost_model(measured=measured)
+
+
+def canonical(kind, side):
+    return canonical_workload(kind, side, LANES)
+
+
+def network_of(name):
+    body, shapes = NETWORKS[name]
+    mod = build(body, *shapes)
+    return mod, extract(mod)
+
+
+def op_of(kind, name):
+    return next(op for op in network_of(name)[1].ops if isinstance(op, kind))
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_canonical_workloads_belong_to_their_class(lanes):
+    found = {}
+    for kind, side in itertools.product(MemoryClass, SIDES):
+        workload = canonical_workload(kind, side, lanes)
+        found[workload] = kind
+        if isinstance(workload, TransformWorkload):
+            ends = DataLayout(workload.in_block), DataLayout(workload.out_block)
+            assert transform_class(*ends) == kind
+            assert all(layout.divides(workload.channels) for layout in ends)
+        elif workload.operator == "concat":
+            shifted = kind is MemoryClass.SHIFTED_CONCAT
+            assert is_shifted(workload.channels, workload.block) == shifted
+        else:
+            assert kind is MemoryClass.ELEMENTWISE
+    assert len(found) == len(MemoryClass) * len(SIDES)
+
+
+def test_without_records_all_is_estimated():
+    cost = cost_model().transform_cost(SHAPE, NCHW, BLOCK)
+    workload = TransformWorkload(*SHAPE, 1, LANES)
+    (scheme,) = registry.schemes(workload, HOST)
+    assert cost.seconds == registry.estimate(workload, scheme, HOST, 2)
+    assert cost.source == "estimated"
+    assert cost_model().transform_cost(SHAPE, BLOCK, BLOCK).seconds == 0
+
+
+@pytest.mark.parametrize("dest", [BLOCK, WIDE, DataLayout(3)], ids=str)
+def test_a_record_speaks_for_its_class(dest):
+    plain, costs = cost_model(), times_the_estimate({canonical(MemoryClass.PACK, 14): 3.0})
+    packed = costs.transform_cost(SHAPE, NCHW, dest)
+    assert packed.seconds == pytest.approx(3 * plain.transform(SHAPE, NCHW, dest))
+    assert packed.source == "measured on znver9 with 2 threads"
+    for source, other in ((dest, NCHW), (BLOCK, WIDE), (WIDE, BLOCK)):
+        assert costs.transform_cost(SHAPE, source, other) == plain.transform_cost(
+            SHAPE, source, other
+        )
+
+
+@pytest.mark.parametrize(
+    ("pixels", "factor"),
+    [(14 * 14, 1), (28 * 28, 16), (14 * 28, 4), (14 * 28 * 2**0.5, 8), (1, 1), (10**4, 16)],
+)
+def test_between_two_sizes_costs_are_interpolated(pixels, factor):
+    kind = MemoryClass.NARROW
+    costs = times_the_estimate({canonical(kind, 14): 1.0, canonical(kind, 28): 16.0})
+    shape = (1, CHANNELS, round(pixels), 1)
+    ratio = costs.transform(shape, WIDE, BLOCK) / cost_model().transform(shape, WIDE, BLOCK)
+    assert ratio == pytest.approx(factor, rel=0.01)
+
+
+def test_a_failed_record_says_nothing():
+    costs = times_the_estimate({canonical(MemoryClass.WIDEN, 14): None})
+    cost = costs.transform_cost(SHAPE, BLOCK, WIDE)
+    assert cost == cost_model().transform_cost(SHAPE, BLOCK, WIDE)
+
+
+def test_joins_are_scaled_and_pools_are_not():
+    concat, pool = op_of(ConcatOp, "inception"), op_of(PoolOp, "inception")
+    multiply = op_of(ElementwiseOp, "excite")
+    factors = {MemoryClass.CONCAT: 2.0, MemoryClass.SHIFTED_CONCAT: 5.0}
+    factors[MemoryClass.ELEMENTWISE] = 3.0
+    plain = cost_model()
+    costs = times_the_estimate({canonical(k, 14): f for k, f in factors.items()})
+    shifting = DataLayout(32)
+    for op, layout, factor in (
+        (concat, NCHW, 2),
+        (concat, shifting, 5),
+        (multiply, NCHW, 3),
+        (multiply, BLOCK, 3),
+        (pool, NCHW, 1),
+    ):
+        expected = factor * plain.memory_bound(op, layout).seconds
+        assert costs.memory_bound(op, layout).seconds == pytest.approx(expected)
+    assert join_class(pool, BLOCK) is None
+
+
+def test_large_feature_maps_ask_for_large_workloads():
+    _, network = network_of("residual")
+    ((_, channels, height, width),) = {op.shape for op in network.ops}
+    elements = channels * height * width
+    sides = {w.width for w in memory_workloads(network, LANES)}
+    closest = min(SIDES, key=lambda s: abs(math.log(CHANNELS * s * s / elements)))
+    assert closest in sides
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("opt", [OptLevel.GLOBAL, OptLevel.CONV_LAYOUT])
+def test_what_a_network_asks_for_answers_all_of_its_plan(name, opt):
+    mod, network = network_of(name)
+    asked = memory_workloads(network, LANES)
+    assert len(asked) == len(set(asked)) <= len(MemoryClass) * len(SIDES)
+    costs = times_the_estimate(dict.fromkeys(asked, 1.0))
+    plan = plan_layouts(network, costs, opt)
+    for op, choice in zip(network.ops, plan.choices, strict=True):
+        known = isinstance(op, ElementwiseOp | ConcatOp)
+        assert (choice.source != "estimated") == known or isinstance(op, ConvOp)
+    rewritten = apply_plan(mod, plan, costs)
+    report = explain(plan, rewritten.transforms, HOST, 2)
+    assert {t["cost_source"] for t in report["transforms"]} <= {"measured on znver9 with 2 threads"}
+
+
+def test_records_change_the_plan():
+    """A network of two convolutions around a concat: dear transforms are avoided."""
+    mod, network = network_of("inception")
+    kinds = (MemoryClass.PACK, MemoryClass.UNPACK, MemoryClass.WIDEN, MemoryClass.NARROW)
+
+    def transforms(factor):
+        costs = times_the_estimate({canonical(kind, 14): factor for kind in kinds})
+        plan = plan_layouts(network, costs, OptLevel.GLOBAL)
+        return len(apply_plan(mod, plan, costs).transforms)
+
+    assert transforms(1e3) < transforms(1e-3)
+
+
+def test_convolutions_are_none_of_it():
+    _, network = network_of("residual")
+    assert not any(isinstance(w, Conv2dWorkload) for w in memory_workloads(network, LANES))
+    assert {type(w) for w in memory_workloads(network_of("dense_block")[1], LANES)} == {
+        TransformWorkload,
+        JoinWorkload,
+    }

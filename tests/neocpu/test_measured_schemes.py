@@ -1,0 +1,127 @@
+"""What a plan is told of a workload: its own records, else a relative's, scaled."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from neocpu.planning.costs import CostModel
+from neocpu.schedules import registry
+from neocpu.schedules.scheme import Scheme
+from neocpu.schedules.target import CpuTarget, parse_target
+from neocpu.schedules.workload import Conv2dWorkload, TransformWorkload
+from neocpu.tuning import measured_schemes
+from neocpu.tuning_db.nearest import cpu_target
+from neocpu.tuning_db.record import Environment, Record, Result, TargetKey, Workload
+from neocpu.tuning_db.store import Store
+
+HERE = parse_target("llvm -mcpu=znver4")
+WORKLOAD = Conv2dWorkload(1, 64, 28, 28, 64, (3, 3), padding=(1, 1, 1, 1))
+SCHEMES = registry.schemes(WORKLOAD, HERE)
+# The other way round than estimates say.
+SECONDS = {scheme: 1e-3 * (i + 1) for i, scheme in enumerate(reversed(SCHEMES[:5]))}
+
+
+def record(
+    target: TargetKey, scheme: Scheme, seconds: float | None, workload: Workload = WORKLOAD
+) -> Record:
+    result = Result((), "timeout") if seconds is None else Result((2 * seconds, seconds))
+    env = Environment("0", "0", "0", registry.template_version(scheme.template))
+    return Record(workload, target, scheme, result, env, "2026-11-21T00:00:00+00:00")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An empty store that can be written to."""
+    return Store.open([], tmp_path / "records.jsonl", registry.template_version)
+
+
+def fill(store: Store, mcpu: str, threads: int) -> CpuTarget:
+    """Measure ``SECONDS`` and a failure on a CPU, and return what its key tells of it."""
+    key = TargetKey.of(parse_target(f"llvm -mcpu={mcpu}"), threads)
+    store.append([record(key, scheme, seconds) for scheme, seconds in SECONDS.items()])
+    store.append([record(key, SCHEMES[5], None)])
+    return cpu_target(key)
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "threads", "source"),
+    [
+        ("znver4", 1, "measured on znver4 with 1 thread"),
+        ("znver4", 8, "measured on znver4 with 8 threads"),
+        ("skylake-avx512", 2, "measured on skylake-avx512 with 2 threads"),
+    ],
+)
+def test_borrowed_seconds_are_scaled_by_the_median_of_the_estimates(
+    store: Store, mcpu: str, threads: int, source: str
+):
+    there = fill(store, mcpu, threads)
+    found = measured_schemes(store, HERE, 2, WORKLOAD)
+    ratios = [
+        registry.estimate(WORKLOAD, scheme, HERE, 2)
+        / registry.estimate(WORKLOAD, scheme, there, threads)
+        for scheme in SECONDS
+    ]
+    assert found.source == source
+    expected = {s: seconds * statistics.median(ratios) for s, seconds in SECONDS.items()}
+    assert found.seconds == {s: pytest.approx(v) for s, v in expected.items()} | {SCHEMES[5]: None}
+    # One factor for all: their order is the measured one.
+    assert sorted(SECONDS, key=SECONDS.__getitem__) == sorted(
+        SECONDS, key=found.seconds.__getitem__
+    )
+
+
+def test_a_cpu_of_the_same_name_is_taken_to_have_the_same_caches(store: Store):
+    fill(store, "znver4", 2)
+    bigger = dataclasses.replace(HERE, features=HERE.features[:-1], l1d=2 * HERE.l1d, l3=0)
+    found = measured_schemes(store, bigger, 2, WORKLOAD)
+    assert found.source == "measured on znver4 with 2 threads"
+    assert {s: v for s, v in found.seconds.items() if v is not None} == pytest.approx(SECONDS)
+
+
+def test_with_a_record_of_its_own_a_workload_borrows_nothing(store: Store):
+    fill(store, "znver4", 1)
+    own = record(TargetKey.of(HERE, 2), SCHEMES[7], 5e-3)
+    store.append([own])
+    found = measured_schemes(store, HERE, 2, WORKLOAD)
+    assert (found.seconds, found.source) == ({SCHEMES[7]: 5e-3}, "measured")
+
+
+def test_nobody_to_borrow_from(store: Store):
+    fill(store, "haswell", 2)  # half the registers, half as wide
+    fill(store, "znver4", 1)
+    other = dataclasses.replace(WORKLOAD, height=29)
+    assert measured_schemes(store, HERE, 2, other).seconds == {}
+    assert measured_schemes(store, HERE, 2, WORKLOAD).source != "measured"
+
+
+def test_every_kind_of_workload_may_borrow(store: Store):
+    transform = TransformWorkload(1, 64, 28, 28, 1, 16)
+    (scheme,) = registry.schemes(transform, HERE)
+    store.append([record(TargetKey.of(HERE, 1), scheme, 1e-5, transform)])
+    found = measured_schemes(store, HERE, 2, transform)
+    assert found.source == "measured on znver4 with 1 thread"
+    (seconds,) = found.seconds.values()
+    ratio = registry.estimate(transform, scheme, HERE, 2) / registry.estimate(
+        transform, scheme, HERE, 1
+    )
+    assert seconds == pytest.approx(1e-5 * ratio)
+
+
+def test_a_plan_prefers_what_was_fast_elsewhere_and_uses_legal_schemes_only(store: Store):
+    fill(store, "znver4", 1)
+    illegal = dataclasses.replace(SCHEMES[0], oc_bn=11)
+    store.append([record(TargetKey.of(HERE, 1), illegal, 1e-9)])
+    costs = CostModel(HERE, 2, partial(measured_schemes, store, HERE, 2))
+    choices = costs.conv_choices(WORKLOAD)
+    schemes = [choice.scheme for choice in choices]
+    assert illegal not in schemes
+    assert SCHEMES[5] not in schemes  # it failed there
+    sources = {choice.source for choice in choices}
+    assert sources == {"estimated", "measured on znver4 with 1 thread"}
+    borrowed = [c.scheme for c in choices if c.source != "estimated"]
+    assert borrowed[0] == min((s for s in SECONDS if s in schemes), key=SECONDS.__getitem__)

@@ -1,0 +1,37 @@
+"""Which compiler links for which machine."""
+
+import os
+import sys
+
+import pytest
+
+from neocpu.schedules import linker
+from neocpu.schedules.errors import UsageError
+from neocpu.schedules.linker import find_linker
+
+OTHER = "aarch64" if os.uname().machine == "x86_64" else "x86_64"
+
+
+def test_compiler_choice(monkeypatch, tmp_path):
+    machine = os.uname().machine
+    for name in ("g++", "aarch64-linux-gnu-g++", "x86_64-linux-gnu-g++", "clang++"):
+        tool = tmp_path / name
+        tool.write_text("#!/bin/sh\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert find_linker(machine) == (str(tmp_path / "g++"),)
+    assert find_linker(OTHER) == (str(tmp_path / f"{OTHER}-linux-gnu-g++"),)
+    assert find_linker(OTHER, "clang++ --target=x") == ("clang++", "--target=x")
+    monkeypatch.setenv("CXX", "clang++")
+    assert find_linker(machine) == ("clang++",)
+    assert find_linker(OTHER) == (str(tmp_path / f"{OTHER}-linux-gnu-g++"),)
+
+
+def test_cross_compiler_from_ziglang_or_a_hint(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(linker.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="pip install ziglang"):
+        find_linker(OTHER)
+    monkeypatch.setattr(linker.importlib.util, "find_spec", lambda name: object())
+    assert find_linker(OTHER)[:3] == (sys.executable, "-m", "ziglang")

@@ -1,0 +1,13 @@
+"""The optimum of a layout graph by HiGHS, an independent solver."""
+
+from __future__ import annotations
+
+from neocpu.bench.milp import solve_milp
+from neocpu.search.layout_graph import LayoutGraph
+
+
+def milp_optimum(graph: LayoutGraph) -> float:
+    """The cost of the cheapest plan; ``inf`` if all are forbidden."""
+    found = solve_milp(graph)
+    assert found.proven
+    return found.cost

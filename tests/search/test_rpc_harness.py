@@ -1,0 +1,105 @@
+"""What a library does on a server besides its candidate, with kernels written in C."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tvm_ffi
+
+from neocpu.schedules.errors import NeoCPUError
+from neocpu.schedules.linker import find_linker
+from neocpu.search.rpc_library import compile_harness
+
+LINKER = find_linker(os.uname().machine)
+KERNEL = """
+#include <tvm/ffi/c_api.h>
+#include <unistd.h>
+static DLTensor *tensor(const TVMFFIAny *value) {
+  return (DLTensor *)((char *)value->v_ptr + (value->type_index == 7 ? 0 : sizeof(TVMFFIObject)));
+}
+/* kernel(pool, weights, output): where the weights are in the pool, one element per call. */
+int32_t __tvm_ffi_kernel(void *self, const TVMFFIAny *args, int32_t count, TVMFFIAny *result) {
+  static int calls = 0;
+  if (count != 3) return -1;
+  BODY
+  ((float *)tensor(args + 2)->data)[calls++] =
+      (char *)tensor(args + 1)->data - (char *)tensor(args)->data;
+  return 0;
+}
+"""
+PRELUDE = """
+import numpy as np, os, sys, tvm_ffi
+pool, output = np.zeros(1 << 10, np.float32), np.full(8, -1, np.float32)
+library = tvm_ffi.load_module(sys.argv[1])
+tensors = [tvm_ffi.from_dlpack(a) for a in (pool, pool, output)]
+"""
+
+
+def run(folder: Path, script: str, body: str = "", seconds: float = 10) -> tuple[int, str]:
+    """Run ``script`` with a kernel that does ``body`` loaded; return exit code and output."""
+    harness = compile_harness(LINKER, 3, seconds, folder)
+    source, library = folder / "kernel.c", folder / "kernel.so"
+    source.write_text(KERNEL.replace("BODY", body))
+    include = [f"-I{tvm_ffi.libinfo.find_include_path()}"]
+    include.append(f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}")
+    command = [*LINKER, "-shared", "-fPIC", *include, "-o", str(library), "-x", "c", str(source)]
+    subprocess.run([*command, "-x", "none", str(harness)], check=True)
+    command = [sys.executable, "-c", PRELUDE + script, str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert not done.stderr
+    return done.returncode, done.stdout.strip()
+
+
+def test_each_call_reads_its_weights_at_another_place(tmp_path: Path):
+    # The pool of 4096 bytes holds three of 1024 + 64.
+    script = "library['run'](*tensors, 0, 1088, 0, 5, 7); print(*output)"
+    _, places = run(tmp_path, script)
+    assert list(map(float, places.split())) == [1088, 2176, 0, 1088, 2176, -1, -1, -1]
+
+
+def test_arguments_without_a_stride_stay_where_they_are(tmp_path: Path):
+    assert (
+        run(tmp_path, "library['run'](*tensors, 0, 0, 0, 2, 0); print(*output[:3])")[1]
+        == "0.0 0.0 -1.0"
+    )
+
+
+def test_the_seconds_are_those_of_all_calls(tmp_path: Path):
+    script = "print(library['run'](*tensors, 0, 0, 0, 4, 0))"
+    _, seconds = run(tmp_path, script, body="usleep(20000);")
+    assert 0.08 <= float(seconds) < 5
+
+
+def test_filling(tmp_path: Path):
+    script = (
+        "library['fill'](tensors[0]); print(np.abs(pool).min(), np.abs(pool).max(), pool.std())"
+    )
+    least, most, deviation = map(float, run(tmp_path, script)[1].split())
+    assert 1e-10 < least < most <= 1
+    assert 0.5 < deviation < 0.65  # uniform: 1 / sqrt(3)
+
+
+def test_threads_are_set_before_the_first_kernel(tmp_path: Path):
+    script = (
+        "import ctypes; getenv = ctypes.CDLL(None).getenv; getenv.restype = ctypes.c_char_p\n"
+        "print(getenv(b'TVM_NUM_THREADS'), getenv(b'TVM_BIND_THREADS'))"
+    )
+    assert run(tmp_path, script)[1] == "b'3' b'0'"
+
+
+@pytest.mark.parametrize(
+    "body", ["*(volatile int *)0 = 1;", "__builtin_trap();", "for (;;) pause();"]
+)
+def test_a_crash_or_hang_ends_the_process_as_if_it_were_done(tmp_path: Path, body: str):
+    script = "library['run'](*tensors, 0, 0, 0, 1, 0); print('survived')"
+    assert run(tmp_path, script, body, seconds=1) == (0, "")
+
+
+def test_a_compiler_that_fails(tmp_path: Path):
+    with pytest.raises(NeoCPUError, match=r"'false .* failed") as caught:
+        compile_harness(("false",), 1, 1, tmp_path)
+    assert "\n" not in str(caught.value)

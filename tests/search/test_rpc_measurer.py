@@ -1,0 +1,200 @@
+"""Servers die, hang or cannot run the code, candidates crash them, and nothing is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from collections.abc import Iterator
+
+import fake_fleet as fake
+import pytest
+from fake_fleet import TARGET, FakeTracker, request
+from fleet_servers import fleet
+
+from neocpu.schedules import registry
+from neocpu.schedules.errors import NeoCPUError, TargetError
+from neocpu.schedules.scheme import NchwScheme
+from neocpu.schedules.target import host_target
+from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.search import rpc_measurer
+from neocpu.search.local_measurer import REPEATS
+from neocpu.search.measure import Measurement, Request
+from neocpu.search.rpc_measurer import RpcMeasurer
+
+
+@pytest.fixture
+def measurer(monkeypatch: pytest.MonkeyPatch):
+    """Make measurers on fake servers, without TVM."""
+    monkeypatch.setattr(rpc_measurer, "LIBRARIES", "fake_fleet:FakeLibraries")
+    monkeypatch.setattr(rpc_measurer, "SESSION", "fake_fleet:FakeSession")
+    monkeypatch.setattr(rpc_measurer, "find_linker", lambda machine: ("true",))
+    monkeypatch.setattr(rpc_measurer, "compile_harness", lambda *a: a[-1] / "harness.o")
+    monkeypatch.setattr(rpc_measurer.registry, "schemes", lambda *a: (NchwScheme(fake.GOOD, 1),))
+
+    def make(tracker: FakeTracker, parallel: int | None = None) -> RpcMeasurer:
+        return RpcMeasurer(
+            TARGET, 2, tracker.address, "zen", parallel, timeout=fake.TIMEOUT, patience=1.0
+        )
+
+    return make
+
+
+@pytest.fixture
+def two_servers() -> Iterator[FakeTracker]:
+    tracker = FakeTracker(["x86_64"] * 2)
+    yield tracker
+    tracker.close()
+
+
+def by_request(measurements) -> dict[Request, Measurement]:
+    answers = list(measurements)
+    assert len({m.request for m in answers}) == len(answers)
+    return {m.request: m for m in answers}
+
+
+def test_every_request_is_answered_once_by_all_servers(measurer, two_servers):
+    requests = [request(fake.GOOD, 100 + i) for i in range(20)]
+    with measurer(two_servers) as m:
+        results = by_request(m.measure([*requests, requests[0]]))
+        assert m.batch == 2 * rpc_measurer.SHARE
+    assert results.keys() == set(requests)
+    for r, result in results.items():
+        assert result.seconds == pytest.approx((r.scheme.reg_n * 1e-6,) * REPEATS)
+    assert all(server.sessions for server in two_servers.servers)
+
+
+def test_only_as_many_servers_as_asked_for(measurer, two_servers):
+    with measurer(two_servers, parallel=1) as m:
+        by_request(m.measure([request(fake.GOOD, 100 + i) for i in range(6)]))
+    assert sorted(server.sessions for server in two_servers.servers) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        (fake.UNBUILDABLE, "ValueError: no such loop"),
+        (fake.RAISES, "ValueError: and the cause"),
+        (fake.CRASHES, "crashed: the server's process ended"),
+        (fake.HANGS, "timeout: took more than 0.5 s"),
+    ],
+)
+def test_a_bad_candidate_costs_only_itself(measurer, two_servers, behaviour: int, reason: str):
+    good = [request(fake.GOOD, 100 + i) for i in range(6)]
+    bad = request(behaviour)
+    with measurer(two_servers) as m:
+        results = by_request(m.measure([*good[:3], bad, *good[3:]]))
+        assert results.pop(bad) == Measurement(bad, (), reason)
+        assert results.keys() == set(good)
+        assert not any(result.error for result in results.values())
+        # The servers are still of use.
+        assert by_request(m.measure(good)).keys() == set(good)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_lost_servers_trial_goes_to_another(measurer, two_servers, caplog, hangs: bool):
+    deadly = request(fake.KILLS_SERVER, 100 + hangs)
+    requests = [deadly, *(request(fake.GOOD, 100 + i) for i in range(6))]
+    with measurer(two_servers) as m:
+        results = by_request(m.measure(requests))
+    assert results.keys() == set(requests)
+    assert not any(result.error for result in results.values())
+    (warning,) = (record.message for record in caplog.records)
+    assert "is lost" in warning
+    assert "another" in warning
+
+
+def test_no_server_left_is_one_clear_error(measurer):
+    tracker = FakeTracker(["x86_64"])
+    with measurer(tracker) as m:
+        assert by_request(m.measure([request(fake.GOOD)]))
+        with pytest.raises(NeoCPUError, match=r"no server of --key zen is left.*kept") as caught:
+            list(m.measure([request(fake.KILLS_SERVER), request(fake.GOOD)]))
+        assert "\n" not in str(caught.value)
+        with pytest.raises(NeoCPUError, match="no server of --key zen is left"):
+            list(m.measure([request(fake.GOOD)]))
+
+
+def test_a_server_that_cannot_run_the_code_is_left_out(measurer, caplog):
+    requests = [request(fake.GOOD, 100 + i) for i in range(6)]
+    with measurer(FakeTracker(["x86_64"] * 2, broken=1)) as m:
+        results = by_request(m.measure(requests))
+    assert not any(result.error for result in results.values())
+    assert "cannot run code for x86-64" in caplog.text
+    assert "does its CPU have sse" in caplog.text
+
+
+def test_no_server_can_run_the_code(measurer):
+    with (
+        measurer(FakeTracker(["x86_64"], broken=1)) as m,
+        pytest.raises(TargetError, match="no free one that can run code for x86-64"),
+    ):
+        list(m.measure([request(fake.GOOD)]))
+
+
+def test_a_server_of_another_architecture(measurer):
+    with (
+        measurer(FakeTracker(["aarch64"])) as m,
+        pytest.raises(TargetError, match=r"127.0.0.1:\d+ is aarch64, the target x86_64"),
+    ):
+        list(m.measure([request(fake.GOOD)]))
+
+
+def test_a_linker_that_fails_is_nobodys_measurement(measurer, two_servers):
+    with measurer(two_servers) as m, pytest.raises(NeoCPUError, match="linker has had enough"):
+        list(m.measure([request(fake.UNLINKABLE)]))
+
+
+def test_comparing_in_turns_and_apart_where_that_fails(measurer, two_servers):
+    other = dataclasses.replace(fake.WORKLOAD, height=9)
+    requests = [
+        request(fake.GOOD, 100),
+        request(fake.GOOD, 101),
+        request(fake.GOOD, 102, other),
+        request(fake.ALONE, 103, other),
+    ]
+    with measurer(two_servers) as m:
+        results = by_request(m.compare(requests, 4))
+    for r in requests:
+        assert results[r].seconds == pytest.approx((r.scheme.reg_n * 1e-6,) * 4)
+
+
+def test_checking(measurer, two_servers):
+    right, wrong, unbuildable = map(request, (fake.GOOD, fake.WRONG, fake.UNBUILDABLE))
+    with measurer(two_servers) as m:
+        results = by_request(m.check([right, wrong, unbuildable]))
+    errors = [results[r].error for r in (right, wrong, unbuildable)]
+    assert errors == [None, "wrong answer", "ValueError: no such loop"]
+    assert not any(result.seconds for result in results.values())
+
+
+def test_a_run_that_is_given_up_leaves_nothing_to_the_next(measurer, two_servers):
+    first, second = ([request(fake.GOOD, i + j) for j in range(8)] for i in (100, 200))
+    with measurer(two_servers) as m:
+        results = m.measure(first)
+        next(results)
+        results.close()
+        assert by_request(m.measure(second)).keys() == set(second)
+
+
+@pytest.mark.slow  # four real servers, one of which is waited for in vain
+def test_of_four_real_servers_one_is_killed_and_one_hangs(caplog):
+    target = host_target()
+    workload = Conv2dWorkload(1, 32, 8, 8, 32, (3, 3), padding=(1, 1, 1, 1))
+    requests = [Request(workload, s) for s in registry.schemes(workload, target)[:16]]
+    with (
+        fleet("zen", 4) as servers,
+        RpcMeasurer(target, 1, servers.tracker, "zen", timeout=2.0, patience=3.0) as m,
+    ):
+        results = m.measure(requests)
+        first = [next(results) for _ in range(3)]
+        os.killpg(servers.servers[0], signal.SIGKILL)
+        os.killpg(servers.servers[1], signal.SIGSTOP)
+        answers = by_request([*first, *results])
+        assert answers.keys() == set(requests)
+        for answer in answers.values():
+            assert answer.error is None
+            assert len(answer.seconds) in (1, REPEATS)
+            assert all(workload.flops / 1e15 < s < workload.flops / 1e6 for s in answer.seconds)
+        assert {m.error for m in m.check(requests[:2])} == {None}
+    assert "is lost" in caplog.text

@@ -1,0 +1,76 @@
+"""Addresses and trackers as users misspell them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+from fake_fleet import FakeTracker
+
+from neocpu.schedules.errors import UsageError
+from neocpu.search.rpc_tracker import Address, Tracker
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9190", Address("127.0.0.1", 9190)),
+        ("fleet.example:1", Address("fleet.example", 1)),
+        ("[::1]:65535", Address("::1", 65535)),
+    ],
+)
+def test_addresses(text: str, address: Address):
+    assert Address.parse(text) == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fleet", "fleet:", ":9190", "fleet:port", "fleet:0", "fleet:65536", "::1:9190"]
+)
+def test_malformed_addresses(text: str):
+    with pytest.raises(UsageError, match="is not HOST:PORT"):
+        Address.parse(text)
+
+
+def refused(address: Address, key: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        Tracker(address, key)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_no_tracker_there():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    message = refused(Address("127.0.0.1", port), "zen")
+    assert f"no tracker answers at 127.0.0.1:{port} (connection refused)" in message
+    assert "rpc_tracker" in message
+
+
+def test_something_else_there():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=lambda: listener.accept()[0].sendall(b"220 mail"))
+        thread.start()
+        address = Address("127.0.0.1", listener.getsockname()[1])
+        assert "not a tvm rpc tracker" in refused(address, "zen").lower()
+        thread.join()
+
+
+def test_no_server_of_the_key():
+    tracker = FakeTracker(["x86_64"] * 2, key="skylake")
+    message = refused(tracker.address, "skylak")
+    assert "no server of --key skylak" in message
+    assert "skylake (2)" in message
+    assert "did you mean 'skylake'" in message
+    assert "it has: none" in refused(FakeTracker([]).address, "zen")
+
+
+def test_servers_are_counted_and_leased():
+    tracker = FakeTracker(["x86_64"] * 2)
+    line = Tracker(tracker.address, "zen")
+    assert line.servers == 2
+    leased = {line.ask().receive(5).address for _ in range(2)}
+    assert leased == {server.address for server in tracker.servers}
+    assert line.ask().receive(0.1) is None

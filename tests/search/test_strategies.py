@@ -1,0 +1,192 @@
+"""Strategies by replay of made-up measurements: no clocks, no kernels."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from replay import (
+    OTHER_CPU,
+    SPACE,
+    TARGET,
+    THREADS,
+    WORKLOADS,
+    Spy,
+    open_store,
+    recorded,
+    records,
+)
+
+from neocpu.schedules import registry
+from neocpu.schedules.scheme import TransformScheme
+from neocpu.schedules.workload import TransformWorkload
+from neocpu.search.budget import Budget
+from neocpu.search.cost_model import CostModel
+from neocpu.search.measure import Measurement, Request
+from neocpu.search.strategies import WorkloadState
+from neocpu.search.strategies.analytic import AnalyticStrategy
+from neocpu.search.strategies.grid import GridStrategy
+from neocpu.search.strategies.random import RandomStrategy
+from neocpu.search.strategies.xgb import XgbStrategy, expected_improvement
+from neocpu.search.tuner import tune
+from neocpu.search.tuning_state import TuningTask
+
+TUNED, ELSEWHERE = WORKLOADS[:3], WORKLOADS[3:]
+COUNTS = (3, 1, 5)
+RECORDED = recorded()
+
+
+def xgb(history=(), seed: int = 0) -> XgbStrategy:
+    return XgbStrategy(CostModel(TARGET, THREADS, registry.estimate, history, seed))
+
+
+def run(strategy, database: Path, trials=None, space=SPACE, measurements=RECORDED, tasks=None):
+    spy = Spy(measurements)
+    report = tune(
+        tasks or [TuningTask(w, c) for w, c in zip(TUNED, COUNTS, strict=True)],
+        target=TARGET,
+        threads=THREADS,
+        store=open_store(database),
+        measurer=spy,
+        strategy=strategy,
+        space=space,
+        budget=Budget(trials=trials),
+    )
+    return report, spy
+
+
+def cost(report) -> float:
+    """Seconds of all convolutions, with the best schemes found."""
+    return sum(task.task.count * task.best.result.best for task in report.tasks)
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory):
+    report, _ = run(GridStrategy(), tmp_path_factory.mktemp("grid") / "db")
+    assert report.left == 0
+    return report
+
+
+def states() -> list[WorkloadState]:
+    """Nothing measured yet."""
+    found = []
+    for workload, count in zip(TUNED, COUNTS, strict=True):
+        estimates = {s: SPACE.estimate(workload, s) for s in SPACE.schemes(workload)}
+        ordered = dict(sorted(estimates.items(), key=lambda pair: pair[1]))
+        found.append(WorkloadState(workload, count, tuple(ordered), {}, ordered))
+    return found
+
+
+def test_every_strategy_proposes_distinct_candidates():
+    legal = {Request(s.workload, scheme) for s in states() for scheme in s.candidates}
+    for strategy in (GridStrategy(), RandomStrategy(1), xgb()):
+        picked = strategy.propose(states(), 10)
+        assert len(picked) == len(set(picked)) == 10
+        assert set(picked) <= legal
+    assert not AnalyticStrategy().propose(states(), 10)
+
+
+def test_random_draws_from_all_workloads_alike():
+    every = sum(len(s.candidates) for s in states())
+    drawn = RandomStrategy(3).propose(states(), every // 2)
+    for state in states():
+        share = sum(r.workload == state.workload for r in drawn) / len(state.candidates)
+        assert share == pytest.approx(0.5, abs=0.25)
+    assert drawn == RandomStrategy(3).propose(states(), every // 2)
+    assert drawn != RandomStrategy(4).propose(states(), every // 2)
+
+
+def test_xgb_comes_near_the_grid_with_a_fraction_of_its_trials(tmp_path: Path, grid):
+    trials = grid.measured // 4
+    found = {
+        name: cost(run(strategy, tmp_path / name, trials)[0]) / cost(grid) - 1
+        for name, strategy in (("xgb", xgb()), ("random", RandomStrategy(0)))
+    }
+    assert 0 <= found["xgb"] < 0.01
+    assert found["xgb"] < found["random"]
+
+
+def test_xgb_ends_by_itself_near_the_grid(tmp_path: Path, grid):
+    report, spy = run(xgb(), tmp_path / "db")
+    assert len(spy.measured) == len(set(spy.measured)) == report.measured < 0.7 * grid.measured
+    assert report.left == grid.measured - report.measured
+    assert cost(report) / cost(grid) - 1 < 0.005
+    # Asked again, it is content at once.
+    assert run(xgb(), tmp_path / "db")[0].measured < 8
+
+
+@pytest.mark.parametrize("target", [TARGET, OTHER_CPU])
+def test_records_of_other_workloads_and_cpus_make_a_warm_start(tmp_path: Path, grid, target):
+    history = records(ELSEWHERE if target == TARGET else WORKLOADS, target)
+    trials = 2 * len(TUNED)
+    cold, warm = (
+        cost(run(xgb(known), tmp_path / name, trials)[0]) / cost(grid) - 1
+        for name, known in (("cold", ()), ("warm", history))
+    )
+    assert warm < cold
+
+
+def test_equal_seeds_and_measurements_give_equal_searches(tmp_path: Path):
+    history = records(ELSEWHERE)
+    runs = [
+        run(xgb(history, seed), tmp_path / name, 40)[1].measured
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    ]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_the_budget_goes_where_the_network_spends_its_time(tmp_path: Path):
+    tasks = [TuningTask(TUNED[0], 1000), TuningTask(TUNED[1], 1), TuningTask(TUNED[2], 1)]
+    _, spy = run(xgb(), tmp_path / "db", 16, tasks=tasks)
+    assert sum(r.workload == TUNED[0] for r in spy.measured) > 12
+
+
+def test_failures_are_no_end_and_teach_nothing_wrong(tmp_path: Path):
+    broken = {
+        r: Measurement(r, (), "crashed") if r.workload == TUNED[0] else m
+        for r, m in RECORDED.items()
+    }
+    report, _ = run(xgb(), tmp_path / "db", measurements=broken)
+    assert report.tasks[0].best is None
+    assert report.tasks[0].left == 0
+    assert all(task.best for task in report.tasks[1:])
+
+
+def test_what_leaves_no_choice_is_measured_last_but_is(tmp_path: Path):
+    transform = TransformWorkload(1, 64, 56, 56, 8, 16)
+    only = Request(transform, TransformScheme())
+    space = SPACE.__class__(
+        schemes=lambda w: [only.scheme] if w == transform else SPACE.schemes(w),
+        estimate=lambda w, s: 1e-3 if w == transform else SPACE.estimate(w, s),
+        template_version=registry.template_version,
+    )
+    measurements = RECORDED | {only: Measurement(only, (1e-3, 1e-3))}
+    tasks = [TuningTask(transform, 50), TuningTask(TUNED[0])]
+    report, spy = run(xgb(), tmp_path / "db", None, space, measurements, tasks)
+    assert spy.measured[-1] == only
+    assert report.tasks[1].left > 0
+
+
+def test_expected_improvement_is_the_mean_of_what_is_gained():
+    normal = np.random.default_rng(0).standard_normal(200_000)
+    for predicted, error, best in ((0.0, 0.2, 0.1), (0.5, 0.3, 0.0), (-1.0, 0.1, 0.0)):
+        gained = np.maximum(math.exp(best) - np.exp(predicted + error * normal), 0.0).mean()
+        assert expected_improvement(predicted, error, best) == pytest.approx(gained, rel=0.02)
+    assert expected_improvement(50.0, 0.1, 0.0) == 0.0
+
+
+def test_a_model_without_records_is_the_estimate():
+    for state in states():
+        model = CostModel(TARGET, THREADS, registry.estimate, (), 0)
+        model.learn([state])
+        expected = [math.log(state.estimates[s]) for s in state.candidates]
+        np.testing.assert_allclose(model.predict([state])[0], expected, rtol=1e-5)
+
+
+def test_xgboost_is_loaded_only_by_who_uses_it():
+    script = "import sys, neocpu.tuning; assert 'xgboost' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,216 @@
+"""A record file: what the file system refuses, locks, links, replacing under writers' feet."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tuning_records import RECORD, open_store, record
+
+from neocpu.schedules.errors import DatabaseError
+from neocpu.tuning_db import record_file
+from neocpu.tuning_db.record_file import append_lines, locked, read_records, replace_contents
+
+LINE = RECORD.to_line().encode()
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A database file that does not exist yet."""
+    return tmp_path / "records.jsonl"
+
+
+def in_child(work: Callable[..., None], *arguments: object) -> int | None:
+    """Run ``work`` in a child, whose limits are its own, and return its exit code."""
+    child = FORK.Process(target=work, args=arguments)
+    child.start()
+    child.join()
+    return child.exitcode
+
+
+def append_until_full(database: Path, limit: int, batch: int, kept: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    store = open_store(database)
+    for start in range(0, 100, batch):
+        try:
+            store.append([record(1.0, reg_n=start + i) for i in range(batch)])
+        except DatabaseError as error:
+            kept.write_text(f"{start} {error}")
+            return
+    raise AssertionError("nothing was refused")
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("torn", [b"", LINE[:100]], ids=["whole", "torn"])
+@pytest.mark.parametrize("limit", [0, 3, 500, 1000, 2500, 2501, 5000])
+def test_a_full_disk_keeps_what_was_acknowledged_and_tears_no_line(
+    database: Path, limit: int, torn: bytes, batch: int
+):
+    """The limit on a file's size cuts a write short and then refuses the rest, as a disk does."""
+    database.write_bytes(LINE + torn)
+    kept = database.with_name("kept")
+    assert in_child(append_until_full, database, len(LINE + torn) + limit, batch, kept) == 0
+    acknowledged, _, message = kept.read_text().partition(" ")
+    assert message.endswith(": File too large; make room or pass another file with --db")
+    assert database.read_bytes().startswith(LINE + torn)
+    assert database.stat().st_size <= len(LINE + torn) + limit
+    store = open_store(database)
+    assert [skipped.line for skipped in store.skipped] == ([2] if torn else [])
+    appended = {r.scheme.reg_n for r in store if r.result.seconds == (1.0,)}
+    assert appended >= set(range(int(acknowledged)))
+    # And with room again, the next record is not attached to anything.
+    store.append([record(2.0, reg_n=500)])
+    assert len(open_store(database)) == len(store)
+
+
+def test_a_disk_that_is_full_for_good(database: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        record_file, "_open_for_append", lambda path: os.open("/dev/full", os.O_RDWR)
+    )
+    with pytest.raises(DatabaseError, match="No space left on device; make room or pass another"):
+        open_store(database).append([RECORD])
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/full"])
+def test_a_device_is_not_read_for_ever(path: str):
+    with pytest.raises(DatabaseError, match=f"cannot read tuning database {path}: Not a file; "):
+        open_store(Path(path))
+
+
+def hold(database: Path, held: Path) -> None:
+    with locked(database):
+        held.touch()
+        time.sleep(600)
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.005)
+
+
+def test_the_lock_of_a_dead_process_is_no_lock(database: Path):
+    held = database.with_name("held")
+    holder = FORK.Process(target=hold, args=(database, held))
+    holder.start()
+    wait_for(held)
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join()
+    assert database.with_name("records.jsonl.lock").exists()
+    append_lines(database, [LINE])
+    assert database.read_bytes() == LINE
+
+
+def test_the_lock_of_a_live_process_is_waited_for_and_named(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+):
+    held = database.with_name("held")
+    holder = FORK.Process(target=hold, args=(database, held))
+    holder.start()
+    wait_for(held)
+    try:
+        monkeypatch.setattr(record_file, "LOCK_TIMEOUT", 0.05)
+        with pytest.raises(DatabaseError) as caught:
+            open_store(database).append([RECORD])
+    finally:
+        holder.kill()
+        holder.join()
+    assert str(caught.value) == (
+        f"cannot write tuning database {database}: {database}.lock has been held by another "
+        "process for 0.05 s; wait for it or pass another file with --db"
+    )
+    assert not database.exists()
+
+
+def test_a_child_forked_under_the_lock_does_not_keep_it(database: Path):
+    with locked(database):
+        child = FORK.Process(target=time.sleep, args=(600,))
+        child.start()
+    try:
+        append_lines(database, [LINE])
+    finally:
+        child.kill()
+        child.join()
+
+
+def test_an_exception_gives_the_lock_back(database: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(record_file, "LOCK_TIMEOUT", 0.0)
+    with pytest.raises(KeyError), locked(database):
+        raise KeyError
+    append_lines(database, [LINE])
+
+
+def test_two_names_of_one_file_have_one_lock(database: Path, tmp_path: Path):
+    link = tmp_path / "elsewhere" / "link.jsonl"
+    link.parent.mkdir()
+    link.symlink_to(database)
+    append_lines(link, [LINE])
+    assert database.read_bytes() == LINE
+    with locked(link) as one, locked(tmp_path / "other.jsonl"):
+        assert one == database
+        assert [path.name for path in link.parent.iterdir()] == ["link.jsonl"]
+
+
+def test_a_loop_of_links_is_named(database: Path):
+    database.symlink_to(database)
+    for use in (lambda: read_records(database), lambda: append_lines(database, [LINE])):
+        with pytest.raises(DatabaseError, match=r"records\.jsonl: Too many levels of symb"):
+            use()
+
+
+def test_what_a_killed_replacement_left_is_no_hindrance(database: Path):
+    database.write_bytes(LINE)
+    database.with_name("records.jsonl.new").write_bytes(LINE * 9)
+    replace_contents(database, LINE * 2)
+    assert database.read_bytes() == LINE * 2
+
+
+def test_replacing_keeps_the_mode_and_syncs_a_whole_file(database: Path):
+    database.write_bytes(LINE)
+    database.chmod(0o640)
+    with database.open("rb") as reader:
+        replace_contents(database, LINE * 3)
+        assert reader.read() == LINE
+    assert database.read_bytes() == LINE * 3
+    assert database.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in database.parent.iterdir()] == ["records.jsonl"]
+
+
+def replace_beyond_limit(database: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * len(LINE), 2 * len(LINE)))
+    with pytest.raises(DatabaseError, match="File too large; make room"), locked(database) as real:
+        replace_contents(real, LINE * 3)
+
+
+def test_replacing_on_a_full_disk_changes_nothing(database: Path):
+    database.write_bytes(LINE)
+    assert in_child(replace_beyond_limit, database) == 0
+    assert database.read_bytes() == LINE
+    assert sorted(path.name for path in database.parent.iterdir()) == [
+        "records.jsonl",
+        "records.jsonl.lock",
+    ]
+
+
+def test_reading_tells_how_far_it_is(database: Path):
+    database.write_bytes(LINE * 2500)
+    seen: list[tuple[Path, int, int]] = []
+    contents = read_records(database, lambda *progress: seen.append(progress))
+    assert len(contents.lines) == 2500
+    assert seen == [(database, 1000, 2501), (database, 2000, 2501)]
+
+
+def test_an_error_nobody_thought_of_is_named(database: Path, monkeypatch: pytest.MonkeyPatch):
+    def fails(path: Path) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(record_file, "_open_for_append", fails)
+    with pytest.raises(DatabaseError, match="Input/output error; mend that or pass another file"):
+        append_lines(database, [LINE])

@@ -1,0 +1,107 @@
+"""Merge record files: of each scheme the record that says most, whatever clocks said.
+
+The destination changes at once and under its lock: others may go on appending meanwhile, and a
+killed command leaves it as it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from neocpu.tuning_db.record import Record
+from neocpu.tuning_db.record_file import (
+    Contents,
+    OnRead,
+    RecordLine,
+    SkippedLine,
+    Slot,
+    locked,
+    read_records,
+    replace_contents,
+    silent,
+)
+from neocpu.tuning_db.store import refuse_shipped
+
+
+@dataclass(frozen=True, slots=True)
+class MergedFile:
+    """What `merge` took of one file.
+
+    Attributes
+    ----------
+    records : int
+        Records in it, one per scheme, workload and target.
+    added, improved : int
+        Those that were taken: of schemes not known, and in the place of poorer ones.
+    skipped : tuple of SkippedLine
+        Lines that are no records, which were left behind.
+    """
+
+    path: Path
+    records: int
+    added: int
+    improved: int
+    skipped: tuple[SkippedLine, ...]
+
+
+def merge(
+    destination: Path, sources: Sequence[Path], *, on_read: OnRead = silent
+) -> tuple[MergedFile, ...]:
+    """Add to ``destination`` what ``sources`` know better, and say what was taken of each.
+
+    In one file the later line counts. Of two files' records of one scheme, a failure counts: a
+    wrong answer must not come back because another machine never looked. Then the one with more
+    repeats, then the one with the later time. The order of the files does not matter but for equal
+    ones. Lines of ``destination`` stay as they are; `prune` drops those that were superseded.
+
+    Raises
+    ------
+    UsageError
+        If ``destination`` is a shipped database.
+    DatabaseError
+        If a file cannot be read or written; ``destination`` is then as it was.
+    """
+    refuse_shipped(destination)
+    read = [read_records(path, on_read) for path in sources]
+    with locked(destination) as real:
+        present = read_records(destination, on_read) if real.exists() else None
+        own = present.winners() if present is not None else {}
+        taken = _better(own, read)
+        if taken:
+            data = present.data if present is not None else b""
+            end = b"\n" if data and not data.endswith(b"\n") else b""
+            added = b"".join(entry.text.strip() + b"\n" for _, entry in taken.values())
+            replace_contents(real, data + end + added)
+    every = Counter(index for index, _ in taken.values())
+    improved = Counter(index for slot, (index, _) in taken.items() if slot in own)
+    return tuple(
+        MergedFile(
+            contents.path,
+            len(contents.winners()),
+            every[index] - improved[index],
+            improved[index],
+            contents.skipped,
+        )
+        for index, contents in enumerate(read)
+    )
+
+
+def _better(
+    own: Mapping[Slot, RecordLine], read: Sequence[Contents]
+) -> dict[Slot, tuple[int, RecordLine]]:
+    """Return the entries that beat all others and ``own``, each with the index of its file."""
+    best = dict(own)
+    taken: dict[Slot, tuple[int, RecordLine]] = {}
+    for index, contents in enumerate(read):
+        for slot, entry in contents.winners().items():
+            if slot not in best or _standing(entry.record) > _standing(best[slot].record):
+                best[slot] = entry
+                taken[slot] = (index, entry)
+    return taken
+
+
+def _standing(record: Record) -> tuple[bool, int, str]:
+    return record.result.error is not None, len(record.result.seconds), record.time

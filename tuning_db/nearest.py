@@ -1,0 +1,50 @@
+"""Whose records may stand in for those a target has none of.
+
+What makes one scheme faster than another is foremost how many accumulators fit the vector registers
+and how wide these are; caches and clocks come after. So a relative is a CPU with the same
+registers, and records of any other say nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from neocpu.schedules.target import CACHES, DEFAULT_CACHES, X86_TRIPLE, CpuTarget
+from neocpu.tuning_db.record import TargetKey
+
+
+def cpu_target(key: TargetKey) -> CpuTarget:
+    """Return the CPU of ``key`` as far as its name and features tell, without asking LLVM."""
+    triple = "aarch64-linux-gnu" if "neon" in key.features else X86_TRIPLE
+    caches = CACHES.get(key.mcpu, DEFAULT_CACHES)
+    return CpuTarget(triple, key.mcpu, (), key.features, *caches)
+
+
+def relatives(wanted: TargetKey, present: Iterable[TargetKey]) -> tuple[TargetKey, ...]:
+    """Return those of ``present`` that are related to ``wanted``, the closest first.
+
+    Related are targets of the same instruction set, vector width and number of vector registers.
+    The same CPU with another thread count is closest; then come CPUs by how many instruction-set
+    features they share, by how few they have besides, and by how near their thread count is.
+    ``wanted`` itself is none.
+    """
+    registers = _registers(wanted)
+    found = [key for key in present if key != wanted and _registers(key) == registers]
+    return tuple(sorted(found, key=lambda key: _distance(wanted, key)))
+
+
+def _registers(key: TargetKey) -> tuple[str, int, int]:
+    cpu = cpu_target(key)
+    return cpu.machine, cpu.vector_bytes, cpu.vector_registers
+
+
+def _distance(wanted: TargetKey, key: TargetKey) -> tuple[bool, int, int, float, TargetKey]:
+    shared = len({*wanted.features} & {*key.features})
+    return (
+        key.mcpu != wanted.mcpu,
+        -shared,
+        len(key.features) - shared,
+        abs(math.log(key.threads / wanted.threads)),
+        key,  # one order, whatever the order of the files
+    )
