@@ -133,6 +133,7 @@ def compile(
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     databases: Sequence[str | os.PathLike[str]] = (),
+    only_databases: bool = False,
     tune_budget: float = 0.0,
     opt: str = "global",
     algorithms: Sequence[str] | None = None,
@@ -155,6 +156,8 @@ def compile(
         Complete shapes of inputs with dynamic dimensions.
     databases : sequence of path
         Tuning databases besides the shipped and the user's own; the last one is written to.
+    only_databases : bool
+        Use the records of ``databases`` alone; without any, the plan is made of estimates.
     tune_budget : float
         Seconds to spend on measuring what no database knows.
     opt : str
@@ -181,7 +184,7 @@ def compile(
     if not 0 <= tune_budget < math.inf:
         raise UsageError(f"tune_budget must be seconds, 0 or more, got {tune_budget}")
     templates = registry.resolve_algorithms(algorithms) if algorithms else None
-    store = open_store(databases)
+    store = open_store(databases, only=only_databases, writing=tune_budget > 0)
     dump = Dump()
     with clock.phase("import"):
         loaded = _load(model, shapes)
@@ -245,6 +248,7 @@ def tune(
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     database: str | os.PathLike[str] | None = None,
+    only_database: bool = False,
     strategy: str = "xgb",
     seed: int = 0,
     budget: float | None = None,
@@ -266,6 +270,8 @@ def tune(
         As in `compile`.
     database : path, optional
         Where the measurements go; by default the user's own database.
+    only_database : bool
+        Know nothing but what ``database`` holds.
     strategy : str
         ``xgb`` (a learned cost model ranks, the best few are measured, it learns; ends when little
         is left to gain), ``grid`` (the paper's exhaustive search, best estimates first), ``random``
@@ -291,7 +297,8 @@ def tune(
     report = on_progress or silent
     cpu = parse_target(target)
     threads = _threads(threads)
-    store = open_store([database] if database is not None else [])
+    named = [] if database is None else [database]
+    store = open_store(named, only=only_database, writing=True)
     chosen = make_strategy(strategy, cpu, threads, store, seed)
     fleet = parse_fleet(tracker, key, parallel)
     found: list[Workload] = []

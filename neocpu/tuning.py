@@ -48,21 +48,34 @@ STRATEGIES: dict[str, StrategyMaker] = {
 }
 
 
-def open_store(databases: Sequence[str | os.PathLike[str]]) -> Store:
+def open_store(
+    databases: Sequence[str | os.PathLike[str]], *, only: bool = False, writing: bool = False
+) -> Store:
     """Layer the shipped records, the user's own, and ``databases``; the last one is written.
+
+    Parameters
+    ----------
+    only : bool
+        Leave out the shipped records and the user's own.
+    writing : bool
+        Whether measurements are to be written.
 
     Raises
     ------
+    UsageError
+        If measurements are to be written and there is no database to write to.
     DatabaseError
         If a file cannot be read.
     """
-    named = [Path(path) for path in databases]
-    user = default_database()
-    readable = list(shipped_databases())
-    if named and user.exists():
-        readable.append(user)
-    *others, last = named or [user]
-    store = Store.open([*readable, *others], last, registry.template_version)
+    if writing and only and not databases:
+        raise UsageError("--only-db leaves no database to write to: name one with --db")
+    layers = [Path(path) for path in databases]
+    if not only:
+        user = default_database()
+        own = [user] if user.exists() or not layers else []
+        layers = [*shipped_databases(), *own, *layers]
+    last = layers.pop() if layers else None
+    store = Store.open(layers, last, registry.template_version)
     for skipped in store.skipped[:MAX_WARNINGS]:
         _log.warning("%s", skipped)
     if len(store.skipped) > MAX_WARNINGS:

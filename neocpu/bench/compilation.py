@@ -49,6 +49,7 @@ def compile_in_child(
     *,
     threads: int,
     databases: Sequence[str | os.PathLike[str]] = (),
+    only_databases: bool = False,
     opt: str = "global",
     verify: bool = False,
     on_progress: ProgressCallback = silent,
@@ -67,6 +68,7 @@ def compile_in_child(
         *(*_PROGRAM, str(model), "-o", str(artifact)),
         *("--threads", str(threads), "--opt", opt),
         *(word for path in databases for word in ("--db", str(path))),
+        *(("--only-db",) if only_databases else ()),
         *(() if verify else ("--no-verify",)),
     ]
     with subprocess.Popen(

@@ -66,6 +66,7 @@ class ModelReport:
     scaling: ScalingReport | None = None
     roofline: Roofline | None = None
     ablation: LatencyReport | None = None
+    untuned: LatencyReport | None = None
     kernels: KernelReport | None = None
     cold_start: ColdStartReport | None = None
 
@@ -110,6 +111,7 @@ class ModelReport:
             "scaling": self.scaling,
             "roofline": self.roofline,
             "ablation": self.ablation,
+            "untuned": self.untuned,
             "kernels": self.kernels,
             "cold_start": self.cold_start,
         }

@@ -20,6 +20,7 @@ from neocpu.bench.report import OWN, ModelFailure, ModelReport, Planned
 from neocpu.bench.roofline import Limits, Roofline, measure_limits, work_of
 from neocpu.bench.scaling import measure_scaling
 from neocpu.bench.subject import Subject, compile_subject, open_subject
+from neocpu.bench.untuned import measure_untuned
 from neocpu.frontend.load import load_model
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.errors import ArtifactError, UsageError
@@ -48,7 +49,7 @@ class Request:
         Of the models' inputs.
     source : str or None
         The model an artifact was compiled from.
-    ablation, kernels, cold_start, roofline : bool
+    ablation, untuned, kernels, cold_start, roofline : bool
         What to measure besides the latency.
     """
 
@@ -59,6 +60,7 @@ class Request:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     source: str | None = None
     ablation: bool = False
+    untuned: bool = False
     kernels: bool = False
     cold_start: bool = False
     roofline: bool = False
@@ -147,6 +149,9 @@ class _Measurement:
         if request.ablation:
             report = replace(report, ablation=self._ablation(subject, inputs))
             yield report
+        if request.untuned:
+            report = replace(report, untuned=self._untuned(subject, inputs))
+            yield report
         if request.kernels:
             report = replace(report, kernels=self._kernels(subject))
             yield report
@@ -230,6 +235,17 @@ class _Measurement:
             self._options(subject),
             self.on_progress,
             optimised=None if subject.compilation is None else subject.artifact,
+        )
+
+    def _untuned(self, subject: Subject, inputs: Inputs) -> LatencyReport:
+        return measure_untuned(
+            subject.require_model(),
+            subject.artifact,
+            inputs,
+            self.request.most_threads,
+            self.folder,
+            self._options(subject),
+            self.on_progress,
         )
 
     def _kernels(self, subject: Subject) -> KernelReport:

@@ -18,6 +18,7 @@ from neocpu.bench.tables import (
     latency_table,
     ms,
 )
+from neocpu.bench.untuned import TUNED, UNTUNED
 from neocpu.units import plural
 
 NONE = "-"
@@ -26,7 +27,7 @@ NONE = "-"
 def tables(report: SuiteReport, peers: Sequence[str]) -> list[Table]:
     """Return the comparison of all models, then whatever else was asked for."""
     models = report.models
-    optional = (roofline_table(models), ablation_summary(models))
+    optional = (roofline_table(models), ablation_summary(models), untuned_table(models))
     made = [summary_table(report, peers), *(table for table in optional if table is not None)]
     return made + [scaling_table(model) for model in models if model.scaling is not None]
 
@@ -49,6 +50,8 @@ def model_tables(model: ModelReport) -> list[Table]:
         made.append(roofline)
     if model.ablation is not None:
         made.append(ablation_table(f"Ablation of {where}", model.ablation))
+    if (untuned := untuned_table((model,))) is not None:
+        made.append(untuned)
     return made + _single_tables(model)
 
 
@@ -272,6 +275,25 @@ def ablation_summary(models: Sequence[ModelReport]) -> Table | None:
     notes = tuple(f"{name}: {warning}" for name, report in reports for warning in report.warnings)
     title = f"Ablation: speed-up over --opt {base} (95 %)"
     return Table(title, header, tuple(rows), notes)
+
+
+def untuned_table(models: Sequence[ModelReport]) -> Table | None:
+    """Return how much longer models take that were compiled without any tuning record."""
+    reports = [(model.name, model.untuned) for model in models if model.untuned is not None]
+    if not reports:
+        return None
+    rows, ratios = [], []
+    for name, report in reports:
+        tuned, untuned = report.find(TUNED), report.find(UNTUNED)
+        ratio = None if tuned is None or untuned is None else report.ratio(untuned, tuned)
+        ratios += [] if ratio is None else [ratio.value]
+        shown = (NONE if one is None else ms(one.median) for one in (tuned, untuned))
+        rows.append((name, *shown, NONE if ratio is None else interval(ratio)))
+    if len(ratios) > 1:
+        rows.append(("geometric mean", "", "", f"{statistics.geometric_mean(ratios):.3f}"))
+    header = ("model", f"{TUNED} ms", f"{UNTUNED} ms", f"{UNTUNED} / {TUNED} (95 %)")
+    notes = tuple(f"{name}: {warning}" for name, report in reports for warning in report.warnings)
+    return Table("What tuning brings", header, tuple(rows), notes)
 
 
 def scaling_table(model: ModelReport) -> Table:

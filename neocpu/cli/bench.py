@@ -121,6 +121,9 @@ class Outputs:
 @options.databases
 @click.option("--ablation", is_flag=True, help="Also measure every level of compile --opt.")
 @click.option(
+    "--untuned", is_flag=True, help="Also measure the model compiled without any tuning record."
+)
+@click.option(
     "--kernels", is_flag=True, help="Also measure every convolution against the FMA peak."
 )
 @click.option("--cold-start", is_flag=True, help="Also measure process start to first output.")
@@ -212,7 +215,9 @@ def command(
     available = _available(terminal, peers or ())
     missing = tuple(peer for peer in peers or () if peer not in available)
     _warn_of_few(
-        terminal, rounds, comparing=bool(available) or len(counts) > 1 or extras["ablation"]
+        terminal,
+        rounds,
+        comparing=bool(available) or len(counts) > 1 or extras["ablation"] or extras["untuned"],
     )
     request = Request(available, counts, rounds, databases, shapes, source, **extras)
     title = f"Benchmark of the {suite} suite" if suite else f"Benchmark of {', '.join(names)}"

@@ -43,6 +43,7 @@ Examples:
 @options.shape
 @options.threads
 @options.databases
+@options.only_db
 @click.option(
     "--tune-budget",
     type=options.Duration(),
@@ -89,6 +90,7 @@ def command(
     shapes: Mapping[str, tuple[int, ...]],
     threads: int | None,
     databases: tuple[Path, ...],
+    only_db: bool,
     tune_budget: float,
     opt: str,
     algorithms: tuple[str, ...] | None,
@@ -115,6 +117,7 @@ def command(
             threads=threads,
             shapes=shapes,
             databases=databases,
+            only_databases=only_db,
             tune_budget=tune_budget,
             opt=opt,
             algorithms=algorithms,

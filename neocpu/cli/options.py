@@ -115,6 +115,12 @@ databases = click.option(
     "written to.",
 )
 
+only_db = click.option(
+    "--only-db",
+    is_flag=True,
+    help="Use the records of --db alone, neither the shipped ones nor your own; none without --db.",
+)
+
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     assert param.name is not None

@@ -45,6 +45,7 @@ Examples:
     metavar="FILE",
     help="The tuning database to write to; by default your own.",
 )
+@options.only_db
 @click.option(
     "--strategy",
     default="xgb",
@@ -96,6 +97,7 @@ def command(
     shapes: Mapping[str, tuple[int, ...]],
     threads: int | None,
     database: Path | None,
+    only_db: bool,
     strategy: str,
     seed: int,
     budget: float | None,
@@ -125,6 +127,7 @@ def command(
             threads=threads,
             shapes=shapes,
             database=database,
+            only_database=only_db,
             strategy=strategy,
             seed=seed,
             budget=budget,

@@ -11,10 +11,11 @@ import pytest
 
 from neocpu.planning.costs import CostModel
 from neocpu.schedules import registry
+from neocpu.schedules.errors import UsageError
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget, parse_target
 from neocpu.schedules.workload import Conv2dWorkload, TransformWorkload
-from neocpu.tuning import measured_schemes
+from neocpu.tuning import measured_schemes, open_store
 from neocpu.tuning_db.nearest import cpu_target
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey, Workload
 from neocpu.tuning_db.store import Store
@@ -125,3 +126,18 @@ def test_a_plan_prefers_what_was_fast_elsewhere_and_uses_legal_schemes_only(stor
     assert sources == {"estimated", "measured on znver4 with 1 thread"}
     borrowed = [c.scheme for c in choices if c.source != "estimated"]
     assert borrowed[0] == min((s for s in SECONDS if s in schemes), key=SECONDS.__getitem__)
+
+
+def test_only_the_named_databases(tmp_path, monkeypatch):
+    """Neither the shipped records nor the user's own count, and nothing is written elsewhere."""
+    own = tmp_path / "own.jsonl"
+    own.write_text("")
+    monkeypatch.setattr("neocpu.tuning.default_database", lambda: own)
+    assert len(open_store([])) > 0
+    assert open_store([]).writable == own
+    named = tmp_path / "named.jsonl"
+    assert len(open_store([named], only=True)) == 0
+    assert open_store([named], only=True, writing=True).writable == named
+    assert open_store([], only=True).writable is None
+    with pytest.raises(UsageError, match="name one with --db"):
+        open_store([], only=True, writing=True)

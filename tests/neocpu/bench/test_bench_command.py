@@ -72,6 +72,7 @@ def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
         "--vs",
         "onnxruntime",
         "--ablation",
+        "--untuned",
         "--kernels",
         "--roofline",
     )
@@ -85,6 +86,8 @@ def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
     levels = result["ablation"]["results"]
     assert [one["label"] for one in levels] == ["nchw", "conv-layout", "uniform", "global"]
     assert all(one["agrees"] for one in levels)
+    labels = [one["label"] for one in result["untuned"]["results"]]
+    assert labels == ["tuned", "untuned"]
     assert result["roofline"]["flops"] == 2 * 2 * (256 * 16 * 27 + 256 * 16 * 16 + 160)
     assert result["roofline"]["limits"]["flops"] > 1e9
     workloads = [one["workload"] for one in result["kernels"]["kernels"]]

@@ -95,6 +95,21 @@ def test_ablation_over_models():
     )
 
 
+def test_what_tuning_brings():
+    def pair(tuned, untuned):
+        results = (result("tuned", tuned), result("untuned", untuned))
+        return LatencyReport(2, results, (), "tuned")
+
+    models = (model("a", 10, untuned=pair(10, 20)), model("b", 10, untuned=pair(10, 10)))
+    table = suite_tables.untuned_table((*models, model("c", 10)))
+    assert table.rows == (
+        ("a", "10.00", "20.00", "2.00 (2.00 to 2.00)"),
+        ("b", "10.00", "10.00", "1.00 (1.00 to 1.00)"),
+        ("geometric mean", "", "", "1.414"),
+    )
+    assert suite_tables.untuned_table((model("c", 10),)) is None
+
+
 def test_scaling_of_each_engine():
     table = suite_tables.scaling_table(model("net", 10, scaling=scaling()))
     assert [row[:3] for row in table.rows] == [
