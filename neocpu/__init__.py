@@ -6,7 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from neocpu.compiler import CompiledModule, compile, tune
+    from neocpu.compiled_module import CompiledModule
+    from neocpu.compiler import compile, tune
     from neocpu.runtime.module import Module, load
 
     __version__: str
@@ -15,7 +16,7 @@ __all__ = ["CompiledModule", "Module", "__version__", "compile", "load", "tune"]
 
 # Imported on first use: running a compiled model must not import the compiler.
 _HOMES = {
-    "CompiledModule": "neocpu.compiler",
+    "CompiledModule": "neocpu.compiled_module",
     "compile": "neocpu.compiler",
     "tune": "neocpu.compiler",
     "Module": "neocpu.runtime.module",

@@ -9,8 +9,6 @@ import json
 import math
 import operator
 import os
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,18 +16,17 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import onnx
 
 from neocpu import models
+from neocpu.compiled_module import CompiledModule
 from neocpu.fleet import parse_fleet
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.link import replace_header, replacing, write_artifact
+from neocpu.link import replace_header, write_artifact
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify import simplify
 from neocpu.pipeline import Dump, build, lower
@@ -41,7 +38,6 @@ from neocpu.planning.report import explain, with_outcome
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.reference import Comparison, compare, run_reference
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.runtime.module import Module, load
 from neocpu.schedules import registry
 from neocpu.schedules.errors import AccuracyError, UsageError
 from neocpu.schedules.host import usable_cpus
@@ -50,7 +46,14 @@ from neocpu.schedules.workload import Conv2dWorkload, Workload
 from neocpu.search.budget import Budget
 from neocpu.search.tuner import TuneReport
 from neocpu.tensor_spec import random_inputs
-from neocpu.tuning import make_strategy, measured_schemes, open_store, tune_workloads, workloads_of
+from neocpu.tuning import (
+    make_strategy,
+    measured_schemes,
+    measurer_for,
+    open_store,
+    tune_networks,
+    workloads_of,
+)
 
 # More would start a pool that takes a machine down; no CPU has as many cores.
 MAX_THREADS = 1024
@@ -59,71 +62,6 @@ MAX_THREADS = 1024
 _BUILDING = threading.Lock()
 
 ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
-
-
-class CompiledModule:
-    """A compiled model: an artifact in a temporary folder until it is exported.
-
-    Attributes
-    ----------
-    header : ArtifactHeader
-    plan : dict
-        What ``neocpu explain --json`` prints.
-    verification : Comparison or None
-        Against the independent reference; None if it was not asked for or cannot run here.
-    seconds : dict of str to float
-        How long each phase took.
-    """
-
-    def __init__(self, folder: tempfile.TemporaryDirectory[str], header: ArtifactHeader) -> None:
-        self.header = header
-        self.verification: Comparison | None = None
-        self.seconds: dict[str, float] = {}
-        self._folder = folder
-
-    @property
-    def plan(self) -> dict[str, Any]:
-        """What was decided and why."""
-        return self.header.plan
-
-    @property
-    def path(self) -> Path:
-        """The artifact, until `close`."""
-        return Path(self._folder.name) / "module.so"
-
-    def module(self, threads: int | None = None) -> Module:
-        """Load the artifact into this process."""
-        return load(self.path, threads)
-
-    def export(self, path: str | os.PathLike[str]) -> ArtifactHeader:
-        """Write the artifact to ``path``: all of it appears there or nothing does.
-
-        Raises
-        ------
-        UsageError, ArtifactError
-            If the folder is missing or read-only, or the disk is full.
-        """
-        with (
-            open(self.path, "rb") as source,
-            replacing(Path(path), self.path.stat().st_size, executable=True) as file,
-        ):
-            shutil.copyfileobj(source, file, 1 << 22)
-        return self.header
-
-    def close(self) -> None:
-        """Delete the temporary artifact; what was exported stays."""
-        self._folder.cleanup()
-
-    def __enter__(self) -> CompiledModule:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def compile(
@@ -181,8 +119,7 @@ def compile(
     cpu = parse_target(target)
     how = PlanOptions.parse(opt, solver, search_seconds)
     threads = _threads(threads)
-    if not 0 <= tune_budget < math.inf:
-        raise UsageError(f"tune_budget must be seconds, 0 or more, got {tune_budget}")
+    budget = _budget(tune_budget)
     templates = registry.resolve_algorithms(algorithms) if algorithms else None
     store = open_store(databases, only=only_databases, writing=tune_budget > 0)
     dump = Dump()
@@ -198,14 +135,16 @@ def compile(
         network = extract(mod)
     if tune_budget:
         with clock.phase("tune", alone=False):
-            tune_workloads(
-                workloads_of(network, cpu),
+            strategy = make_strategy("xgb", cpu, threads, store)
+            tune_networks(
+                [workloads_of(network, cpu)],
                 cpu,
                 threads,
                 store,
-                make_strategy("xgb", cpu, threads, store),
-                Budget(seconds=tune_budget),
+                strategy,
+                budget,
                 clock.report,
+                measurer_for(strategy, cpu, threads),
             )
     costs = CostModel(cpu, threads, partial(measured_schemes, store, cpu, threads), templates)
     with clock.phase("search"):
@@ -221,9 +160,7 @@ def compile(
         executable = build(mod, cpu, dump, usable_cpus())
     report = with_outcome(report, clock.seconds, None)
     dump("plan", partial(json.dumps, report, indent=1), "json")
-    compiled = CompiledModule(
-        tempfile.TemporaryDirectory(prefix="neocpu-"), _header(loaded, cpu, threads, report)
-    )
+    compiled = CompiledModule(_header(loaded, cpu, threads, report))
     with ExitStack() as on_failure:
         on_failure.enter_context(compiled)
         with clock.phase("link"):
@@ -260,7 +197,8 @@ def tune(
 ) -> TuneReport:
     """Measure the schemes of all convolutions of ``models`` that no database knows.
 
-    And how fast feature maps are transformed and joined, one workload for each class and size.
+    And how fast feature maps are transformed and joined, one workload for each class and size. All
+    models are tuned together, each to near its own optimum.
 
     Parameters
     ----------
@@ -275,7 +213,7 @@ def tune(
     strategy : str
         ``xgb`` (a learned cost model ranks, the best few are measured, it learns; ends when little
         is left to gain), ``grid`` (the paper's exhaustive search, best estimates first), ``random``
-        or ``analytic`` (measures nothing).
+        or ``analytic`` (measures nothing, so ``target`` may be any CPU).
     seed : int
         Equal seeds and measurements give equal searches.
     budget : float, optional
@@ -300,13 +238,13 @@ def tune(
     named = [] if database is None else [database]
     store = open_store(named, only=only_database, writing=True)
     chosen = make_strategy(strategy, cpu, threads, store, seed)
-    fleet = parse_fleet(tracker, key, parallel)
-    found: list[Workload] = []
+    measuring = measurer_for(chosen, cpu, threads, parse_fleet(tracker, key, parallel))
+    limit = _budget(budget, trials)
+    networks = []
     for number, model in enumerate(models):
         report(Progress("import", number, len(models), str(model) if _is_path(model) else ""))
-        found += workloads_of(_network(model, shapes), cpu)
-    limit = Budget(budget, trials)
-    return tune_workloads(found, cpu, threads, store, chosen, limit, report, fleet)
+        networks.append(workloads_of(_network(model, shapes), cpu))
+    return tune_networks(networks, cpu, threads, store, chosen, limit, report, measuring)
 
 
 def workloads(
@@ -381,6 +319,14 @@ def _threads(threads: int | None) -> int:
     if not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
         raise UsageError(f"threads must be a whole number from 1 to {MAX_THREADS}, got {threads!r}")
     return threads
+
+
+def _budget(seconds: float | None, trials: int | None = None) -> Budget:
+    if seconds is not None and not 0 <= seconds < math.inf:
+        raise UsageError(f"a tuning budget must be seconds, 0 or more, got {seconds}")
+    if trials is not None and trials < 0:
+        raise UsageError(f"trials must be 0 or more, got {trials}")
+    return Budget(seconds, trials)
 
 
 def _header(

@@ -1,13 +1,10 @@
-"""Where tuning measures: on this machine, or on the servers of a tracker."""
+"""The servers that tuning measures on instead of this machine, as options name them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from neocpu.schedules.errors import UsageError
-from neocpu.schedules.target import CpuTarget
-from neocpu.search.local_measurer import LocalMeasurer
-from neocpu.search.rpc_measurer import RpcMeasurer
 from neocpu.search.rpc_tracker import Address
 
 
@@ -46,20 +43,3 @@ def parse_fleet(tracker: str | None, key: str | None, parallel: int | None) -> F
     if parallel is not None and parallel < 1:
         raise UsageError(f"--parallel must be 1 or more, got {parallel}")
     return Fleet(Address.parse(tracker), key, parallel)
-
-
-def make_measurer(
-    target: CpuTarget, threads: int, fleet: Fleet | None
-) -> LocalMeasurer | RpcMeasurer:
-    """Return the measurer of ``fleet``, or this machine's.
-
-    Raises
-    ------
-    TargetError
-        If there is no fleet and this machine cannot run code for ``target``.
-    UsageError
-        If the fleet cannot be used.
-    """
-    if fleet is None:
-        return LocalMeasurer(target, threads)
-    return RpcMeasurer(target, threads, fleet.tracker, fleet.key, fleet.parallel)

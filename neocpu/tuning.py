@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeAlias
 
-from neocpu.fleet import Fleet, make_measurer
+from neocpu.fleet import Fleet
 from neocpu.planning.measured import Measured
 from neocpu.planning.memory_costs import memory_workloads
 from neocpu.planning.network import Network
@@ -21,6 +23,9 @@ from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.search.budget import Budget
 from neocpu.search.cost_model import CostModel
+from neocpu.search.local_measurer import LocalMeasurer
+from neocpu.search.measure import Measurer, ReplayMeasurer
+from neocpu.search.rpc_measurer import RpcMeasurer
 from neocpu.search.strategies import Strategy
 from neocpu.search.strategies.analytic import AnalyticStrategy
 from neocpu.search.strategies.grid import GridStrategy
@@ -51,14 +56,14 @@ STRATEGIES: dict[str, StrategyMaker] = {
 def open_store(
     databases: Sequence[str | os.PathLike[str]], *, only: bool = False, writing: bool = False
 ) -> Store:
-    """Layer the shipped records, the user's own, and ``databases``; the last one is written.
+    """Layer the shipped records, the user's own, and ``databases``, which must exist.
 
     Parameters
     ----------
     only : bool
         Leave out the shipped records and the user's own.
     writing : bool
-        Whether measurements are to be written.
+        Whether measurements are to be written: to the last one, which need not exist then.
 
     Raises
     ------
@@ -69,13 +74,12 @@ def open_store(
     """
     if writing and only and not databases:
         raise UsageError("--only-db leaves no database to write to: name one with --db")
-    layers = [Path(path) for path in databases]
-    if not only:
-        user = default_database()
-        own = [user] if user.exists() or not layers else []
-        layers = [*shipped_databases(), *own, *layers]
-    last = layers.pop() if layers else None
-    store = Store.open(layers, last, registry.template_version)
+    user, named = default_database(), [Path(path) for path in databases]
+    last = (named.pop() if named else user) if writing else None
+    # A folder that may not be looked into, as root's is to others, holds no database of one's own.
+    own = [user] if user != last and os.path.exists(user) else []
+    layers = [] if only else [*shipped_databases(), *own]
+    store = Store.open([*layers, *named], last, registry.template_version)
     for skipped in store.skipped[:MAX_WARNINGS]:
         _log.warning("%s", skipped)
     if len(store.skipped) > MAX_WARNINGS:
@@ -86,15 +90,16 @@ def open_store(
 def measured_schemes(store: Store, target: CpuTarget, threads: int, workload: Workload) -> Measured:
     """Return the best seconds of each scheme on record; None for one that failed.
 
-    A workload without a record for ``target`` and ``threads`` gets those of the closest relative,
-    each multiplied by the median ratio of the estimates here to those there. That keeps their order
-    and makes them compare with estimates.
+    A workload that has only failures on record for ``target`` and ``threads``, or nothing, gets the
+    records of the closest relative besides, each multiplied by the median ratio of the estimates
+    here to those there. That keeps their order and makes them compare with estimates.
     """
-    if own := store.results(workload, target, threads):
+    own = store.results(workload, target, threads)
+    if any(record.result.error is None for record in own.values()):
         return Measured(_best_seconds(own))
     borrowed = store.borrowed(workload, target, threads)
     if borrowed is None:
-        return Measured()
+        return Measured(_best_seconds(own))
     key = borrowed.target
     there = target if key.mcpu == target.mcpu else cpu_target(key)
     ratio = statistics.median(
@@ -104,7 +109,7 @@ def measured_schemes(store: Store, target: CpuTarget, threads: int, workload: Wo
         if record.result.error is None
     )
     source = f"measured on {key.mcpu} with {plural(key.threads, 'thread')}"
-    return Measured(_best_seconds(borrowed.records, ratio), source)
+    return Measured(_best_seconds(borrowed.records, ratio) | _best_seconds(own), source)
 
 
 def _best_seconds(
@@ -153,31 +158,35 @@ def search_space(target: CpuTarget, threads: int) -> SearchSpace:
     )
 
 
-def tune_workloads(
-    workloads: Iterable[Workload],
+def tune_networks(
+    networks: Sequence[Collection[Workload]],
     target: CpuTarget,
     threads: int,
     store: Store,
     strategy: Strategy,
     budget: Budget,
     on_progress: ProgressCallback,
-    fleet: Fleet | None = None,
+    measuring: AbstractContextManager[Measurer],
 ) -> TuneReport:
-    """Measure what ``store`` does not know of ``workloads``, on this machine or on ``fleet``.
+    """Measure what ``store`` does not know of networks.
+
+    Parameters
+    ----------
+    networks : sequence of collection of Workload
+        What each network runs, as many times as it does.
+    measuring : context manager of Measurer
+        As `measurer_for` makes it.
 
     Raises
     ------
-    TargetError
-        If the machine cannot run code for ``target``.
-    UsageError
-        If ``fleet`` cannot be used.
+    NeoCPUError
+        If nothing can be measured any more.
     DatabaseError
         If ``store`` cannot be written.
     """
-    tasks = [TuningTask(workload, count) for workload, count in Counter(workloads).items()]
-    with make_measurer(target, threads, fleet) as measurer:
+    with measuring as measurer:
         report = tune(
-            tasks,
+            tuning_tasks(networks),
             target=target,
             threads=threads,
             store=store,
@@ -191,16 +200,42 @@ def tune_workloads(
     return report
 
 
+def tuning_tasks(networks: Sequence[Collection[Workload]]) -> list[TuningTask]:
+    """Return the distinct workloads of networks, and how many times each of these runs them."""
+    counts = [Counter(workloads) for workloads in networks]
+    distinct = dict.fromkeys(workload for workloads in networks for workload in workloads)
+    return [TuningTask(w, tuple(count[w] for count in counts)) for w in distinct]
+
+
+def measurer_for(
+    strategy: Strategy, target: CpuTarget, threads: int, fleet: Fleet | None = None
+) -> AbstractContextManager[Measurer]:
+    """Return what measures on this machine or on ``fleet``, once it is entered.
+
+    Raises
+    ------
+    TargetError
+        If this machine cannot run code for ``target``.
+    UsageError
+        If ``fleet`` cannot be used: nobody should wait for the models to be read to be told.
+    """
+    if isinstance(strategy, AnalyticStrategy):  # works for any CPU, there or not
+        return nullcontext(ReplayMeasurer({}))
+    if fleet is None:
+        return LocalMeasurer(target, threads)
+    return RpcMeasurer(target, threads, fleet.tracker, fleet.key, fleet.parallel)
+
+
 def _warn_if_too_small(budget: Budget, report: TuneReport) -> None:
     """Say so if the time was not enough for one measurement."""
     if budget.seconds is None or report.measured > 1 or report.seconds < budget.seconds:
         return
     if report.left:
         _log.warning(
-            "a tuning budget of %s is not enough for one measurement, which took %s here; "
+            "a tuning budget of %s is not enough for one measurement%s; "
             "%d schemes are left to their estimates",
             duration(budget.seconds),
-            duration(report.seconds),
+            f", which took {duration(report.seconds)} here" if report.measured else "",
             report.left,
         )
 
@@ -211,7 +246,8 @@ def _progress(state: TuneProgress, budget: Budget) -> Progress:
     else:
         doing = f"{state.doing} winners"
     failed = f", {state.failed} failed" if state.failed else ""
-    detail = f"{doing}; {state.workload}: best {state.best * 1e6:.0f} us{failed}"
+    best = f"best {state.best * 1e6:.0f} us" if state.best < math.inf else "none works yet"
+    detail = f"{doing}; {state.workload}: {best}{failed}"
     return Progress("tune", state.trials, state.total, detail)
 
 

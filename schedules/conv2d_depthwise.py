@@ -16,6 +16,7 @@ from tvm.s_tir import Schedule
 
 from neocpu.schedules.epilogue import apply_epilogue, epilogue_operands
 from neocpu.schedules.layout import ceil_div
+from neocpu.schedules.register_tile import EPILOGUE_CYCLES, FMA_LATENCY
 from neocpu.schedules.scheme import DepthwiseScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
@@ -30,6 +31,12 @@ MAX_UNROLLED_TAPS = 25
 # allocated by a call per tile.
 STACK_BYTES = 1024
 MAX_TASK_ROWS = 16
+# Cycles to begin a task, to begin a register tile in it, and to go on to the next tap in a loop.
+TASK_CYCLES, TILE_CYCLES, LOOP_CYCLES = 50, 15, 2
+# Storing a vector of sums, and copying one of pixels to the padded strip.
+STORE_CYCLES, STRIP_CYCLES = 3, 1.5
+# Vectors that a core loads per cycle.
+LOADS_PER_CYCLE = 2
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
@@ -207,19 +214,21 @@ def _schedule_pad(sch: Schedule, task: Any) -> None:
 def estimate(
     workload: Conv2dWorkload, scheme: DepthwiseScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: a load and a multiply-add per tap, the strip's copy, the memory."""
+    """Return analytic seconds: a load and a multiply-add for each tap, and the strip's copy."""
     vectors = ceil_div(scheme.oc_bn, target.lanes(workload.dtype))
     taps = workload.kernel[0] * workload.kernel[1]
     sums = vectors * scheme.reg_n
-    per_tap = max(sums / target.fma_per_cycle, (sums + vectors) / 2, 4.0)
-    loop_overhead = 1.0 if scheme.unroll_ker else 3.0
-    tile = taps * (per_tap + loop_overhead - 1.0) + sums * (3 + 2 * len(workload.epilogue)) + 15
+    tap = max(sums / target.fma_per_cycle, (sums + vectors) / LOADS_PER_CYCLE, FMA_LATENCY)
+    if not scheme.unroll_ker:
+        tap += LOOP_CYCLES
+    each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(workload.epilogue)
+    tile = taps * tap + sums * each_sum + TILE_CYCLES
     task_rows = _task_rows(workload, scheme, target, threads)
     columns = ceil_div(workload.out_width, scheme.reg_n)
     chunks = workload.batch * ceil_div(workload.in_channels, scheme.oc_bn)
     strip = task_rows * workload.stride[0] + (workload.kernel[0] - 1) * workload.dilation[0]
     padded = any(workload.padding) or workload.out_width % scheme.reg_n
-    copy = strip * workload.width * vectors * 1.5 if padded else 0.0
+    copy = strip * workload.width * vectors * STRIP_CYCLES if padded else 0.0
     tasks = chunks * ceil_div(workload.out_height, task_rows)
-    cycles = ceil_div(tasks, threads) * (task_rows * columns * tile + copy + 50)
+    cycles = ceil_div(tasks, threads) * (task_rows * columns * tile + copy + TASK_CYCLES)
     return cycles / target.frequency

@@ -21,8 +21,13 @@ from tvm.s_tir import Schedule
 from neocpu.schedules.builder import prefetch_to_l2
 from neocpu.schedules.epilogue import apply_epilogue, epilogue_operands
 from neocpu.schedules.layout import DataLayout, ceil_div, channel_blocks
-from neocpu.schedules.memory import FORK_SECONDS, with_memory
-from neocpu.schedules.register_tile import step_cycles, unrolled_limit
+from neocpu.schedules.memory import conflicts_in_l2, fork_seconds, with_memory
+from neocpu.schedules.register_tile import (
+    EPILOGUE_CYCLES,
+    TILE_CYCLES,
+    step_cycles,
+    unrolled_limit,
+)
 from neocpu.schedules.scheme import DirectScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
@@ -33,12 +38,16 @@ VERSION = 1
 
 # Unrolling a window of more taps overflows the instruction cache (7x7 halves the speed).
 MAX_UNROLLED_TAPS = 9
-# Beginning a task, and a register tile in it.
-TASK_CYCLES, TILE_CYCLES = 300, 20
+# Beginning a task, and storing a vector of its sums.
+TASK_CYCLES, STORE_CYCLES = 300, 1
 # Leaving the loop over a block's channels, which LLVM unrolls as a whole if they are so few.
 LOOP_CYCLES, UNROLLED_CHANNELS = 6.0, 8
 # Copying a vector of pixels to a padded strip, or to a padded image, which L2 does not hold.
 STRIP_CYCLES, IMAGE_CYCLES = 3.0, 12.0
+# Part of that which a pixel of few channels still takes.
+NARROW_COPY = 0.25
+# Waiting for a piece of a row that L2 did not keep; the rest of it is prefetched.
+CONFLICT_CYCLES = 4.0
 # Weights, in L2 caches, up to which a thread takes rows and not channels.
 ROWS_FIRST_L2_SHARE = 1.25
 # Copies of the image from which on padding it once, in a pass of its own, is cheaper.
@@ -366,27 +375,54 @@ def estimate(
     if scheme.ic_bn > UNROLLED_CHANNELS:
         cycles += LOOP_CYCLES / scheme.ic_bn
     sums = vectors * pixels
-    tile = steps * cycles + sums * (1 + 2 * len(workload.epilogue)) + TILE_CYCLES
+    each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(workload.epilogue)
+    tile = steps * cycles + sums * each_sum + TILE_CYCLES
+    tile += _conflict_cycles(workload, scheme, target)
     chunks = ceil_div(workload.out_channels, scheme.oc_bn)
     rows = ceil_div(workload.out_height, scheme.reg_oh)
     columns = ceil_div(workload.out_width, scheme.reg_n)
     tasks = workload.batch * chunks * rows
     each = ceil_div(tasks, threads)
-    busy = each * (columns * tile + TASK_CYCLES + _pad_cycles(workload, scheme, target) / tasks)
+    busy = each * (columns * tile + TASK_CYCLES)
+    busy += _pad_cycles(workload, scheme, target, threads, each / tasks)
     # Consecutive tasks: of each chunk's one row, or of one chunk all rows.
     read = min(each, chunks) if _rows_first(workload, scheme, target) else ceil_div(each, rows)
     weights = (read * block_bytes, chunks * block_bytes)
     return with_memory(busy / target.frequency, *weights)
 
 
-def _pad_cycles(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:
-    """Cycles all tasks together spend copying padded rows."""
-    overhang = workload.out_width % scheme.reg_n or workload.out_height % scheme.reg_oh
-    if not any(workload.padding) and not overhang:
+def _conflict_cycles(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:
+    """Cycles a register tile waits for pixels that evict each other from L2.
+
+    It reads a piece of each row of each chunk. Tiles beside it read the next ones, often of the
+    same lines, and other chunks' tasks the same again: L2 keeps them unless chunks and rows lie
+    powers of two apart. Measured on images of 16 to 128 pixels: 2 to 10 cycles a piece.
+    """
+    if _copies_rows(workload, scheme):
         return 0.0
     chunks = ceil_div(workload.in_channels // workload.groups, scheme.ic_bn)
-    vectors = chunks * max(scheme.ic_bn / target.lanes(workload.dtype), 0.25)
+    apart = workload.stride[0] if workload.kernel[0] == 1 else 1
+    rows = ceil_div(_strip_rows(workload, scheme), apart)
+    row_bytes = workload.width * scheme.ic_bn * 4
+    axes = (chunks, workload.height * row_bytes), (rows, apart * row_bytes)
+    return CONFLICT_CYCLES * chunks * rows if conflicts_in_l2(target, *axes) else 0.0
+
+
+def _copies_rows(workload: Conv2dWorkload, scheme: DirectScheme) -> bool:
+    """Whether tiles read a padded copy, for the image's border or for those that overhang it."""
+    overhang = workload.out_width % scheme.reg_n or workload.out_height % scheme.reg_oh
+    return any(workload.padding) or bool(overhang)
+
+
+def _pad_cycles(
+    workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int, share: float
+) -> float:
+    """Cycles the busiest thread spends copying padded rows: those of its ``share`` of the tasks."""
+    if not _copies_rows(workload, scheme):
+        return 0.0
+    chunks = ceil_div(workload.in_channels, scheme.ic_bn)
+    vectors = chunks * max(scheme.ic_bn / target.lanes(workload.dtype), NARROW_COPY)
     image = workload.batch * workload.height * workload.width * vectors
     if _pads_image_once(workload, scheme):
-        return image * IMAGE_CYCLES + FORK_SECONDS * target.frequency
-    return image * _strip_copies(workload, scheme) * STRIP_CYCLES
+        return image * IMAGE_CYCLES / threads + fork_seconds(threads) * target.frequency
+    return share * image * _strip_copies(workload, scheme) * STRIP_CYCLES

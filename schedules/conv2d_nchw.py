@@ -20,7 +20,12 @@ from neocpu.schedules.builder import PARALLEL_ELEMENTS
 from neocpu.schedules.epilogue import apply_epilogue, epilogue_operands
 from neocpu.schedules.layout import NCHW, ceil_div
 from neocpu.schedules.memory import with_memory
-from neocpu.schedules.register_tile import step_cycles, unrolled_limit
+from neocpu.schedules.register_tile import (
+    EPILOGUE_CYCLES,
+    TILE_CYCLES,
+    step_cycles,
+    unrolled_limit,
+)
 from neocpu.schedules.scheme import NchwScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
@@ -32,7 +37,10 @@ VERSION = 1
 # TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
 STACK_BYTES = 1024
 MAX_UNROLLED_KW = 7
-MAX_SCHEMES = 4
+# Columns of a register tile, in vectors, and tiles tried, best estimate first.
+MAX_VECTORS, MAX_SCHEMES = 6, 4
+# Storing a vector of sums, and copying one to the padded image.
+STORE_CYCLES, PAD_CYCLES = 3, 3
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
@@ -41,12 +49,12 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]:
-    """Tiles of one to four vectors by the most channels that the registers hold."""
+    """Tiles of one to six vectors by the most channels that the registers hold, or about half."""
     vector = _vector(workload, target)
     group_out = workload.out_channels // workload.groups
     width = ceil_div(_flat(workload).out_width, vector)
     schemes: set[NchwScheme] = set()
-    for vectors in range(1, min(6, width) + 1):
+    for vectors in range(1, min(MAX_VECTORS, width) + 1):
         limit = unrolled_limit(vectors, target)
         for reg_oc in sorted({limit, limit - limit % 4, limit // 2} - {0}):
             reg_oc = min(reg_oc, group_out)
@@ -234,20 +242,21 @@ def estimate(
 ) -> float:
     """Return analytic seconds: the tile's steps, the padded copy, and the weights' way.
 
-    Every task of ``reg_oc`` channels reads the image again, the columns of a window at once.
+    Every ``reg_oc`` channels read their image again, the columns of a window at once.
     """
     flat = _flat(workload)
     lanes = _vector(workload, target)
     vectors = ceil_div(scheme.reg_n, lanes)
-    image = workload.batch * workload.in_channels * workload.height * workload.width
+    image = workload.in_channels * workload.height * workload.width
     cycles = step_cycles(vectors, scheme.reg_oc, target, 4 * image // workload.kernel[1])
     sums = scheme.reg_oc * vectors
     steps = workload.kernel_shape[1] * workload.kernel[0] * workload.kernel[1]
-    tile = steps * cycles + sums * (3 + 2 * len(workload.epilogue)) + 20
+    each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(workload.epilogue)
+    tile = steps * cycles + sums * each_sum + TILE_CYCLES
     chunks = ceil_div(workload.out_channels, scheme.reg_oc)
     tasks = ceil_div(workload.batch * flat.out_height * chunks, threads)
     padded = any(workload.padding) or workload.stride[1] > 1 or flat.out_width % scheme.reg_n
-    copy = image / lanes * 3 / threads if padded else 0.0
+    copy = workload.batch * image / lanes * PAD_CYCLES / threads if padded else 0.0
     busy = tasks * ceil_div(flat.out_width, scheme.reg_n) * tile + copy
     weights = 4 * steps * chunks * scheme.reg_oc
     return with_memory(busy / target.frequency, weights / min(threads, chunks), weights)

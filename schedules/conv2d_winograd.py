@@ -19,8 +19,14 @@ from tvm.tirx.script.builder import ir as T
 from neocpu.schedules.builder import build_kernel
 from neocpu.schedules.epilogue import epilogue_operands
 from neocpu.schedules.layout import DataLayout, ceil_div, channel_blocks
-from neocpu.schedules.memory import FORK_SECONDS, with_memory
-from neocpu.schedules.register_tile import LOAD_INTERFERENCE, broadcast_limit, step_cycles
+from neocpu.schedules.memory import fork_seconds, with_memory
+from neocpu.schedules.register_tile import (
+    EPILOGUE_CYCLES,
+    LOAD_INTERFERENCE,
+    TILE_CYCLES,
+    broadcast_limit,
+    step_cycles,
+)
 from neocpu.schedules.scheme import WinogradScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
@@ -45,19 +51,18 @@ NOMINAL_THREADS = 4
 TRANSFORM_CYCLES = {2: 65.0, 4: 170.0, 6: 360.0}
 # Per byte that is transformed by one thread and used by others, or does not stay in L2 meanwhile.
 SHARE_CYCLES = 0.3
-# Beginning a register tile.
-TILE_CYCLES = 20
+# Storing a vector of sums.
+STORE_CYCLES = 3
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the template computes ``workload``: dense float32 3x3, with vectors of channels."""
-    lanes = target.lanes(workload.dtype)
     return (
         workload.dtype == "float32"
         and workload.kernel == (TAPS, TAPS)
         and workload.stride == workload.dilation == (1, 1)
         and workload.groups == 1
-        and min(workload.in_channels, workload.out_channels) >= lanes
+        and min(workload.in_channels, workload.out_channels) >= target.lanes(workload.dtype)
     )
 
 
@@ -256,7 +261,7 @@ def estimate(
     products, outputs, inputs = _work(tiling, target)
     if scheme.oc_split:  # two parallel loops, of equal tasks the first
         before = (inputs + tiling.input_bytes * SHARE_CYCLES) / threads
-        before += FORK_SECONDS * target.frequency
+        before += fork_seconds(threads) * target.frequency
         inputs = 0.0
     else:
         before = 0.0
@@ -286,9 +291,9 @@ def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
     vectors = scheme.reg_oc // tiling.lanes
     steps = tiling.chunks * tiling.lanes
     step = step_cycles(vectors, scheme.reg_n, target, 4 * steps * scheme.reg_oc)
-    product = steps * step + 3 * vectors * scheme.reg_n + TILE_CYCLES
+    product = steps * step + STORE_CYCLES * vectors * scheme.reg_n + TILE_CYCLES
     transform = TRANSFORM_CYCLES[scheme.tile]
-    epilogue = scheme.tile**2 * 2 * len(tiling.workload.epilogue)
+    epilogue = scheme.tile**2 * EPILOGUE_CYCLES * len(tiling.workload.epilogue)
     return (
         tiling.points * tiling.oc_blocks * tiling.blocks * product,
         tiling.tiles * tiling.oc_blocks * vectors * (transform + epilogue),

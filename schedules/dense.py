@@ -17,7 +17,7 @@ from tvm.s_tir import Schedule
 
 from neocpu.schedules.epilogue import apply_epilogue
 from neocpu.schedules.layout import NCHW, ceil_div
-from neocpu.schedules.memory import FORK_SECONDS, stream_seconds
+from neocpu.schedules.memory import fork_seconds, stream_seconds
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
 from neocpu.schedules.workload import (
@@ -59,7 +59,7 @@ class DenseWorkload:
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, with ``"kind": "dense"``."""
-        epilogue = [[op.kind, *op.args] for op in self.epilogue]
+        epilogue = [op.to_json() for op in self.epilogue]
         return {"kind": "dense", **asdict(self), "epilogue": epilogue}
 
 
@@ -68,7 +68,7 @@ def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> fl
     size = 4 * (workload.n * workload.k + workload.m * (workload.n + workload.k))
     lanes = target.lanes(workload.dtype)
     peak = 2 * lanes * target.fma_per_cycle * target.frequency * threads
-    return FORK_SECONDS + max(
+    return fork_seconds(threads) + max(
         stream_seconds(size, target, threads, cold=True), workload.flops / peak
     )
 

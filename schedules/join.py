@@ -16,7 +16,7 @@ from tvm import te, tirx
 from neocpu.schedules.concat import lower_concat
 from neocpu.schedules.elementwise import schedule_function
 from neocpu.schedules.layout import DataLayout
-from neocpu.schedules.memory import FORK_SECONDS, stream_seconds
+from neocpu.schedules.memory import fork_seconds, stream_seconds
 from neocpu.schedules.scheme import JoinScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.workload import JoinWorkload
@@ -24,7 +24,7 @@ from neocpu.schedules.workload import JoinWorkload
 NAME = JoinScheme.template
 VERSION = 1
 
-# Channels that do not fill their blocks are shifted, a few lanes at a time.
+# A concatenation shifts channels that do not fill their blocks, a few lanes at a time.
 SHIFT_FACTOR = 2
 
 
@@ -70,8 +70,9 @@ def estimate(
 ) -> float:
     """Analytic seconds: every byte is read or written once."""
     size = sum(4 * math.prod(shape) for shape, _ in argument_shapes(workload, scheme))
-    seconds = FORK_SECONDS + stream_seconds(size, target, threads)
-    return seconds * (SHIFT_FACTOR if is_shifted(workload.channels, workload.block) else 1)
+    seconds = fork_seconds(threads) + stream_seconds(size, target, threads)
+    shifted = workload.operator == "concat" and is_shifted(workload.channels, workload.block)
+    return seconds * (SHIFT_FACTOR if shifted else 1)
 
 
 def is_shifted(channels: tuple[int, ...], block: int) -> bool:

@@ -16,7 +16,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.builder import build_kernel, span, splat, task_loop
 from neocpu.schedules.layout import DataLayout, ceil_div
-from neocpu.schedules.memory import FORK_SECONDS, stream_seconds
+from neocpu.schedules.memory import fork_seconds, stream_seconds
 from neocpu.schedules.scheme import TransformScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.workload import TransformWorkload
@@ -98,8 +98,7 @@ def estimate(
 ) -> float:
     """Analytic seconds: every byte is read or written once."""
     size = sum(4 * math.prod(shape) for shape, _ in argument_shapes(workload, scheme))
-    fork = FORK_SECONDS if threads > 1 else 0.0
-    return fork + SHUFFLE_FACTOR * stream_seconds(size, target, threads)
+    return fork_seconds(threads) + SHUFFLE_FACTOR * stream_seconds(size, target, threads)
 
 
 def _flat(layout: DataLayout, shape: tuple[int, ...]) -> tuple[int, ...]:

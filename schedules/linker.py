@@ -27,11 +27,11 @@ def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
     Raises
     ------
     UsageError
-        If there is none.
+        If there is none, or what is named is no command.
     """
     native = machine == os.uname().machine
-    if wanted := cxx or (os.environ.get("CXX") if native else None):
-        command = tuple(shlex.split(wanted))
+    if wanted := (cxx or (os.environ.get("CXX", "") if native else "")).strip():
+        command = _words(wanted)
         if shutil.which(command[0]) is None:
             raise UsageError(f"C++ compiler '{command[0]}' not found: install it or change CXX")
         return command
@@ -49,3 +49,10 @@ def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
         f"no C++ compiler to link for {machine}: install g++-{machine.replace('_', '-')}-linux-gnu "
         "or pip install ziglang"
     )
+
+
+def _words(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise UsageError(f"C++ compiler {command!r}: {str(error).lower()}; check CXX") from None

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import math
+
 from neocpu.schedules.target import CpuTarget
 
 # Entering and leaving a parallel loop, the threads' first cache misses included.
-FORK_SECONDS = 4e-6
+_FORK_SECONDS = 4e-6
 # Bytes per second of one core of a current server CPU through the caches that the operator before
 # left its data in, from the last-level cache, and from memory, which all cores share. Measured in
 # networks: DRAM gives 33e9 on a Zen 4 and 20e9 on a Zen 3.
 CORE_BANDWIDTH, L3_BANDWIDTH, DRAM_BANDWIDTH = 40e9, 32e9, 28e9
+# Bytes of a cache line, and lines of a set: L2 caches have 8 ways or more.
+LINE, L2_WAYS = 64, 8
 # Of computing, fetching from L3 and from memory, the longest hides all but this share of the rest.
 EXPOSED = 0.15
+
+
+def fork_seconds(threads: int) -> float:
+    """Seconds it takes to enter and leave a parallel loop: none on one thread."""
+    return _FORK_SECONDS if threads > 1 else 0.0
 
 
 def with_memory(computing: float, fetched: float, cold: float) -> float:
@@ -29,6 +38,23 @@ def with_memory(computing: float, fetched: float, cold: float) -> float:
     """
     parts = (computing, fetched / L3_BANDWIDTH, cold / DRAM_BANDWIDTH)
     return max(parts) + EXPOSED * (sum(parts) - max(parts))
+
+
+def conflicts_in_l2(target: CpuTarget, *axes: tuple[int, int]) -> bool:
+    """Whether pieces of an array fall into so few sets of L2 that they evict each other.
+
+    Addresses a way's size apart share a set. So do those of a strided access whose strides have a
+    large common factor with that size, such as the channels and rows of an image of 128x128.
+
+    Parameters
+    ----------
+    axes : tuple of (int, int)
+        Count and stride in bytes along each axis of the access.
+    """
+    way = target.l2 // L2_WAYS
+    pieces = math.prod(count for count, _ in axes)
+    sets = math.prod(min(n, way // max(LINE, math.gcd(way, stride))) for n, stride in axes)
+    return pieces >= L2_WAYS * sets
 
 
 def stream_seconds(size: int, target: CpuTarget, threads: int, *, cold: bool = False) -> float:

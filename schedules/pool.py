@@ -16,7 +16,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.builder import build_kernel, for_vectors, span, splat, task_loop
 from neocpu.schedules.layout import DataLayout, ceil_div
-from neocpu.schedules.memory import FORK_SECONDS, stream_seconds
+from neocpu.schedules.memory import fork_seconds, stream_seconds
 from neocpu.schedules.target import CpuTarget
 
 # Windows up to this many pixels are unrolled: 8x8 is the largest in common networks.
@@ -169,7 +169,7 @@ def estimate(
         taps = workload.kernel[0] * workload.stride[1] + workload.kernel[1]
         pixels += pixels // workload.out_width * lanes
     window = CYCLES_PER_TAP * taps * pixels / lanes / (target.frequency * threads)
-    return FORK_SECONDS + stream_seconds(size, target, threads) + window
+    return fork_seconds(threads) + stream_seconds(size, target, threads) + window
 
 
 def lower_pool(workload: PoolWorkload, layout: DataLayout, target: CpuTarget) -> Any:

@@ -15,6 +15,10 @@ FMA_LATENCY = 4.0
 LOADS_PER_CYCLE = 1.9
 # Loads that hide behind multiply-adds still compete with them for issue slots: cycles of each.
 LOAD_INTERFERENCE = 0.05
+# Bytes that arrive in a cycle from L1, L2 and beyond, while others arrive beside them.
+L1_RATE, L2_RATE, FAR_RATE = 64, 24, 8
+# Beginning a tile, and one step of the epilogue on a vector of its sums.
+TILE_CYCLES, EPILOGUE_CYCLES = 20, 2
 
 
 def broadcast_limit(vectors: int, target: CpuTarget) -> int:
@@ -48,11 +52,13 @@ def step_cycles(vectors: int, broadcasts: int, target: CpuTarget, size: int) -> 
         vectors * broadcasts / target.fma_per_cycle,
         loads / load_rate,
         FMA_LATENCY,
-        vectors * target.vector_bytes / bytes_per_cycle(size, target),
+        vectors * target.vector_bytes / _bytes_per_cycle(size, target),
     )
     return busy + LOAD_INTERFERENCE * loads
 
 
-def bytes_per_cycle(size: int, target: CpuTarget) -> int:
-    """Bytes that arrive in a cycle from the cache that holds ``size`` bytes, others beside them."""
-    return 64 if size < target.l1d // 2 else 24 if size < target.l2 else 8
+def _bytes_per_cycle(size: int, target: CpuTarget) -> int:
+    """Return the rate of the cache that holds ``size`` bytes, and others beside them."""
+    if size < target.l1d // 2:
+        return L1_RATE
+    return L2_RATE if size < target.l2 else FAR_RATE

@@ -215,8 +215,15 @@ def scheme_from_json(data: dict[str, Any]) -> Scheme:
     cls = SCHEMES.get(name) if isinstance(name, str) else None
     if cls is None:
         raise ValueError(f"unknown template {name!r}")
-    known = {f.name for f in fields(cls)}
-    given = set(params) | known & set(FOLDS)
-    if given != known or not all(isinstance(v, int) and v >= 0 for v in params.values()):
+    known = {f.name: f.type for f in fields(cls)}
+    given = set(params) | known.keys() & set(FOLDS)
+    if given != known.keys() or not all(_fits(v, k, known[k]) for k, v in params.items()):
         raise ValueError(f"bad parameters for {name}: {params!r}; expected {sorted(known)}")
     return cls(**params)
+
+
+def _fits(value: Any, name: str, kind: Any) -> bool:
+    """Whether a parameter, declared as ``kind``, may have this value."""
+    if kind == "bool":
+        return isinstance(value, bool)
+    return type(value) is int and value >= (0 if name in FOLDS else 1)

@@ -10,7 +10,7 @@ import functools
 import json
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from neocpu.schedules.errors import TargetError, did_you_mean
@@ -48,6 +48,9 @@ CACHES: dict[str, tuple[int, int, int]] = {
     "neoverse-n1": (64 * KIB, 1024 * KIB, 1024 * KIB),
 }
 DEFAULT_CACHES = (32 * KIB, 512 * KIB, 1024 * KIB)
+VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse": 16, "neon": 16}
+# Widest multiply-adds, in bytes, of CPUs that split the widest of their instruction set in two.
+FMA_BYTES: dict[str, int] = {"znver1": 16, "znver4": 32, "cortex-a53": 8, "cortex-a72": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class CpuTarget:
         The resulting instruction-set features, LLVM names, limited to `ISA_FEATURES`.
     l1d, l2, l3 : int
         Cache bytes of one core; ``l3`` is its share and may be 0.
+    isa : str
+        The vector instruction set: ``avx512``, ``avx2``, ``sse`` or ``neon``.
     """
 
     triple: str
@@ -73,6 +78,11 @@ class CpuTarget:
     l1d: int
     l2: int
     l3: int
+    # A field, for estimates ask for it ten times each.
+    isa: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "isa", _isa(self.machine, self.features))
 
     @property
     def machine(self) -> str:
@@ -80,18 +90,9 @@ class CpuTarget:
         return MACHINES[self.triple.split("-", 1)[0]]
 
     @property
-    def isa(self) -> str:
-        """The vector instruction set: ``avx512``, ``avx2``, ``sse`` or ``neon``."""
-        if self.machine == "aarch64":
-            return "neon"
-        if "avx512f" in self.features:
-            return "avx512"
-        return "avx2" if {"avx2", "fma"} <= set(self.features) else "sse"
-
-    @property
     def vector_bytes(self) -> int:
         """Width of one vector register."""
-        return {"avx512": 64, "avx2": 32, "sse": 16, "neon": 16}[self.isa]
+        return VECTOR_BYTES[self.isa]
 
     @property
     def vector_registers(self) -> int:
@@ -100,8 +101,7 @@ class CpuTarget:
 
     def lanes(self, dtype: str = "float32") -> int:
         """Elements of ``dtype`` in one vector register."""
-        bits = int("".join(ch for ch in dtype if ch.isdigit()) or 8)
-        return self.vector_bytes * 8 // bits
+        return self.vector_bytes * 8 // _bits(dtype)
 
     @property
     def broadcasts_in_fma(self) -> bool:
@@ -110,8 +110,8 @@ class CpuTarget:
 
     @property
     def fma_per_cycle(self) -> int:
-        """Full-width multiply-adds a core starts per cycle; Zen 1 and Zen 4 split them in two."""
-        return 1 if self.mcpu in ("znver1", "znver4", "cortex-a72", "cortex-a53") else 2
+        """Multiply-adds of whole vectors that a core starts per cycle."""
+        return 1 if self.vector_bytes > FMA_BYTES.get(self.mcpu, self.vector_bytes) else 2
 
     @property
     def frequency(self) -> float:
@@ -134,6 +134,19 @@ class CpuTarget:
     def __str__(self) -> str:
         text = f"llvm -mtriple={self.triple} -mcpu={self.mcpu}"
         return text + (f" -mattr={','.join(self.mattr)}" if self.mattr else "")
+
+
+def _isa(machine: str, features: tuple[str, ...]) -> str:
+    if machine == "aarch64":
+        return "neon"
+    if "avx512f" in features:
+        return "avx512"
+    return "avx2" if {"avx2", "fma"} <= set(features) else "sse"
+
+
+@functools.lru_cache(maxsize=64)
+def _bits(dtype: str) -> int:
+    return int("".join(ch for ch in dtype if ch.isdigit()) or 8)
 
 
 def parse_target(text: str | dict[str, Any] | CpuTarget) -> CpuTarget:

@@ -99,9 +99,8 @@ class Tiling:
     @property
     def busiest_share(self) -> float:
         """Of all products, what the busiest thread computes: strips may differ in length."""
-        done = [0]
-        for thread in range(1, self.threads + 1):
-            task = min(thread * self.tasks_per_thread, self.tasks)
+        done: list[int] = []
+        for task in (*range(0, self.tasks, self.tasks_per_thread), self.tasks):
             whole, rest = divmod(task, self.strips)
             done.append(whole * self.blocks + rest * self.blocks // self.strips)
         return max(end - start for start, end in pairwise(done)) / done[-1]

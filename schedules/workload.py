@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -58,6 +59,10 @@ class EpilogueOp:
     def operand(self) -> str:
         """What the step reads besides the running value."""
         return EPILOGUE_KINDS[self.kind]
+
+    def to_json(self) -> list[str | float]:
+        """JSON form: the kind, then the arguments; JSON has no infinity, so that is a string."""
+        return [self.kind, *(str(arg) if math.isinf(arg) else arg for arg in self.args)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,7 @@ class Conv2dWorkload:
     def to_json(self) -> dict[str, Any]:
         """JSON form, with ``"kind": "conv2d"``."""
         data = {"kind": "conv2d", **asdict(self)}
-        data["epilogue"] = [[op.kind, *op.args] for op in self.epilogue]
+        data["epilogue"] = [op.to_json() for op in self.epilogue]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in data.items()}
 
     @classmethod
@@ -152,6 +157,8 @@ class Conv2dWorkload:
         if any(op[0] not in EPILOGUE_KINDS for op in fields["epilogue"]):
             raise ValueError(f"unknown epilogue in {fields['epilogue']!r}")
         ops = tuple(EpilogueOp(op[0], tuple(map(float, op[1:]))) for op in fields.pop("epilogue"))
+        if any(math.isnan(arg) for op in ops for arg in op.args):
+            raise ValueError(f"impossible epilogue: {data['epilogue']!r}")
         plain: dict[str, Any]
         plain = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
         workload = cls(epilogue=ops, **plain)
@@ -161,12 +168,13 @@ class Conv2dWorkload:
 
     def _is_possible(self) -> bool:
         windows = (*self.kernel, *self.stride, *self.dilation)
-        sizes = (*self.input_shape, self.out_channels, self.groups, *windows)
         return (
             (len(self.kernel), len(self.stride), len(self.dilation), len(self.padding))
             == (2, 2, 2, 4)
-            and all(type(size) is int and size > 0 for size in sizes)
+            and _are_sizes(*self.input_shape, self.out_channels, self.groups, *windows)
             and all(type(size) is int and size >= 0 for size in self.padding)
+            and self.in_channels % self.groups == self.out_channels % self.groups == 0
+            and min(self.out_height, self.out_width) > 0
             and isinstance(self.dtype, str)
         )
 
@@ -195,8 +203,8 @@ class TransformWorkload:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        sizes = (self.batch, self.channels, self.height, self.width, self.in_block, self.out_block)
-        if not all(isinstance(size, int) and size > 0 for size in sizes):
+        sized = _are_sizes(*self.shape, self.in_block, self.out_block)
+        if not sized or not isinstance(self.dtype, str):
             raise ValueError(f"not a layout transform: {self!r}")
 
     @property
@@ -206,7 +214,7 @@ class TransformWorkload:
 
     @property
     def flops(self) -> int:
-        """None: bytes are moved."""
+        """Zero: bytes are moved."""
         return 0
 
     def key(self) -> str:
@@ -257,11 +265,11 @@ class JoinWorkload:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        sizes = (self.batch, self.height, self.width, self.block, *self.channels)
-        known = self.operator == "concat" or len(set(self.channels)) == 1
-        if self.operator not in ("elementwise", "concat") or not self.channels or not known:
-            raise ValueError(f"not a join: {self!r}")
-        if not all(isinstance(size, int) and size > 0 for size in sizes):
+        fits = self.operator == "concat" or (
+            self.operator == "elementwise" and len(set(self.channels)) == 1
+        )
+        sized = _are_sizes(self.batch, self.height, self.width, self.block, *self.channels)
+        if not (fits and sized and self.channels and isinstance(self.dtype, str)):
             raise ValueError(f"not a join: {self!r}")
 
     @property
@@ -277,7 +285,7 @@ class JoinWorkload:
 
     @property
     def flops(self) -> int:
-        """None worth counting: bytes are moved."""
+        """Zero, as good as: bytes are moved."""
         return 0
 
     def key(self) -> str:
@@ -307,6 +315,10 @@ class JoinWorkload:
 
 
 Workload: TypeAlias = Conv2dWorkload | TransformWorkload | JoinWorkload
+
+
+def _are_sizes(*values: Any) -> bool:
+    return all(type(value) is int and value > 0 for value in values)
 
 
 def _fields(data: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -22,7 +22,10 @@ PROGRESS = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A proven lower bound, and the choice positions that the moved costs suggest."""
+    """A proven lower bound, and the choice positions that the moved costs suggest.
+
+    There are no positions where time was up before all nodes had one.
+    """
 
     value: float
     positions: dict[int, int]
@@ -34,7 +37,7 @@ def lower_bound(problem: Problem, expired: Callable[[], bool] = lambda: False) -
     Parameters
     ----------
     expired : callable
-        Says when to stop raising it; every sweep's bound is valid.
+        Says when to stop raising it; the bound is valid at any time.
     """
     return _Ascent(problem).run(expired)
 
@@ -60,19 +63,22 @@ class _Ascent:
     def run(self, expired: Callable[[], bool]) -> Bound:
         best = Bound(-np.inf, {})
         for _ in range(MAX_SWEEPS):
-            self._sweep(self.order)
-            positions = self._sweep(self.order[::-1])
+            self._sweep(self.order, expired)
+            positions = self._sweep(self.order[::-1], expired)
             value = self._value()
             done = value - best.value <= PROGRESS * abs(value) or expired()
             if value > best.value:
-                best = Bound(value, positions)
+                whole = len(positions) == len(self.order)
+                best = Bound(value, positions if whole else best.positions)
             if done:
                 break
         return best
 
-    def _sweep(self, order: tuple[int, ...]) -> dict[int, int]:
+    def _sweep(self, order: tuple[int, ...], expired: Callable[[], bool]) -> dict[int, int]:
         positions: dict[int, int] = {}
         for u in order:
+            if expired():
+                break
             row = self.pairs[u]
             own = self.unary[u]
             for matrix in row.values():

@@ -54,9 +54,9 @@ class Pace:
         return math.inf if seconds is None else seconds - self.elapsed
 
     @property
-    def searching(self) -> float:
-        """Seconds left of the budget's share for the search."""
-        return self.left - RESERVE * (self._budget.seconds or 0.0)
+    def reserve(self) -> float:
+        """Seconds of the budget that the search leaves for the winners; 0 if it is not limited."""
+        return RESERVE * (self._budget.seconds or 0.0)
 
     def next_batch(self, wanted: int) -> int:
         """Return how many trials to begin now, of those ``wanted``; 0 if the budget is spent.
@@ -67,8 +67,9 @@ class Pace:
         limit = wanted
         if self._budget.trials is not None:
             limit = min(limit, self._budget.trials - self.trials)
-        if limit > 0 and math.isfinite(self.searching):
-            fitting = int(self.searching / (self._trial_seconds or FIRST_GUESS))
+        if limit > 0 and math.isfinite(self.left):
+            searching = self.left - self.reserve
+            fitting = int(searching / (self._trial_seconds or FIRST_GUESS))
             if fitting == 0 and self.trials == 0 and self.left > 0:
                 fitting = 1
             limit = min(limit, fitting)

@@ -2,8 +2,8 @@
 
 Weights are read as cold as a network leaves them: between two runs of a layer at batch 1 every
 other layer's weights pass through the caches, so each call here reads the weights at another place
-of a pool larger than the last-level cache. Data and output stay where they are, for in the network
-they have just been written or soon will be read.
+of a pool larger than most last-level caches. Data and output stay where they are, for in the
+network they have just been written or soon will be read.
 
 (Measured on a Zen 3, one thread: ResNet-50's convolutions take 95.9 ms in the network, 95.9 ms in
 sum with cold weights and 93.9 ms with warm ones. Warm weights flatter Winograd, which has the most

@@ -47,27 +47,39 @@ class Child:
         self.built: set[Request] = set()
 
     def start(self) -> None:
-        """Start the process if it is not running, without waiting until it is ready."""
+        """Start the process if it is not running, without waiting until it is ready.
+
+        Raises
+        ------
+        NeoCPUError
+            If the system has no process or memory to give.
+        """
         if self._process is not None:
             return
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                self._process = self._spawn(theirs.fileno())
+                self._pipe = Connection(ours.detach())
+        except OSError as error:
+            raise NeoCPUError(f"cannot start a measuring process: {error}") from error
+        self._put(self._setup)
+
+    def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             # TVM's default is half the CPUs, and binding narrows the affinity of the caller.
             "TVM_NUM_THREADS": str(self._setup.threads),
             "TVM_BIND_THREADS": "0",
         }
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(theirs.fileno())],
+        return subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(descriptor)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # a crash prints TVM's stack; the reason is in the record
-            pass_fds=[theirs.fileno()],
+            pass_fds=[descriptor],
             env=environment,
         )
-        theirs.close()
-        self._pipe = Connection(ours.detach())
-        self._put(self._setup)
 
     def wait_ready(self) -> None:
         """Start the process if it is not running, and wait until it takes jobs.

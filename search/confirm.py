@@ -1,9 +1,10 @@
 """The end of a tuning run: are the winners the fastest, and are their answers right?
 
 A winner is compared again with those it did not beat by more than the noise, in turns, so that a
-burst of other processes' work meets all of them alike. So is a winner too good to be believed. Then
-each winner computes once on random data beside the reference; one that errs is recorded as failed,
-and the next best is checked.
+burst of other processes' work meets all of them alike. So is a winner too good to be believed. The
+only scheme of a workload wins against nobody, but is timed again with the others, for a burst may
+have met all its repeats. Then each convolution's winner computes once on random data beside the
+reference; one that errs is recorded as failed, and the next best is checked.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.search.measure import Measurer, Request
 from neocpu.search.tuning_state import TaskState, TuningState
 from neocpu.tuning_db.record import Record, Result
@@ -42,7 +44,7 @@ def doubt(result: Result) -> float:
 def confirm(
     state: TuningState, measurer: Measurer, left: Callable[[], float], before_checks: float
 ) -> Iterator[tuple[str, TaskState]]:
-    """Compare and check the winners measured in this run, the costly workloads' first.
+    """Compare and check the winners of workloads measured in this run, the costly ones' first.
 
     Yields what was done, ``compare`` or ``check``, and with which workload, after each measurement.
 
@@ -84,21 +86,26 @@ def _by_stake(state: TuningState) -> list[TaskState]:
 
 
 def _unchecked(state: TuningState) -> list[Request]:
+    """Return the winners to check; one of an earlier run too, which may have been interrupted."""
     winners = ((task, task.best) for task in _by_stake(state))
     return [
         Request(best.workload, best.scheme)
         for task, best in winners
-        if best is not None and best.scheme in task.fresh - task.checked
+        if best is not None
+        and isinstance(best.workload, Conv2dWorkload)
+        and best.scheme not in task.checked
     ]
 
 
 def _contenders(task: TaskState) -> list[Request]:
-    """Return the winner and those that may be faster, if there are any; else nothing."""
+    """Return what to time again: the winner and those that may be faster, if there are any."""
     usable = (record for record in task.records.values() if record.result.error is None)
     ranked = sorted(usable, key=lambda record: record.result.best)[: CONTENDERS + 1]
-    if len(ranked) < 2 or task.fresh.isdisjoint(record.scheme for record in ranked):
+    if task.fresh.isdisjoint(record.scheme for record in ranked):
         return []
     winner, *others = ranked
+    if len(task.estimates) == 1:
+        return [Request(winner.workload, winner.scheme)]
     margin = {record.scheme: doubt(record.result) for record in ranked}
     close = [
         other

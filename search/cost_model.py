@@ -104,8 +104,6 @@ class CostModel:
             places = [table.place[scheme] for scheme in state.candidates]
             bases.append(table.base[places])
             rows.append(table.rows[places])
-        if not states:
-            return []
         corrections = _predict(self._correction, np.concatenate(rows))
         ends = np.cumsum([len(base) for base in bases])[:-1]
         return [b + c for b, c in zip(bases, np.split(corrections, ends), strict=True)]

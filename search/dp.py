@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neocpu.search.layout_graph import LayoutGraph
-from neocpu.search.reductions import Problem, Step, back_propagate
+from neocpu.search.reductions import Problem, Step, back_propagate, index_type
 
-# Bytes of an entry of the table while it grows: as it was, as it is, and the next term's sum.
-ENTRY_BYTES = 3 * 8
+# Bytes of an entry of the table while it grows or shrinks: as it was, and as it is.
+ENTRY_BYTES = 2 * 8
 
 
 def dynamic_program(
@@ -72,7 +72,7 @@ class _Sweep:
             if matrix is not None:
                 shape = [1] * table.ndim
                 shape[axis], shape[-1] = matrix.shape
-                table = table + matrix.reshape(shape)
+                table += matrix.reshape(shape)
         self.table = table
         self.frontier.append(node)
         for u in self.problem.pairs[node]:
@@ -85,8 +85,8 @@ class _Sweep:
 
     def _minimise(self, axis: int) -> None:
         node = self.frontier.pop(axis)
-        smallest = np.min_scalar_type(self.table.shape[axis] - 1)
-        best = np.asarray(self.table.argmin(axis=axis)).astype(smallest)
+        best = np.asarray(self.table.argmin(axis=axis))
+        best = best.astype(index_type(self.table.shape[axis]))
         self.trail_bytes += best.nbytes
         self.table = np.asarray(self.table.min(axis=axis))
         alive = self.problem.alive

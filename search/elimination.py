@@ -8,17 +8,17 @@ out, or none if its tables would be too large.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neocpu.search.reductions import Problem, Step
+from neocpu.search.reductions import Problem, Step, index_type
 
-# Entries computed in all over one elimination: about a second. Branching is better then.
-MAX_WORK = 1 << 27
+# Binary logarithm of the entries computed in all over one elimination: about a second's worth.
+# Branching is better than more.
+LOG_MAX_WORK = 27
 # Bytes of an entry of a table that is being made: its costs, those of one choice, which is better.
 ENTRY_BYTES = 8 + 8 + 1
 
@@ -39,16 +39,20 @@ class _Factor:
 
 
 _Score = Callable[[int, dict[int, set[int]]], float]
+_Neighbours = Mapping[int, Iterable[int]]
 
 
-def best_order(problem: Problem, max_bytes: int) -> EliminationOrder | None:
+def best_order(
+    problem: Problem, max_bytes: int, expired: Callable[[], bool]
+) -> EliminationOrder | None:
     """Return the cheaper of the min-table-size and the min-fill order.
 
-    None if the tables of both take more than ``max_bytes``, or more than a second or so.
+    None if the tables of both take more than ``max_bytes``, or more than a second or so, or if time
+    is up before one is found.
     """
     log_size = {u: math.log2(len(alive)) for u, alive in problem.alive.items()}
 
-    def table_size(node: int, graph: dict[int, set[int]]) -> float:
+    def table_size(node: int, graph: _Neighbours) -> float:
         return log_size[node] + sum(log_size[v] for v in graph[node])
 
     def fill(node: int, graph: dict[int, set[int]]) -> float:
@@ -56,26 +60,36 @@ def best_order(problem: Problem, max_bytes: int) -> EliminationOrder | None:
         missing = sum(len(around - graph[v]) - 1 for v in around)
         return missing + table_size(node, graph) / 1e3
 
-    orders = (_greedy_order(problem, score, max_bytes) for score in (table_size, fill))
+    if min((table_size(u, problem.pairs) for u in problem.pairs), default=0) > LOG_MAX_WORK:
+        return None  # the first table would be too large already
+    scores = (table_size, fill)
+    orders = (_greedy_order(problem, score, max_bytes, expired) for score in scores)
     fitting = [order for order in orders if order is not None]
     return min(fitting, key=lambda order: (order.work, order.peak_bytes), default=None)
 
 
-def _greedy_order(problem: Problem, score: _Score, max_bytes: int) -> EliminationOrder | None:
+def _greedy_order(
+    problem: Problem, score: _Score, max_bytes: int, expired: Callable[[], bool]
+) -> EliminationOrder | None:
     graph = {u: set(row) for u, row in problem.pairs.items()}
-    scores = {u: score(u, graph) for u in graph}
+    scores: dict[int, float] = {}
+    stale = set(graph)
     order: list[int] = []
     work = peak = trail = 0
     tables: list[tuple[set[int], int]] = []  # the nodes of each table so far, and its bytes
     while graph:
+        for u in stale:
+            if expired():
+                return None
+            scores[u] = score(u, graph)
         node = min(scores, key=lambda u: (scores[u], u))
         around = graph.pop(node)
         del scores[node]
         size = math.prod(len(problem.alive[v]) for v in around)
         work += size * len(problem.alive[node])
-        trail += size * _index_type(len(problem.alive[node])).itemsize
+        trail += size * index_type(len(problem.alive[node])).itemsize
         peak = max(peak, sum(held for _, held in tables) + trail + size * ENTRY_BYTES)
-        if peak > max_bytes or work > MAX_WORK:
+        if peak > max_bytes or work > 1 << LOG_MAX_WORK:
             return None
         tables = [(scope, held) for scope, held in tables if node not in scope]
         tables.append((around, 8 * size))
@@ -83,14 +97,15 @@ def _greedy_order(problem: Problem, score: _Score, max_bytes: int) -> Eliminatio
         for v in around:
             graph[v] |= around
             graph[v] -= {node, v}
-        stale = around.union(*(graph[v] for v in around)) if around else around
-        for v in stale:
-            scores[v] = score(v, graph)
+        stale = around.union(*(graph[v] for v in around))
     return EliminationOrder(tuple(order), peak, work)
 
 
-def eliminate(problem: Problem, order: EliminationOrder) -> None:
-    """Eliminate all nodes of ``problem`` in ``order``, exactly."""
+def eliminate(problem: Problem, order: EliminationOrder, expired: Callable[[], bool]) -> bool:
+    """Eliminate all nodes of ``problem`` in ``order``, exactly.
+
+    False if time was up before; nothing is eliminated then.
+    """
     factors = [_Factor((u,), costs) for u, costs in problem.unary.items()]
     factors += [
         _Factor((u, v), matrix)
@@ -102,10 +117,14 @@ def eliminate(problem: Problem, order: EliminationOrder) -> None:
     for index, factor in enumerate(factors):
         for u in factor.scope:
             by_node[u].add(index)
+    offset, trail = problem.offset, list(problem.trail)
     for node in order.nodes:
         bucket = sorted(by_node[node])
         scope = tuple(sorted({u for i in bucket for u in factors[i].scope} - {node}))
-        table, best = _minimise([factors[i] for i in bucket], node, scope, problem)
+        found = _minimise([factors[i] for i in bucket], node, scope, problem, expired)
+        if found is None:
+            return False
+        table, best = found
         for i in bucket:
             for u in factors[i].scope:
                 by_node[u].discard(i)
@@ -114,23 +133,34 @@ def eliminate(problem: Problem, order: EliminationOrder) -> None:
         for u in scope:
             by_node[u].add(len(factors) - 1)
         theirs = tuple(problem.alive[u] for u in scope)
-        problem.trail.append(Step(node, problem.alive[node], scope, theirs, best))
+        trail.append(Step(node, problem.alive[node], scope, theirs, best))
         if not scope:
-            problem.offset += float(table)
+            offset += float(table)
+    problem.offset, problem.trail = offset, trail
     for node in order.nodes:
         problem.forget(node)
+    return True
 
 
 def _minimise(
-    bucket: list[_Factor], node: int, scope: tuple[int, ...], problem: Problem
-) -> tuple[NDArray[np.float64], NDArray[np.integer]]:
-    """Sum ``bucket``, minimise over ``node``: one choice at a time, to hold one table, not all."""
+    bucket: list[_Factor],
+    node: int,
+    scope: tuple[int, ...],
+    problem: Problem,
+    expired: Callable[[], bool],
+) -> tuple[NDArray[np.float64], NDArray[np.integer]] | None:
+    """Sum ``bucket``, minimise over ``node``: one choice at a time, to hold one table, not all.
+
+    None if time was up before.
+    """
     aligned = [_align(factor, node, scope) for factor in bucket]
     count = len(problem.alive[node])
     shape = tuple(len(problem.alive[u]) for u in scope)
     table = np.full(shape, np.inf)
-    best = np.zeros(shape, dtype=_index_type(count))
+    best = np.zeros(shape, dtype=index_type(count))
     for choice in range(count):
+        if expired():
+            return None
         total = np.zeros(shape)
         for part in aligned:
             total += part[choice]
@@ -138,11 +168,6 @@ def _minimise(
         np.copyto(table, total, where=better)
         best[better] = choice
     return table, best
-
-
-def _index_type(count: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """Return the smallest type of an index below ``count``."""
-    return np.min_scalar_type(count - 1)
 
 
 def _align(factor: _Factor, node: int, scope: tuple[int, ...]) -> NDArray[np.float64]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from neocpu.search.bounds import lower_bound
 from neocpu.search.elimination import best_order, eliminate
@@ -35,11 +36,19 @@ class ExactResult:
     bounded: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Open:
-    """A subproblem that may hold a better plan: none in it costs less than ``bound``."""
+# Nodes, each with the position of its choice among those it still had when it was decided.
+_Decisions: TypeAlias = tuple[tuple[int, int], ...]
 
-    problem: Problem
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A subproblem that may hold a better plan: none in it costs less than ``bound``.
+
+    Only the decisions that lead to it are kept, so thousands take no memory. Making them again
+    takes far less time than a bound.
+    """
+
+    decisions: _Decisions
     bound: float
 
 
@@ -49,15 +58,12 @@ def solve_exactly(graph: LayoutGraph, max_bytes: int, expired: Callable[[], bool
     Parameters
     ----------
     max_bytes : int
-        Of the elimination's tables. Where open subproblems take more, the search goes deep instead
-        of following the bound, which needs little memory.
+        Of the elimination's tables.
     expired : callable
         Says whether the time is up.
     """
     search = _Search(graph, max_bytes, expired)
-    root = search.whole.copy()
-    root.reduce_fully()
-    search.consider(root)
+    search.consider((), search.root.copy())
     while search.open and not expired():
         search.branch()
     return search.result()
@@ -67,6 +73,8 @@ class _Search:
     def __init__(self, graph: LayoutGraph, max_bytes: int, expired: Callable[[], bool]) -> None:
         self.graph = graph
         self.whole = Problem(graph)
+        self.root = self.whole.copy()
+        self.root.reduce_fully(expired)
         self.max_bytes = max_bytes
         self.expired = expired
         self.open: list[_Open] = []
@@ -74,11 +82,10 @@ class _Search:
         self.cost = math.inf
         self.bounded = 0
 
-    def consider(self, problem: Problem) -> None:
+    def consider(self, decisions: _Decisions, problem: Problem) -> None:
         """Solve a reduced ``problem`` at once if its tables fit, else bound it and keep it open."""
-        order = best_order(problem, self.max_bytes)
-        if order is not None:
-            eliminate(problem, order)
+        order = best_order(problem, self.max_bytes, self.expired)
+        if order is not None and eliminate(problem, order, self.expired):
             self._offer(problem.plan())
             return
         if math.isinf(problem.offset):  # a dead end: no finite plan down here
@@ -88,41 +95,46 @@ class _Search:
         bound = lower_bound(problem, self.expired)
         if bound.value >= self._cutoff():
             return
-        rounded = problem.copy()
-        for node, position in bound.positions.items():
-            rounded.fix(node, position)
-        self._offer(self._improve(rounded.plan()))
-        self._offer(self._improve(settle(problem.copy())[0]))
-        self.open.append(_Open(problem, bound.value))
+        self.open.append(_Open(decisions, bound.value))
+        if self.best and self.expired():
+            return
+        if bound.positions:
+            rounded = problem.copy()
+            for node, position in bound.positions.items():
+                rounded.fix(node, position)
+            self._offer(self._improve(rounded.plan()))
+        self._offer(self._improve(settle(problem)[0]))
 
     def branch(self) -> None:
-        """Split an open subproblem by its most constrained node's choices."""
-        parent = self.open.pop(self._next())
-        problem = parent.problem
+        """Split the open subproblem of the least bound by its most constrained node's choices.
+
+        It stays open until all its parts have been considered.
+        """
+        parent = min(self.open, key=lambda one: one.bound)
+        problem = self._decided(self.root, parent.decisions)
+        if problem is None:
+            return
         node = max(problem.pairs, key=lambda u: (len(problem.pairs[u]), -len(problem.alive[u]), -u))
         for position in range(len(problem.alive[node])):
-            if self.expired():  # what is not considered is still in the parent
-                self.open.append(parent)
+            part = self._decided(problem, ((node, position),))
+            if part is None:
                 return
-            child = problem.copy()
-            child.fix(node, position)
-            child.reduce_fully()
-            self.consider(child)
-        self.open = [one for one in self.open if one.bound < self._cutoff()]
+            self.consider((*parent.decisions, (node, position)), part)
+        self.open = [one for one in self.open if one is not parent]
+
+    def _decided(self, problem: Problem, decisions: _Decisions) -> Problem | None:
+        """Return what ``decisions`` leave of ``problem``, reduced; None if time is up before."""
+        rest = problem.copy()
+        for node, position in decisions:
+            rest.fix(node, position)
+            rest.reduce_fully(self.expired)
+            if self.expired():
+                return None
+        return rest
 
     def result(self) -> ExactResult:
         bound = min((one.bound for one in self.open), default=self.cost)
         return ExactResult(self.best, min(bound, self.cost), self.bounded)
-
-    def _next(self) -> int:
-        """Return the open subproblem of the least bound; of the fewest nodes if memory is short."""
-        short = sum(one.problem.nbytes for one in self.open) > self.max_bytes
-
-        def key(index: int) -> tuple[int, float]:
-            one = self.open[index]
-            return len(one.problem.unary) if short else 0, one.bound
-
-        return min(range(len(self.open)), key=key)
 
     def _cutoff(self) -> float:
         return self.cost - TOLERANCE * abs(self.cost) if math.isfinite(self.cost) else self.cost
@@ -131,20 +143,22 @@ class _Search:
         cost = self.graph.cost(choices)
         if not self.best or cost < self.cost:
             self.best, self.cost = choices, cost
+            self.open = [one for one in self.open if one.bound < self._cutoff()]
 
     def _improve(self, choices: tuple[int, ...]) -> tuple[int, ...]:
         """Change one node at a time to its best choice, until none helps."""
         problem = self.whole
         plan = list(choices)
         queue = dict.fromkeys(problem.unary)
-        while queue:
+        while queue and not self.expired():
             node = next(iter(queue))
             del queue[node]
             costs = problem.unary[node]
             for v, matrix in problem.pairs[node].items():
                 costs = costs + matrix[:, plan[v]]
             choice = int(costs.argmin())
-            if costs[choice] < costs[plan[node]] * (1 - TOLERANCE):
+            least, own = float(costs[choice]), float(costs[plan[node]])
+            if own - least > TOLERANCE * abs(least):
                 plan[node] = choice
                 queue.update(dict.fromkeys(problem.pairs[node]))
         return tuple(plan)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +31,14 @@ class LayoutNode:
         What may be chosen, at least one.
     costs : tuple of float
         Cost of each choice, usually seconds; ``inf`` forbids it.
+    derived : bool
+        Whether it decides nothing: what its neighbours chose tells what is best here.
     """
 
     name: str
     choices: tuple[str, ...]
     costs: tuple[float, ...]
+    derived: bool = False
 
     def __post_init__(self) -> None:
         assert self.choices, f"{self.name}: no choices"
@@ -60,18 +62,13 @@ class LayoutEdge:
     target: int
     costs: Matrix
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, LayoutEdge):
-            return NotImplemented
-        same_ends = (self.source, self.target) == (other.source, other.target)
-        return same_ends and np.array_equal(self.costs, other.costs)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays are not hashable
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LayoutGraph:
-    """A directed graph of choices. Edges may be parallel, their costs then add up."""
+    """A directed graph of choices. Edges may be parallel, their costs then add up.
+
+    No edge joins two derived nodes.
+    """
 
     nodes: tuple[LayoutNode, ...]
     edges: tuple[LayoutEdge, ...]
@@ -80,6 +77,7 @@ class LayoutGraph:
         for edge in self.edges:
             assert edge.source != edge.target, f"self-loop at {edge.source}"
             ends = (self.nodes[edge.source], self.nodes[edge.target])
+            assert not (ends[0].derived and ends[1].derived), (ends[0].name, ends[1].name)
             shape = tuple(len(node.choices) for node in ends)
             assert edge.costs.shape == shape, (ends[0].name, ends[1].name, edge.costs.shape, shape)
             assert not np.isnan(edge.costs).any(), (ends[0].name, ends[1].name)
@@ -91,6 +89,16 @@ class LayoutGraph:
         own = (node.costs[c] for node, c in zip(self.nodes, choices, strict=True))
         between = (float(e.costs[choices[e.source], choices[e.target]]) for e in self.edges)
         return math.fsum((*own, *between))
+
+    def with_derived(self, choices: Sequence[int]) -> tuple[int, ...]:
+        """Return a plan with the cheapest choice at every derived node."""
+        costs = {i: np.array(node.costs) for i, node in enumerate(self.nodes) if node.derived}
+        for edge in self.edges:
+            if edge.source in costs:
+                costs[edge.source] += edge.costs[:, choices[edge.target]]
+            elif edge.target in costs:
+                costs[edge.target] += edge.costs[choices[edge.source]]
+        return tuple(int(costs[i].argmin()) if i in costs else c for i, c in enumerate(choices))
 
     def topological_order(self) -> tuple[int, ...]:
         """Return the node indices, producers before consumers, the lowest free index first.
@@ -117,53 +125,6 @@ class LayoutGraph:
                     ready.append(consumer)
         return tuple(order)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON form; ``inf`` becomes null, which JSON can spell."""
-        nodes = [
-            {"name": n.name, "choices": list(n.choices), "costs": [_to_null(c) for c in n.costs]}
-            for n in self.nodes
-        ]
-        edges = [
-            {
-                "source": e.source,
-                "target": e.target,
-                "costs": [[_to_null(c) for c in row] for row in e.costs.tolist()],
-            }
-            for e in self.edges
-        ]
-        return {"nodes": nodes, "edges": edges}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> LayoutGraph:
-        """Inverse of `to_json`.
-
-        Raises
-        ------
-        KeyError, TypeError
-            If ``data`` is not a layout graph.
-        """
-        nodes = tuple(
-            LayoutNode(n["name"], tuple(n["choices"]), tuple(map(_from_null, n["costs"])))
-            for n in data["nodes"]
-        )
-        edges = tuple(
-            LayoutEdge(
-                e["source"],
-                e["target"],
-                np.array([[_from_null(c) for c in row] for row in e["costs"]], dtype=np.float64),
-            )
-            for e in data["edges"]
-        )
-        return cls(nodes, edges)
-
 
 def _is_cost(value: float) -> bool:
     return not math.isnan(value) and value != -math.inf
-
-
-def _to_null(value: float) -> float | None:
-    return None if math.isinf(value) else value
-
-
-def _from_null(value: float | None) -> float:
-    return math.inf if value is None else float(value)

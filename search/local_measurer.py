@@ -32,6 +32,8 @@ MAX_CHILDREN = 8
 BATCHES_AHEAD = 4
 # Repeats of a first look; those too close to tell apart are compared in turns later.
 REPEATS = 3
+# Times as long as a kernel a check may take: numpy is slow, and too late is not wrong.
+CHECK_PATIENCE = 10
 # Bytes a child needs in any case, and the share of the free memory that all may take together.
 LEAST_MEMORY, MEMORY_SHARE = 2 << 30, 0.8
 
@@ -46,7 +48,7 @@ class LocalMeasurer:
     threads : int
         Threads a kernel uses.
     timeout : float
-        Seconds one candidate may take to build or to run.
+        Seconds one candidate may take to run, and a child's share of a batch to build.
     children : int or None
         Processes that build, and time in turns with building; None to choose by the free cores.
     builder : str
@@ -161,7 +163,7 @@ class LocalMeasurer:
                 yield owner
                 continue
             child, request = owner
-            answer = self._ask(child, CheckJob(request))
+            answer = self._ask(child, CheckJob(request), CHECK_PATIENCE * self._timeout)
             error = answer.reason if isinstance(answer, Lost) else answer
             yield Measurement(request, (), error)
         self._pause()
@@ -200,14 +202,14 @@ class LocalMeasurer:
         yield from self._built(lost)
 
     def _time(self, child: Child, job: TimeJob) -> Measurement:
-        answer = self._ask(child, job)
+        answer = self._ask(child, job, self._timeout)
         if isinstance(answer, Lost):
             return Measurement(job.request, (), answer.reason)
         if isinstance(answer, str):
             return Measurement(job.request, (), answer)
         return Measurement.checked(job.request, answer)
 
-    def _ask(self, child: Child, job: TimeJob | CheckJob) -> Any:
+    def _ask(self, child: Child, job: TimeJob | CheckJob, timeout: float) -> Any:
         """Return a child's answer, with every other child stopped that does not build."""
         if self._awake is not child:
             self._pause()
@@ -218,7 +220,7 @@ class LocalMeasurer:
             if isinstance(built, Lost) or built[0] is not None:
                 return built if isinstance(built, Lost) else built[0]
         child.send(job)
-        return child.receive(self._timeout)
+        return child.receive(timeout)
 
     def _pause(self) -> None:
         if self._awake is not None:

@@ -59,7 +59,7 @@ class Measurer(Protocol):
         """
 
     def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Run each request on random data and compare it with the independent reference.
+        """Run convolutions on random data and compare each with the independent reference.
 
         The measurements hold no seconds; the error is None or says by how much the answer is wrong.
         """

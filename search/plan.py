@@ -62,9 +62,10 @@ class Plan:
         """How good the plan is proven to be, in words, and what would improve it."""
         if self.proven:
             return "proven optimal"
-        above = self.cost / self.lower_bound - 1 if self.lower_bound > 0 else math.inf
+        above = 100 * (self.cost / self.lower_bound - 1) if self.lower_bound > 0 else math.inf
+        words = f"{above:.0f}" if above >= 100 else f"{above:.2g}"
         remedy = "use --solver auto" if self.solver in ("dp", "pbqp") else "raise --search-seconds"
-        return f"not proven optimal: at most {100 * above:.2g} % above the best plan; {remedy}"
+        return f"not proven optimal: at most {words} % above the best plan; {remedy}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form (costs in seconds)."""
@@ -84,9 +85,9 @@ def solve(
     graph : LayoutGraph
     solver : str
         ``auto``: exact if it finishes within ``limits``, else the best plan found, with its gap.
-        ``exact``: however long it takes. ``dp``, ``pbqp``: the paper's methods, with their gap;
-        of these ``pbqp`` needs no limits.
+        ``exact``: however long it takes. ``dp``, ``pbqp``: the paper's methods, with their gap.
     limits : SearchLimits, optional
+        ``pbqp`` needs none, but the bound that gives its gap keeps to them too.
     clock : callable
         Seconds; for the time limit and `Plan.seconds`.
     """
@@ -106,17 +107,18 @@ def solve(
         choices, proven = (
             dynamic_program(graph, limits.bytes, expired) if solver == "dp" else pbqp(graph)
         )
-        bound = graph.cost(choices) if proven else _bound(graph)
+        bound = graph.cost(choices) if proven else _bound(graph, expired)
+    choices = graph.with_derived(choices)
     cost = graph.cost(choices)
     bound = min(bound, cost)
     variables = sum(len(node.choices) > 1 for node in graph.nodes)
     return Plan(choices, cost, bound, _gap(cost, bound), name, clock() - start, variables)
 
 
-def _bound(graph: LayoutGraph) -> float:
+def _bound(graph: LayoutGraph, expired: Callable[[], bool]) -> float:
     problem = Problem(graph)
-    problem.reduce_fully()
-    return lower_bound(problem).value
+    problem.reduce_fully(expired)
+    return lower_bound(problem, expired).value
 
 
 def _gap(cost: float, bound: float) -> float:

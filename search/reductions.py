@@ -8,7 +8,9 @@ solver, which the paper cites), so nothing is lost and nothing grows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from neocpu.search.layout_graph import LayoutGraph, Matrix, Vector
 
 # An edge whose matrix is a column plus a row up to this share of its largest entry couples nothing.
 DECOUPLED = 1e-13
+# Entries of the arrays that a reduction goes through its sums in, a part of them at a time: they
+# stay in the caches, and a node between two with hundreds of choices takes no more memory.
+PART = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +103,6 @@ class Problem:
         other.trail = list(self.trail)
         return other
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its arrays, those that copies share included."""
-        vectors = sum(costs.nbytes for costs in self.unary.values())
-        # Each edge is two views of one array.
-        return vectors + sum(m.nbytes for row in self.pairs.values() for m in row.values()) // 2
-
     def plan(self) -> tuple[int, ...]:
         """Return the plan, once every node has been eliminated."""
         assert not self.unary, f"{len(self.unary)} nodes left"
@@ -134,14 +132,21 @@ class Problem:
                 continue
             queue.update(dict.fromkeys(neighbours))
 
-    def reduce_fully(self) -> None:
-        """Alternate `reduce` and the removal of dominated choices until neither helps."""
+    def reduce_fully(self, expired: Callable[[], bool] = lambda: False) -> None:
+        """Alternate `reduce` and the removal of dominated choices until neither helps.
+
+        Parameters
+        ----------
+        expired : callable
+            Says when to stop; what is done by then stands.
+        """
         self.reduce()
-        while any([self._drop_dominated(node) for node in tuple(self.unary)]):
+        while any([not expired() and self._drop_dominated(u) for u in tuple(self.unary)]):
             self.reduce()
 
     def _eliminate(self, node: int, neighbours: tuple[int, ...]) -> None:
         own = self.unary[node]
+        best: NDArray[np.integer]
         if not neighbours:
             best = np.array(own.argmin())
             self.offset += float(own[best])
@@ -152,10 +157,8 @@ class Problem:
             self.unary[v] = self.unary[v] + costs.min(axis=0)
         else:
             v, w = neighbours
-            to_v, to_w = self.pairs[node][v], self.pairs[node][w]
-            costs = (own[:, None] + to_v)[:, :, None] + to_w[:, None, :]
-            best = costs.argmin(axis=0)
-            self._add_pair(v, w, costs.min(axis=0))
+            costs, best = _least_sum(own[:, None] + self.pairs[node][v], self.pairs[node][w])
+            self._add_pair(v, w, costs)
         self._remove(node, neighbours, best)
 
     def _remove(self, node: int, neighbours: tuple[int, ...], best: NDArray[np.integer]) -> None:
@@ -193,7 +196,7 @@ class Problem:
         # margin[a, b]: how much b is better than a at least.
         margin = _difference(own[:, None], own[None, :])
         for matrix in self.pairs[node].values():
-            worst = _difference(matrix[:, None, :], matrix[None, :, :]).min(axis=2)
+            worst = _least_difference(matrix)
             np.add(margin, worst, out=margin, where=np.isfinite(margin))
         keep = np.ones(len(own), dtype=bool)
         for choice in range(len(own) - 1, -1, -1):
@@ -209,6 +212,33 @@ class Problem:
             del self.pairs[node][v], self.pairs[v][node]
             self._add_pair(node, v, matrix[keep])
         return True
+
+
+def index_type(count: int) -> np.dtype[np.unsignedinteger[Any]]:
+    """Return the smallest type of an index below ``count``."""
+    return np.min_scalar_type(count - 1)
+
+
+def _least_sum(a: Matrix, b: Matrix) -> tuple[Matrix, NDArray[np.integer]]:
+    """Return the least ``a[i, v] + b[i, w]`` over i for every v and w, and which i that is."""
+    shape = (a.shape[1], b.shape[1])
+    least, best = np.full(shape, np.inf), np.zeros(shape, dtype=index_type(len(a)))
+    count = max(1, PART // least.size)
+    for first in range(0, len(a), count):
+        part = slice(first, first + count)
+        sums = a[part, :, None] + b[part, None, :]
+        lowest = sums.min(axis=0)
+        better = lowest < least
+        np.copyto(least, lowest, where=better)
+        best[better] = (sums.argmin(axis=0) + first)[better]
+    return least, best
+
+
+def _least_difference(rows: Matrix) -> Matrix:
+    """Return the least ``rows[a, j] - rows[b, j]`` over j for every a and b."""
+    count = max(1, PART // rows.size)
+    parts = (rows[first : first + count, None, :] for first in range(0, len(rows), count))
+    return np.concatenate([_difference(part, rows[None, :, :]).min(axis=2) for part in parts])
 
 
 def _split_minimum(costs: Matrix) -> tuple[Matrix, Vector]:

@@ -1,7 +1,7 @@
 """The threads that keep a fleet busy: some build candidates here, one runs them on each server.
 
-A trial may end the session it runs in. Whether the trial or the server is to blame shows when the
-server is asked for again: one that was only ended by its trial is back within a moment.
+A trial may end the session it runs in. Whether the trial or the server is to blame, the tracker
+knows: it goes on to list a server of which only the session has ended.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ _log = logging.getLogger("neocpu")
 
 # Seconds a candidate may take to build: a cross compiler may be slow the first time.
 BUILD_TIMEOUT = 120.0
-# Sessions a trial may end on servers that come back, and servers that may not survive it, before it
-# is the trial that is given up.
+# Sessions a trial may end on servers that survive it, and servers that may not, before it is the
+# trial that is given up.
 MAX_CRASHES, MAX_KILLED = 2, 3
+# Seconds after which the tracker has noticed that a server has died.
+NOTICE = 0.3
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +48,7 @@ class Trial:
     candidates : tuple of Candidate
         The requests and their libraries, once built.
     crashes, killed : int
-        Sessions it ended on servers that came back, and on servers that did not.
+        Sessions it ended on servers that survived it, and on servers that did not.
     """
 
     requests: tuple[Request, ...]
@@ -67,10 +69,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """A thread has ended; ``fatal`` if no other can do better."""
+    """A thread has ended; ``fatal`` is what the run then ends with, if no other can do better."""
 
     reason: str
-    fatal: NeoCPUError | None = None
+    fatal: Exception | None = None
 
 
 Report: TypeAlias = Done | Retired
@@ -131,7 +133,7 @@ class Hand:
         try:
             self._child.start()
             self._fleet.reports.put(Retired(self._work()))
-        except NeoCPUError as error:
+        except Exception as error:  # whatever it is: nobody else would tell the one who waits
             self._fleet.reports.put(Retired(str(error), fatal=error))
         finally:
             self._child.kill()
@@ -204,6 +206,7 @@ class ServerHand(Hand):
     """Runs trials on one server, and on another one when that is lost."""
 
     _waiting: Waiting | None = None
+    _problem = ""  # with the last server it had
 
     def _interrupt(self) -> None:
         super()._interrupt()
@@ -212,25 +215,33 @@ class ServerHand(Hand):
 
     def _work(self) -> str:
         fleet = self._fleet
-        server = self._join()
-        reason = f"the tracker {fleet.tracker.address} has no free one"
-        if fleet.refused:
-            reason += f" that can run code for {fleet.target.mcpu}"
-        while server is not None:
+        while (server := self._join()) is not None:
+            if self._serve(server):
+                return "closed"
+        able = f" that can run code for {fleet.target.mcpu}" if fleet.refused else ""
+        return self._problem or f"the tracker {fleet.tracker.address} has no free one{able}"
+
+    def _serve(self, server: Address) -> bool:
+        """Run trials on ``server`` until there are no more, or until it is lost: then False."""
+        fleet = self._fleet
+        while True:
             trial = self._next(fleet.ready)
             if trial is None:
-                return "closed"
+                return True
             answer = self._ask(trial.job(trial.candidates), self._limit(len(trial.requests)))
             if not isinstance(answer, Lost | Ended):
                 fleet.reports.put(Done(trial, answer))
                 continue
             if fleet.closing:
-                return "closed"
-            problem = self._reason(answer)
-            before, server = server, self._join()
-            self._blame(trial, problem, before, survived=server == before)
-            reason = f"server {before} is lost: {problem}"
-        return reason
+                return True
+            reason = self._reason(answer)
+            self._problem = f"server {server} is lost: {reason}"
+            self._blame(trial, reason, survived=isinstance(answer, Ended) and self._lives(server))
+            return False
+
+    def _lives(self, server: Address) -> bool:
+        time.sleep(NOTICE)
+        return self._fleet.tracker.lists(server)
 
     def _join(self) -> Address | None:
         """Get a server that passes the probe, and connect to it; None if none comes in time."""
@@ -243,6 +254,8 @@ class ServerHand(Hand):
                 continue
             machine = self._ask(CallJob("connect", (lease,)), fleet.patience)
             if isinstance(machine, Lost | Failed):
+                self._problem = f"cannot connect to server {server}: {self._reason(machine)}"
+                self._child.wait_ready()
                 continue
             if machine not in (None, fleet.target.machine):
                 raise TargetError(
@@ -274,13 +287,13 @@ class ServerHand(Hand):
     def _probe(self) -> str | None:
         probe = self._fleet.probe
         answer = self._ask(probe.job(probe.candidates), self._limit(1))
-        if isinstance(answer, Lost | Ended):
-            return self._reason(answer)
-        return answer.message if isinstance(answer, Failed) else answer
+        return self._reason(answer) if isinstance(answer, Lost | Ended | Failed) else answer
 
-    def _reason(self, answer: Lost | Ended) -> str:
+    def _reason(self, answer: Lost | Ended | Failed) -> str:
         if isinstance(answer, Lost):
             return answer.reason
+        if isinstance(answer, Failed):
+            return answer.message
         if answer.seconds >= self._fleet.timeout:
             return f"timeout: took more than {self._fleet.timeout:g} s"
         return "crashed: the server's process ended"
@@ -289,14 +302,14 @@ class ServerHand(Hand):
         """Seconds after which the server hangs: one that only waits for a kernel ends it itself."""
         return self._fleet.timeout * candidates + self._fleet.patience
 
-    def _blame(self, trial: Trial, problem: str, server: Address, survived: bool) -> None:
+    def _blame(self, trial: Trial, reason: str, survived: bool) -> None:
         """Try the trial again elsewhere, unless it has ended too many sessions."""
         if survived:
             trial.crashes += 1
         else:
             trial.killed += 1
-            _log.warning("server %s is lost: %s; its trial goes to another", server, problem)
+            _log.warning("%s; its trial goes to another", self._problem)
         if trial.crashes >= MAX_CRASHES or trial.killed >= MAX_KILLED:
-            self._fleet.reports.put(Done(trial, Failed(problem)))
+            self._fleet.reports.put(Done(trial, Failed(reason)))
         else:
             self._fleet.ready.put(trial)

@@ -11,8 +11,6 @@
 #include <tvm/ffi/c_api.h>
 #include <unistd.h>
 
-enum { MAX_ARGUMENTS = 64 };
-
 /* The candidate. */
 int32_t __tvm_ffi_kernel(void *self, const TVMFFIAny *args, int32_t count, TVMFFIAny *result);
 
@@ -62,9 +60,8 @@ int32_t __tvm_ffi_run(void *self, const TVMFFIAny *args, int32_t count, TVMFFIAn
   const int32_t arguments = (count - 2) / 2;
   const int64_t calls = args[count - 2].v_int64;
   const size_t first = (size_t)args[count - 1].v_int64;
-  TVMFFIAny own[MAX_ARGUMENTS];
-  DLTensor moving[MAX_ARGUMENTS];
-  if (arguments > MAX_ARGUMENTS) abort();
+  TVMFFIAny own[arguments];
+  DLTensor moving[arguments];
   for (int32_t i = 0; i < arguments; ++i) {
     moving[i] = *tensor(&args[i]);
     own[i].type_index = kTVMFFIDLTensorPtr;

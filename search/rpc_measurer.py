@@ -82,7 +82,7 @@ class RpcMeasurer:
         self._threads = threads
         self._fleet = Fleet(target, line, timeout, patience)
         self._hands: list[BuildingHand | ServerHand] = []
-        self._problem: NeoCPUError | None = None
+        self._problem: Exception | None = None
         self._best: dict[Workload, float] = {}
         self._closing = ExitStack()
 

@@ -7,12 +7,12 @@ ever give up on one.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import socket
 import struct
 from collections import Counter
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ MAGIC = 0x2F271
 REQUEST, SUMMARY, SUCCESS = 4, 6, 0  # of `tvm.rpc.base.TrackerCode`
 PRIORITY = 1
 TIMEOUT = 10.0
+# What comes of an answer that is none, or another program's.
+_NO_ANSWER = (OSError, ValueError, TypeError, LookupError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +81,28 @@ class Tracker:
         OSError
             If the tracker does not answer any more.
         """
-        connection = self._connect()
-        _send(connection, [REQUEST, self.key, "", PRIORITY])
+        with ExitStack() as on_failure:
+            connection = on_failure.enter_context(self._connect())
+            _send(connection, [REQUEST, self.key, "", PRIORITY])
+            on_failure.pop_all()
         return Waiting(connection)
+
+    def lists(self, server: Address) -> bool:
+        """Whether ``server`` is connected to the tracker: the connection ends when it dies."""
+        try:
+            addresses = [info["addr"] for info in self._summary()]
+            return [server.host, server.port] in [[host, int(port)] for host, port in addresses]
+        except _NO_ANSWER:
+            return False
 
     def _count(self) -> int:
         try:
-            with self._connect() as connection:
-                _send(connection, [SUMMARY])
-                _, summary = _receive(connection)
-        except (OSError, ValueError, KeyError) as error:
+            keys = Counter(str(info["key"]).removeprefix("server:") for info in self._summary())
+        except _NO_ANSWER as error:
             raise UsageError(
                 f"no tracker answers at {self.address} ({_reason(error)}): start one with "
                 f"'python -m tvm.exec.rpc_tracker --host 127.0.0.1' or correct --tracker"
             ) from None
-        keys = Counter(str(info["key"]).removeprefix("server:") for info in summary["server_info"])
         if self.key not in keys:
             known = ", ".join(f"{key} ({count})" for key, count in sorted(keys.items())) or "none"
             hint = did_you_mean(self.key, keys) or "; start servers with --key " + self.key
@@ -102,6 +111,14 @@ class Tracker:
                 f"{known}{hint}"
             )
         return keys[self.key]
+
+    def _summary(self) -> list[dict[str, Any]]:
+        """Return what the tracker knows of each server."""
+        with self._connect() as connection:
+            _send(connection, [SUMMARY])
+            _, summary = _receive(connection)
+        servers: list[dict[str, Any]] = summary["server_info"]
+        return servers
 
     def _connect(self) -> socket.socket:
         connection = socket.create_connection((self.address.host, self.address.port), TIMEOUT)
@@ -130,13 +147,13 @@ class Waiting:
             try:
                 connection.settimeout(max(timeout, 0.001))
                 code, (host, port, key) = _receive(connection)
-            except (OSError, ValueError, TypeError):
+            except _NO_ANSWER:
                 return None
         return Lease(Address(host, port), key) if code == SUCCESS else None
 
     def cancel(self) -> None:
         """End the waiting from another thread."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
 

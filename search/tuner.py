@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
-from neocpu.search.budget import RESERVE, Budget, Pace
+from neocpu.search.budget import Budget, Pace
 from neocpu.search.confirm import confirm, noise
 from neocpu.search.measure import Measurer
 from neocpu.search.strategies import Strategy
@@ -87,14 +87,10 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """The outcome of `tune`, one entry per distinct workload, in the order of the tasks.
-
-    ``search_seconds`` of the ``seconds`` were spent before the winners were compared and checked.
-    """
+    """The outcome of `tune`, one entry per task, in their order, and the seconds it took."""
 
     tasks: tuple[TaskReport, ...]
     seconds: float
-    search_seconds: float
 
     @property
     def measured(self) -> int:
@@ -136,7 +132,7 @@ def tune(
     Parameters
     ----------
     tasks : sequence of TuningTask
-        Equal workloads are merged.
+        No two of one workload.
     store : Store
         Opened for writing; gets every measurement, failed ones too, as soon as it is made.
     budget : Budget
@@ -168,12 +164,10 @@ def tune(
             on_progress(_progress("measure", state, task, pace, budget))
             if pace.left <= 0:
                 break
-    searched = pace.elapsed
-    reserve = RESERVE * (budget.seconds or 0.0)
-    for doing, task in confirm(state, measurer, lambda: pace.left, CHECK_SHARE * reserve):
+    for doing, task in confirm(state, measurer, lambda: pace.left, CHECK_SHARE * pace.reserve):
         on_progress(_progress(doing, state, task, pace, budget))
     reports = tuple(map(_report, state.tasks.values()))
-    return TuneReport(reports, pace.elapsed, searched)
+    return TuneReport(reports, pace.elapsed)
 
 
 def _progress(

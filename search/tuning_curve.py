@@ -29,7 +29,7 @@ def tuning_curve(
     """Return what a compilation would have got at each moment of a run.
 
     What a run measured itself is no fair judge of it: the best of many noisy values is too good.
-    So every choice counts with its seconds from another run that measured all of them.
+    So every choice counts with seconds that were measured apart.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def tuning_curve(
     progress : iterable of TuneProgress
         The run's events, in order.
     reference : mapping of Request to float
-        Seconds of every candidate, from an exhaustive run.
+        Seconds of all that was ever chosen.
     """
     chosen = dict(untuned)
     costs = {w: count * reference[Request(w, chosen[w])] for w, count in counts.items()}

@@ -14,17 +14,22 @@ from neocpu.search.strategies import WorkloadState
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey, Workload
 from neocpu.tuning_db.store import Store
 
-# A repeat this much faster than all that were made to check it was a fault of the clock: other
-# processes only ever add time.
+# A repeat this much faster than every other one was a fault of the clock. If two agree, the slower
+# ones only show that other processes were busy.
 FAULTY = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class TuningTask:
-    """A workload, and how many times the network runs it."""
+    """A workload, and how many times each network that is tuned runs it."""
 
     workload: Workload
-    count: int = 1
+    counts: tuple[int, ...] = (1,)
+
+    @property
+    def count(self) -> int:
+        """How many times all networks together run it."""
+        return sum(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ class TaskState:
         """Return what strategies see."""
         return WorkloadState(
             self.task.workload,
-            self.task.count,
+            self.task.counts,
             tuple(self.waiting),
             MappingProxyType(self.records),
             MappingProxyType(self.estimates),
@@ -100,7 +105,7 @@ class TuningState:
     Parameters
     ----------
     tasks : sequence of TuningTask
-        Equal workloads are merged.
+        No two of one workload.
     store : Store
         Opened for writing.
     now : callable
@@ -122,12 +127,8 @@ class TuningState:
         self._space = space
         self._now = now
         self._environments: dict[str, Environment] = {}
-        counts: dict[Workload, int] = {}
-        for task in tasks:
-            counts[task.workload] = counts.get(task.workload, 0) + task.count
         self.tasks: dict[Workload, TaskState] = {
-            workload: self._look_up(TuningTask(workload, count), target, threads)
-            for workload, count in counts.items()
+            task.workload: self._look_up(task, target, threads) for task in tasks
         }
 
     def _look_up(self, task: TuningTask, target: CpuTarget, threads: int) -> TaskState:
@@ -163,10 +164,8 @@ class TuningState:
             measurement = Measurement.checked(request, measurement.seconds)
         if measurement.error is not None:
             return self._reject(task, measurement)
-        new = measurement.seconds
-        old = task.records[request.scheme].result.seconds
-        credible = tuple(seconds for seconds in old if seconds >= FAULTY * min(new))
-        self._record(task, request.scheme, Result(credible + new))
+        known = task.records[request.scheme].result.seconds
+        self._record(task, request.scheme, Result(_credible(known + measurement.seconds)))
         return task
 
     def keep_check(self, measurement: Measurement) -> TaskState:
@@ -198,3 +197,11 @@ class TuningState:
         )
         self._store.append([record])
         task.records[scheme] = record
+
+
+def _credible(seconds: tuple[float, ...]) -> tuple[float, ...]:
+    """Leave out the fastest of two or more repeats if none of the others comes near it."""
+    fastest, second, *_ = sorted(seconds)
+    if fastest >= FAULTY * second:
+        return seconds
+    return tuple(each for each in seconds if each != fastest)

@@ -44,7 +44,7 @@ class Builder(Protocol):
         """
 
     def check(self, function: Any, request: Request) -> str | None:
-        """Run once on random data; say what is wrong with the answer, None if nothing is."""
+        """Run a convolution on random data; say what is wrong with the answer, if anything is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def merge(
         present = read_records(destination, on_read) if real.exists() else None
         own = present.winners() if present is not None else {}
         taken = _better(own, read)
-        if taken:
+        if taken or present is None:
             data = present.data if present is not None else b""
             end = b"\n" if data and not data.endswith(b"\n") else b""
             added = b"".join(entry.text.strip() + b"\n" for _, entry in taken.values())

@@ -22,6 +22,7 @@ from neocpu.tuning_db.record_file import (
     replace_contents,
     silent,
 )
+from neocpu.tuning_db.selection import fastest
 from neocpu.tuning_db.store import refuse_shipped
 
 
@@ -37,7 +38,7 @@ class PruneRules:
     fits : callable
         Whether a record's scheme is one for its workload at all.
     keep_best : int or None
-        Schemes that are kept of each workload and target, the fastest; None keeps all.
+        Of each workload and target only the `fastest` schemes are kept; None keeps all.
     failed : bool
         Whether to drop failures; they are then measured again.
     """
@@ -133,6 +134,9 @@ def _reasons(contents: Contents, rules: PruneRules) -> dict[int, str]:
             reasons[entry.line] = "failed"
     if rules.keep_best is not None:
         for group in usable.values():
-            group.sort(key=lambda entry: entry.record.result.best)
-            reasons |= {entry.line: "slower" for entry in group[rules.keep_best :]}
+            kept = {
+                record.scheme
+                for record in fastest((entry.record for entry in group), rules.keep_best)
+            }
+            reasons |= {entry.line: "slower" for entry in group if entry.record.scheme not in kept}
     return reasons

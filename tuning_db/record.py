@@ -21,6 +21,8 @@ from neocpu.schedules.workload import Workload as Workload
 VERSION = 1
 # No call of an operator takes an hour: such a number is damage, not a measurement.
 MAX_SECONDS = 3600.0
+# What reading JSON of another form than a record's may raise, besides ValueError.
+_MISTAKES = (LookupError, TypeError, AttributeError, ArithmeticError)
 
 WORKLOADS: dict[str, type[Workload]] = {
     "conv2d": Conv2dWorkload,
@@ -144,7 +146,7 @@ class Record:
         """
         try:
             return _record(*_subject(data), data)
-        except (KeyError, TypeError, IndexError, AttributeError) as error:
+        except _MISTAKES as error:
             raise ValueError(f"not a tuning record: {type(error).__name__}: {error}") from None
 
 
@@ -170,11 +172,10 @@ class LineParser:
         UnknownRecordError, ValueError
             As `Record.from_json`; also if the line is not JSON.
         """
-        mistakes = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
         try:
             return self._parse_parts(_split(line))
-        except mistakes:  # not neocpu's, or no record: read as a whole, it says which
-            pass
+        except (*_MISTAKES, ValueError, RecursionError):
+            pass  # not neocpu's, or no record: read as a whole, it says which
         try:
             record = Record.from_json(self._decode(line))
             return record, record.key()

@@ -30,6 +30,8 @@ LOCK_TIMEOUT = 60.0
 POLL_SECONDS = 0.002
 # Lines between two reports of progress.
 REPORT_EVERY = 1000
+# Characters of a reason: it may quote a line that another program wrote.
+MAX_REASON = 200
 
 _FIXES = {
     errno.ENOSPC: "make room",
@@ -104,8 +106,7 @@ def read_records(path: Path, on_read: OnRead = silent) -> Contents:
         If the file is missing, unreadable or no file.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise OSError(errno.EINVAL, "Is a directory" if path.is_dir() else "Not a file")
+        _file_status(path)
         data = path.read_bytes()
     except OSError as error:
         reason = error.strerror or str(error)
@@ -125,8 +126,19 @@ def read_records(path: Path, on_read: OnRead = silent) -> Contents:
             lines.append(RecordLine(number, text, *parser.parse(text)))
         except ValueError as error:
             foreign = isinstance(error, UnknownRecordError)
-            skipped.append(SkippedLine(path, number, str(error), text, foreign))
+            skipped.append(SkippedLine(path, number, str(error)[:MAX_REASON], text, foreign))
     return Contents(path, data, tuple(lines), tuple(skipped))
+
+
+def is_missing(path: Path) -> bool:
+    """Whether there is nothing at ``path``; what cannot be looked at is not missing."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def append_lines(path: Path, lines: Sequence[bytes]) -> None:
@@ -167,7 +179,7 @@ def locked(path: Path) -> Iterator[Path]:
         real.parent.mkdir(parents=True, exist_ok=True)
         name = f"{real}.lock"
         try:
-            with filelock.FileLock(name, timeout=LOCK_TIMEOUT, poll_interval=POLL_SECONDS):
+            with filelock.FileLock(name).acquire(LOCK_TIMEOUT, POLL_SECONDS):
                 yield real
         except filelock.Timeout:
             raise DatabaseError(
@@ -182,16 +194,21 @@ def replace_contents(path: Path, data: bytes) -> None:
     Raises
     ------
     OSError
-        If the new file cannot be written.
+        If ``path`` is no file or may not be written, or the new one cannot be.
     """
+    old: os.stat_result | None = None
+    with suppress(FileNotFoundError):
+        old = _file_status(path)
+        if not os.access(path, os.W_OK):  # to replace it is a right to its folder
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     # Of one name, so that a killed process leaves one file at most, which the next one overwrites.
     new = path.with_name(f"{path.name}.new")
     stream = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
-        with suppress(FileNotFoundError, PermissionError):
-            old = path.stat()
-            os.fchmod(stream, stat.S_IMODE(old.st_mode))
-            os.fchown(stream, old.st_uid, old.st_gid)
+        if old is not None:
+            with suppress(PermissionError):
+                os.fchmod(stream, stat.S_IMODE(old.st_mode))
+                os.fchown(stream, old.st_uid, old.st_gid)
         _write(stream, data)
         os.fsync(stream)
         os.replace(new, path)
@@ -201,6 +218,15 @@ def replace_contents(path: Path, data: bytes) -> None:
     finally:
         os.close(stream)
     _sync_folder(path.parent)
+
+
+def _file_status(path: Path) -> os.stat_result:
+    """Return the status of a file; a device or a pipe is none: it would be read without end."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        reason = "Is a directory" if stat.S_ISDIR(status.st_mode) else "Not a file"
+        raise OSError(errno.EINVAL, reason)
+    return status
 
 
 def _open_for_append(path: Path) -> int:
@@ -242,6 +268,8 @@ def _named_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
+        if error.filename and os.path.realpath(error.filename) != os.path.realpath(path):
+            reason += f": {error.filename}"  # such as the lock, or the folder
         fix = _FIXES.get(error.errno or 0, "mend that")
         raise DatabaseError(
             f"cannot write tuning database {path}: {reason}; {fix} or pass another file with --db"

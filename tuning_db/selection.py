@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from neocpu.tuning_db.record import Record, Workload
+from neocpu.tuning_db.record import Record, TargetKey, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Selection:
     workloads : collection or None
         None admits all.
     best : int or None
-        Schemes of each workload and target, the fastest, without failures; None for all.
+        The `fastest` schemes of each workload and target alone; None for all.
     """
 
     cpus: Collection[str] = ()
@@ -43,15 +43,31 @@ def select(records: Iterable[Record], selection: Selection) -> list[Record]:
 
     By CPU, threads, workload and scheme: equal records make equal files, whatever their order was.
     """
-    groups: defaultdict[str, list[Record]] = defaultdict(list)
+    groups: defaultdict[tuple[Workload, TargetKey], list[Record]] = defaultdict(list)
     for record in records:
         if selection.admits(record):
-            groups[record.key()].append(record)
+            groups[record.workload, record.target].append(record)
     chosen: list[Record] = []
     for group in groups.values():
         if selection.best is not None:
-            usable = [record for record in group if record.result.error is None]
-            usable.sort(key=lambda record: (record.result.best, str(record.scheme)))
-            group = usable[: selection.best]
+            group = fastest(group, selection.best)
         chosen += group
     return sorted(chosen, key=lambda record: (record.target, record.to_line()))
+
+
+def fastest(records: Iterable[Record], count: int) -> list[Record]:
+    """Return a workload's ``count`` fastest records, and the fastest between each pair of layouts.
+
+    The global search chooses among pairs of layouts, so it misses any that is left out.
+    """
+    usable = [record for record in records if record.result.error is None]
+    usable.sort(key=lambda record: (record.result.best, str(record.scheme)))
+    if len(usable) <= count:  # also where there is but one scheme, which has no layouts
+        return usable
+    kept, seen = [], set()
+    for place, record in enumerate(usable):
+        layouts = (record.scheme.in_layout, record.scheme.out_layout)
+        if place < count or layouts not in seen:
+            kept.append(record)
+        seen.add(layouts)
+    return kept

@@ -22,6 +22,7 @@ from neocpu.tuning_db.record_file import (
     OnRead,
     SkippedLine,
     append_lines,
+    is_missing,
     read_records,
     silent,
 )
@@ -107,7 +108,7 @@ class Store:
         """
         store = cls(writable, template_version)
         files = list(paths)
-        if writable is not None and (writable.exists() or writable.is_symlink()):
+        if writable is not None and not is_missing(writable):
             files.append(writable)
         skipped: list[SkippedLine] = []
         for path in files:
@@ -151,9 +152,12 @@ class Store:
 
         Raises
         ------
+        UsageError
+            If the file is a shipped database.
         DatabaseError
             If it will not.
         """
+        refuse_shipped(self._destination())
         append_lines(self._destination(), [])
 
     def append(self, records: Sequence[Record]) -> None:

@@ -40,8 +40,8 @@ _STYLE: Final[dict[str, Any]] = {
 }
 _BAR_HEIGHT: Final = 0.15
 """Inches."""
-_LEAST_EXCESS: Final = 0.1
-"""Per cent; a logarithmic axis has no zero."""
+_MOST_EXCESS: Final = 20.0
+"""Per cent; how bad the first seconds are matters little."""
 
 
 def check_suffix(path: Path) -> None:
@@ -207,35 +207,36 @@ def draw_scaling(path: Path, models: Sequence[ModelReport], note: str) -> None:
 
 
 def draw_race(path: Path, race: RaceReport, note: str) -> None:
-    """Draw how near each tuning run of a network was to the grid's result, over time.
-
-    Both axes are logarithmic: the last percent takes longer than all before it.
-    """
+    """Draw how near each tuning run of a network was to the grid's result, over time."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator
 
-    best = race.runs[0].curve[-1].cost
     kinds = tuple(dict.fromkeys((run.strategy, run.warm) for run in race.runs))
     with rc_context(_STYLE):
         figure = Figure(figsize=(7.5, 4.2), layout="constrained")
         axes = figure.add_subplot()
         for run in race.runs:
             number = kinds.index((run.strategy, run.warm))
-            points = [p for p in run.curve if p.seconds > 0]
+            points = [point for point in run.curve if point.seconds > 0]
             axes.step(
                 [point.seconds for point in points],
-                [max(100 * (point.cost / best - 1), _LEAST_EXCESS) for point in points],
+                [100 * (point.cost / race.best - 1) for point in points],
                 where="post",
                 color=_COLORS[number],
                 linewidth=1.2,
                 alpha=0.8,
                 label=f"{run.strategy}{', knowing other networks' if run.warm else ''}",
             )
+        axes.axhline(0.0, color="black", linewidth=0.8)
         axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter("")
+        axes.set_ylim(top=_MOST_EXCESS)
         axes.set_xlabel("seconds of tuning")
-        axes.set_ylabel("convolutions slower than the grid's best, %")
-        axes.grid(visible=True, which="major", linewidth=0.4, color="0.85")
+        axes.set_ylabel("convolutions slower than with the grid's choice, %")
+        axes.grid(visible=True, linewidth=0.4, color="0.85")
         _legend(figure, axes, len(kinds))
         _save(figure, path, note)
 

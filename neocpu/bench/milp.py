@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import multiprocessing
+import signal
 import time
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import numpy as np
@@ -47,6 +50,38 @@ class MilpResult:
 def available() -> bool:
     """Return whether SciPy is installed."""
     return importlib.util.find_spec("scipy") is not None
+
+
+def solve_in_child(graph: LayoutGraph, seconds: float) -> MilpResult:
+    """Run `solve_milp` in a process of its own, for HiGHS does not heed Ctrl-C.
+
+    A process that runs out of memory counts as one that did not finish.
+    """
+    start = time.perf_counter()
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_reply, args=(sender, graph, seconds), daemon=True)
+    child.start()
+    sender.close()
+    try:
+        reply: MilpResult | Exception = receiver.recv()
+    except EOFError:
+        return MilpResult(math.inf, -math.inf, False, time.perf_counter() - start)
+    finally:
+        child.kill()
+        child.join()
+        receiver.close()
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
+def _reply(sender: Connection, graph: LayoutGraph, seconds: float) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        sender.send(solve_milp(graph, seconds))
+    except Exception as error:  # the parent's to report
+        sender.send(error)
 
 
 def solve_milp(graph: LayoutGraph, seconds: float = math.inf) -> MilpResult:

@@ -144,6 +144,10 @@ class ModelFailure:
     def __str__(self) -> str:
         return f"{self.name} failed: {self.reason}"
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"model": self.name, "reason": self.reason}
+
 
 @dataclass(frozen=True, slots=True)
 class SuiteReport:
@@ -184,7 +188,7 @@ class SuiteReport:
         worst = self.worst
         return {
             "results": [model.to_json() for model in self.models],
-            "failures": [{"model": one.name, "reason": one.reason} for one in self.failures],
+            "failures": [failure.to_json() for failure in self.failures],
             "summary": {
                 "compared": len(self.compared),
                 "geometric_mean": self.geometric_mean,

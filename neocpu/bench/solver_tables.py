@@ -84,8 +84,8 @@ def _notes(reports: Sequence[SolverReport], failures: Sequence[ModelFailure]) ->
     )
     greedy = [report.name for report in reports if not report.pbqp.proven]
     notes += [
-        f"Costs of {measured} of {plural(total, 'convolution')} are measured, the others' "
-        "estimated.",
+        f"Costs of {measured} of {plural(total, 'convolution')} are from tuning records, the "
+        "others' estimated.",
         f"{proven} of {plural(len(reports), 'plan')} proven optimal"
         + (f", {equal} by HiGHS too." if milp.available() else "; SciPy is not installed."),
         f"PBQP had to guess on {', '.join(greedy)}."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import tracemalloc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from neocpu import models as builtin
 from neocpu.bench import milp
 from neocpu.bench.milp import MilpResult
 from neocpu.bench.report import ModelFailure
+from neocpu.bench.statistics import json_number
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.passes.simplify import simplify
@@ -61,7 +61,8 @@ class SolverReport:
     Attributes
     ----------
     convolutions, measured : int
-        Convolutions, and those of them whose costs are measured; the others' are estimates.
+        Convolutions, and those of them with tuning records, of this CPU or of a relative; the
+        others' costs are estimates.
     edges : int
         Of the layout graph.
     exact, dp, pbqp : Plan
@@ -169,7 +170,7 @@ def _compare(model: str, request: SolverRequest, costs: CostModel) -> SolverRepo
         solve(graph, "dp"),
         solve(graph, "pbqp"),
         _peak_bytes(graph),
-        milp.solve_milp(graph, request.milp_seconds) if milp.available() else None,
+        milp.solve_in_child(graph, request.milp_seconds) if milp.available() else None,
     )
 
 
@@ -196,8 +197,4 @@ def _without_choices(plan: Plan, excess: float) -> dict[str, Any]:
 
 
 def _finite(data: dict[str, Any]) -> dict[str, Any]:
-    """Return ``data`` with null for what JSON cannot spell."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in data.items()
-    }
+    return {k: json_number(v) if isinstance(v, float) else v for k, v in data.items()}

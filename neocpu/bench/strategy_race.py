@@ -1,27 +1,32 @@
 """Search strategies against each other: how good a network's kernels are after so many seconds.
 
-One exhaustive run of the grid measures every candidate and is the reference. Then every strategy
-tunes the network from an empty database, as `neocpu tune` does it, once per seed; and `xgb` once
-more per seed with the records of other networks. At the end the schemes that each run had chosen by
-certain moments are timed once more, all in turns, against the grid's own winners: what a run
-measured itself is no fair judge of it, and neither is the grid, for the best of many noisy values
-is too good.
+Every strategy tunes the network from an empty database, as `neocpu tune` does it, the exhaustive
+grid once, the others once per seed, and `xgb` once more per seed with the records of other
+networks. Then every scheme that a run would have chosen at some moment is timed once more, those of
+a convolution in turns. What a run measured itself is no fair judge of it: the best of many noisy
+values is too good.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import statistics
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from neocpu.bench.report import ModelFailure
+from neocpu.bench.statistics import json_number
+from neocpu.compiler import convolutions
 from neocpu.progress import Progress, ProgressCallback
 from neocpu.schedules import registry
+from neocpu.schedules.errors import UsageError
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.workload import Conv2dWorkload
@@ -39,11 +44,12 @@ COMPARED = ("random", "xgb")
 LEARNING = "xgb"
 # Seconds at which runs are judged: of those from nothing, and of those that know other networks.
 MOMENTS, WARM_MOMENTS = (10.0, 25.0, 60.0), (5.0, 10.0)
-# Repeats of every scheme that is judged, and schemes judged in turns at a time.
-ROUNDS, GROUP = 12, 40
+# Repeats of every scheme that is judged.
+ROUNDS = 12
 
-Choices: TypeAlias = Mapping[Workload, Scheme]
 Measurers: TypeAlias = Callable[[], AbstractContextManager[Measurer]]
+
+_log = logging.getLogger("neocpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +77,9 @@ class RaceRun:
     warm : bool
         Whether it knew other networks' records.
     curve : tuple of CurvePoint
-        Valued by the grid's measurements.
+        Seconds of the network's convolutions with what was chosen at each moment, as judged.
     excess : dict of float to float
-        By how much the network's convolutions take longer than with the grid's winners, relative,
-        as judged in turns, with what was chosen after so many seconds.
+        By how much that is more than with the grid's winners, relative, after so many seconds.
     """
 
     strategy: str
@@ -93,8 +98,8 @@ class RaceRun:
             "warm": self.warm,
             "trials": self.trials,
             "seconds": self.seconds,
-            "excess": {f"{moment:g}": value for moment, value in self.excess.items()},
-            "curve": [[point.seconds, point.trials, point.cost] for point in self.curve],
+            "excess": {f"{moment:g}": json_number(x) for moment, x in self.excess.items()},
+            "curve": [[one.seconds, one.trials, json_number(one.cost)] for one in self.curve],
         }
 
 
@@ -107,7 +112,7 @@ class RaceReport:
     workloads, candidates : int
         Distinct convolutions, and their schemes in all.
     best : float
-        Seconds of all convolutions of the network with the grid's winners, as judged in turns.
+        Seconds of all convolutions of the network with the grid's winners, as judged.
     """
 
     model: str
@@ -116,13 +121,16 @@ class RaceReport:
     best: float
     runs: tuple[RaceRun, ...]
 
+    def __str__(self) -> str:
+        return f"{self.model}: {self.best * 1e3:.2f} ms of convolutions after {len(self.runs)} runs"
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
             "model": self.model,
             "workloads": self.workloads,
             "candidates": self.candidates,
-            "best_us": self.best * 1e6,
+            "best_us": json_number(self.best * 1e6),
             "runs": [run.to_json() for run in self.runs],
         }
 
@@ -147,30 +155,47 @@ class _Tuned:
     plan: _Plan
     events: tuple[TuneProgress, ...]
     report: TuneReport
-    records: tuple[Record, ...]
 
     @property
     def moments(self) -> tuple[float, ...]:
-        """When to judge it; the grid when it is done."""
+        """When to look at it; at the grid when it is done."""
         if self.plan.strategy == GRID:
             return (self.report.seconds,)
         return WARM_MOMENTS if self.plan.history else MOMENTS
 
-    def choices(self, untuned: Choices, moment: float) -> Choices:
-        """Return what a compilation would have chosen at a moment."""
-        chosen = dict(untuned)
-        for event in self.events:
-            if event.seconds <= moment and event.chosen is not None:
-                chosen[event.workload] = event.chosen
-        if self.report.seconds <= moment:
-            winners = (task.best for task in self.report.tasks)
-            chosen |= {best.workload: best.scheme for best in winners if best is not None}
-        return chosen
+
+def race_models(
+    models: Sequence[str],
+    shapes: Mapping[str, Sequence[int]],
+    target: CpuTarget,
+    threads: int,
+    options: RaceOptions,
+    measurers: Measurers,
+    on_progress: ProgressCallback,
+) -> Iterator[RaceReport | ModelFailure]:
+    """Run all strategies on one model after another, and yield what came out of each.
+
+    Parameters
+    ----------
+    models : sequence of str
+        ``.onnx`` files or built-in names.
+    shapes : mapping of str to sequence of int
+        Of the models' inputs.
+    """
+    for model in models:
+        try:
+            found, name = convolutions(model, shapes), Path(model).stem
+            if not found:
+                raise UsageError(f"{name} has no convolutions for --strategies to tune")
+            yield race(name, found, target, threads, options, measurers, on_progress)
+        except Exception as error:  # a bug in one model must not cost the others' results
+            _log.debug("%s failed", model, exc_info=True)
+            yield ModelFailure(model, error)
 
 
 def race(
     model: str,
-    convolutions: Iterable[Conv2dWorkload],
+    workloads: Iterable[Conv2dWorkload],
     target: CpuTarget,
     threads: int,
     options: RaceOptions,
@@ -184,23 +209,21 @@ def race(
     measurers : callable
         Returns a new measurer for each run: starting one is part of a run's time.
     """
-    counts: dict[Workload, int] = dict(Counter(convolutions))
+    counts: dict[Workload, int] = dict(Counter(workloads))
     untuned = {workload: registry.schemes(workload, target)[0] for workload in counts}
     plans = _plans(counts, options)
     runs = []
     with tempfile.TemporaryDirectory(prefix="neocpu-race-") as folder:
         for number, plan in enumerate(plans):
-            on_progress(Progress("race", number, len(plans) + 1, str(plan)))
+            step = Progress("race", number, len(plans) + 1, f"{model}: {plan}")
+            on_progress(step)
             database = Path(folder) / f"{number}.jsonl"
-            runs.append(_tune(counts, target, threads, plan, database, measurers))
-    on_progress(Progress("race", len(plans), len(plans) + 1, "judging in turns"))
-    chosen = [{moment: run.choices(untuned, moment) for moment in run.moments} for run in runs]
-    judged = _judge([c for moments in chosen for c in moments.values()], measurers)
-    (finished,) = chosen[0].values()
-    best = _cost(counts, finished, judged)
-    reference = {
-        Request(record.workload, record.scheme): record.result.best for record in runs[0].records
-    }
+            told = partial(_tell, on_progress, step)
+            runs.append(_tune(counts, target, threads, plan, database, measurers, told))
+    on_progress(Progress("race", len(plans), len(plans) + 1, f"{model}: judging in turns"))
+    judged = _judge(untuned, runs, measurers)
+    curves = [tuning_curve(counts, untuned, run.events, judged) for run in runs]
+    best = curves[0][-1].cost
     return RaceReport(
         model,
         len(counts),
@@ -213,12 +236,17 @@ def race(
                 bool(run.plan.history),
                 run.report.measured,
                 run.report.seconds,
-                tuning_curve(counts, untuned, run.events, reference),
-                {m: _cost(counts, c, judged) / best - 1 for m, c in moments.items()},
+                curve,
+                {moment: _cost_at(curve, moment) / best - 1 for moment in run.moments},
             )
-            for run, moments in zip(runs, chosen, strict=True)
+            for run, curve in zip(runs, curves, strict=True)
         ),
     )
+
+
+def _tell(on_progress: ProgressCallback, step: Progress, event: TuneProgress) -> None:
+    detail = f"{step.detail}, {event.trials} of {event.total} schemes"
+    on_progress(replace(step, detail=detail))
 
 
 def _plans(counts: Mapping[Workload, int], options: RaceOptions) -> list[_Plan]:
@@ -238,15 +266,21 @@ def _tune(
     plan: _Plan,
     database: Path,
     measurers: Measurers,
+    on_event: Callable[[TuneProgress], None],
 ) -> _Tuned:
     """Tune from a database that holds the plan's history alone."""
     known = database.with_suffix(".history")
     known.write_text("".join(record.to_line() for record in plan.history))
     store = Store.open([known], database, registry.template_version)
     events: list[TuneProgress] = []
+
+    def note(event: TuneProgress) -> None:
+        events.append(event)
+        on_event(event)
+
     with measurers() as measurer:
         report = tune(
-            [TuningTask(workload, count) for workload, count in counts.items()],
+            [TuningTask(workload, (count,)) for workload, count in counts.items()],
             target=target,
             threads=threads,
             store=store,
@@ -254,28 +288,28 @@ def _tune(
             strategy=make_strategy(plan.strategy, target, threads, store, plan.seed),
             space=search_space(target, threads),
             budget=Budget(seconds=plan.seconds),
-            on_progress=events.append,
+            on_progress=note,
         )
-    records = tuple(record for record in store if record.workload in counts)
-    return _Tuned(plan, tuple(events), report, records)
+    return _Tuned(plan, tuple(events), report)
 
 
-def _judge(choices: Sequence[Choices], measurers: Measurers) -> dict[Request, float]:
-    """Return the median seconds of everything that was chosen, schemes of a workload in turns."""
-    distinct = dict.fromkeys(
-        Request(workload, chosen[workload]) for workload in choices[0] for chosen in choices
-    )
-    requests = list(distinct)
+def _judge(
+    untuned: Mapping[Workload, Scheme], runs: Sequence[_Tuned], measurers: Measurers
+) -> dict[Request, float]:
+    """Return the median seconds of everything that was ever chosen, by workload and in turns."""
+    chosen: dict[Workload, dict[Scheme, None]] = {w: {s: None} for w, s in untuned.items()}
+    for event in (event for run in runs for event in run.events):
+        if event.chosen is not None:
+            chosen[event.workload][event.chosen] = None
     seconds: dict[Request, float] = {}
     with measurers() as measurer:
-        for at in range(0, len(requests), GROUP):
-            for measurement in measurer.compare(requests[at : at + GROUP], ROUNDS):
+        for workload, schemes in chosen.items():
+            requests = [Request(workload, scheme) for scheme in schemes]
+            for measurement in measurer.compare(requests, ROUNDS):
                 times = measurement.seconds
                 seconds[measurement.request] = statistics.median(times) if times else math.inf
     return seconds
 
 
-def _cost(
-    counts: Mapping[Workload, int], chosen: Choices, seconds: Mapping[Request, float]
-) -> float:
-    return sum(count * seconds[Request(w, chosen[w])] for w, count in counts.items())
+def _cost_at(curve: Sequence[CurvePoint], moment: float) -> float:
+    return [point.cost for point in curve if point.seconds <= moment][-1]

@@ -10,14 +10,14 @@ from neocpu.bench.strategy_race import MOMENTS, ROUNDS, WARM_MOMENTS, RaceReport
 from neocpu.bench.tables import Table
 
 METHOD: Final = (
-    "The grid first measures every candidate. Then each strategy tunes the network from an empty "
-    f"database for {MOMENTS[-1]:g} s, or until it stops by itself, once per seed. Seconds count "
-    "from the start of the search, the measuring processes' own start included. Last, the schemes "
-    f"that each run had chosen at the moments below are timed {ROUNDS} times more, all schemes of "
-    "a convolution in turns: the tables say by how much the network's convolutions, each as often "
-    "as the network runs it, take longer with them than with the grid's winners. Below zero is "
-    "noise, or luck of the grid's. The chart values choices by the grid's own measurements, of "
-    "which the best is a little too good, so its curves end above zero."
+    "Each strategy tunes the network from an empty database: the grid measures every "
+    f"candidate, the others have {MOMENTS[-1]:g} s or stop by themselves, once per seed. "
+    "Seconds count from the start of the search, the measuring processes' own start included. "
+    "Afterwards every scheme that was the best of its convolution at some moment is timed "
+    f"{ROUNDS} times more, those of a convolution in turns, for what a run measured itself is "
+    "no fair judge of it. Figures say by how much the network's convolutions, each as often "
+    "as the network runs it, take longer with what was chosen at a moment than with what the "
+    "grid chose in the end. Below zero is noise, or the grid's bad luck."
 )
 
 

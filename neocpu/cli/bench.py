@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
-from neocpu.cli import bench_page, bench_solvers, bench_strategies, options
+from neocpu.cli import bench_latency, bench_page, bench_solvers, bench_strategies, options
 from neocpu.cli.bench_page import Known, Page
 from neocpu.cli.networks import with_suite
 from neocpu.cli.terminal import Terminal
-from neocpu.schedules.errors import AccuracyError, NeoCPUError, UsageError, did_you_mean
+from neocpu.schedules.errors import UsageError
 from neocpu.units import plural
-
-if TYPE_CHECKING:
-    from neocpu.bench.document import Run
-    from neocpu.bench.report import ModelFailure, ModelReport, SuiteReport
-    from neocpu.bench.suite import Request
-    from neocpu.bench.tables import Table
 
 EPILOG = """\b
 Examples:
@@ -34,6 +28,13 @@ Examples:
   neocpu bench resnet50 --strategies --db tuned.jsonl -o tuning.md"""
 
 ARGUMENTS = "neocpu.bench.arguments"
+
+# The comparisons of searches, each with the options that are its own, and what all views heed.
+SEARCHES: Final = {"solvers": ("milp_seconds",), "strategies": ("seeds",)}
+SHARED: Final = (
+    *("models", "suite", "threads", "shapes", "databases", "markdown", "output"),
+    *("json", "quiet", "verbose", "debug"),
+)
 
 
 class ThreadCounts(click.ParamType[tuple[int, ...]]):
@@ -58,27 +59,6 @@ class RecordingCommand(click.Command):
         """Keep and parse."""
         ctx.meta[ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """Where results go besides standard output.
-
-    Attributes
-    ----------
-    document, chart : Path or None
-    markdown : bool
-        Print tables in Markdown.
-    """
-
-    document: Path | None
-    chart: Path | None
-    markdown: bool
-
-    def chart_paths(self) -> tuple[Path, ...]:
-        """Return where charts go: beside the document too."""
-        beside = (self.document.with_suffix(".svg"),) if self.document else ()
-        return (*beside, *((self.chart,) if self.chart else ()))
 
 
 @click.command(cls=RecordingCommand, epilog=EPILOG)
@@ -182,13 +162,13 @@ def command(
     rounds: int,
     shapes: Mapping[str, tuple[int, ...]],
     databases: tuple[Path, ...],
-    markdown: bool,
-    output: Path | None,
-    chart: Path | None,
     solvers: bool,
     milp_seconds: float,
     strategies: bool,
     seeds: int,
+    markdown: bool,
+    output: Path | None,
+    chart: Path | None,
     **extras: bool,
 ) -> int:
     """Measure latency: of a MODEL, compiled first, or of an OUT.so that neocpu compile wrote.
@@ -198,30 +178,38 @@ def command(
     """
     from neocpu.bench.suite import Request
 
+    _check_options(click.get_current_context())
     names = _models(models, suite, source)
     counts = _threads(threads)
-    if solvers or strategies:
-        unrelated = {"vs": peers, "model": source, "chart": chart, "threads": counts[1:], **extras}
-        given = [f"--{name.replace('_', '-')}" for name in unrelated if unrelated[name]]
-        bench_page.check("--solvers" if solvers else "--strategies", names, output, given)
-        subject = f"the {suite} suite" if suite else ", ".join(names)
-        page = Page(subject, _command_line(), output, markdown)
-        known = Known(counts[-1], databases, shapes)
-        if solvers:
-            return bench_solvers.compare(terminal, names, known, milp_seconds, page)
-        return bench_strategies.compare(terminal, names, known, seeds, page)
-    outputs = Outputs(output, chart, markdown)
-    _check_outputs(terminal, outputs, comparing=bool(peers) or len(counts) > 1)
-    available = _available(terminal, peers or ())
-    missing = tuple(peer for peer in peers or () if peer not in available)
-    _warn_of_few(
-        terminal,
-        rounds,
-        comparing=bool(available) or len(counts) > 1 or extras["ablation"] or extras["untuned"],
-    )
-    request = Request(available, counts, rounds, databases, shapes, source, **extras)
-    title = f"Benchmark of the {suite} suite" if suite else f"Benchmark of {', '.join(names)}"
-    return _run(terminal, names, request, outputs, title, missing)
+    subject = f"the {suite} suite" if suite else ", ".join(names)
+    page = Page(subject, _command_line(), output, chart, markdown)
+    if not (solvers or strategies):
+        request = Request(peers or (), counts, rounds, databases, shapes, source, **extras)
+        return bench_latency.measure(terminal, names, request, page)
+    bench_page.check("--solvers" if solvers else "--strategies", names, counts, output)
+    known = Known(counts[-1], databases, shapes)
+    if solvers:
+        return bench_solvers.compare(terminal, names, known, milp_seconds, page)
+    return bench_strategies.compare(terminal, names, known, seeds, page)
+
+
+def _check_options(context: click.Context) -> None:
+    """Find out that an option was given which would be ignored."""
+    given = {
+        param.name: max(param.opts, key=len)
+        for param in context.command.params
+        if param.name and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    }
+    for view, own in SEARCHES.items():
+        if view in given:
+            others = [flag for name, flag in given.items() if name not in {view, *own, *SHARED}]
+            if others:
+                raise UsageError(f"--{view} runs no model: leave out {', '.join(others)}")
+            return
+    for view, own in SEARCHES.items():
+        for name in own:
+            if name in given:
+                raise UsageError(f"{given[name]} goes with --{view}")
 
 
 def _models(models: tuple[str, ...], suite: str | None, source: str | None) -> tuple[str, ...]:
@@ -249,148 +237,6 @@ def _threads(counts: tuple[int, ...] | None) -> tuple[int, ...]:
     return counts or (usable,)
 
 
-def _available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
-    """Return the peers that are installed, and say how to install the others."""
-    from neocpu.bench.engines import PEERS, install_hint, installed
-
-    for peer in peers:
-        if peer not in PEERS:
-            hint = did_you_mean(peer, PEERS)
-            raise UsageError(f"no engine '{peer}' for --vs; known: {', '.join(PEERS)}{hint}")
-    for peer in peers:
-        if not installed(peer):
-            terminal.note(f"{peer} is not installed, skipped: {install_hint(peer)}")
-    return tuple(dict.fromkeys(peer for peer in peers if installed(peer)))
-
-
-def _warn_of_few(terminal: Terminal, rounds: int, *, comparing: bool) -> None:
-    from neocpu.bench.statistics import ENOUGH_ROUNDS
-
-    if comparing and rounds < ENOUGH_ROUNDS:
-        terminal.note(
-            f"--rounds {rounds}: with fewer than {ENOUGH_ROUNDS} the 95 % intervals are too narrow"
-        )
-
-
-def _check_outputs(terminal: Terminal, outputs: Outputs, *, comparing: bool) -> None:
-    """Find out what cannot be written before minutes are spent on measuring."""
-    from neocpu.bench import chart
-    from neocpu.link import check_destination
-
-    bench_page.check_document(outputs.document)
-    if outputs.chart is not None:
-        chart.check_suffix(outputs.chart)
-        if not comparing:
-            raise UsageError("--chart compares: name engines with --vs, or several --threads")
-    for path in outputs.chart_paths():
-        check_destination(path)
-    if outputs.chart_paths() and not chart.available():
-        terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
-
-
-def _run(
-    terminal: Terminal,
-    models: Sequence[str],
-    request: Request,
-    outputs: Outputs,
-    title: str,
-    missing: tuple[str, ...],
-) -> int:
-    """Measure, print and write; return the exit code."""
-    from neocpu.bench.document import Run
-    from neocpu.bench.machine import describe
-
-    run = Run(_command_line(), describe(), request.peers, request.threads, request.rounds, missing)
-    report, interrupted = _measure(terminal, models, request)
-    if report.models or len(models) > 1:
-        document = {
-            "command": run.command,
-            "machine": run.machine.to_json(),
-            "not_installed": run.missing,
-            **report.to_json(),
-        }
-        terminal.result(
-            document,
-            lambda: bench_page.show(_tables(report, run, outputs), markdown=outputs.markdown),
-        )
-    if interrupted:
-        terminal.kept = lambda: f"{len(report.models)} of {plural(len(models), 'model')} measured"
-        raise KeyboardInterrupt
-    if report.models:
-        _write(terminal, report, run, outputs, title)
-    return _exit_code(terminal, models, report)
-
-
 def _command_line() -> str:
     arguments = click.get_current_context().meta[ARGUMENTS]
     return shlex.join(["neocpu", "bench", *arguments])
-
-
-def _measure(
-    terminal: Terminal, models: Sequence[str], request: Request
-) -> tuple[SuiteReport, bool]:
-    """Measure all models; return what came out, and whether that was interrupted."""
-    from neocpu.bench.report import ModelReport, SuiteReport
-    from neocpu.bench.suite import measure_models
-
-    done: list[ModelReport] = []
-    failed: list[ModelFailure] = []
-    interrupted = False
-    try:
-        with terminal.progress() as on_progress:
-            for outcome in measure_models(models, request, on_progress):
-                if isinstance(outcome, ModelReport):
-                    done.append(outcome)
-                else:
-                    failed.append(outcome)
-                if len(models) > 1:
-                    terminal.note(str(outcome))
-    except KeyboardInterrupt:
-        interrupted = True
-    return SuiteReport(tuple(done), tuple(failed)), interrupted
-
-
-def _write(terminal: Terminal, report: SuiteReport, run: Run, outputs: Outputs, title: str) -> None:
-    """Write document and charts, as far as there is something to draw."""
-    from neocpu.bench import chart, document
-
-    drawn = {}
-    if chart.available():
-        for path in outputs.chart_paths():
-            drawn[path] = chart.draw(path, report.models, run.machine, run.threads)
-            for file in drawn[path].values():
-                terminal.note(f"written: {file}")
-            if not drawn[path]:
-                terminal.note(f"not drawn, as no peer has a result: {path}")
-    if outputs.document is not None:
-        beside = drawn.get(outputs.document.with_suffix(".svg"), {})
-        links = {words: path.name for words, path in beside.items()}
-        text = document.render(title, report, run, links)
-        bench_page.write(terminal, outputs.document, text)
-
-
-def _tables(report: SuiteReport, run: Run, outputs: Outputs) -> list[Table]:
-    from neocpu.bench import suite_tables
-
-    names = {model.name for model in report.models} | {one.name for one in report.failures}
-    if len(names) == 1:
-        return suite_tables.model_tables(report.models[0])
-    tables = suite_tables.tables(report, run.peers)
-    return tables + suite_tables.details(report.models) if outputs.markdown else tables
-
-
-def _exit_code(terminal: Terminal, models: Sequence[str], report: SuiteReport) -> int:
-    """Report failures: of a single model as its own error, else by name; then wrong outputs."""
-    if not report.failures:
-        wrong = [model.name for model in report.models if model.own and not model.own.agrees]
-        if not wrong:
-            return 0
-        return terminal.fail(
-            f"wrong outputs of neocpu: {', '.join(wrong)}", AccuracyError.exit_code
-        )
-    first = report.failures[0].error
-    if len(models) == 1:
-        raise first
-    names = ", ".join(dict.fromkeys(failure.name for failure in report.failures))
-    code = first.exit_code if isinstance(first, NeoCPUError) else 1
-    return terminal.fail(f"{names} failed; the other results stand", code)

@@ -1,31 +1,36 @@
-"""What the comparisons of ``neocpu bench`` have in common: their options, tables and document."""
+"""What the views of ``neocpu bench`` have in common: one model after another, tables, documents."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from neocpu.cli.terminal import Terminal, print_table
-from neocpu.schedules.errors import UsageError
+from neocpu.progress import ProgressCallback
+from neocpu.schedules.errors import NeoCPUError, UsageError
+from neocpu.units import plural
 
 if TYPE_CHECKING:
+    from neocpu.bench.report import ModelFailure
     from neocpu.bench.tables import Table
+
+Report = TypeVar("Report")
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Where the results of a comparison of searches go, and what stands above them.
+    """Where results go, and what stands above them.
 
     Attributes
     ----------
     subject : str
-        What was compared on: ``the paper suite``, or names of models.
+        What was measured: ``the paper suite``, or names of models.
     line : str
         The command line.
-    output : Path or None
-        The document.
+    output, chart : Path or None
+        The document, and a chart by itself.
     markdown : bool
         Print tables in Markdown.
     """
@@ -33,7 +38,18 @@ class Page:
     subject: str
     line: str
     output: Path | None
+    chart: Path | None
     markdown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Collected(Generic[Report]):
+    """What came of the models, and whether Ctrl-C ended it."""
+
+    models: Sequence[str]
+    reports: tuple[Report, ...]
+    failures: tuple[ModelFailure, ...]
+    interrupted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +69,72 @@ class Known:
     shapes: Mapping[str, tuple[int, ...]]
 
 
-def check(flag: str, models: Sequence[str], output: Path | None, unrelated: Sequence[str]) -> None:
+def collect(
+    terminal: Terminal,
+    models: Sequence[str],
+    measure: Callable[[ProgressCallback], Iterable[Report | ModelFailure]],
+) -> Collected[Report]:
+    """Go through what ``measure`` yields of ``models``, until it ends or is interrupted."""
+    from neocpu.bench.report import ModelFailure
+
+    reports: list[Report] = []
+    failures: list[ModelFailure] = []
+    interrupted = False
+    try:
+        with terminal.progress() as on_progress:
+            for outcome in measure(on_progress):
+                if isinstance(outcome, ModelFailure):
+                    failures.append(outcome)
+                else:
+                    reports.append(outcome)
+                if len(models) > 1:
+                    terminal.note(str(outcome))
+    except KeyboardInterrupt:
+        interrupted = True
+    return Collected(models, tuple(reports), tuple(failures), interrupted)
+
+
+def conclude(
+    terminal: Terminal,
+    found: Collected[Any],
+    document: Mapping[str, Any],
+    show: Callable[[], None],
+    write: Callable[[], None],
+) -> None:
+    """Print the results as JSON or by ``show``; ``write`` them unless that was interrupted.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If it was, once what there is has been printed.
+    """
+    if found.reports or len(found.models) > 1:
+        terminal.result(document, show)
+    if found.interrupted:
+        done = f"{len(found.reports)} of {plural(len(found.models), 'model')} measured"
+        terminal.kept = lambda: done
+        raise KeyboardInterrupt
+    if found.reports:
+        write()
+
+
+def fail(terminal: Terminal, found: Collected[Any]) -> int:
+    """Report failures, of a single model as its own error, else by name; return the exit code."""
+    first = found.failures[0].error
+    if len(found.models) == 1:
+        raise first
+    names = ", ".join(dict.fromkeys(failure.name for failure in found.failures))
+    code = first.exit_code if isinstance(first, NeoCPUError) else 1
+    return terminal.fail(f"{names} failed; the other results stand", code)
+
+
+def check(flag: str, models: Sequence[str], threads: Sequence[int], output: Path | None) -> None:
     """Find out what does not go with a comparison of searches before it begins.
 
     Parameters
     ----------
     flag : str
         The option that asked for the comparison.
-    unrelated : sequence of str
-        Options that were given and that measure or draw latencies.
 
     Raises
     ------
@@ -69,8 +142,8 @@ def check(flag: str, models: Sequence[str], output: Path | None, unrelated: Sequ
     """
     from neocpu.bench.suite import is_artifact
 
-    if unrelated:
-        raise UsageError(f"{flag} runs no model: leave out {', '.join(unrelated)}")
+    if len(threads) > 1:
+        raise UsageError(f"{flag} is for one number of threads: give --threads a single one")
     for model in models:
         if is_artifact(model):
             raise UsageError(f"{flag} needs a MODEL: {model} holds a plan, not its choices")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neocpu.cli.bench_page import Known, Page, show, write
+from neocpu.cli.bench_page import Known, Page, collect, conclude, fail, show, write
 from neocpu.cli.terminal import Terminal
+from neocpu.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from neocpu.bench.document import Run
+    from neocpu.bench.report import ModelFailure
     from neocpu.bench.strategy_race import RaceReport
 
 
@@ -25,58 +26,66 @@ def compare(terminal: Terminal, models: Sequence[str], known: Known, seeds: int,
     seeds : int
         Runs of each strategy.
     """
+    from neocpu.bench import chart
     from neocpu.bench.document import Run
     from neocpu.bench.machine import describe
     from neocpu.bench.strategy_tables import tables
 
+    if page.output is not None and not chart.available():
+        terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
     run = Run(page.line, describe(), (), (known.threads,), 0)
-    reports = _race(terminal, models, known, seeds)
+    found = collect(terminal, models, lambda on_progress: _race(models, known, seeds, on_progress))
+    reports, failures = found.reports, found.failures
     document = {
         "command": page.line,
         "machine": run.machine.to_json(),
         "results": [report.to_json() for report in reports],
+        "failures": [failure.to_json() for failure in failures],
     }
-    found = [table for report in reports for table in tables(report)]
-    terminal.result(document, lambda: show(found, markdown=page.markdown))
-    if page.output is not None:
-        _write(terminal, reports, run, page.subject, page.output)
-    return 0
+    shown = [table for report in reports for table in tables(report)]
+    conclude(
+        terminal,
+        found,
+        document,
+        lambda: show(shown, markdown=page.markdown),
+        lambda: _write(terminal, reports, run, page),
+    )
+    return fail(terminal, found) if failures else 0
 
 
-def _race(terminal: Terminal, models: Sequence[str], known: Known, seeds: int) -> list[RaceReport]:
-    from neocpu.bench.strategy_race import RaceOptions, race
-    from neocpu.compiler import convolutions
+def _race(
+    models: Sequence[str], known: Known, seeds: int, on_progress: ProgressCallback
+) -> Iterator[RaceReport | ModelFailure]:
+    from neocpu.bench.strategy_race import RaceOptions, race_models
     from neocpu.schedules import registry
     from neocpu.schedules.target import host_target
     from neocpu.search.local_measurer import LocalMeasurer
     from neocpu.tuning_db.store import Store
 
     history = Store.open(known.databases, None, registry.template_version)
-    options = RaceOptions(seeds, tuple(history))
-    target, threads = host_target(), known.threads
-    measurers = partial(LocalMeasurer, target, threads)
-    reports = []
-    with terminal.progress() as on_progress:
-        for model in models:
-            found = convolutions(model, known.shapes)
-            name = Path(model).stem
-            reports.append(race(name, found, target, threads, options, measurers, on_progress))
-    return reports
+    target = host_target()
+    return race_models(
+        models,
+        known.shapes,
+        target,
+        known.threads,
+        RaceOptions(seeds, tuple(history)),
+        partial(LocalMeasurer, target, known.threads),
+        on_progress,
+    )
 
 
-def _write(
-    terminal: Terminal, reports: Sequence[RaceReport], run: Run, subject: str, output: Path
-) -> None:
+def _write(terminal: Terminal, reports: Sequence[RaceReport], run: Run, page: Page) -> None:
     from neocpu.bench import chart
     from neocpu.bench.strategy_tables import render
 
+    if page.output is None:
+        return
     charts = {}
     if chart.available():
         for report in reports:
-            path = output.with_name(f"{output.stem}-{report.model}.svg")
+            path = page.output.with_name(f"{page.output.stem}-{report.model}.svg")
             chart.draw_race(path, report, chart.caption(run.machine, run.threads))
             charts[f"Tuning of {report.model}"] = path.name
             terminal.note(f"written: {path}")
-    else:
-        terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
-    write(terminal, output, render(f"Tuning of {subject}", reports, run, charts))
+    write(terminal, page.output, render(f"Tuning of {page.subject}", reports, run, charts))

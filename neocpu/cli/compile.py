@@ -18,7 +18,7 @@ from neocpu.schedules.host import peak_memory
 from neocpu.units import duration, plural, size
 
 if TYPE_CHECKING:
-    from neocpu.compiler import CompiledModule
+    from neocpu.compiled_module import CompiledModule
 
 OPT_LEVELS = ("nchw", "conv-layout", "uniform", "global")
 SOLVERS = ("auto", "exact", "dp", "pbqp")

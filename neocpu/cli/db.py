@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,16 +15,18 @@ import click
 from neocpu.cli import options
 from neocpu.cli.databases import writable_database
 from neocpu.cli.terminal import Terminal, print_table
+from neocpu.schedules.errors import DatabaseError, UsageError
 from neocpu.units import plural, size
 
 if TYPE_CHECKING:
     from neocpu.tuning_db.merge import MergedFile
     from neocpu.tuning_db.prune import PruneReport
     from neocpu.tuning_db.record import Record, Workload
-    from neocpu.tuning_db.record_file import Contents, OnRead
+    from neocpu.tuning_db.record_file import Contents, OnRead, SkippedLine
 
 PATIENCE: Final = 2.0
 """Seconds without a word; what takes longer shows its progress."""
+MAX_NOTES: Final = 10
 
 EPILOG = """\b
 Examples:
@@ -32,13 +35,6 @@ Examples:
   neocpu db merge all.jsonl machine1.jsonl machine2.jsonl
   neocpu db prune --db all.jsonl --dry-run
   neocpu db export --db all.jsonl --model resnet50 --best 20 -o resnet50.jsonl"""
-
-best_option = click.option(
-    "--best",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Only the N fastest schemes of each workload, CPU and thread count, and no failures.",
-)
 
 
 @click.group(epilog=EPILOG)
@@ -106,8 +102,6 @@ def _show_stats(files: Sequence[Mapping[str, Any]]) -> None:
 @options.common
 def check(terminal: Terminal, databases: tuple[Path, ...]) -> None:
     """Name every line that cannot be used. Exits with 7 if there is one."""
-    from neocpu.schedules.errors import DatabaseError
-
     files = [_checked(contents) for _, contents in _read_layers(terminal, databases)]
     terminal.result({"files": files}, lambda: _show_check(files, quiet=terminal.quiet))
     bad = sum(len(file["bad"]) for file in files)
@@ -162,9 +156,7 @@ def merge(terminal: Terminal, destination: Path, sources: tuple[Path, ...]) -> N
 
     with _reading(terminal) as on_read:
         merged = merge_files(destination, sources, on_read=on_read)
-    for file in merged:
-        for skipped in file.skipped:
-            terminal.note(str(skipped))
+    _note_skipped(terminal, [skipped for file in merged for skipped in file.skipped])
     document = {"destination": str(destination), "files": [_merged(file) for file in merged]}
     terminal.result(document, lambda: None if terminal.quiet else _show_merged(document))
 
@@ -202,8 +194,8 @@ def _show_merged(document: Mapping[str, Any]) -> None:
     "--keep-best",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Also drop all but the N fastest schemes of each workload, CPU and thread count. They "
-    "count as not measured then, and the slower ones no longer guide the global search.",
+    help="Also drop all but the N fastest schemes of each workload, CPU and thread count, and the "
+    "fastest between each pair of layouts. The others count as not measured then.",
 )
 @click.option("--failed", is_flag=True, help="Also drop failures, which are then measured again.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; say what would be dropped.")
@@ -273,7 +265,13 @@ def _show_pruned(report: PruneReport, dry_run: bool) -> None:
     "--model", "models", multiple=True, metavar="MODEL", help="Only its workloads. Repeatable."
 )
 @options.shape
-@best_option
+@click.option(
+    "--best",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the N fastest schemes of each workload, CPU and thread count, and the fastest "
+    "between each pair of layouts; no failures.",
+)
 @options.common
 def export(
     terminal: Terminal,
@@ -288,7 +286,7 @@ def export(
     """Write the records that count, of all layers.
 
     By default those of all CPUs, thread counts and workloads. They are sorted: equal records make
-    equal files, whatever files they come from.
+    equal files, whatever files they come from. None of these files is overwritten.
     """
     from neocpu.schedules.registry import template_version
     from neocpu.tuning_db.record_file import locked, replace_contents
@@ -296,10 +294,11 @@ def export(
     from neocpu.tuning_db.store import Store
 
     paths = [path for _, path in _layers(databases)]
+    if output is not None and os.path.realpath(output) in map(os.path.realpath, paths):
+        raise UsageError(f"{output} is one of the databases to export: name another file with -o")
     with _reading(terminal) as on_read:
         store = Store.open(paths, None, template_version, on_read)
-    for skipped in store.skipped:
-        terminal.note(str(skipped))
+    _note_skipped(terminal, store.skipped)
     workloads = _workloads(models, shapes, store) if models else None
     records = select(store, Selection(cpus, threads, workloads, best))
     if output is None:
@@ -310,10 +309,16 @@ def export(
     with locked(output) as real:
         replace_contents(real, data)
     document = {"path": str(output), "records": len(records), "bytes": len(data)}
-    terminal.result(
-        document,
-        lambda: print(f"{output}: {plural(len(records), 'record')}, {size(len(data))}"),
-    )
+    told = f"{output}: {plural(len(records), 'record')}, {size(len(data))}"
+    terminal.result(document, lambda: None if terminal.quiet else print(told))
+
+
+def _note_skipped(terminal: Terminal, skipped: Sequence[SkippedLine]) -> None:
+    """Name the first lines that were left out; a foreign file would print all of itself."""
+    for line in skipped[:MAX_NOTES]:
+        terminal.note(str(line))
+    if more := len(skipped[MAX_NOTES:]):
+        terminal.note(f"{plural(more, 'more line')} skipped; 'neocpu db check' names them")
 
 
 def _print_records(records: Sequence[Record]) -> None:
@@ -339,7 +344,7 @@ def _layers(databases: Sequence[Path]) -> Iterator[tuple[str, Path]]:
 
     yield from (("shipped", path) for path in shipped_databases())
     user = default_database()
-    if user.exists():
+    if os.path.exists(user):
         yield "user", user
     yield from (("--db", path) for path in databases)
 

@@ -111,8 +111,8 @@ databases = click.option(
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="A tuning database besides the shipped one and your own. Repeatable; the last one is "
-    "written to.",
+    help="A tuning database besides the shipped one and your own. Repeatable; measurements are "
+    "written to the last one.",
 )
 
 only_db = click.option(

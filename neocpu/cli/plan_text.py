@@ -23,13 +23,14 @@ def scheme_text(scheme: Mapping[str, Any] | None) -> str:
 
 
 def cost_sources(plan: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many convolutions' costs are measured here, measured elsewhere and estimated."""
-    # "measured, folded" is a measured kernel too: what is modelled is the transform folded into it.
-    found = Counter(
-        op["cost_source"].partition(",")[0] for op in plan["ops"] if op["kind"] == "conv2d"
-    )
-    # What is known best comes first.
-    return {name: found[name] for name in sorted(found, key=lambda s: (s == "estimated", s))}
+    """Return how many convolutions' costs come from where, what is known best first.
+
+    Such as ``measured``, ``measured and folded``, ``measured on znver4 with 2 threads`` and
+    ``estimated``.
+    """
+    found = Counter(op["cost_source"] for op in plan["ops"] if op["kind"] == "conv2d")
+    order = sorted(found, key=lambda source: (source.startswith("estimated"), source))
+    return {name: found[name] for name in order}
 
 
 def sources_text(sources: Mapping[str, int]) -> str:

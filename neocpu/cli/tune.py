@@ -1,4 +1,4 @@
-"""``neocpu tune``: measure convolution schemes, for later compilations."""
+"""``neocpu tune``: measure convolution schemes and layout transforms, for later compilations."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Examples:
     metavar="NAME",
     help="What to measure next: xgb (what a cost model, trained on all records, expects most of; "
     "ends when little is left to gain), grid (all, best estimates first), random, or analytic "
-    "(nothing: shows the best estimates).",
+    "(nothing: shows the best estimates, for any --target).",
 )
 @click.option(
     "--seed",
@@ -106,12 +106,12 @@ def command(
     key: str | None,
     parallel: int | None,
 ) -> None:
-    """Measure the convolution schemes of each MODEL that no tuning database knows yet.
+    """Measure what no tuning database knows yet of each MODEL's convolutions and layout transforms.
 
-    All models are tuned together: convolutions they share are measured once, and --budget is for
-    all. Each measurement is kept as it is made: Ctrl-C loses nothing, and no scheme is tried twice.
-    In the end winners too close to call are timed again in turns, and each winner's answer is
-    checked.
+    All models are tuned together, each to near its own optimum: what they share is measured once,
+    and --budget is for all. Each measurement is kept as it is made: Ctrl-C loses nothing, and no
+    scheme is tried twice. In the end winners too close to call are timed again in turns, and each
+    convolution's winner is checked.
     """
     networks = with_suite(models, suite)
     if tracker is not None:

@@ -82,6 +82,7 @@ class _Rewriter:
         self._func = mod["main"]
         self._plan = plan
         self._costs = costs
+        self._in_registers = plan.network.in_registers
         others = {var: f for var, f in mod.functions_items() if var.name_hint != "main"}
         self._bb = relax.BlockBuilder(tvm.IRModule(others))
         self._weights = WeightTable()
@@ -198,7 +199,9 @@ class _Rewriter:
             (shape, source, layout),
             lambda: lower_transform(shape, source, layout, self._costs.target),
         )
-        cost = self._costs.transform_cost(shape, source, layout)
+        cost = self._costs.transform(
+            shape, source, layout, from_registers=var in self._in_registers
+        )
         self._transforms.append(Transform(source, layout, shape, cost))
         versions[layout] = self._call(kernel, [versions[source]], layout.shape(shape))
         return versions[layout]

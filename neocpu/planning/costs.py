@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from neocpu.planning.measured import MEASURED, Measured
+from neocpu.planning.measured import Measured
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.schedules import registry
 from neocpu.schedules.layout import DataLayout
@@ -25,7 +25,8 @@ class Choice:
     scheme : Scheme or None
         For convolutions only.
     source : str
-        ``estimated``, or the `Measured.source` of the records it was chosen by.
+        ``estimated``, or the `Measured.source` of the records it was chosen by; either ends with
+        ``and folded`` for a kernel that is known between other layouts.
     """
 
     in_layout: DataLayout
@@ -77,10 +78,10 @@ class CostModel(MemoryCosts):
         return tuple(sorted(best.values(), key=lambda choice: choice.seconds))
 
     def _schemes(self, workload: Conv2dWorkload, found: Measured) -> tuple[Scheme, ...]:
-        every = registry.schemes(workload, self.target)
-        if found.source == MEASURED:
-            # What was measured on this CPU counts, even if the space no longer lists it.
-            every = tuple(dict.fromkeys((*every, *found.seconds)))
+        # What was measured counts, even if the space does not list it: also a relative's schemes
+        # fit this CPU's registers.
+        listed = registry.schemes(workload, self.target)
+        every = tuple(dict.fromkeys((*listed, *found.seconds)))
         if self.templates is None:
             return every
         # A network always compiles: where no wanted algorithm applies, the others stay.

@@ -62,7 +62,7 @@ def _folds(
             before = registry.estimate(workload, plain.scheme, target, threads)
             after = registry.estimate(workload, scheme, target, threads)
             seconds = plain.seconds * after / before * PENALTIES[scheme.template]
-            how = f"{plain.source}, folded"
+            how = f"{plain.source} and folded"
         if seconds is not None:
             yield Choice(source, dest, seconds, how, scheme)
 

@@ -100,14 +100,13 @@ class _Builder:
         self.shared: list[LayoutNode] = []
         self.edges: list[LayoutEdge] = []
         self._choices = choices
-        self._store_and_load = costs.store_and_load
         # A few transforms occur in thousands of sets of layouts.
         self._transform = functools.cache(costs.transform)
 
     def store_in_nchw(self, producer: int, shape: Shape4) -> None:
         """Charge an operator for a transform of its result."""
         for i, choice in enumerate(self._choices[producer]):
-            self.own[producer][i] += self._transform(shape, choice.out_layout, NCHW)
+            self.own[producer][i] += self._transform(shape, choice.out_layout, NCHW).seconds
 
     def connect(self, what: _FeatureMap) -> None:
         """Charge for the transforms between a feature map's producer and its readers."""
@@ -135,8 +134,8 @@ class _Builder:
         """Add the node of a feature map with several readers: which layouts does it exist in?
 
         All unions of what each reader may need are its choices, so none is missing, and there are
-        at most 2^L for L layouts: 64 with AVX2, 256 with AVX-512. The best plan makes no layout
-        that nobody reads; a heuristic's may, and is charged for it though it is not emitted.
+        at most 2^L for L layouts. The node is derived: what its readers chose says which of them is
+        made, so that not even a heuristic's plan pays for a layout that nobody reads.
         """
         unions = {what.kept}
         for sets in needs.values():
@@ -149,7 +148,7 @@ class _Builder:
         else:
             self._edge(what, what.producer, index, options)
         names = tuple(" and ".join(map(str, sorted(layouts))) for layouts in options)
-        self.shared.append(LayoutNode(f"layouts of {what.name}", names, tuple(own)))
+        self.shared.append(LayoutNode(f"layouts of {what.name}", names, tuple(own), derived=True))
         for reader, sets in needs.items():
             forbidden = [[0.0 if need <= made else math.inf for need in sets] for made in options]
             self.edges.append(LayoutEdge(index, reader, np.array(forbidden)))
@@ -168,7 +167,5 @@ class _Builder:
     def _copies(self, what: _FeatureMap, source: DataLayout, layouts: Layouts) -> float:
         """Seconds to make all of ``layouts`` from ``source``, each by a transform of its own."""
         made = sorted(layouts - {source})
-        seconds = math.fsum(self._transform(what.shape, source, layout) for layout in made)
-        if what.fused:  # neither operator was charged for passing it through memory
-            seconds += math.fsum(self._store_and_load(what.shape, source, to) for to in made)
-        return seconds
+        costs = (self._transform(what.shape, source, to, from_registers=what.fused) for to in made)
+        return math.fsum(cost.seconds for cost in costs)

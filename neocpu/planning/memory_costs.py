@@ -21,7 +21,7 @@ from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp, LayoutOp, N
 from neocpu.schedules import pool, registry
 from neocpu.schedules.join import SHIFT_FACTOR, is_shifted
 from neocpu.schedules.layout import NCHW, DataLayout, channel_blocks
-from neocpu.schedules.memory import FORK_SECONDS, stream_seconds
+from neocpu.schedules.memory import fork_seconds, stream_seconds
 from neocpu.schedules.scheme import TransformScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.workload import JoinWorkload, TransformWorkload, Workload
@@ -86,27 +86,34 @@ class MemoryCosts:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def transform(self, shape: tuple[int, ...], source: DataLayout, dest: DataLayout) -> float:
-        """Seconds to bring a feature map of NCHW ``shape`` from one layout to another."""
-        return self.transform_cost(shape, source, dest).seconds
+    def transform(
+        self,
+        shape: tuple[int, ...],
+        source: DataLayout,
+        dest: DataLayout,
+        *,
+        from_registers: bool = False,
+    ) -> Cost:
+        """Cost of bringing a feature map of NCHW ``shape`` from one layout to another.
 
-    def transform_cost(self, shape: tuple[int, ...], source: DataLayout, dest: DataLayout) -> Cost:
-        """Cost of bringing a feature map of NCHW ``shape`` from one layout to another."""
+        Parameters
+        ----------
+        from_registers : bool
+            Whether it would else stay there (see `Network.in_registers`): its producer must then
+            write it and its reader read it, which neither was charged for.
+        """
         if source == dest:
             return Cost(0.0)
         n, c, h, w = shape
         workload = TransformWorkload(n, c, h, w, source.block, dest.block)
-        seconds = registry.estimate(workload, TransformScheme(), self.target, self.threads)
-        return self._cost(transform_class(source, dest), seconds, math.prod(shape))
-
-    def store_and_load(self, shape: tuple[int, ...], source: DataLayout, dest: DataLayout) -> float:
-        """Seconds to write a feature map in ``source`` and read it in ``dest``.
-
-        What a transform between two operators adds that would otherwise have been fused.
-        """
+        estimate = registry.estimate(workload, TransformScheme(), self.target, self.threads)
+        cost = self._cost(transform_class(source, dest), estimate, math.prod(shape))
+        if not from_registers:
+            return cost
         size = 4 * (math.prod(source.shape(shape)) + math.prod(dest.shape(shape)))
-        seconds = FORK_SECONDS + stream_seconds(size, self.target, self.threads)
-        return self._cost(MemoryClass.ELEMENTWISE, seconds, math.prod(shape)).seconds
+        estimate = fork_seconds(self.threads) + stream_seconds(size, self.target, self.threads)
+        around = self._cost(MemoryClass.ELEMENTWISE, estimate, math.prod(shape))
+        return Cost(cost.seconds + around.seconds, cost.source)
 
     def memory_bound(
         self, op: LayoutOp, layout: DataLayout, in_registers: Container[Var] = ()
@@ -122,7 +129,7 @@ class MemoryCosts:
         fork = 0.0
         if op.result not in in_registers:
             moved.append(op.shape)
-            fork = FORK_SECONDS
+            fork = fork_seconds(self.threads)
         size = sum(4 * math.prod(layout.shape(shape)) for shape in moved)
         seconds = fork + stream_seconds(size, self.target, self.threads)
         found = join_class(op, layout)

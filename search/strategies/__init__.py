@@ -18,8 +18,8 @@ class WorkloadState:
 
     Attributes
     ----------
-    count : int
-        How many times the network runs it.
+    counts : tuple of int
+        How many times each network that is tuned runs it.
     candidates : tuple of Scheme
         Legal schemes not measured yet, best estimate first.
     records : mapping of Scheme to Record
@@ -29,7 +29,7 @@ class WorkloadState:
     """
 
     workload: Workload
-    count: int
+    counts: tuple[int, ...]
     candidates: tuple[Scheme, ...]
     records: Mapping[Scheme, Record]
     estimates: Mapping[Scheme, float]
@@ -40,12 +40,15 @@ class WorkloadState:
         return min((record.result.best for record in self.records.values()), default=math.inf)
 
     @property
+    def seconds(self) -> float:
+        """The fastest measured seconds; the best estimate if nothing has worked."""
+        best = self.best
+        return best if best < math.inf else min(self.estimates.values())
+
+    @property
     def stake(self) -> float:
-        """Seconds the network spends in this workload, as far as is known."""
-        seconds = self.best
-        if math.isinf(seconds) and self.candidates:
-            seconds = self.estimates[self.candidates[0]]
-        return self.count * seconds
+        """Seconds all networks together spend in this workload, as far as is known."""
+        return sum(self.counts) * self.seconds
 
     @property
     def has_choice(self) -> bool:

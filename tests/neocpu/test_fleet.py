@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
+import neocpu
 from neocpu.fleet import Fleet, parse_fleet
 from neocpu.schedules.errors import UsageError
 from neocpu.search.rpc_tracker import Address
@@ -29,3 +32,16 @@ def test_a_fleet():
 def test_wrong_options(options, message: str):
     with pytest.raises(UsageError, match=message):
         parse_fleet(*options)
+
+
+def test_an_unreachable_tracker_is_told_before_models_are_read(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(UsageError, match=f"no tracker answers at 127.0.0.1:{port}"):
+        neocpu.tune(
+            [tmp_path / "nowhere.onnx"],
+            database=tmp_path / "records.jsonl",
+            strategy="grid",
+            tracker=f"127.0.0.1:{port}",
+            key="pi4",
+        )

@@ -145,6 +145,16 @@ def test_estimate_counts_the_weights_each_thread_reads():
     assert two[0] / one[0] > two[1] / one[1]
 
 
+@pytest.mark.parametrize(("channels", "out", "stride"), [(256, 512, 2), (256, 64, 1), (64, 256, 1)])
+def test_estimate_shuns_tall_tiles_whose_rows_share_sets_of_l2(channels, out, stride):
+    """Measured at 128 pixels: the tall tile takes about twice as long."""
+    tall, wide = DirectScheme(8, 16, 1, False, 4), DirectScheme(32, 16, 2, False, 2)
+    for size, better in ((128, wide), (136, tall)):
+        workload = Conv2dWorkload(1, channels, size, size, out, (1, 1), (stride, stride))
+        assert min(tall, wide, key=lambda s: template.estimate(workload, s, AVX2, 2)) == better
+    assert template.space(replace(workload, height=128, width=128), AVX2)[0] != tall
+
+
 def test_estimate_counts_threads():
     workload = Conv2dWorkload(1, 64, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1))
     scheme = DirectScheme(16, 32, 14, False, 1)

@@ -8,6 +8,7 @@ from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules import conv2d_nchw as template
 from neocpu.schedules.scheme import NchwScheme
+from neocpu.schedules.target import parse_target
 from neocpu.schedules.workload import Conv2dWorkload
 
 WORKLOADS = [
@@ -68,3 +69,11 @@ def test_estimates_rank_larger_work_higher():
         for c in (32, 64)
     ]
     assert 0 < costs[0] < costs[1]
+
+
+def test_images_of_a_batch_do_not_push_each_other_out_of_the_caches():
+    target = parse_target("llvm -mcpu=znver3")
+    one = Conv2dWorkload(1, 64, 14, 14, 96, (1, 1))
+    scheme = NchwScheme(4, 24)
+    seconds = [template.estimate(replace(one, batch=n), scheme, target) for n in (1, 64)]
+    assert 60 * seconds[0] < seconds[1] <= 64 * seconds[0]

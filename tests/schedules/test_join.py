@@ -51,6 +51,9 @@ def test_shifted_parts_cost_more():
     fits, shifts = (JoinWorkload("concat", 1, (c, 128 - c), 28, 28, 16) for c in (64, 72))
     costs = [registry.estimate(w, JoinScheme(), HOST, 2) for w in (fits, shifts)]
     assert costs[1] > 1.9 * costs[0]
+    filled, padded = (JoinWorkload("elementwise", 1, (c, c), 28, 28, 16) for c in (80, 72))
+    costs = [registry.estimate(w, JoinScheme(), HOST, 2) for w in (filled, padded)]
+    assert costs[0] == costs[1]  # the same blocks, and nothing to shift
     assert not is_shifted((16, 5), 16)  # what follows the last part is padding
     assert is_shifted((5, 16), 16)
 

@@ -26,6 +26,16 @@ def test_compiler_choice(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "clang++")
     assert find_linker(machine) == ("clang++",)
     assert find_linker(OTHER) == (str(tmp_path / f"{OTHER}-linux-gnu-g++"),)
+    monkeypatch.setenv("CXX", " ")
+    assert find_linker(machine) == (str(tmp_path / "g++"),)
+
+
+@pytest.mark.parametrize(
+    ("cxx", "message"), [("no++ -O2", r"'no\+\+' not found"), ("g++ '", "check CXX")]
+)
+def test_what_is_no_command_is_named(cxx, message):
+    with pytest.raises(UsageError, match=message):
+        find_linker(os.uname().machine, cxx)
 
 
 def test_cross_compiler_from_ziglang_or_a_hint(monkeypatch, tmp_path):

@@ -51,6 +51,22 @@ def test_vector_units(text, isa, lanes, registers):
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-mcpu=znver4", 1),
+        ("-mcpu=znver4 -mattr=-avx512f", 2),
+        ("-mcpu=znver5", 2),
+        ("-mcpu=znver1", 1),
+        ("-mcpu=znver1 -mattr=-avx2", 2),
+        ("-mtriple=aarch64-linux-gnu -mcpu=cortex-a72", 1),
+        ("-mtriple=aarch64-linux-gnu -mcpu=neoverse-n1", 2),
+    ],
+)
+def test_multiply_adds_of_half_width_units_take_two_cycles(text, expected):
+    assert parse_target(f"llvm {text}").fma_per_cycle == expected
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("llvm -mcpu=skylake-avx51", "did you mean 'skylake-avx512'"),

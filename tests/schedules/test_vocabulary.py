@@ -15,7 +15,13 @@ from neocpu.schedules.scheme import (
     WinogradScheme,
     scheme_from_json,
 )
-from neocpu.schedules.workload import EPILOGUE_KINDS, Conv2dWorkload, EpilogueOp
+from neocpu.schedules.workload import (
+    EPILOGUE_KINDS,
+    Conv2dWorkload,
+    EpilogueOp,
+    JoinWorkload,
+    TransformWorkload,
+)
 
 small = st.integers(1, 9)
 
@@ -79,7 +85,7 @@ workloads = st.builds(
     stride=st.tuples(small, small),
     padding=st.tuples(small, small, small, small),
     epilogue=epilogues,
-)
+).filter(lambda workload: min(workload.out_height, workload.out_width) > 0)
 
 
 @given(workloads)
@@ -88,6 +94,51 @@ def test_workload_survives_json(workload):
     again = Conv2dWorkload.from_json(json.loads(text))
     assert again == workload
     assert again.key() == workload.key()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"groups": 3},
+        {"out_channels": 6, "groups": 4},
+        {"groups": 16},
+        {"kernel": [10, 3]},
+        {"dilation": [5, 1]},
+        {"height": True},
+        {"width": 0},
+        {"stride": [0, 1]},
+        {"padding": [0, 0, 0]},
+        {"padding": [0, 0, 0, -1]},
+        {"dtype": 32},
+    ],
+    ids=str,
+)
+def test_impossible_convolutions_are_refused(change):
+    data = Conv2dWorkload(1, 8, 9, 9, 8, (3, 3)).to_json()
+    assert Conv2dWorkload.from_json(data)
+    with pytest.raises(ValueError, match="impossible convolution"):
+        Conv2dWorkload.from_json({**data, **change})
+
+
+@pytest.mark.parametrize(
+    ("workload", "change"),
+    [
+        (TransformWorkload(1, 8, 9, 9, 1, 8), {"in_block": 0}),
+        (TransformWorkload(1, 8, 9, 9, 1, 8), {"batch": True}),
+        (TransformWorkload(1, 8, 9, 9, 1, 8), {"dtype": ["float32"]}),
+        (JoinWorkload("concat", 1, (8, 16), 9, 9, 8), {"operator": "elementwise"}),
+        (JoinWorkload("concat", 1, (8, 16), 9, 9, 8), {"operator": "split"}),
+        (JoinWorkload("concat", 1, (8, 16), 9, 9, 8), {"channels": []}),
+        (JoinWorkload("concat", 1, (8, 16), 9, 9, 8), {"channels": [8, -8]}),
+        (JoinWorkload("concat", 1, (8, 16), 9, 9, 8), {"dtype": {}}),
+    ],
+    ids=str,
+)
+def test_impossible_transforms_and_joins_are_refused(workload, change):
+    data = workload.to_json()
+    assert type(workload).from_json(data) == workload
+    with pytest.raises(ValueError, match="not a"):
+        type(workload).from_json({**data, **change})
 
 
 def test_every_field_changes_the_key():
@@ -150,6 +201,10 @@ def test_a_scheme_without_a_fold_is_written_as_it_was_before_there_were_any():
         {**NchwScheme(8, 16).to_json(), "out_bn": 16},
         {**NchwScheme(8, 16).to_json(), "reg_n": "16"},
         {**NchwScheme(8, 16).to_json(), "reg_n": -1},
+        {**NchwScheme(8, 16).to_json(), "reg_n": 0},
+        {**NchwScheme(8, 16).to_json(), "reg_n": True},
+        {**DirectScheme(16, 32, 7, True, 2).to_json(), "unroll_ker": 1},
+        {**DirectScheme(16, 32, 7, True, 2).to_json(), "out_bn": -16},
     ],
 )
 def test_bad_schemes_are_refused(data):

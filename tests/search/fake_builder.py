@@ -16,7 +16,8 @@ from neocpu.search.measure import Request
 
 GOOD, BUILD_RAISES, BUILD_CRASHES, BUILD_HANGS = 1, 2, 3, 4
 CRASHES, HANGS, RAISES, NAN, NEGATIVE, NOTHING, EXITS = 5, 6, 7, 8, 9, 10, 11
-BUILD_FILLS_MEMORY, FILLS_MEMORY, KILLED, WRONG = 12, 13, 14, 15
+BUILD_FILLS_MEMORY, FILLS_MEMORY, KILLED, WRONG, CHECKS_SLOWLY = 12, 13, 14, 15, 16
+SLOW = 1.0  # seconds
 WRONG_ANSWER = "wrong answer: largest error 3 of the output's scale"
 
 TARGET = CpuTarget("x86_64-unknown-linux-gnu", "x86-64", (), (), 1, 1, 1)
@@ -77,6 +78,8 @@ class FakeBuilder:
             crash()
         if behaviour == HANGS:
             time.sleep(60)
+        if behaviour == CHECKS_SLOWLY:
+            time.sleep(SLOW)
         if behaviour == RAISES:
             raise ValueError("a stack\nand the cause")
         return WRONG_ANSWER if behaviour == WRONG else None

@@ -11,14 +11,15 @@ import pytest
 from fake_builder import TARGET, WORKLOAD
 from replay import Spy
 
-from neocpu.schedules.scheme import NchwScheme
+from neocpu.schedules.scheme import NchwScheme, Scheme, TransformScheme
+from neocpu.schedules.workload import TransformWorkload
 from neocpu.search.budget import Budget
 from neocpu.search.confirm import LEAST_NOISE, TURNS, doubt, noise
 from neocpu.search.measure import Measurement, Request
 from neocpu.search.strategies.grid import GridStrategy
 from neocpu.search.tuner import TuneReport, tune
 from neocpu.search.tuning_state import SearchSpace, TuningTask
-from neocpu.tuning_db.record import Result
+from neocpu.tuning_db.record import Result, Workload
 from neocpu.tuning_db.store import Store
 
 OTHER = dataclasses.replace(WORKLOAD, height=16)
@@ -50,16 +51,16 @@ def open_store(database: Path) -> Store:
 
 
 def run(database: Path, replay: Replay, **options) -> TuneReport:
-    schemes = {
-        w: [r.scheme for r in replay._recorded if r.workload == w] for w in (WORKLOAD, OTHER)
-    }
+    schemes: dict[Workload, list[Scheme]] = {}
+    for each in replay._recorded:
+        schemes.setdefault(each.workload, []).append(each.scheme)
     space = SearchSpace(
         schemes=schemes.__getitem__,
         estimate=lambda workload, scheme: 1e-3,
         template_version=lambda name: 1,
     )
     return tune(
-        [TuningTask(w) for w, found in schemes.items() if found],
+        list(map(TuningTask, schemes)),
         target=TARGET,
         threads=2,
         store=open_store(database),
@@ -144,6 +145,44 @@ def test_a_wrong_winner_is_recorded_and_the_next_best_checked(database: Path):
     again = Replay(recorded)
     assert run(database, again).tasks[0].best.scheme == request(2).scheme
     assert again.measured == again.checked == []
+
+
+def test_a_burst_of_noise_while_comparing_changes_nothing(database: Path):
+    """What was fast three times was, however slow the turns are."""
+    recorded = measured((1.00e-3,) * 3, (1.001e-3,) * 3, (1.5e-3,) * 3)
+    again = {request(i): Measurement(request(i), (2e-3,) * 4) for i in range(2)}
+    (task,) = run(database, Replay(recorded, again=again)).tasks
+    assert task.best.scheme == request(0).scheme
+    assert task.best.result.best == 1e-3
+
+
+def test_the_only_scheme_of_a_workload_is_timed_again_with_the_others(database: Path):
+    recorded = measured((1.0e-3,) * 3) | measured((3e-3,) * 3, workload=OTHER)
+    again = {request(0): Measurement(request(0), (0.9e-3,) * 4)}
+    replay = Replay(recorded, again=again)
+    report = run(database, replay)
+    assert replay.compared == [request(0, OTHER), request(0)] * TURNS
+    assert [task.best.result.best for task in report.tasks] == [0.9e-3, 3e-3]
+
+
+def test_what_has_no_reference_is_not_checked(database: Path):
+    transform = TransformWorkload(1, 8, 8, 8, 1, 8)
+    only = Request(transform, TransformScheme())
+    replay = Replay(measured((1e-3,) * 3) | {only: Measurement(only, (1e-5,) * 3)})
+    report = run(database, replay)
+    assert replay.checked == [request(0)]
+    assert [task.checked for task in report.tasks] == [True, False]
+
+
+def test_a_winner_that_an_interrupted_run_left_is_checked(database: Path):
+    recorded = measured((1e-3,) * 2, (2e-3,) * 2, (3e-3,) * 2)
+    run(database, Replay(recorded), budget=Budget(trials=2))
+    reason = "wrong answer: not finite"
+    replay = Replay(recorded, wrong={request(0): reason})
+    (task,) = run(database, replay).tasks
+    assert replay.measured == [request(2)]
+    assert replay.checked == [request(0), request(1)]
+    assert task.best.scheme == request(1).scheme
 
 
 def test_one_that_crashes_when_compared_is_out(database: Path):

@@ -107,7 +107,6 @@ def test_transforms_are_timed_at_places_that_the_cores_caches_do_not_hold():
     places = {tuple(t.data_ptr() for t in call) for call in calls}
     assert all(address % ALIGNMENT == 0 for place in places for address in place)
     assert len(places) * 2 * 4 * 16 * 8 * 8 >= OWN_CACHES * TARGET.l2
-    assert kernels.check(None, Request(workload, scheme)) is None
 
 
 EVERY_TEMPLATE = [

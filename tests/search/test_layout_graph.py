@@ -1,13 +1,13 @@
-"""The layout graph: validation, cost, order, JSON."""
+"""The layout graph: validation, cost, order, derived nodes."""
 
 from __future__ import annotations
 
-import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from layout_graphs import inception, random_graph
+from layout_graphs import inception
 
 from neocpu.search.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
 
@@ -22,12 +22,15 @@ def test_cost_adds_nodes_and_edges_parallel_ones_too():
     assert LayoutGraph((A, B), (TO_B,)).cost((1, 2)) == math.inf
 
 
-def test_json_round_trip_is_strict_json():
-    graph = LayoutGraph((A, B), (TO_B,))
-    text = json.dumps(graph.to_json(), allow_nan=False)
-    assert LayoutGraph.from_json(json.loads(text)) == graph
-    big = random_graph(np.random.default_rng(1), 12, 0.5, forbidden=0.2)
-    assert LayoutGraph.from_json(json.loads(json.dumps(big.to_json()))) == big
+def test_derived_nodes_take_what_is_best_beside_their_neighbours():
+    hub = replace(B, costs=(0.5, 0.0, 0.0), derived=True)
+    from_hub = LayoutEdge(1, 2, np.array([[1.0, 0.0], [0.0, math.inf], [5.0, 0.0]]))
+    graph = LayoutGraph((A, hub, A), (TO_B, from_hub))
+    for plan in np.ndindex(2, 3, 2):
+        found = graph.with_derived(plan)
+        assert (found[0], found[2]) == (plan[0], plan[2])
+        assert graph.cost(found) == min(graph.cost((plan[0], c, plan[2])) for c in range(3))
+    assert LayoutGraph((A, B, A), (TO_B, from_hub)).with_derived((0, 2, 1)) == (0, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +43,7 @@ def test_json_round_trip_is_strict_json():
         lambda: LayoutGraph((A, B), (LayoutEdge(0, 1, np.zeros((3, 2))),)),
         lambda: LayoutGraph((A, B), (LayoutEdge(0, 1, np.full((2, 3), math.nan)),)),
         lambda: LayoutGraph((A,), (LayoutEdge(0, 0, np.zeros((2, 2))),)),
+        lambda: LayoutGraph((replace(A, derived=True), replace(B, derived=True)), (TO_B,)),
     ],
 )
 def test_malformed_graphs_are_asserts(make):

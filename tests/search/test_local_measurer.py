@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import signal
 import subprocess
@@ -126,13 +127,29 @@ def test_compare_builds_what_was_never_built_and_reports_what_fails():
         (fake.BUILD_RAISES, "ValueError: cannot build"),
     ],
 )
-def test_check(behaviour: int, reason: str | None):
+def test_check(behaviour: int, reason: str | None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(local_measurer, "CHECK_PATIENCE", 1)
     good, other = [request(fake.GOOD, n) for n in (10, 11)], request(behaviour)
     with measurer(timeout=0.5) as m:
         results = list(m.check([good[0], other, good[1], good[0]]))
     assert {m.request: m.error for m in results} == dict.fromkeys(good) | {other: reason}
     assert all(m.seconds == () for m in results)
     assert len(results) == 3
+
+
+def test_a_check_that_takes_longer_than_a_kernel_may_is_no_failure():
+    slow = request(fake.CHECKS_SLOWLY)
+    with measurer(timeout=fake.SLOW / 2) as m:
+        assert [c.error for c in m.check([slow])] == [None]
+
+
+def test_no_process_to_be_had_is_one_clear_error(monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(NeoCPUError, match=r"cannot start a measuring process: .*unavailable"):
+        measure(request(fake.GOOD))
 
 
 def test_what_is_built_is_not_built_again(tmp_path, monkeypatch):

@@ -16,11 +16,18 @@ from neocpu.schedules import registry
 from neocpu.schedules.errors import NeoCPUError, TargetError
 from neocpu.schedules.scheme import NchwScheme
 from neocpu.schedules.target import host_target
-from neocpu.schedules.workload import Conv2dWorkload
-from neocpu.search import rpc_measurer
+from neocpu.schedules.workload import (
+    Conv2dWorkload,
+    JoinWorkload,
+    TransformWorkload,
+    Workload,
+)
+from neocpu.search import rpc_hands, rpc_measurer
+from neocpu.search.child import Child
 from neocpu.search.local_measurer import REPEATS
 from neocpu.search.measure import Measurement, Request
 from neocpu.search.rpc_measurer import RpcMeasurer
+from neocpu.search.rpc_tracker import Address
 
 
 @pytest.fixture
@@ -28,6 +35,7 @@ def measurer(monkeypatch: pytest.MonkeyPatch):
     """Make measurers on fake servers, without TVM."""
     monkeypatch.setattr(rpc_measurer, "LIBRARIES", "fake_fleet:FakeLibraries")
     monkeypatch.setattr(rpc_measurer, "SESSION", "fake_fleet:FakeSession")
+    monkeypatch.setattr(rpc_hands, "NOTICE", 0.1)
     monkeypatch.setattr(rpc_measurer, "find_linker", lambda machine: ("true",))
     monkeypatch.setattr(rpc_measurer, "compile_harness", lambda *a: a[-1] / "harness.o")
     monkeypatch.setattr(rpc_measurer.registry, "schemes", lambda *a: (NchwScheme(fake.GOOD, 1),))
@@ -91,6 +99,15 @@ def test_a_bad_candidate_costs_only_itself(measurer, two_servers, behaviour: int
         assert by_request(m.measure(good)).keys() == set(good)
 
 
+def test_a_server_that_survives_its_candidate_is_not_called_lost(measurer, two_servers, caplog):
+    """Though the other one, which is free, takes its place."""
+    bad = request(fake.CRASHES)
+    with measurer(two_servers, parallel=1) as m:
+        assert by_request(m.measure([bad]))[bad].error == "crashed: the server's process ended"
+        assert not by_request(m.measure([request(fake.GOOD)]))[request(fake.GOOD)].error
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("hangs", [False, True])
 def test_a_lost_servers_trial_goes_to_another(measurer, two_servers, caplog, hangs: bool):
     deadly = request(fake.KILLS_SERVER, 100 + hangs)
@@ -140,6 +157,25 @@ def test_a_server_of_another_architecture(measurer):
         list(m.measure([request(fake.GOOD)]))
 
 
+def test_a_server_that_cannot_be_reached_is_named(measurer):
+    tracker = FakeTracker(["x86_64"])
+    tracker.servers[0].address = Address("127.0.0.1", 1)
+    with (
+        measurer(tracker) as m,
+        pytest.raises(NeoCPUError, match=r"to server 127\.0\.0\.1:1: ConnectionRefused"),
+    ):
+        list(m.measure([request(fake.GOOD)]))
+
+
+def test_no_thread_dies_in_silence(measurer, two_servers, monkeypatch):
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Child, "send", broken)
+    with measurer(two_servers) as m, pytest.raises(RuntimeError, match="a bug"):
+        list(m.measure([request(fake.GOOD)]))
+
+
 def test_a_linker_that_fails_is_nobodys_measurement(measurer, two_servers):
     with measurer(two_servers) as m, pytest.raises(NeoCPUError, match="linker has had enough"):
         list(m.measure([request(fake.UNLINKABLE)]))
@@ -182,6 +218,11 @@ def test_of_four_real_servers_one_is_killed_and_one_hangs(caplog):
     target = host_target()
     workload = Conv2dWorkload(1, 32, 8, 8, 32, (3, 3), padding=(1, 1, 1, 1))
     requests = [Request(workload, s) for s in registry.schemes(workload, target)[:16]]
+    moves: list[Workload] = [
+        TransformWorkload(1, 64, 56, 56, 1, 8),
+        JoinWorkload("concat", 1, (16,) * 70, 14, 14, 8),
+    ]
+    memory = [Request(w, s) for w in moves for s in registry.schemes(w, target)]
     with (
         fleet("zen", 4) as servers,
         RpcMeasurer(target, 1, servers.tracker, "zen", timeout=2.0, patience=3.0) as m,
@@ -197,4 +238,9 @@ def test_of_four_real_servers_one_is_killed_and_one_hangs(caplog):
             assert len(answer.seconds) in (1, REPEATS)
             assert all(workload.flops / 1e15 < s < workload.flops / 1e6 for s in answer.seconds)
         assert {m.error for m in m.check(requests[:2])} == {None}
+        for answer in by_request(m.measure(memory)).values():
+            assert answer.error is None
+            assert 1e-7 < min(answer.seconds) < 1e-1
+        compared = by_request(m.compare([*requests[:2], *memory], 3))
+        assert {len(answer.seconds) for answer in compared.values()} == {3}
     assert "is lost" in caplog.text

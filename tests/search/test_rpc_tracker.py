@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import struct
 import threading
 
 import pytest
 from fake_fleet import FakeTracker
 
 from neocpu.schedules.errors import UsageError
-from neocpu.search.rpc_tracker import Address, Tracker
+from neocpu.search.rpc_tracker import MAGIC, Address, Tracker
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,23 @@ def test_something_else_there():
         thread.join()
 
 
+@pytest.mark.parametrize("answer", [7, [0], [0, {}], [0, {"server_info": [{"addr": []}]}]])
+def test_a_tracker_that_talks_of_something_else(answer):
+    def talk(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        connection.sendall(struct.pack("<i", MAGIC))
+        connection.recv(64), connection.recv(64)
+        text = json.dumps(answer).encode()
+        connection.sendall(struct.pack("<i", len(text)) + text)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=talk, args=(listener,))
+        thread.start()
+        port = listener.getsockname()[1]
+        assert "no tracker answers" in refused(Address("127.0.0.1", port), "zen")
+        thread.join()
+
+
 def test_no_server_of_the_key():
     tracker = FakeTracker(["x86_64"] * 2, key="skylake")
     message = refused(tracker.address, "skylak")
@@ -74,3 +93,15 @@ def test_servers_are_counted_and_leased():
     leased = {line.ask().receive(5).address for _ in range(2)}
     assert leased == {server.address for server in tracker.servers}
     assert line.ask().receive(0.1) is None
+
+
+def test_which_servers_live():
+    tracker = FakeTracker(["x86_64"] * 2)
+    one, other = tracker.servers
+    line = Tracker(tracker.address, "zen")
+    assert line.lists(one.address)
+    tracker.forget(one)
+    assert not line.lists(one.address)
+    assert line.lists(other.address)
+    line.address = Address("127.0.0.1", 1)
+    assert not line.lists(other.address)

@@ -149,10 +149,10 @@ def test_all_workloads_get_their_best_estimates_first(database: Path):
 
 def test_a_workload_that_runs_more_often_comes_first(database: Path):
     spy = Spy()
-    tasks = (TuningTask(OTHER), TuningTask(WORKLOAD, 2), TuningTask(WORKLOAD))
+    tasks = (TuningTask(OTHER), TuningTask(WORKLOAD, (2, 1)))
     report = run(open_store(database), spy, tasks, budget=Budget(trials=1))
     assert spy.seen == [Request(WORKLOAD, SCHEMES[0])]
-    assert [t.task for t in report.tasks] == [TuningTask(OTHER), TuningTask(WORKLOAD, 3)]
+    assert [(t.task, t.task.count) for t in report.tasks] == [(tasks[0], 1), (tasks[1], 3)]
 
 
 @pytest.mark.parametrize("trials", [0, 1, 7, 23, 24, 100])

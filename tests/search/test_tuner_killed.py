@@ -71,6 +71,7 @@ def test_killed_at_ten_random_moments(tmp_path: Path, monkeypatch: pytest.Monkey
         process.start()
         if kill < KILLS:
             while len(timed(log)) == before:
+                assert process.is_alive()
                 time.sleep(0.001)
             time.sleep(moments.uniform(0.0, 0.15))
             process.kill()

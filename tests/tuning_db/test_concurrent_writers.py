@@ -24,7 +24,7 @@ FORK = multiprocessing.get_context("fork")
 def numbered(writer: int, number: int) -> Record:
     """A record whose workload, scheme and seconds all say which one it is."""
     workload = dataclasses.replace(WORKLOAD, batch=writer + 1)
-    made = record(1e-6 * (1000 * writer + number + 1), reg_n=number)
+    made = record(1e-6 * (1000 * writer + number + 1), reg_n=number + 1)
     return dataclasses.replace(made, workload=workload)
 
 
@@ -146,7 +146,7 @@ def test_pruning_under_writers_feet_loses_nothing(tmp_path: Path):
 def prune_and_merge(database: Path, source: Path) -> None:
     while True:
         merge(database, [source])
-        prune(database, PruneRules(lambda name: 3, lambda record: record.scheme.reg_n < 20))
+        prune(database, PruneRules(lambda name: 3, lambda record: record.scheme.reg_n <= 20))
 
 
 def test_a_killed_merge_or_prune_did_all_or_nothing(tmp_path: Path):

@@ -142,7 +142,7 @@ def append_many(database: Path, count: int) -> None:
 
 def test_others_may_append_meanwhile(tmp_path: Path):
     destination = tmp_path / "all.jsonl"
-    source = write(tmp_path / "one.jsonl", *(record(1e-3, reg_n=n) for n in range(50)))
+    source = write(tmp_path / "one.jsonl", *(record(1e-3, reg_n=n) for n in range(1, 51)))
     writer = multiprocessing.get_context("fork").Process(target=append_many, args=(destination, 50))
     writer.start()
     merges = 0
@@ -153,6 +153,11 @@ def test_others_may_append_meanwhile(tmp_path: Path):
     store = open_store(destination)
     assert len(store) == 100 + merges
     assert not store.skipped
+
+
+def test_the_destination_is_made_even_of_nothing(tmp_path: Path):
+    merge(tmp_path / "all.jsonl", [write(tmp_path / "one.jsonl", tail=b"torn")])
+    assert (tmp_path / "all.jsonl").read_bytes() == b""
 
 
 def test_mistakes_change_nothing(tmp_path: Path):

@@ -6,17 +6,20 @@ import dataclasses
 import itertools
 import json
 import math
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tuning_records import RECORD, TARGET, record
 
+from neocpu.schedules.registry import template
 from neocpu.schedules.scheme import (
     DepthwiseScheme,
     DirectScheme,
     JoinScheme,
     NchwScheme,
+    Scheme,
     TransformScheme,
     WinogradScheme,
 )
@@ -46,21 +49,29 @@ schemes = st.one_of(
     st.builds(WinogradScheme, small, small, small, small, small, small, st.booleans()),
 )
 epilogues = st.lists(
-    st.sampled_from([EpilogueOp("bias_add"), EpilogueOp("relu"), EpilogueOp("clip", (0.0, 6.5))]),
+    st.sampled_from(
+        [EpilogueOp("bias_add"), EpilogueOp("relu"), EpilogueOp("clip", (0.5, math.inf))]
+    ),
     max_size=3,
 ).map(tuple)
+pairs = st.tuples(small, small)
+
+
+def convolution(batch, group_in, group_out, groups, beyond, windows, *rest) -> Conv2dWorkload:
+    """One that is possible: whole groups, and at least one output pixel."""
+    kernel, stride, padding, dilation = windows
+    size = [d * (k - 1) + more for d, k, more in zip(dilation, kernel, beyond, strict=True)]
+    channels = (groups * group_in, groups * group_out)
+    return Conv2dWorkload(
+        batch, channels[0], *size, channels[1], kernel, stride, padding, dilation, groups, *rest
+    )
+
+
 convolutions = st.builds(
-    Conv2dWorkload,
-    small,
-    small,
-    small,
-    small,
-    small,
-    st.tuples(small, small),
-    st.tuples(small, small),
-    st.tuples(small, small, small, small),
-    st.tuples(small, small),
-    small,
+    convolution,
+    *[small] * 4,
+    pairs,
+    st.tuples(pairs, pairs, st.tuples(small, small, small, small), pairs),
     st.sampled_from(["float32", "int8"]),
     epilogues,
 )
@@ -161,6 +172,9 @@ def change(path: str, value: object) -> bytes:
         change("v", "1"),
         change("workload.height", KeyError),
         change("workload.epilogue", [["frobnicate"]]),
+        change("workload.epilogue", [[]]),
+        change("workload.epilogue", [["clip", 0.0, "nan"]]),
+        change("workload.epilogue", [["clip", 0, 10**400]]),
         change("workload.height", -56),
         change("workload.height", "56"),
         change("workload.height", 56.0),
@@ -195,6 +209,39 @@ def test_what_is_not_a_record(line: bytes, warm: bool):
     with pytest.raises(ValueError, match=r".") as caught:
         parser.parse(line)
     assert "\n" not in str(caught.value)
+
+
+ANYTHING = (None, True, 0, -1, 1.5, 10**400, math.nan, math.inf, "", "x", "nan", "float0")
+ANYTHING += ([], [1], [[]], [["clip", {}]], {})
+
+
+def members(node: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where a JSON document has something, at any depth."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if node else ()
+    for key, value in items:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from members(value, (*path, key))
+
+
+@pytest.mark.parametrize("scheme", [RECORD.scheme, WinogradScheme(8, 8, 4, 4, 16, 1, True)])
+def test_any_value_of_any_member_gives_a_record_or_a_reason(scheme: Scheme):
+    original = dataclasses.replace(RECORD, scheme=scheme)
+    parser = LineParser()
+    for path in members(original.to_json()):
+        for value in ANYTHING:
+            document = node = json.loads(original.to_line())
+            for key in path[:-1]:
+                node = node[key]
+            node[path[-1]] = value
+            try:
+                parsed, key = parser.parse(json.dumps(document, separators=(",", ":")).encode())
+            except ValueError:
+                continue
+            # What is a record can be used like any other.
+            assert parser.parse(parsed.to_line().encode()) == (parsed, key)
+            assert len({parsed, parsed}) == 1
+            template(parsed.scheme).applies(parsed.workload, TARGET)
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])

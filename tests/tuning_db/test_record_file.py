@@ -41,7 +41,7 @@ def append_until_full(database: Path, limit: int, batch: int, kept: Path) -> Non
     store = open_store(database)
     for start in range(0, 100, batch):
         try:
-            store.append([record(1.0, reg_n=start + i) for i in range(batch)])
+            store.append([record(1.0, reg_n=1 + start + i) for i in range(batch)])
         except DatabaseError as error:
             kept.write_text(f"{start} {error}")
             return
@@ -65,7 +65,7 @@ def test_a_full_disk_keeps_what_was_acknowledged_and_tears_no_line(
     store = open_store(database)
     assert [skipped.line for skipped in store.skipped] == ([2] if torn else [])
     appended = {r.scheme.reg_n for r in store if r.result.seconds == (1.0,)}
-    assert appended >= set(range(int(acknowledged)))
+    assert appended >= set(range(1, 1 + int(acknowledged)))
     # And with room again, the next record is not attached to anything.
     store.append([record(2.0, reg_n=500)])
     assert len(open_store(database)) == len(store)
@@ -181,6 +181,50 @@ def test_replacing_keeps_the_mode_and_syncs_a_whole_file(database: Path):
     assert database.read_bytes() == LINE * 3
     assert database.stat().st_mode & 0o777 == 0o640
     assert [path.name for path in database.parent.iterdir()] == ["records.jsonl"]
+
+
+def test_what_is_no_file_is_not_replaced(database: Path):
+    os.mkfifo(database)
+    with pytest.raises(DatabaseError, match="Not a file"), locked(database) as real:
+        replace_contents(real, LINE)
+    assert database.is_fifo()
+    folder = database.parent
+    with pytest.raises(DatabaseError, match="Is a directory"), locked(folder) as real:
+        replace_contents(real, LINE)
+
+
+def test_a_read_only_file_is_not_replaced(database: Path, monkeypatch: pytest.MonkeyPatch):
+    database.write_bytes(LINE)
+    # The superuser may write anything.
+    monkeypatch.setattr(os, "access", lambda path, mode: path != database)
+    with (
+        pytest.raises(DatabaseError, match="Permission denied; make it writable"),
+        locked(database) as real,
+    ):
+        replace_contents(real, LINE * 2)
+    assert database.read_bytes() == LINE
+
+
+def test_what_the_file_system_refused_is_named_where_it_is_not_the_database(database: Path):
+    database.with_name("records.jsonl.lock").mkdir()
+    with pytest.raises(DatabaseError) as caught:
+        append_lines(database, [LINE])
+    assert str(caught.value) == (
+        f"cannot write tuning database {database}: Is a directory: {database}.lock; "
+        "mend that or pass another file with --db"
+    )
+
+
+def test_a_name_that_is_too_long(tmp_path: Path):
+    with pytest.raises(DatabaseError, match=r"cannot read .*: File name too long"):
+        open_store(tmp_path / ("a" * 300))
+
+
+def test_a_reason_is_short_however_long_the_line(database: Path):
+    database.write_bytes(LINE.replace(b"conv2d_direct", b"x" * 100_000))
+    (skipped,) = read_records(database).skipped
+    assert len(skipped.reason) == record_file.MAX_REASON
+    assert skipped.reason.startswith("unknown template 'xxx")
 
 
 def replace_beyond_limit(database: Path) -> None:

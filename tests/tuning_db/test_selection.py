@@ -48,6 +48,13 @@ def test_each_criterion():
     }
 
 
+def test_the_fastest_between_each_pair_of_layouts_stays():
+    other = made(9e-3, ic_bn=8)
+    slower = made(10e-3, ic_bn=8, reg_n=2)
+    chosen = select([*EVERY, other, slower], Selection(best=1, workloads={WORKLOAD}))
+    assert set(chosen) == {FASTEST, other, ELSEWHERE, ALONE}
+
+
 def test_the_order_is_of_the_records_alone():
     shuffled = list(EVERY)
     expected = select(EVERY, Selection())

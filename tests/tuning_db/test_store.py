@@ -1,19 +1,16 @@
-"""The store: layers, lookups, damage, concurrent writers, what the file system refuses."""
+"""The store: layers, lookups, damage, what the file system refuses."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
-import multiprocessing
 import os
-import signal
-import time
 from pathlib import Path
 
 import pytest
 from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record
 
-from neocpu.schedules.errors import DatabaseError
+from neocpu.schedules.errors import DatabaseError, UsageError
 from neocpu.tuning_db import record_file
 from neocpu.tuning_db.record import TargetKey
 from neocpu.tuning_db.store import Store, default_database, shipped_databases
@@ -114,41 +111,6 @@ def test_an_empty_or_foreign_file_is_not_fatal(database: Path):
     assert store.skipped
 
 
-def write_many(database: Path, worker: int, count: int) -> None:
-    store = open_store(database)
-    for i in range(count):
-        workload = dataclasses.replace(WORKLOAD, batch=worker + 1)
-        store.append([dataclasses.replace(record(float(i + 1), reg_n=i), workload=workload)])
-
-
-def test_many_writers_lose_nothing(database: Path):
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=write_many, args=(database, w, 50)) for w in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    store = open_store(database)
-    assert store.skipped == ()
-    assert len(store) == 200
-    # No result has wandered to another workload or scheme.
-    assert all(r.result.seconds == (float(r.scheme.reg_n + 1),) for r in store)
-
-
-def test_a_writer_killed_with_the_lock_does_not_block_the_next(database: Path):
-    context = multiprocessing.get_context("fork")
-    worker = context.Process(target=write_many, args=(database, 0, 100_000))
-    worker.start()
-    while not database.exists() or not database.stat().st_size:
-        time.sleep(0.005)
-    os.kill(worker.pid, signal.SIGKILL)
-    worker.join()
-    open_store(database).append([FAILED])
-    store = open_store(database)
-    assert FAILED in set(store)
-    assert len(store.skipped) <= 1
-
-
 def test_missing_folder_is_made_when_written_not_when_read(tmp_path: Path):
     database = tmp_path / "a" / "b" / "records.jsonl"
     store = open_store(database)
@@ -215,6 +177,13 @@ def test_a_read_only_folder(tmp_path: Path):
     with pytest.raises(DatabaseError) as caught:
         open_store(tmp_path / "records.jsonl").ensure_writable()
     one_line(caught, "Permission denied")
+
+
+def test_shipped_records_are_not_written(tmp_path: Path):
+    link = tmp_path / "mine.jsonl"
+    link.symlink_to(shipped_databases()[0])
+    with pytest.raises(UsageError, match="comes with neocpu and is never changed"):
+        open_store(link).ensure_writable()
 
 
 def test_shipped_records_are_readable_and_the_default_is_the_users():

@@ -125,6 +125,14 @@ def test_an_interruption_shows_what_is_there(outcomes, capsys):
     assert Path("b.md").read_text() == "before"
 
 
+def test_an_interruption_after_failures_alone(outcomes, capsys):
+    outcomes[0][:] = [suite().failures[0], KeyboardInterrupt()]
+    assert _bench("--suite", "paper", *VS) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "neocpu: error: interrupted; 0 of 15 models measured"
+    )
+
+
 def test_a_single_model_that_fails_late_shows_the_rest_and_its_own_error(outcomes, capsys):
     error = UnsupportedError("no kernel for Frobnicate")
     outcomes[0][:] = [model("net", 10, 20), ModelFailure("net", error)]
@@ -169,6 +177,8 @@ def test_every_extra_is_passed_on(outcomes):
         (("a.onnx", *VS, "--chart", "c.jpg"), "suffix must be one of .svg, .png, .pdf"),
         (("a.onnx", *VS, "--chart", "no/c.svg"), "no/c.svg"),
         (("a.onnx", "--chart", "c.svg"), "--chart compares"),
+        (("a.onnx", "--seeds", "3"), "--seeds goes with --strategies"),
+        (("a.onnx", "--milp-seconds", "5"), "--milp-seconds goes with --solvers"),
         (("a.onnx", "-o", "results.txt"), "the document is Markdown"),
         (("a.onnx", "-o", "no/b.md"), "no/b.md"),
         ((), "missing argument"),

@@ -1,11 +1,16 @@
 """The mixed-integer program against brute force, and at its limits."""
 
 import math
+import multiprocessing
+import os
+import signal
+import threading
 
 import numpy as np
 import pytest
 
-from neocpu.bench.milp import TOLERANCE, solve_milp
+from neocpu.bench import milp
+from neocpu.bench.milp import TOLERANCE, solve_in_child, solve_milp
 from neocpu.search.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
 
 TWO = LayoutNode("n", ("a", "b"), (1.0, 2.0))
@@ -48,10 +53,58 @@ def test_costs_of_any_size(scale):
     assert solve_milp(graph).cost == pytest.approx(best, rel=TOLERANCE, abs=0)
 
 
-def test_a_time_limit_leaves_a_bound():
+def hard() -> LayoutGraph:
     rng = np.random.default_rng(0)
     nodes = tuple(LayoutNode("n", tuple("abcdef"), tuple(rng.random(6))) for _ in range(24))
     edges = tuple(LayoutEdge(i, j, rng.random((6, 6))) for i in range(24) for j in range(i + 1, 24))
-    found = solve_milp(LayoutGraph(nodes, edges), seconds=0.2)
+    return LayoutGraph(nodes, edges)
+
+
+def test_a_time_limit_leaves_a_bound():
+    found = solve_milp(hard(), seconds=0.2)
     assert not found.proven
     assert found.bound < found.cost
+
+
+def test_a_process_of_its_own_finds_the_same():
+    graph = LayoutGraph((TWO, TWO), (LayoutEdge(0, 1, np.array([[3.0, 0.5], [0.0, 4.0]])),))
+    found = solve_in_child(graph, 60.0)
+    assert (found.cost, found.proven) == (solve_milp(graph).cost, True)
+
+
+def test_an_interruption_does_not_wait_for_it():
+    """HiGHS itself would go on for its ten minutes."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGUSR1))
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            solve_in_child(hard(), 600.0)
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGUSR1, before)
+    assert multiprocessing.active_children() == []
+
+
+def killed(sender, graph, seconds):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def failing(sender, graph, seconds):
+    sender.send(MemoryError("no room"))
+
+
+def test_a_killed_process_did_not_finish(monkeypatch):
+    monkeypatch.setattr(milp, "_reply", killed)
+    found = solve_in_child(hard(), 60.0)
+    assert (found.cost, found.bound, found.proven) == (math.inf, -math.inf, False)
+
+
+def test_an_error_is_the_parents(monkeypatch):
+    monkeypatch.setattr(milp, "_reply", failing)
+    with pytest.raises(MemoryError, match="no room"):
+        solve_in_child(hard(), 60.0)

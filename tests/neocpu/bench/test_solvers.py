@@ -121,7 +121,7 @@ def test_the_table():
     )
     assert table.notes == (
         "broken failed: no kernel",
-        "Costs of 3 of 5 convolutions are measured, the others' estimated.",
+        "Costs of 3 of 5 convolutions are from tuning records, the others' estimated.",
         "1 of 1 plan proven optimal, 1 by HiGHS too.",
         "PBQP had to guess on net.",
     )
@@ -142,7 +142,7 @@ class TestCommand:
         assert main(command) == 0
         captured = capsys.readouterr()
         assert "1 of 1 plan proven optimal, 1 by HiGHS too." in captured.out
-        assert "residual: " in captured.err
+        assert f"written: {document}" in captured.err
         assert "equal" in document.read_text()
         assert "neocpu bench " in document.read_text()
 
@@ -158,11 +158,38 @@ class TestCommand:
         assert main(["bench", "net.onnx", "--solvers"]) == 6
         assert "HiGHS contradicts the exact solver: net" in capsys.readouterr().err
 
+    def test_a_failure_leaves_the_others_results(self, residual, capsys):
+        assert main(["bench", "missing.onnx", str(residual), "--solvers", "--json"]) == 3
+        captured = capsys.readouterr()
+        data = json.loads(captured.out)
+        assert [one["model"] for one in data["results"]] == ["residual"]
+        assert [one["model"] for one in data["failures"]] == ["missing.onnx"]
+        assert captured.err.splitlines()[-1] == (
+            "neocpu: error: missing.onnx failed; the other results stand"
+        )
+
+    def test_an_interruption_shows_what_is_there(self, monkeypatch, capsys, tmp_path):
+        def compare_models(*_):
+            yield REPORT
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("neocpu.bench.solvers.compare_models", compare_models)
+        document = tmp_path / "search.md"
+        assert main(["bench", "net.onnx", "b.onnx", "--solvers", "-o", str(document)]) == 130
+        captured = capsys.readouterr()
+        assert "10.00%" in captured.out
+        assert captured.err.splitlines()[-1] == (
+            "neocpu: error: interrupted; 1 of 2 models measured"
+        )
+        assert not document.exists()
+
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
             (["x.onnx", "--vs", "onnxruntime", "--roofline"], "leave out --vs, --roofline"),
-            (["x.onnx", "--threads", "1,2"], "leave out --threads"),
+            (["x.onnx", "--rounds", "12"], "leave out --rounds"),
+            (["x.onnx", "--strategies", "--seeds", "1"], "leave out --strategies, --seeds"),
+            (["x.onnx", "--threads", "1,2"], "--solvers is for one number of threads"),
             (["x.so"], "needs a MODEL"),
             (["x.onnx", "-o", "search.txt"], "name a FILE.md"),
         ],

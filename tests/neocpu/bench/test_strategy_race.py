@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import nullcontext
+from dataclasses import replace
 
+import onnx
 import pytest
 from replay import TARGET, THREADS, WORKLOADS, recorded, records
 
+import neocpu.search.local_measurer
 from neocpu.bench import chart
 from neocpu.bench.document import Run
 from neocpu.bench.machine import describe
 from neocpu.bench.strategy_race import MOMENTS, WARM_MOMENTS, RaceOptions, race
 from neocpu.bench.strategy_tables import render, tables
+from neocpu.cli.main import main
+from neocpu.models.graph import NetworkBuilder
 from neocpu.progress import silent
-from neocpu.search.measure import ReplayMeasurer
+from neocpu.schedules import registry
+from neocpu.search.measure import Measurement, ReplayMeasurer
 
 NETWORK = [WORKLOADS[0], WORKLOADS[0], WORKLOADS[1]]
 
@@ -64,6 +71,12 @@ def test_json_round_trips(report):
     assert json.loads(json.dumps(report.to_json()))["candidates"] == report.candidates
 
 
+def test_json_of_a_grid_whose_winner_failed_when_judged(report):
+    run = replace(report.runs[0], excess={10.0: math.nan})
+    data = replace(report, best=math.inf, runs=(run,)).to_json()
+    assert json.loads(json.dumps(data, allow_nan=False))["best_us"] is None
+
+
 def test_tables_and_document_name_every_run(report, tmp_path):
     cold, warm = tables(report)
     assert [row[:2] for row in cold.rows] == [
@@ -80,3 +93,125 @@ def test_tables_and_document_name_every_run(report, tmp_path):
     drawn = path.read_text()
     assert "xgb, knowing other networks" in drawn
     assert "grid" in drawn
+
+
+class Estimates:
+    """A measurer that takes no time: every scheme is as fast as estimated."""
+
+    batch = 64
+
+    def __init__(self, target, threads):
+        self.target, self.threads = target, threads
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def measure(self, requests):
+        return self.compare(requests, 2)
+
+    def compare(self, requests, rounds):
+        for request in dict.fromkeys(requests):
+            one = registry.estimate(request.workload, request.scheme, self.target, self.threads)
+            yield Measurement(request, (one,) * rounds)
+
+    def check(self, requests):
+        return (Measurement(request, ()) for request in dict.fromkeys(requests))
+
+
+class TestCommand:
+    @pytest.fixture(autouse=True)
+    def instant(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(neocpu.search.local_measurer, "LocalMeasurer", Estimates)
+
+    @pytest.fixture
+    def tiny(self, tmp_path):
+        """Path of a network of one convolution, twice."""
+        return self.save(tmp_path / "tiny.onnx", convolutions=2)
+
+    def save(self, path, convolutions):
+        net = NetworkBuilder(path.stem, (1, 8, 6, 6), seed=0)
+        x = net.relu(net.input, "relu")
+        for number in range(convolutions):
+            x = net.relu(net.conv(x, f"conv{number}", 8, 1), f"relu{number}")
+        onnx.save(net.finish(net.classifier(x, "fc", 10)), path)
+        return path
+
+    def bench(self, *arguments):
+        return main(["bench", "--strategies", "--seeds", "1", *map(str, arguments)])
+
+    def test_writes_what_it_prints(self, tiny, tmp_path, capsys):
+        pytest.importorskip("matplotlib")
+        known = tmp_path / "known.jsonl"
+        known.write_text("".join(record.to_line() for record in records(WORKLOADS[:1])))
+        assert self.bench(tiny, "--db", known, "-o", "tuning.md") == 0
+        captured = capsys.readouterr()
+        assert "tiny from an empty database" in captured.out
+        assert "tiny from other networks' records" in captured.out
+        assert "written: tuning-tiny.svg" in captured.err
+        text = (tmp_path / "tuning.md").read_text()
+        assert "# Tuning of " in text
+        assert "(tuning-tiny.svg)" in text
+        assert (tmp_path / "tuning-tiny.svg").exists()
+
+    def test_json_without_matplotlib(self, tiny, tmp_path, capsys, monkeypatch):
+        monkeypatch.setattr(chart, "available", lambda: False)
+        assert self.bench(tiny, "--json", "-o", "tuning.md") == 0
+        captured = capsys.readouterr()
+        (result,) = json.loads(captured.out)["results"]
+        assert (result["model"], result["workloads"]) == ("tiny", 1)
+        assert [run["strategy"] for run in result["runs"]] == ["grid", "random", "xgb"]
+        assert captured.err.index("matplotlib is not installed") < captured.err.index("grid, seed")
+        assert "![" not in (tmp_path / "tuning.md").read_text()
+
+    def test_a_failure_leaves_the_others_results(self, tiny, tmp_path, capsys):
+        bare = self.save(tmp_path / "bare.onnx", convolutions=0)
+        assert self.bench("missing.onnx", bare, tiny) == 3
+        captured = capsys.readouterr()
+        assert "tiny from an empty database" in captured.out
+        assert "bare has no convolutions for --strategies to tune" in captured.err
+        assert captured.err.splitlines()[-1] == (
+            f"neocpu: error: missing.onnx, {bare} failed; the other results stand"
+        )
+
+    def test_an_interruption_shows_what_is_there(self, tiny, monkeypatch, capsys, report):
+        def race_models(*_):
+            yield report
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("neocpu.bench.strategy_race.race_models", race_models)
+        assert self.bench(tiny, "b.onnx", "-o", "tuning.md") == 130
+        captured = capsys.readouterr()
+        assert "net from an empty database" in captured.out
+        assert captured.err.splitlines()[-1] == (
+            "neocpu: error: interrupted; 1 of 2 models measured"
+        )
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "words"),
+        [
+            (["x.onnx", "--kernels", "--chart", "c.svg"], 2, "leave out --kernels, --chart"),
+            (["x.onnx", "--milp-seconds", "5"], 2, "leave out --milp-seconds"),
+            (["x.onnx", "--threads", "1,2"], 2, "--strategies is for one number of threads"),
+            (["x.so"], 2, "--strategies needs a MODEL"),
+            (["x.onnx", "-o", "tuning.txt"], 2, "name a FILE.md"),
+            (["x.onnx", "--seeds", "0"], 2, "'--seeds'"),
+            (["resnet51"], 2, "no built-in network 'resnet51'"),
+            (["x.onnx"], 3, "no such model file"),
+            (["resnet18", "--db", "missing.jsonl"], 7, "missing.jsonl"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, arguments, code, words, capsys, monkeypatch):
+        monkeypatch.setattr("neocpu.schedules.host.usable_cpus", lambda: 2)
+        assert self.bench(*arguments) == code
+        assert words in capsys.readouterr().err.splitlines()[-1]
+
+    def test_help_names_its_options(self, capsys):
+        assert main(["bench", "--help"]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert "--strategies" in text
+        assert "With --strategies, the runs of each." in text

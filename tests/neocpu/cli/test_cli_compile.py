@@ -46,6 +46,7 @@ class TestOptions:
                     "threads": None,
                     "shapes": {},
                     "databases": (),
+                    "only_databases": False,
                     "tune_budget": 0.0,
                     "opt": "global",
                     "algorithms": None,
@@ -59,7 +60,7 @@ class TestOptions:
     def test_all(self, cli: Cli, compile_calls: list[Any]) -> None:
         line = (
             "compile net.onnx -o net.so --target llvm -mcpu=skylake-avx512 -mattr=+avx2 "
-            "--shape x:1,3,8,8 --shape y:0:4 --threads 3 --db a --db b --tune-budget 10m "
+            "--shape x:1,3,8,8 --shape y:0:4 --threads 3 --db a --db b --only-db --tune-budget 10m "
             "--opt uniform --algorithms direct,depthwise --no-verify "
             "--solver dp --search-seconds 0.5"
         )
@@ -69,6 +70,7 @@ class TestOptions:
             "threads": 3,
             "shapes": {"x": (1, 3, 8, 8), "y:0": (4,)},
             "databases": (Path("a"), Path("b")),
+            "only_databases": True,
             "tune_budget": 600.0,
             "opt": "uniform",
             "algorithms": ("direct", "depthwise"),
@@ -268,8 +270,9 @@ class TestRefuses:
         assert "--no-verify" in outcome.error
         assert Path("small.so").read_text() == "what was here before"
 
-    def test_a_missing_database(self, cli: Cli, onnx_file: Path) -> None:
-        outcome = cli("compile", onnx_file, "--db", "missing.jsonl", "--db", "new.jsonl")
+    @pytest.mark.parametrize("others", [(), ("--db", "new.jsonl")])
+    def test_a_missing_database(self, cli: Cli, onnx_file: Path, others: tuple[str, ...]) -> None:
+        outcome = cli("compile", onnx_file, "--db", "missing.jsonl", *others)
         assert outcome.code == 7
         assert "missing.jsonl" in outcome.error
         assert "--db" in outcome.error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,34 @@ def test_export(cli: Cli, write: Write, onnx_file: Path) -> None:
     assert len(json.loads(best.out)["records"]) == 2
     of_model = cli("db", "export", "--db", a, "--model", onnx_file)
     assert [json.loads(line)["workload"]["height"] for line in of_model.out.splitlines()] == [16]
+
+
+def test_export_overwrites_none_of_its_sources(cli: Cli, write: Write, shipped: Path) -> None:
+    path = write("a.jsonl", record(3), tail='{"v":9}\n')
+    for output in (path, shipped, Path("link.jsonl")):
+        if output.name == "link.jsonl":
+            output.symlink_to(path)
+        before = output.read_bytes()
+        outcome = cli("db", "export", "--db", path, "-o", output)
+        assert outcome.code == 2
+        assert f"{output} is one of the databases to export: name another" in outcome.error
+        assert output.read_bytes() == before
+
+
+def test_export_to_what_is_no_file(cli: Cli) -> None:
+    os.mkfifo("pipe")
+    outcome = cli("db", "export", "-o", "pipe")
+    assert outcome.code == 7
+    assert "pipe: Not a file" in outcome.error
+    assert Path("pipe").is_fifo()
+
+
+def test_a_foreign_file_does_not_print_all_of_itself(cli: Cli, write: Write) -> None:
+    path = write("a.jsonl", tail="x\n" * (db.MAX_NOTES + 5))
+    for arguments in (("merge", "all.jsonl", path), ("export", "--db", path)):
+        err = cli("db", *arguments).err.splitlines()
+        assert len(err) == db.MAX_NOTES + 1
+        assert err[-1] == "neocpu: 5 more lines skipped; 'neocpu db check' names them"
 
 
 def test_mistakes(cli: Cli) -> None:

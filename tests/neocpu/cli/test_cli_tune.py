@@ -36,6 +36,7 @@ def test_options(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
                 "threads": None,
                 "shapes": {},
                 "database": Path("x"),
+                "only_database": False,
                 "strategy": "xgb",
                 "seed": 0,
                 "budget": 120.0,
@@ -91,6 +92,10 @@ def test_no_measurement_at_all(cli: Cli, onnx_file: Path) -> None:
     assert {row["source"] for row in report["workloads"]} == {"estimated"}
     assert report["workloads"][0]["best_us"] > 0
     assert "~" in cli(*arguments).out
+    # No machine is needed to measure nothing.
+    foreign = ("--target", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", "--threads", 1)
+    estimated = json.loads(cli(*arguments, *foreign, "--json").out)["workloads"][0]
+    assert estimated["best_us"] > report["workloads"][0]["best_us"]
     assert not Path("x.jsonl").exists()
 
 

@@ -44,7 +44,7 @@ def test_the_fastest_kernel_is_offered_for_every_block_it_can_store():
     assert (own.scheme, own.seconds, own.source) == (SCHEME, FAST, "measured")
     folded = found[IN, OUT]
     assert folded.seconds < plain[IN, OUT].seconds
-    assert (folded.scheme, folded.source) == (FOLDED, "measured, folded")
+    assert (folded.scheme, folded.source) == (FOLDED, "measured and folded")
     estimates = [registry.estimate(WORKLOAD, s, HOST, THREADS) for s in (SCHEME, FOLDED)]
     slowdown = PENALTIES[SCHEME.template] * estimates[1] / estimates[0]
     assert folded.seconds == pytest.approx(FAST * slowdown)

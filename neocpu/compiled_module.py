@@ -1,0 +1,80 @@
+"""What a compilation gives: an artifact that is not exported yet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from neocpu.link import replacing
+from neocpu.reference import Comparison
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.module import Module, load
+
+
+class CompiledModule:
+    """A compiled model: an artifact in a temporary folder until it is exported.
+
+    Attributes
+    ----------
+    header : ArtifactHeader
+    plan : dict
+        What ``neocpu explain --json`` prints.
+    verification : Comparison or None
+        Against the independent reference; None if it was not asked for or cannot run here.
+    seconds : dict of str to float
+        How long each phase took.
+    """
+
+    def __init__(self, header: ArtifactHeader) -> None:
+        self.header = header
+        self.verification: Comparison | None = None
+        self.seconds: dict[str, float] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="neocpu-")
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What was decided and why."""
+        return self.header.plan
+
+    @property
+    def path(self) -> Path:
+        """The artifact, until `close`."""
+        return Path(self._folder.name) / "module.so"
+
+    def module(self, threads: int | None = None) -> Module:
+        """Load the artifact into this process."""
+        return load(self.path, threads)
+
+    def export(self, path: str | os.PathLike[str]) -> ArtifactHeader:
+        """Write the artifact to ``path``: all of it appears there or nothing does.
+
+        Raises
+        ------
+        UsageError, ArtifactError
+            If the folder is missing or read-only, or the disk is full.
+        """
+        with (
+            open(self.path, "rb") as source,
+            replacing(Path(path), self.path.stat().st_size, executable=True) as file,
+        ):
+            shutil.copyfileobj(source, file, 1 << 22)
+        return self.header
+
+    def close(self) -> None:
+        """Delete the temporary artifact; what was exported stays."""
+        self._folder.cleanup()
+
+    def __enter__(self) -> CompiledModule:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

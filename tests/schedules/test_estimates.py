@@ -1,0 +1,123 @@
+"""What every analytic estimate must be, on every CPU and for workloads that fit nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from neocpu.schedules import conv2d_direct, registry
+from neocpu.schedules.memory import fork_seconds
+from neocpu.schedules.scheme import DirectScheme, JoinScheme, TransformScheme
+from neocpu.schedules.target import CACHES, parse_target
+from neocpu.schedules.workload import (
+    Conv2dWorkload,
+    EpilogueOp,
+    JoinWorkload,
+    TransformWorkload,
+    Workload,
+)
+
+ARM = ("cortex-a53", "cortex-a72", "neoverse-n1", "neoverse-v1")
+X86 = sorted({"nehalem", "haswell", "znver1", *CACHES} - set(ARM))
+TARGETS = [
+    *(parse_target(f"llvm -mtriple=aarch64-linux-gnu -mcpu={name}") for name in ARM),
+    *(parse_target(f"llvm -mcpu={name}") for name in X86),
+    parse_target("llvm -mcpu=znver4 -mattr=-avx512f"),
+]
+THREADS = (1, 2, 3, 16, 128)
+ONE = (1, 1, 1, 1)
+CONVOLUTIONS = [
+    Conv2dWorkload(1, 1, 1, 1, 1, (1, 1)),
+    Conv2dWorkload(64, 512, 1, 1, 1000, (1, 1)),
+    Conv2dWorkload(1, 1, 9, 9, 64, (3, 3), padding=ONE),
+    Conv2dWorkload(1, 64, 9, 9, 1, (3, 3), padding=ONE),
+    Conv2dWorkload(64, 3, 224, 224, 64, (7, 7), (2, 2), (3, 3, 3, 3)),
+    Conv2dWorkload(1, 512, 33, 33, 256, (3, 3), padding=(12,) * 4, dilation=(12, 12)),
+    Conv2dWorkload(1, 128, 14, 14, 128, (3, 3), (2, 2), ONE, groups=32),
+    Conv2dWorkload(1, 6, 4, 4, 9, (3, 3), groups=3),
+    Conv2dWorkload(1, 97, 31, 31, 97, (5, 5), padding=(2, 2, 2, 2), groups=97),
+    Conv2dWorkload(1, 32, 8192, 8192, 32, (3, 3), padding=ONE),
+    Conv2dWorkload(1, 17, 3, 2000, 31, (1, 5), padding=(0, 2, 0, 2)),
+    Conv2dWorkload(1, 512, 7, 7, 512, (3, 3), padding=ONE),
+    Conv2dWorkload(3, 19, 5, 5, 33, (3, 3), padding=(2, 0, 1, 3)),
+]
+
+
+def of_each_template(workload, target):
+    """The best and the worst scheme of each template."""
+    schemes = registry.schemes(workload, target)
+    by_name = {name: [s for s in schemes if s.template == name] for name in registry.TEMPLATES}
+    return [s for found in by_name.values() for s in dict.fromkeys((*found[:1], *found[-1:]))]
+
+
+def curve(workload: Workload, scheme, target):
+    """Estimates for each number of threads."""
+    return [registry.estimate(workload, scheme, target, threads) for threads in THREADS]
+
+
+def check(curve_):
+    """Finite and positive; another thread costs no more than the loops it forks."""
+    assert all(math.isfinite(seconds) and seconds > 0 for seconds in curve_)
+    for fewer, more in pairwise(curve_):
+        assert more <= fewer * 1.0001 + 2 * fork_seconds(2)
+
+
+def assert_not_cheaper(dear, cheap):
+    assert all(a >= b * 0.9999 for a, b in zip(dear, cheap, strict=True))
+
+
+@pytest.mark.parametrize("workload", CONVOLUTIONS, ids=str)
+def test_convolutions(workload):
+    """More images and longer epilogues do not take less time."""
+    for target in TARGETS:
+        for scheme in of_each_template(workload, target):
+            seconds = curve(workload, scheme, target)
+            check(seconds)
+            images = replace(workload, batch=2 * workload.batch)
+            assert_not_cheaper(curve(images, scheme, target), seconds)
+            longer = replace(workload, epilogue=(EpilogueOp("bias_add"), EpilogueOp("relu")))
+            assert_not_cheaper(curve(longer, scheme, target), seconds)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_no_kernel_beats_the_machine(target):
+    """Multiply-adds at full width and clock, on every thread."""
+    for workload in CONVOLUTIONS:
+        for scheme in of_each_template(workload, target):
+            fewer = {2: 2.25, 4: 4.0, 6: 5.0625}.get(getattr(scheme, "tile", 0), 1.0)
+            peak = 2 * target.lanes() * target.fma_per_cycle * target.frequency
+            for threads, seconds in zip(THREADS, curve(workload, scheme, target), strict=True):
+                assert seconds >= workload.flops / fewer / (peak * threads)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_what_memory_bounds(target):
+    lanes = target.lanes()
+    for channels, side in ((1, 1), (3, 7), (128, 56), (2048, 7), (64, 4096)):
+        sizes = (1, channels, side, side)
+        layouts = ((1, lanes), (lanes, 1), (lanes, 4 * lanes))
+        for workload, scheme in (
+            *((TransformWorkload(*sizes, *blocks), TransformScheme()) for blocks in layouts),
+            (JoinWorkload("elementwise", 1, (channels,) * 2, side, side, lanes), JoinScheme()),
+            (JoinWorkload("concat", 1, (channels,) * 2, side, side, lanes), JoinScheme()),
+        ):
+            seconds = curve(workload, scheme, target)
+            check(seconds)
+            larger = replace(workload, height=2 * side)
+            assert_not_cheaper(curve(larger, scheme, target), seconds)
+
+
+def test_groups_together_pad_the_whole_image():
+    """Each chunk of the output copies the pixels of its own group, three times for 3x3."""
+    target = parse_target("llvm -mcpu=znver3")
+    scheme = DirectScheme(8, 8, 7, False)
+    for groups in (1, 2):
+        padded = Conv2dWorkload(1, 64, 14, 14, 16, (3, 3), padding=ONE, groups=groups)
+        bare = replace(padded, height=16, width=16, padding=(0, 0, 0, 0))
+        copies = 3 * (16 // 8) // groups
+        cycles = copies * 14 * 14 * (64 // 8) * conv2d_direct.STRIP_CYCLES
+        seconds = [registry.estimate(workload, scheme, target) for workload in (padded, bare)]
+        assert seconds[0] - seconds[1] == pytest.approx(cycles / target.frequency)

@@ -1,0 +1,106 @@
+"""Which memory a candidate is timed on, as `rpc_harness.c` is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import tvm
+
+from neocpu.schedules import registry
+from neocpu.schedules.target import parse_target
+from neocpu.schedules.workload import (
+    Conv2dWorkload,
+    JoinWorkload,
+    TransformWorkload,
+    Workload,
+)
+from neocpu.search import rpc_session
+from neocpu.search.buffers import size_of
+from neocpu.search.kernels import OWN_CACHES
+from neocpu.search.measure import Request
+from neocpu.search.rpc_messages import Candidate
+from neocpu.search.rpc_session import Session
+
+TARGET = dataclasses.replace(parse_target("llvm -mcpu=znver3"), l2=1 << 16)
+THREADS = 2
+POOL = 1 << 20
+
+
+class Calls(list):
+    """What `run` of a library was told: tensors, strides, calls and turn."""
+
+    def __call__(self, *arguments) -> float:
+        *rest, calls, turn = arguments
+        half = len(rest) // 2
+        self.append((rest[:half], rest[half:], calls, turn))
+        return calls * 1e-3
+
+
+def loaded(session: Session, workload: Workload):
+    """Load the first scheme of ``workload``; return its request, what runs it, and its calls."""
+    request = Request(workload, registry.schemes(workload, TARGET)[0])
+    calls = Calls()
+    library = {"fill": lambda tensor: None, "run": calls}
+    session._library = lambda candidate: library
+    return request, session._load(Candidate(request, Path("x.so"))), calls
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    """A session on a server that is this process."""
+    monkeypatch.setattr(rpc_session, "POOL_BYTES", POOL)
+    made = Session(TARGET, THREADS)
+    made._session = SimpleNamespace(cpu=tvm.cpu)
+    return made
+
+
+def bytes_of(tensor) -> int:
+    return size_of((tensor.shape, str(tensor.dtype)))
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        TransformWorkload(1, 24, 7, 9, 1, 8),
+        JoinWorkload("concat", 1, (8, 24), 5, 5, 8),
+        JoinWorkload("elementwise", 1, (64, 64), 56, 56, 8),  # more than the caches at once
+    ],
+)
+def test_feature_maps_take_turns_beyond_the_cores_own_caches(session: Session, workload: Workload):
+    request, run, calls = loaded(session, workload)
+    assert run(3) == 1e-3
+    run(2)
+    (tensors, strides, count, first), (_, _, _, then) = calls
+    assert (count, first, then) == (3, 0, 3)
+    sizes = [size_of(shape) for shape in registry.argument_shapes(workload, request.scheme)]
+    assert [stride - stride % 64 for stride in strides] == strides
+    assert all(0 <= stride - size < 64 for stride, size in zip(strides, sizes, strict=True))
+    (places,) = {bytes_of(t) // stride for t, stride in zip(tensors, strides, strict=True)}
+    assert places * sum(strides) >= OWN_CACHES * TARGET.l2 * THREADS
+    assert (places - 1) * sum(strides) < OWN_CACHES * TARGET.l2 * THREADS
+
+
+def test_weights_come_from_a_pool_and_go_on_where_the_last_candidate_left_off(session: Session):
+    workload = Conv2dWorkload(1, 16, 8, 8, 16, (3, 3))
+    _, run, calls = loaded(session, workload)
+    run(3)
+    _, again, more = loaded(session, workload)
+    again(2)
+    (tensors, strides, _, first), (_, _, _, then) = *calls, *more
+    assert (first, then) == (0, 3)
+    assert [index for index, stride in enumerate(strides) if stride] == [1]
+    assert bytes_of(tensors[1]) == POOL
+    assert strides[1] >= 16 * 16 * 9 * 4
+
+
+def test_weights_larger_than_the_pool_get_a_larger_one(session: Session):
+    workload = Conv2dWorkload(1, 256, 8, 8, 256, (3, 3))
+    _, run, calls = loaded(session, workload)
+    run(1)
+    run(1)
+    for tensors, strides, _, _ in calls:
+        assert bytes_of(tensors[1]) == strides[1] >= math.prod(workload.kernel_shape) * 4 > POOL
