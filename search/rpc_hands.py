@@ -265,6 +265,8 @@ class ServerHand(Hand):
                 )
             fleet.probe_built.wait()
             problem = self._probe()
+            if fleet.closing:  # which ends the child, whatever the server can do
+                return None
             if problem is None:
                 return server
             fleet.refused.add(server)
