@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -67,6 +68,7 @@ def _fork(start, *arguments, **options) -> tuple[int, int]:
 
 
 def _main(key: str, count: str) -> None:
+    from tvm.rpc import connect_tracker
     from tvm.rpc.server import PopenRPCServerState
     from tvm.rpc.tracker import PopenTrackerServerState
 
@@ -76,6 +78,10 @@ def _main(key: str, count: str) -> None:
         _fork(PopenRPCServerState, *at, tracker_addr=("127.0.0.1", port), key=key)[1]
         for _ in range(int(count))
     ]
+    # A server answers before it has registered.
+    session = connect_tracker("127.0.0.1", port)
+    while len(session.summary()["server_info"]) < int(count):
+        time.sleep(0.05)
     print(json.dumps([port, tracker, *servers]), flush=True)
     sys.stdin.read()
 
