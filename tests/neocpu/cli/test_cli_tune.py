@@ -86,7 +86,8 @@ def tried() -> set[str]:
 
 
 def test_no_measurement_at_all(cli: Cli, onnx_file: Path) -> None:
-    arguments = ("tune", onnx_file, "--strategy", "analytic", "--db", "x.jsonl")
+    nothing_known = ("--only-db", "--db", "x.jsonl")
+    arguments = ("tune", onnx_file, "--strategy", "analytic", *nothing_known)
     report = json.loads(cli(*arguments, "--json").out)
     assert report["measured"] == 0
     assert {row["source"] for row in report["workloads"]} == {"estimated"}
