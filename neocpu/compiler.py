@@ -243,7 +243,7 @@ def tune(
     networks = []
     for number, model in enumerate(models):
         report(Progress("import", number, len(models), str(model) if _is_path(model) else ""))
-        networks.append(workloads_of(_network(model, shapes), cpu))
+        networks.append(workloads_of(read_network(model, shapes), cpu))
     return tune_networks(networks, cpu, threads, store, chosen, limit, report, measuring)
 
 
@@ -253,7 +253,7 @@ def workloads(
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> set[Workload]:
     """Return the workloads that `tune` measures of a model, for any of ``targets``."""
-    network = _network(model, shapes)
+    network = read_network(model, shapes)
     return {workload for target in targets for workload in workloads_of(network, target)}
 
 
@@ -261,10 +261,11 @@ def convolutions(
     model: ModelLike, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> list[Conv2dWorkload]:
     """Return a model's convolutions, in program order."""
-    return [conv.workload for conv in _network(model, shapes).convs]
+    return [conv.workload for conv in read_network(model, shapes).convs]
 
 
-def _network(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> Network:
+def read_network(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None = None) -> Network:
+    """Return a model's operators as the layout search sees them."""
     with _BUILDING:
         return extract(simplify(import_relax(_load(model, shapes))))
 

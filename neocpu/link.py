@@ -27,6 +27,7 @@ from neocpu.runtime.header import (
     WeightSpec,
 )
 from neocpu.schedules.errors import ArtifactError, UsageError
+from neocpu.schedules.files import sync_folder
 from neocpu.schedules.linker import find_linker
 from neocpu.schedules.target import parse_target
 
@@ -164,7 +165,7 @@ def replacing(path: Path, size: int = 0, *, executable: bool = False) -> Iterato
             os.fsync(fd)
         os.replace(temporary, path)
         temporary = None
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise _write_error(path, error, size) from error
     finally:
@@ -281,14 +282,6 @@ def _umask() -> int:
     # os.umask reads it only by changing it, for all threads.
     status = Path("/proc/self/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("Umask:"))[6:], 8)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _write_error(path: Path, error: OSError, size: int) -> UsageError | ArtifactError:

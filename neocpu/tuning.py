@@ -22,7 +22,7 @@ from neocpu.schedules.errors import UsageError, did_you_mean
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.search.budget import Budget
-from neocpu.search.cost_model import CostModel
+from neocpu.search.cost_model import LearnedCostModel
 from neocpu.search.local_measurer import LocalMeasurer
 from neocpu.search.measure import Measurer, ReplayMeasurer
 from neocpu.search.rpc_measurer import RpcMeasurer
@@ -45,7 +45,7 @@ MAX_WARNINGS = 3
 StrategyMaker: TypeAlias = Callable[[CpuTarget, int, Store, int], Strategy]
 STRATEGIES: dict[str, StrategyMaker] = {
     "xgb": lambda target, threads, store, seed: XgbStrategy(
-        CostModel(target, threads, registry.estimate, store, seed)
+        LearnedCostModel(target, threads, registry.estimate, store, seed)
     ),
     "grid": lambda target, threads, store, seed: GridStrategy(),
     "random": lambda target, threads, store, seed: RandomStrategy(seed),

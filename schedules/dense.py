@@ -20,20 +20,14 @@ from neocpu.schedules.layout import NCHW, ceil_div
 from neocpu.schedules.memory import fork_seconds, stream_seconds
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
-from neocpu.schedules.workload import (
-    NO_OPERAND,
-    PER_CHANNEL,
-    Conv2dWorkload,
-    EpilogueOp,
-    content_hash,
-)
+from neocpu.schedules.workload import NO_OPERAND, PER_CHANNEL, Conv2dWorkload, EpilogueOp, Keyed
 
 # TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
 STACK_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class DenseWorkload:
+class DenseWorkload(Keyed):
     """``output[m, n] = epilogue(sum over k of data[m, k] * weights[k, n])``.
 
     Per-channel operands of the epilogue have shape ``(N,)``, tensor operands ``(M, N)``.
@@ -52,10 +46,6 @@ class DenseWorkload:
 
     def __str__(self) -> str:
         return f"{self.m}x{self.k} -> {self.n}" + "".join(f" +{op.kind}" for op in self.epilogue)
-
-    def key(self) -> str:
-        """Content hash that names this workload."""
-        return content_hash(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, with ``"kind": "dense"``."""

@@ -65,8 +65,22 @@ class EpilogueOp:
         return [self.kind, *(str(arg) if math.isinf(arg) else arg for arg in self.args)]
 
 
+class Keyed:
+    """Base of workloads: what their JSON form says is all there is to them."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form."""
+        raise AssertionError("abstract")
+
+    def key(self) -> str:
+        """Content hash that names this workload, in the tuning database too."""
+        return content_hash(self.to_json())
+
+
 @dataclass(frozen=True, slots=True)
-class Conv2dWorkload:
+class Conv2dWorkload(Keyed):
     """A 2-D convolution (cross-correlation) over NCHW data with OIHW weights and its epilogue.
 
     Attributes
@@ -132,10 +146,6 @@ class Conv2dWorkload:
             2 * n * o * h * w * (self.in_channels // self.groups) * self.kernel[0] * self.kernel[1]
         )
 
-    def key(self) -> str:
-        """Content hash that names this workload in the tuning database."""
-        return content_hash(self.to_json())
-
     def to_json(self) -> dict[str, Any]:
         """JSON form, with ``"kind": "conv2d"``."""
         data = {"kind": "conv2d", **asdict(self)}
@@ -191,7 +201,7 @@ class Conv2dWorkload:
 
 
 @dataclass(frozen=True, slots=True)
-class TransformWorkload:
+class TransformWorkload(Keyed):
     """A layout transform of a feature map: NCHW[in_block]c to NCHW[out_block]c, 1 being NCHW."""
 
     batch: int
@@ -217,10 +227,6 @@ class TransformWorkload:
         """Zero: bytes are moved."""
         return 0
 
-    def key(self) -> str:
-        """Content hash that names this workload in the tuning database."""
-        return content_hash(self.to_json())
-
     def to_json(self) -> dict[str, Any]:
         """JSON form, with ``"kind": "layout_transform"``."""
         return {"kind": "layout_transform", **asdict(self)}
@@ -242,7 +248,7 @@ class TransformWorkload:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinWorkload:
+class JoinWorkload(Keyed):
     """An operator whose time is that of the feature maps it reads and writes, all in one layout.
 
     Attributes
@@ -287,10 +293,6 @@ class JoinWorkload:
     def flops(self) -> int:
         """Zero, as good as: bytes are moved."""
         return 0
-
-    def key(self) -> str:
-        """Content hash that names this workload in the tuning database."""
-        return content_hash(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, with ``"kind": "join"``."""

@@ -27,6 +27,8 @@ import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 
+from neocpu.schedules.layout import ceil_div
+
 POOL_BYTES = 128 << 20
 ALIGNMENT = 64
 Shape: TypeAlias = tuple[tuple[int, ...], str]  # and dtype
@@ -61,14 +63,14 @@ class Buffers:
         if self._place + size > len(self._pool):
             self._place = 0
         start = self._place
-        self._place += -(-size // ALIGNMENT) * ALIGNMENT
+        self._place += aligned_size_of(shape)
         return _tensor(self._pool[start:], shape)
 
     def in_turns(self, shapes: Sequence[Shape], least: int) -> list[list[Any]]:
         """Return tensors of ``shapes`` at several places, which take ``least`` bytes or more."""
-        starts = [0, *accumulate(-(-size_of(shape) // ALIGNMENT) * ALIGNMENT for shape in shapes)]
+        starts = [0, *accumulate(map(aligned_size_of, shapes))]
         total = starts.pop()
-        count = -(-least // total)
+        count = ceil_div(least, total)
         self._places = _grown(self._places, count * total)
         return [
             [
@@ -113,6 +115,11 @@ def size_of(shape: Shape) -> int:
     """Return bytes."""
     extents, dtype = shape
     return math.prod(extents) * np.dtype(dtype).itemsize
+
+
+def aligned_size_of(shape: Shape) -> int:
+    """Return bytes, up to the next place where a buffer may begin."""
+    return ceil_div(size_of(shape), ALIGNMENT) * ALIGNMENT
 
 
 def _tensor(buffer: Bytes, shape: Shape) -> Any:

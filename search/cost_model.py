@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.schedules.layout import ceil_div
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.workload import Conv2dWorkload
@@ -54,7 +55,7 @@ class _Table:
     place: dict[Scheme, int]
 
 
-class CostModel:
+class LearnedCostModel:
     """Predicts the seconds of schemes on one target and thread count.
 
     Parameters
@@ -128,7 +129,7 @@ class CostModel:
         ]
         rows: list[Vector] = []
         errors: list[Vector] = []
-        step = max(1, -(-len(usable) // MAX_RECORDS))
+        step = max(1, ceil_div(len(usable), MAX_RECORDS))
         for (workload, key), group in groupby(usable[::step], lambda r: (r.workload, r.target)):
             cpu = (
                 self._target if key == TargetKey.of(self._target, key.threads) else cpu_target(key)
@@ -146,7 +147,7 @@ class CostModel:
             return None
         import xgboost  # only who uses this strategy waits for it
 
-        step = -(-count // MAX_RECORDS)
+        step = ceil_div(count, MAX_RECORDS)
         data = xgboost.DMatrix(np.concatenate(rows)[::step], np.concatenate(errors)[::step])
         return xgboost.train({**PARAMETERS, "seed": self._seed}, data, rounds)
 

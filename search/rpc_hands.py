@@ -78,7 +78,7 @@ class Retired:
 Report: TypeAlias = Done | Retired
 
 
-class Fleet:
+class FleetState:
     """What the threads share.
 
     Attributes
@@ -114,7 +114,7 @@ class Fleet:
 class Hand:
     """A thread and its child process."""
 
-    def __init__(self, fleet: Fleet, setup: Setup) -> None:
+    def __init__(self, fleet: FleetState, setup: Setup) -> None:
         self._fleet = fleet
         self._child = Child(setup)
         self._thread = threading.Thread(target=self._live, name="neocpu-fleet", daemon=True)
@@ -173,7 +173,9 @@ class BuildingHand(Hand):
 
     _numbers = count()  # the server's loader takes libraries of one name for the same
 
-    def __init__(self, fleet: Fleet, setup: Setup, linker: Sequence[str], harness: Path) -> None:
+    def __init__(
+        self, fleet: FleetState, setup: Setup, linker: Sequence[str], harness: Path
+    ) -> None:
         self._linker = tuple(linker)
         self._harness = harness
         super().__init__(fleet, setup)

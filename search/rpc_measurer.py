@@ -23,7 +23,7 @@ from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.search.local_measurer import LEAST_MEMORY, MAX_CHILDREN, REPEATS
 from neocpu.search.measure import Measurement, Request
-from neocpu.search.rpc_hands import BuildingHand, Done, Fleet, Retired, ServerHand, Trial
+from neocpu.search.rpc_hands import BuildingHand, Done, FleetState, Retired, ServerHand, Trial
 from neocpu.search.rpc_library import compile_harness
 from neocpu.search.rpc_messages import Candidate
 from neocpu.search.rpc_tracker import Address, Tracker
@@ -80,7 +80,7 @@ class RpcMeasurer:
         if parallel and parallel > line.servers:
             _log.warning("the tracker %s lists only %d of --key %s", tracker, line.servers, key)
         self._threads = threads
-        self._fleet = Fleet(target, line, timeout, patience)
+        self._fleet = FleetState(target, line, timeout, patience)
         self._hands: list[BuildingHand | ServerHand] = []
         self._problem: Exception | None = None
         self._best: dict[Workload, float] = {}

@@ -15,9 +15,10 @@ from tvm import rpc
 
 from neocpu.schedules import registry
 from neocpu.schedules.conv2d_reference import Array
+from neocpu.schedules.layout import ceil_div
 from neocpu.schedules.target import MACHINES, CpuTarget
 from neocpu.schedules.workload import Conv2dWorkload
-from neocpu.search.buffers import ALIGNMENT, POOL_BYTES, Shape, size_of
+from neocpu.search.buffers import POOL_BYTES, Shape, aligned_size_of, size_of
 from neocpu.search.kernels import OWN_CACHES, WEIGHTS, checked, repeated
 from neocpu.search.rpc_messages import Candidate, Ended
 from neocpu.search.rpc_tracker import Lease
@@ -86,7 +87,7 @@ class Session:
     def _with_cold_weights(self, library: Any, shapes: Sequence[Shape]) -> Callable[[int], float]:
         """Take the weights from a pool that no cache holds, as the local measurer does."""
         arguments = [self._filled(library, shape) for shape in shapes]
-        stride = _aligned(shapes[WEIGHTS])
+        stride = aligned_size_of(shapes[WEIGHTS])
         places = max(1, POOL_BYTES // stride)
         if self._pool is None or size_of((self._pool.shape, "float32")) < stride:
             self._pool = self._filled(library, _floats(max(stride, POOL_BYTES)))
@@ -95,7 +96,7 @@ class Session:
         kernel = library["run"]
 
         def run(calls: int) -> float:
-            turn = -(-self._place // stride)
+            turn = ceil_div(self._place, stride)
             self._place = (turn + calls) % places * stride
             return _per_call(kernel(*arguments, *strides, calls, turn), calls)
 
@@ -103,8 +104,8 @@ class Session:
 
     def _in_turns(self, library: Any, shapes: Sequence[Shape]) -> Callable[[int], float]:
         """Let feature maps take turns between places that the cores' own caches do not hold."""
-        strides = [_aligned(shape) for shape in shapes]
-        places = -(-self._own_caches // sum(strides))
+        strides = [aligned_size_of(shape) for shape in shapes]
+        places = ceil_div(self._own_caches, sum(strides))
         arguments = [self._filled(library, _floats(places * stride)) for stride in strides]
         kernel = library["run"]
         turn = 0
@@ -142,10 +143,6 @@ class Session:
         except Exception:
             return False
         return True
-
-
-def _aligned(shape: Shape) -> int:
-    return -(-size_of(shape) // ALIGNMENT) * ALIGNMENT
 
 
 def _floats(size: int) -> Shape:

@@ -19,6 +19,7 @@ from typing import TypeAlias
 import filelock
 
 from neocpu.schedules.errors import DatabaseError
+from neocpu.schedules.files import sync_folder
 from neocpu.schedules.scheme import Scheme
 from neocpu.tuning_db.record import LineParser, Record, UnknownRecordError
 
@@ -158,7 +159,7 @@ def append_lines(path: Path, lines: Sequence[bytes]) -> None:
             size = os.fstat(stream).st_size
             _write_lines(stream, size, lines)
             if size == 0:
-                _sync_folder(real.parent)
+                sync_folder(real.parent)
         # After the lock: a file system syncs for several writers at once.
         with _named_errors(path):
             os.fsync(stream)
@@ -217,7 +218,7 @@ def replace_contents(path: Path, data: bytes) -> None:
         raise
     finally:
         os.close(stream)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _file_status(path: Path) -> os.stat_result:
@@ -251,14 +252,6 @@ def _write(stream: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(stream, view) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    stream = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(stream)
-    finally:
-        os.close(stream)
 
 
 @contextmanager

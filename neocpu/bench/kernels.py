@@ -12,10 +12,6 @@ import numpy as np
 
 from neocpu.bench.kernel_runner import KernelRunner, TimedKernel
 from neocpu.bench.peak import fma_flops, fma_peak
-from neocpu.frontend.importer import import_relax
-from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.passes.simplify import simplify
-from neocpu.planning.extract import extract
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules import registry
 from neocpu.schedules.scheme import Scheme
@@ -104,18 +100,6 @@ class KernelReport:
                 for result in self.results
             ],
         }
-
-
-def convolutions(loaded: LoadedModel) -> tuple[Conv2dWorkload, ...]:
-    """Return the convolutions of a model with their epilogues, in program order.
-
-    Raises
-    ------
-    UnsupportedError
-        If the model cannot be compiled.
-    """
-    network = extract(simplify(import_relax(loaded)))
-    return tuple(conv.workload for conv in network.convs)
 
 
 def best_cases(

@@ -10,16 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from neocpu import models as builtin
 from neocpu.bench import milp
 from neocpu.bench.milp import MilpResult
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import json_number
-from neocpu.frontend.importer import import_relax
-from neocpu.frontend.load import load_model
-from neocpu.passes.simplify import simplify
+from neocpu.compiler import read_network
 from neocpu.planning.costs import CostModel
-from neocpu.planning.extract import extract
 from neocpu.planning.graph import build_graph
 from neocpu.planning.network import ConvOp
 from neocpu.planning.problem import operator_choices
@@ -153,7 +149,7 @@ def compare_models(
 
 
 def _compare(model: str, request: SolverRequest, costs: CostModel) -> SolverReport:
-    network = extract(simplify(import_relax(_loaded(model, request.shapes or {}))))
+    network = read_network(model, request.shapes)
     choices = operator_choices(network, costs)
     graph = build_graph(network, choices, costs)
     measured = [
@@ -172,12 +168,6 @@ def _compare(model: str, request: SolverRequest, costs: CostModel) -> SolverRepo
         _peak_bytes(graph),
         milp.solve_in_child(graph, request.milp_seconds) if milp.available() else None,
     )
-
-
-def _loaded(model: str, shapes: Mapping[str, Sequence[int]]) -> Any:
-    if builtin.is_name(model):
-        return load_model(builtin.build_with_shapes(model, shapes))
-    return load_model(model, shapes)
 
 
 def _peak_bytes(graph: LayoutGraph) -> int:

@@ -14,13 +14,14 @@ from neocpu.bench.coldstart import measure_cold_start
 from neocpu.bench.compilation import compile_in_child
 from neocpu.bench.contenders import Contender
 from neocpu.bench.engines import Inputs
-from neocpu.bench.kernels import KernelReport, best_cases, convolutions, measure_kernels
+from neocpu.bench.kernels import KernelReport, best_cases, measure_kernels
 from neocpu.bench.latency import LatencyOptions, LatencyReport
 from neocpu.bench.report import OWN, ModelFailure, ModelReport, Planned
 from neocpu.bench.roofline import Limits, Roofline, measure_limits, work_of
 from neocpu.bench.scaling import measure_scaling
 from neocpu.bench.subject import Subject, compile_subject, open_subject
 from neocpu.bench.untuned import measure_untuned
+from neocpu.compiler import convolutions
 from neocpu.frontend.load import load_model
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.errors import ArtifactError, UsageError
@@ -250,7 +251,7 @@ class _Measurement:
 
     def _kernels(self, subject: Subject) -> KernelReport:
         target, threads = host_target(), self.request.most_threads
-        workloads = convolutions(load_model(subject.require_model()))
+        workloads = convolutions(subject.require_model())
         if not workloads:
             raise UsageError(f"{subject.name} has no convolutions for --kernels to measure")
         cases = best_cases(workloads, open_store(self.request.databases), target, threads)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neocpu.schedules.layout import DataLayout
-from neocpu.search.cost_model import CostModel
+from neocpu.search.cost_model import LearnedCostModel
 from neocpu.search.measure import Request
 from neocpu.search.strategies import WorkloadState
 
@@ -58,7 +58,7 @@ class _Candidate:
 class XgbStrategy:
     """Ranks all candidates of all workloads by expected improvement; trains between batches."""
 
-    def __init__(self, model: CostModel) -> None:
+    def __init__(self, model: LearnedCostModel) -> None:
         self._model = model
         self._predicted: dict[Request, float] = {}
         self._errors: deque[float] = deque(maxlen=TESTED)

@@ -10,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import neocpu
+from neocpu.compiler import convolutions
+from neocpu.models.graph import NetworkBuilder
 from neocpu.schedules.errors import NeoCPUError, UnsupportedError, UsageError
 from neocpu.search import plan as search
 from neocpu.tensor_spec import random_inputs
@@ -157,3 +159,10 @@ def test_a_kernel_larger_than_its_image_is_named(kernel, dilation):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     with pytest.raises(UnsupportedError, match=r"Conv 'big': its kernel spans 7 pixels.*has 5"):
         neocpu.compile(model, threads=1)
+
+
+def test_the_convolutions_of_a_model_have_their_epilogues():
+    net = NetworkBuilder("tiny", (1, 3, 16, 16), seed=0)
+    x = net.relu(net.batch_norm(net.conv(net.input, "conv", 16, 3, padding=1), "bn"), "relu")
+    workloads = convolutions(net.finish(net.classifier(x, "fc", 10)))
+    assert [str(workload) for workload in workloads] == ["1x3x16x16 -> 16, 3x3 +bias_add +relu"]

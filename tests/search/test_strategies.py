@@ -26,7 +26,7 @@ from neocpu.schedules import registry
 from neocpu.schedules.scheme import TransformScheme
 from neocpu.schedules.workload import TransformWorkload
 from neocpu.search.budget import Budget
-from neocpu.search.cost_model import CostModel
+from neocpu.search.cost_model import LearnedCostModel
 from neocpu.search.measure import Measurement, Request
 from neocpu.search.strategies import WorkloadState
 from neocpu.search.strategies.analytic import AnalyticStrategy
@@ -43,7 +43,7 @@ RECORDED = recorded()
 
 
 def xgb(history=(), seed: int = 0) -> XgbStrategy:
-    return XgbStrategy(CostModel(TARGET, THREADS, registry.estimate, history, seed))
+    return XgbStrategy(LearnedCostModel(TARGET, THREADS, registry.estimate, history, seed))
 
 
 def run(strategy, database: Path, trials=None, space=SPACE, measurements=RECORDED, tasks=None):
@@ -223,7 +223,7 @@ def test_expected_improvement_is_the_mean_of_what_is_gained():
 
 def test_a_model_without_records_is_the_estimate():
     for state in states():
-        model = CostModel(TARGET, THREADS, registry.estimate, (), 0)
+        model = LearnedCostModel(TARGET, THREADS, registry.estimate, (), 0)
         model.learn([state])
         expected = [math.log(state.estimates[s]) for s in state.candidates]
         np.testing.assert_allclose(model.predict([state])[0], expected, rtol=1e-5)

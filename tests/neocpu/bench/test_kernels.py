@@ -9,11 +9,8 @@ from neocpu.bench.kernels import (
     KernelReport,
     KernelResult,
     best_cases,
-    convolutions,
     measure_kernels,
 )
-from neocpu.frontend.load import load_model
-from neocpu.models.graph import NetworkBuilder
 from neocpu.schedules import registry
 from neocpu.schedules.target import host_target
 from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
@@ -76,10 +73,3 @@ def test_shares_are_of_the_peak():
     assert report.mean_share == pytest.approx(0.7)
     assert report.min_share == 0.5
     assert results[0].gflops == pytest.approx(SMALL.flops / 1e6)
-
-
-def test_the_convolutions_of_a_model_have_their_epilogues():
-    net = NetworkBuilder("tiny", (1, 3, 16, 16), seed=0)
-    x = net.relu(net.batch_norm(net.conv(net.input, "conv", 16, 3, padding=1), "bn"), "relu")
-    workloads = convolutions(load_model(net.finish(net.classifier(x, "fc", 10))))
-    assert [str(workload) for workload in workloads] == ["1x3x16x16 -> 16, 3x3 +bias_add +relu"]
