@@ -19,6 +19,7 @@ from importlib.metadata import version
 from typing import Any, TypeAlias
 
 import onnx
+import tvm
 
 from neocpu import models
 from neocpu.compiled_module import CompiledModule
@@ -29,17 +30,19 @@ from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.link import replace_header, write_artifact
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify import simplify
-from neocpu.pipeline import Dump, build, lower
+from neocpu.pipeline import Built, Dump, build, lower
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
 from neocpu.planning.network import Network
 from neocpu.planning.options import PlanOptions
 from neocpu.planning.report import explain, with_outcome
+from neocpu.planning.weights import weights_of
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.reference import Comparison, compare, run_reference
+from neocpu.reference import Comparison
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules import registry
-from neocpu.schedules.errors import AccuracyError, UsageError
+from neocpu.schedules.accuracy import Accuracy, parse_accuracy
+from neocpu.schedules.errors import UsageError
 from neocpu.schedules.host import usable_cpus
 from neocpu.schedules.target import CpuTarget, missing_on_host, parse_target
 from neocpu.schedules.workload import Conv2dWorkload, Workload
@@ -54,6 +57,8 @@ from neocpu.tuning import (
     tune_networks,
     workloads_of,
 )
+from neocpu.tuning_db.store import Store
+from neocpu.verification import verify
 
 # More would start a pool that takes a machine down; no CPU has as many cores.
 MAX_THREADS = 1024
@@ -75,6 +80,8 @@ def compile(
     tune_budget: float = 0.0,
     opt: str = "global",
     algorithms: Sequence[str] | None = None,
+    accuracy: str = "default",
+    max_weights: int | None = None,
     solver: str = "auto",
     search_seconds: float | None = None,
     verify: bool = True,
@@ -102,6 +109,14 @@ def compile(
         ``nchw``, ``conv-layout``, ``uniform`` or ``global`` (paper Table 3).
     algorithms : sequence of str, optional
         Restrict the convolution templates, as in ``("direct", "depthwise")``.
+    accuracy : str
+        ``default``: outputs err at most 1e-4, norm-wise; ``strict``: at most 5e-6, and convolutions
+        that err more than direct float32 summation, Winograd's, are excluded. See
+        `neocpu.schedules.accuracy`.
+    max_weights : int, optional
+        Bytes that the packed weights may take: the plan is the fastest one found within them, and
+        its gap says how far it may be from the best one. Winograd's transformed weights are up to
+        nine times as many as the model's.
     solver : str
         Of the layout search: ``auto`` (exact within ``search_seconds``, else the best plan found,
         and how far that may be from the best one), ``exact`` (however long it takes), or the
@@ -109,7 +124,7 @@ def compile(
     search_seconds : float, optional
         Time limit of ``auto`` and ``dp``; 10 by default.
     verify : bool
-        Run the result against the reference, if this host can run it.
+        Run the result against the reference, if this host can run it, and hold it to ``accuracy``.
 
     Raises
     ------
@@ -117,65 +132,74 @@ def compile(
     """
     clock = _Clock(on_progress or silent)
     cpu = parse_target(target)
-    how = PlanOptions.parse(opt, solver, search_seconds)
+    how = PlanOptions.parse(opt, solver, search_seconds, max_weights)
     threads = _threads(threads)
     budget = _budget(tune_budget)
     templates = registry.resolve_algorithms(algorithms) if algorithms else None
+    level = parse_accuracy(accuracy)
     store = open_store(databases, only=only_databases, writing=tune_budget > 0)
     dump = Dump()
     with clock.phase("import"):
-        loaded = _load(model, shapes)
-        mod = import_relax(loaded)
-        dump.module("import", mod)
+        loaded, mod = _imported(model, shapes, dump)
     checked = verify and cpu.machine == os.uname().machine and not missing_on_host(cpu.features)
     loaded = _without_graphs(loaded, keep_original=checked)
     with clock.phase("simplify"):
         mod = simplify(mod)
         dump.module("simplify", mod)
-        network = extract(mod)
+        network = extract(mod, prologues=how.fuses_prologues(templates))
     if tune_budget:
         with clock.phase("tune", alone=False):
-            strategy = make_strategy("xgb", cpu, threads, store)
-            tune_networks(
-                [workloads_of(network, cpu)],
-                cpu,
-                threads,
-                store,
-                strategy,
-                budget,
-                clock.report,
-                measurer_for(strategy, cpu, threads),
-            )
-    costs = CostModel(cpu, threads, partial(measured_schemes, store, cpu, threads), templates)
+            _tune_one(network, cpu, threads, store, budget, level, clock.report)
+    costs = CostModel(
+        cpu, threads, partial(measured_schemes, store, cpu, threads), templates, level
+    )
     with clock.phase("search"):
-        plan = how.plan(network, costs)
+        weights = weights_of(mod, network, cpu, threads)
+        plan = how.plan(network, costs, weights.fixed)
     with clock.phase("rewrite"):
         rewritten = apply_plan(mod, plan, costs)
         dump.module("rewrite", rewritten.mod)
-    report = explain(plan, rewritten.transforms, cpu, threads)
+    report = explain(plan, rewritten, cpu, threads, level)
+    report["weights"] = weights.report(rewritten.weights, max_weights)
     del mod, network, plan  # which hold the weights as they were before they were packed
     with clock.phase("lower"):
         mod = lower(rewritten.mod, cpu, dump)
     with clock.phase("build"):
-        executable = build(mod, cpu, dump, usable_cpus())
-    report = with_outcome(report, clock.seconds, None)
+        built = build(mod, cpu, dump, usable_cpus())
+    report = with_outcome({**report, "activation_bytes": built.arena_bytes}, clock.seconds, None)
     dump("plan", partial(json.dumps, report, indent=1), "json")
-    compiled = CompiledModule(_header(loaded, cpu, threads, report))
+    compiled = CompiledModule(_header(loaded, built, cpu, threads, report))
     with ExitStack() as on_failure:
         on_failure.enter_context(compiled)
         with clock.phase("link"):
             compiled.header = write_artifact(
-                executable, rewritten.weights, compiled.header, compiled.path
+                built.executable, rewritten.weights, compiled.header, compiled.path
             )
         del rewritten  # the packed weights: they are in the artifact now
         if checked:
             with clock.phase("verify", alone=False):
-                compiled.verification = _verify(loaded, compiled, threads)
+                compiled.verification = _verify(loaded, compiled, threads, level)
         report = with_outcome(report, clock.seconds, compiled.verification)
         compiled.header = replace_header(compiled.path, replace(compiled.header, plan=report))
         on_failure.pop_all()
     compiled.seconds = clock.seconds
     return compiled
+
+
+def _tune_one(
+    network: Network,
+    cpu: CpuTarget,
+    threads: int,
+    store: Store,
+    budget: Budget,
+    level: Accuracy,
+    report: ProgressCallback,
+) -> None:
+    """Measure what one network needs, here, within ``budget``."""
+    strategy = make_strategy("xgb", cpu, threads, store)
+    measuring = measurer_for(strategy, cpu, threads)
+    found = [workloads_of(network, cpu)]
+    tune_networks(found, cpu, threads, store, strategy, budget, report, measuring, level)
 
 
 def tune(
@@ -184,6 +208,7 @@ def tune(
     target: str | dict[str, Any] | CpuTarget = "host",
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    accuracy: str = "default",
     database: str | os.PathLike[str] | None = None,
     only_database: bool = False,
     strategy: str = "xgb",
@@ -206,6 +231,8 @@ def tune(
         As `compile` takes them.
     target, threads, shapes
         As in `compile`.
+    accuracy : str
+        ``strict``: measure only what `compile` may choose with that.
     database : path, optional
         Where the measurements go; by default the user's own database.
     only_database : bool
@@ -235,6 +262,7 @@ def tune(
     report = on_progress or silent
     cpu = parse_target(target)
     threads = _threads(threads)
+    level = parse_accuracy(accuracy)
     named = [] if database is None else [database]
     store = open_store(named, only=only_database, writing=True)
     chosen = make_strategy(strategy, cpu, threads, store, seed)
@@ -244,7 +272,7 @@ def tune(
     for number, model in enumerate(models):
         report(Progress("import", number, len(models), str(model) if _is_path(model) else ""))
         networks.append(workloads_of(read_network(model, shapes), cpu))
-    return tune_networks(networks, cpu, threads, store, chosen, limit, report, measuring)
+    return tune_networks(networks, cpu, threads, store, chosen, limit, report, measuring, level)
 
 
 def workloads(
@@ -298,6 +326,15 @@ def _load(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> Loade
     return load_model(model, shapes)
 
 
+def _imported(
+    model: ModelLike, shapes: Mapping[str, Sequence[int]] | None, dump: Dump
+) -> tuple[LoadedModel, tvm.IRModule]:
+    loaded = _load(model, shapes)
+    mod = import_relax(loaded)
+    dump.module("import", mod)
+    return loaded, mod
+
+
 def _extents(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     try:
         return tuple(operator.index(extent) for extent in shape)
@@ -331,7 +368,7 @@ def _budget(seconds: float | None, trials: int | None = None) -> Budget:
 
 
 def _header(
-    loaded: LoadedModel, cpu: CpuTarget, threads: int, report: dict[str, Any]
+    loaded: LoadedModel, built: Built, cpu: CpuTarget, threads: int, report: dict[str, Any]
 ) -> ArtifactHeader:
     return ArtifactHeader(
         name=loaded.name,
@@ -345,35 +382,24 @@ def _header(
         inputs=loaded.inputs,
         outputs=loaded.outputs,
         row_counts=loaded.row_counts,
+        activations=built.activations,
+        arena_bytes=built.arena_bytes,
         plan=report,
     )
 
 
-def _verify(loaded: LoadedModel, compiled: CompiledModule, threads: int) -> Comparison:
-    """Run the artifact and the reference on random inputs.
+def _verify(
+    loaded: LoadedModel, compiled: CompiledModule, threads: int, accuracy: Accuracy
+) -> Comparison:
+    """Hold the artifact to the reference on random inputs.
 
     Raises
     ------
     AccuracyError
-        If they differ by more than the tolerance.
+        If they differ by more than ``accuracy`` allows.
     """
     inputs = random_inputs(loaded.inputs, seed=0)
     # First, and closed again: the two then never hold the weights at once.
     with compiled.module(min(threads, usable_cpus())) as module:
         actual = module.run(inputs)
-    try:
-        expected = run_reference(loaded.original, inputs)
-    except Exception as error:  # the evaluator raises whatever numpy does
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise AccuracyError(
-            f"the reference cannot run this model ({reason[0]}), so nothing was checked or "
-            "written; pass --no-verify to compile it unchecked"
-        ) from error
-    comparison = compare(actual, expected, row_groups=loaded.row_groups)
-    if not comparison.ok:
-        raise AccuracyError(
-            f"output '{comparison.worst_output}' differs from the reference by "
-            f"{comparison.max_abs_error:.3g}, {comparison.max_rel_error:.3g} of its largest value; "
-            "nothing was written: please report this model, or pass --no-verify to keep the result"
-        )
-    return comparison
+    return verify(loaded.original, inputs, actual, accuracy, loaded.row_groups)

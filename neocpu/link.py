@@ -24,7 +24,7 @@ from neocpu.runtime.header import (
     WEIGHT_ALIGN,
     WEIGHTS_SECTION,
     ArtifactHeader,
-    WeightSpec,
+    Placement,
 )
 from neocpu.schedules.errors import ArtifactError, UsageError
 from neocpu.schedules.files import sync_folder
@@ -52,7 +52,7 @@ def write_artifact(
     Parameters
     ----------
     executable : tvm.relax.VMExecutable
-        From ``tvm.compile``; its ``main`` takes the inputs, then the weights.
+        Its ``main`` takes the inputs, then the weights, then the activations.
     weights : sequence of array
         In parameter order, packed as the code reads them.
     header : ArtifactHeader
@@ -188,7 +188,7 @@ class _Layout:
     def of(
         cls,
         code: bytes,
-        specs: Sequence[WeightSpec],
+        specs: Sequence[Placement],
         weights: Sequence[AnyArray],
         header: ArtifactHeader,
     ) -> _Layout:
@@ -217,7 +217,7 @@ class _Layout:
 
 
 def _write(
-    file: BinaryIO, layout: _Layout, weights: Sequence[AnyArray], specs: Sequence[WeightSpec]
+    file: BinaryIO, layout: _Layout, weights: Sequence[AnyArray], specs: Sequence[Placement]
 ) -> None:
     body = hashlib.sha256()
     weights_digest = hashlib.sha256()
@@ -240,12 +240,12 @@ def _write(
     file.write(body.digest() + weights_digest.digest())
 
 
-def _place(weights: Sequence[AnyArray]) -> tuple[WeightSpec, ...]:
+def _place(weights: Sequence[AnyArray]) -> tuple[Placement, ...]:
     specs = []
     offset = 0
     for array in weights:
         assert array.dtype.isnative
-        specs.append(WeightSpec(offset, array.dtype.name, array.shape))
+        specs.append(Placement(offset, array.dtype.name, array.shape))
         offset = _round_up(offset + array.nbytes, WEIGHT_ALIGN)
     return tuple(specs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from tvm import relax, tirx
 from tvm.relax import vm_build
 
 from neocpu.parallel_codegen import assembly, compile_objects
+from neocpu.passes.plan_memory import plan_memory
+from neocpu.runtime.header import Placement
 from neocpu.schedules.elementwise import schedule_function
 from neocpu.schedules.target import CpuTarget
 
@@ -66,32 +69,54 @@ def lower(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> tvm.IRModule:
     return mod
 
 
-def build(mod: tvm.IRModule, target: CpuTarget, dump: Dump, workers: int = 1) -> Any:
-    """Plan memory, generate code on ``workers`` CPUs; return the ``tvm.relax.VMExecutable``.
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """Code, and the memory it works in.
 
-    What `tvm.compile` does, but for the functions' code, which comes as several static libraries.
+    Attributes
+    ----------
+    executable : tvm.relax.VMExecutable
+        Its ``main`` takes the inputs, the weights and the activations.
+    activations : tuple of Placement
+        Of each tensor between two kernels, its place in the arena.
+    arena_bytes : int
+        Size of the arena.
+    """
+
+    executable: Any
+    activations: tuple[Placement, ...]
+    arena_bytes: int
+
+
+def build(mod: tvm.IRModule, target: CpuTarget, dump: Dump, workers: int = 1) -> Built:
+    """Plan memory, generate code on ``workers`` CPUs.
+
+    What `tvm.compile` does, but for the functions' code, which comes as several static libraries,
+    and for the memory of what has a static shape.
 
     Raises
     ------
     NeoCPUError
         As `compile_objects`.
     """
-    passes = tvm.transform.Sequential(
-        [
-            relax.transform.RewriteDataflowReshape(),
-            relax.transform.ToNonDataflow(),
-            relax.transform.RemovePurityChecking(),
-            relax.transform.CallTIRRewrite(),
-            relax.transform.StaticPlanBlockMemory(),
-            relax.transform.LowerAllocTensor(),
-            relax.transform.LowerRuntimeBuiltin(),
-            relax.transform.ComputePrimValue(),
-            relax.transform.VMShapeLower(),
-            relax.transform.AttachGlobalSymbol(),
-        ]
-    )
+    to_calls = [
+        relax.transform.RewriteDataflowReshape(),
+        relax.transform.ToNonDataflow(),
+        relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(),
+    ]
+    to_machine = [
+        relax.transform.StaticPlanBlockMemory(),
+        relax.transform.LowerAllocTensor(),
+        relax.transform.LowerRuntimeBuiltin(),
+        relax.transform.ComputePrimValue(),
+        relax.transform.VMShapeLower(),
+        relax.transform.AttachGlobalSymbol(),
+    ]
     with target.to_tvm():
-        mod = passes(mod)
+        planned = plan_memory(tvm.transform.Sequential(to_calls)(mod), target)
+        dump.module("planned", planned.mod)
+        mod = tvm.transform.Sequential(to_machine)(planned.mod)
     builder = relax.ExecBuilder()
     mod = vm_build._vmcodegen(builder, mod)
     kernels = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
@@ -99,4 +124,4 @@ def build(mod: tvm.IRModule, target: CpuTarget, dump: Dump, workers: int = 1) ->
     dump("assembly", lambda: assembly(mod, target), "s")
     first, *others = compile_objects(mod, target, workers) or [None]
     linked = vm_build._ffi_api.VMLink(builder, target.to_tvm(), first, others, {})
-    return vm_build.VMExecutable(linked)
+    return Built(vm_build.VMExecutable(linked), planned.activations, planned.arena_bytes)

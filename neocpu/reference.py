@@ -6,9 +6,10 @@ fast numpy. Neither TVM nor ONNX Runtime is involved, so that a shared mistake i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,6 @@ from neocpu.reference_rows import pair_rows, row_count
 from neocpu.reference_run import evaluate
 
 Array: TypeAlias = npt.NDArray[Any]
-_Errors: TypeAlias = tuple[float, float, bool]
 
 _FAST_OPS = [
     ops.AveragePool,
@@ -40,7 +40,9 @@ _FAST_OPS = [
 ]
 
 
-def run_reference(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def run_reference(
+    model: onnx.ModelProto, inputs: Mapping[str, Array], *, double: bool = False
+) -> dict[str, Array]:
     """Run ``model`` with numpy.
 
     Parameters
@@ -49,13 +51,16 @@ def run_reference(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[s
         Opset 7 or later, its external data loaded.
     inputs : mapping of str to array
         Every graph input that has no initializer, by name, in the model's dtypes and shapes.
+    double : bool
+        Compute in float64 whatever the model computes in float32: what rounding is measured
+        against.
 
     Returns
     -------
     dict of str to array
         The graph outputs by name, in graph order.
     """
-    return evaluate(model, inputs, _FAST_OPS)
+    return evaluate(model, inputs, _FAST_OPS, double=double)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,12 @@ class Comparison:
         Largest ``|actual - expected|`` of all outputs; infinite where NaN, infinities or shapes
         differ.
     max_rel_error : float
-        Largest norm-wise relative error: ``max|actual - expected| / max|expected|`` of an output.
+        Largest ``max|actual - expected| / max|expected|`` of an output.
+    norm_error : float
+        Largest norm-wise relative error: ``‖actual - expected‖ / ‖expected‖`` of an output, in the
+        2-norm.
     worst_output : str
-        Name of the output with the largest relative error, or of one that misses the tolerance.
+        Name of the output with the largest norm-wise error, or of one that misses the tolerance.
     ok : bool
         Whether every element of every output is within the tolerance, but for `unmatched_rows`.
     moved_rows, unmatched_rows : int
@@ -80,6 +88,7 @@ class Comparison:
 
     max_abs_error: float
     max_rel_error: float
+    norm_error: float
     worst_output: str
     ok: bool
     moved_rows: int = 0
@@ -98,7 +107,8 @@ def compare(
     An element is within the tolerance if ``|a - e| <= rtol * |e| + atol * min(1, max|e|)``, where
     the maximum runs over its output: the absolute part shrinks with an output of small values (a
     softmax over a thousand classes), which a fixed one would wave through. NaN must meet NaN and an
-    infinity the same infinity. Integers and booleans must be equal.
+    infinity the same infinity. Integers and booleans must be equal. Differences too small for a
+    normal number of float32 are none.
 
     Outputs of rows that a NonMaxSuppression selected are compared the same way first. If that
     fails, because scores or overlaps are as close to each other or to a threshold as rounding, the
@@ -121,7 +131,7 @@ def compare(
     results = {name: _errors(actual[name], value, rtol, atol) for name, value in expected.items()}
     moved = unmatched = 0
     for group in row_groups:
-        if all(results[name][2] for name in group):
+        if all(results[name].ok for name in group):
             continue
         mine, theirs = ({name: side[name] for name in group} for side in (actual, expected))
         matched = _match(mine, theirs, rtol, atol)
@@ -130,16 +140,34 @@ def compare(
             moved += matched.moved
             unmatched += matched.unmatched
     if not results:
-        return Comparison(0.0, 0.0, "", ok=True)
-    worst = max(results, key=lambda name: (not results[name][2], results[name][1]))
+        return Comparison(0.0, 0.0, 0.0, "", ok=True)
+    worst = max(results, key=lambda name: (not results[name].ok, results[name].norm))
     return Comparison(
-        max_abs_error=max(result[0] for result in results.values()),
-        max_rel_error=max(result[1] for result in results.values()),
+        max_abs_error=max(result.absolute for result in results.values()),
+        max_rel_error=max(result.relative for result in results.values()),
+        norm_error=max(result.norm for result in results.values()),
         worst_output=worst,
-        ok=all(result[2] for result in results.values()),
+        ok=all(result.ok for result in results.values()),
         moved_rows=moved,
         unmatched_rows=unmatched,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """One output's errors, as `Comparison` describes them, and whether all is within bounds."""
+
+    absolute: float
+    relative: float
+    norm: float
+    ok: bool
+
+
+_EXACT = _Errors(0.0, 0.0, 0.0, ok=True)
+_MISMATCH = _Errors(math.inf, math.inf, math.inf, ok=False)
+
+# Below, float32 loses its digits one by one, and compiled code takes numbers for zero.
+_TINY: Final = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,22 +195,19 @@ def _match(
     mine, theirs = pairs
     errors = {}
     for name, value in expected.items():
-        largest, relative, _ = _errors(actual[name][mine], value[theirs], rtol, atol)
-        errors[name] = (largest, relative, True)
+        errors[name] = replace(_errors(actual[name][mine], value[theirs], rtol, atol), ok=True)
     return _Matched(errors, int((mine != theirs).sum()), row_count(actual, expected) - len(mine))
 
 
 def _errors(actual: Array, expected: Array, rtol: float, atol: float) -> _Errors:
-    """Return the absolute error, the norm-wise relative error and whether all is within bounds."""
-    mismatch = (float("inf"), float("inf"), False)
     if actual.shape != expected.shape:
-        return mismatch
+        return _MISMATCH
     if expected.size == 0:
-        return 0.0, 0.0, True
+        return _EXACT
     if not np.issubdtype(expected.dtype, np.floating):
         # Exact even where float64 is not: int64 is compared as it is.
         if np.array_equal(actual, expected):
-            return 0.0, 0.0, True
+            return _EXACT
         rtol = atol = 0.0
     a, e = actual.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(e)
@@ -190,12 +215,17 @@ def _errors(actual: Array, expected: Array, rtol: float, atol: float) -> _Errors
         not np.array_equal(a[~finite], e[~finite], equal_nan=True)
         or not np.isfinite(a[finite]).all()
     ):
-        return mismatch
-    a, e = a[finite], np.abs(e[finite])
+        return _MISMATCH
+    a, e = a[finite], e[finite]
     if e.size == 0:
-        return 0.0, 0.0, True
-    error = np.abs(a - expected.astype(np.float64)[finite])
+        return _EXACT
+    error, e = np.abs(a - e), np.abs(e)
     scale, largest = float(e.max()), float(error.max())
+    if largest < _TINY:
+        return replace(_EXACT, absolute=largest)
+    if scale == 0:
+        return replace(_MISMATCH, absolute=largest)
+    # Divided by the largest value, whose square could overflow.
+    norm = float(np.linalg.norm(error / scale) / np.linalg.norm(e / scale))
     within = bool((error <= rtol * e + atol * min(1.0, scale)).all())
-    relative = 0.0 if largest == 0 else largest / scale if scale else float("inf")
-    return largest, relative, within
+    return _Errors(largest, largest / scale, norm, within)

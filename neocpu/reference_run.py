@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
@@ -17,11 +18,21 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def evaluate(
-    model: onnx.ModelProto, inputs: Mapping[str, Array], operators: Sequence[type[OpRun]]
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Array],
+    operators: Sequence[type[OpRun]],
+    *,
+    double: bool = False,
 ) -> dict[str, Array]:
     """Run ``model``; ``operators`` replace the evaluator's own of the same names.
 
     onnx's own loop keeps every intermediate result, and a second copy of all weights.
+
+    Parameters
+    ----------
+    double : bool
+        Compute in float64 whatever the model computes in float32, but for a model with control
+        flow, whose bodies onnx runs in the types they declare.
 
     Returns
     -------
@@ -36,18 +47,30 @@ def evaluate(
         # The bodies of If and Loop may read any value around them.
         weights = {name: numpy_helper.to_array(tensor) for name, tensor in light.weights.items()}
         return dict(zip(names, evaluator.run(None, {**weights, **inputs}), strict=True))
+    keep = _widened if double else _unchanged
     last_reader = {name: index for index, node in enumerate(nodes) for name in node.input}
-    values: dict[str, Any] = {"": None, **evaluator.rt_inits_, **inputs}
+    given = {**evaluator.rt_inits_, **inputs}
+    values: dict[str, Any] = {"": None} | {name: keep(array) for name, array in given.items()}
 
     def value(name: str) -> Any:
         if name not in values:
-            values[name] = numpy_helper.to_array(light.weights[name])
+            values[name] = keep(numpy_helper.to_array(light.weights[name]))
         return values[name]
 
     for index, node in enumerate(nodes):
         results = node.run(*map(value, node.input))
-        values.update(zip(node.output, results, strict=False))
+        values.update(zip(node.output, map(keep, results), strict=False))
         for name in {*node.input, *node.output} - {"", *names}:
             if last_reader.get(name, index) <= index:
                 values.pop(name, None)
     return {name: value(name) for name in names}
+
+
+def _widened(value: Any) -> Any:
+    """Return float32 as float64: also what a node makes of its own accord, as Constant and Cast."""
+    is_single = isinstance(value, np.ndarray | np.generic) and value.dtype == np.float32
+    return value.astype(np.float64) if is_single else value
+
+
+def _unchanged(value: Any) -> Any:
+    return value

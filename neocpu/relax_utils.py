@@ -109,6 +109,20 @@ def dtype_of(expr: Expr) -> str:
     return str(expr.ty.dtype.dtype)
 
 
+def channel_slice(call: Call) -> tuple[int, int] | None:
+    """Return the first channel of a slice of consecutive channels, and the one behind its last."""
+    source, shape = static_shape(call.args[0]), static_shape(call)
+    if not isinstance(call.args[0], Var) or source is None or shape is None or len(source) != 4:
+        return None
+    if len(call.args) > 4 and any(int(step.value) != 1 for step in call.args[4].fields):
+        return None
+    if [int(axis.value) for axis in call.args[1].fields] != [1]:
+        return None
+    first = int(call.args[2].fields[0].value)
+    first = max(first + source[1], 0) if first < 0 else first
+    return first, first + shape[1]
+
+
 def bindings(func: relax.Function) -> Iterator[Any]:
     """Yield the bindings of ``func`` in program order."""
     for block in func.body.blocks:

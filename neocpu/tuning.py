@@ -18,6 +18,7 @@ from neocpu.planning.memory_costs import memory_workloads
 from neocpu.planning.network import Network
 from neocpu.progress import Progress, ProgressCallback
 from neocpu.schedules import registry
+from neocpu.schedules.accuracy import DEFAULT, Accuracy
 from neocpu.schedules.errors import UsageError, did_you_mean
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
@@ -149,10 +150,14 @@ def workloads_of(network: Network, target: CpuTarget) -> list[Workload]:
     return [*(conv.workload for conv in network.convs), *memory_workloads(network, target.lanes())]
 
 
-def search_space(target: CpuTarget, threads: int) -> SearchSpace:
-    """Return all legal schemes of every template, with their estimates for ``threads`` threads."""
+def search_space(target: CpuTarget, threads: int, accuracy: Accuracy = DEFAULT) -> SearchSpace:
+    """Return every template's legal schemes that are exact enough.
+
+    With their estimates for ``threads`` threads.
+    """
+
     return SearchSpace(
-        schemes=lambda workload: registry.schemes(workload, target),
+        schemes=lambda w: registry.admitted(accuracy, registry.schemes(w, target), w),
         estimate=lambda workload, scheme: registry.estimate(workload, scheme, target, threads),
         template_version=registry.template_version,
     )
@@ -167,6 +172,7 @@ def tune_networks(
     budget: Budget,
     on_progress: ProgressCallback,
     measuring: AbstractContextManager[Measurer],
+    accuracy: Accuracy = DEFAULT,
 ) -> TuneReport:
     """Measure what ``store`` does not know of networks.
 
@@ -176,6 +182,8 @@ def tune_networks(
         What each network runs, as many times as it does.
     measuring : context manager of Measurer
         As `measurer_for` makes it.
+    accuracy : Accuracy
+        Only schemes that are exact enough for it are measured.
 
     Raises
     ------
@@ -192,7 +200,7 @@ def tune_networks(
             store=store,
             measurer=measurer,
             strategy=strategy,
-            space=search_space(target, threads),
+            space=search_space(target, threads, accuracy),
             budget=budget,
             on_progress=lambda state: on_progress(_progress(state, budget)),
         )

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
+
+_BYTES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
 
 def duration(seconds: float) -> str:
     """Return seconds in the unit that suits them: ``3.2 µs``, ``18.00 ms``, ``2.4 s``.
@@ -24,6 +29,23 @@ def size(count: int) -> str:
     if count < 1000:
         return f"{count} B"
     return f"{count / 1e3:.1f} kB" if count < 1e6 else f"{count / 1e6:.1f} MB"
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of ``812``, ``120MB``, ``1.5 GB`` or ``64MiB``.
+
+    Raises
+    ------
+    ValueError
+        If ``text`` is none of these.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]*)", text.strip().lower())
+    if match is None or (unit := match[2] if match[2] != "b" else "") not in _BYTES:
+        raise ValueError(f"'{text}' is not a size: write 120MB, 1.5GB, 64MiB or a number of bytes")
+    count = float(match[1]) * _BYTES[unit]
+    if math.isinf(count):
+        raise ValueError(f"'{text[:20]}…' is more than any machine has")
+    return round(count)
 
 
 def plural(count: int, noun: str) -> str:

@@ -13,6 +13,8 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.vector_math import vectorize_calls
+
 # Below this many elements a fork and join (about 4 us) costs more than the second core saves.
 PARALLEL_ELEMENTS = 8192
 
@@ -42,6 +44,25 @@ def build_kernel(parameters: Sequence[Parameter], body: Callable[..., None]) -> 
             T.writes([])
             body(*buffers)
     return builder.get()
+
+
+def build_convolution(
+    shapes: Sequence[tuple[tuple[int, ...], str]], body: Callable[..., None]
+) -> Any:
+    """Build the kernel of a convolution whose arguments have these shapes and types.
+
+    They are data, packed weights, what fused steps read, and output: ``body`` gets a buffer each.
+    """
+    names = ["data", "weights", *(f"operand{i}" for i in range(len(shapes) - 3)), "output"]
+    parameters = [(name, *shape) for name, shape in zip(names, shapes, strict=True)]
+    return vectorize_calls(build_kernel(parameters, body))
+
+
+def part_start(number: Any, total: int, parts: int) -> Any:
+    """First element of a part, of ``parts`` about equal ones, with no product beyond int32."""
+    if total * parts < 1 << 31:
+        return tirx.floordiv(number * total, parts)
+    return T.cast(tirx.floordiv(T.cast(number, "int64") * total, parts), "int32")
 
 
 def task_loop(tasks: int, elements: int) -> Any:

@@ -1,4 +1,4 @@
-"""From scheduled functions to machine code: TVM's pipeline with two changes.
+"""From scheduled functions to machine code: TVM's pipeline with three changes.
 
 Accumulators are kept in registers: TVM allocates a temporary of 1 KiB or more, or of scope
 ``local``, from a workspace on the heap: a call and a return per register tile, and stores LLVM
@@ -7,6 +7,9 @@ cannot remove. On the stack, LLVM promotes the accumulators to registers and the
 Arguments are not checked: TVM compares every extent, stride and type of every argument at every
 call, three quarters of a DenseNet's machine code and half of LLVM's time. The loader has checked
 the inputs and the weights, and memory planning made the rest.
+
+Maxima and minima of floats propagate NaN, as every reference does: TVM makes ``a > b ? a : b`` of
+them, one instruction that gives ``b`` if either is NaN, so that ``max(x, 0)`` would hide it.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import TensorLoad, Var
 from tvm.s_tir.pipeline import default_s_tir_pipeline, finalize_device_passes, finalize_host_passes
 
 #: Name of the pipeline, for ``tvm.compile(..., tir_pipeline=PIPELINE)`` and ``tirx.build``.
@@ -39,6 +43,46 @@ class KeepAccumulatorsOnStack:
         return func if body.same_as(func.body) else func.with_body(body)
 
 
+@tirx.transform.prim_func_pass(opt_level=0, name="PropagateNaN")
+class PropagateNaN:
+    """Make ``max`` and ``min`` of floats NaN where either operand is.
+
+    A constant goes first, which costs nothing: of two operands that do not compare the second one
+    is the result. Without a constant, the first one must be chosen where it is NaN.
+    """
+
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        """Return ``func`` with every maximum and minimum of floats rewritten."""
+        body = tvm_ffi.structural_map(func.body, ((tirx.Max, tirx.Min), _propagating))
+        return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _propagating(extremum: Any) -> Any:
+    kind, first, second = type(extremum), extremum.a, extremum.b
+    if not str(extremum.ty.dtype).startswith("float"):
+        return extremum
+    if _is_constant(second) or isinstance(second, Var):
+        first, second = second, first
+    if _is_constant(first):
+        return kind(first, second)
+
+    def chosen(value: Any) -> Any:
+        return tirx.Select(tirx.EQ(value, value), kind(value, second), value)
+
+    if isinstance(first, Var | TensorLoad):
+        return chosen(first)
+    # Written out three times, one within the other, maxima would triple at each level.
+    name = Var("t", first.ty)
+    return tirx.Let(name, first, chosen(name))
+
+
+def _is_constant(value: Any) -> bool:
+    value = value.value if isinstance(value, tirx.Broadcast) else value
+    return isinstance(value, tirx.FloatImm)
+
+
 def _mark(alloc: Any) -> Any:
     buffer = alloc.buffer
     constant = all(isinstance(extent, tirx.IntImm) for extent in buffer.shape)
@@ -53,7 +97,12 @@ def _mark(alloc: Any) -> Any:
 
 def _pipeline() -> tuple[Any, Any, Any]:
     def finalize() -> Any:
-        passes = [tirx.transform.SkipAssert(), KeepAccumulatorsOnStack(), finalize_host_passes()]
+        passes = [
+            tirx.transform.SkipAssert(),
+            KeepAccumulatorsOnStack(),
+            finalize_host_passes(),
+            PropagateNaN(),  # last: simplification would take ``x == x`` for true
+        ]
         return tvm.transform.Sequential(passes)
 
     return default_s_tir_pipeline()[0], finalize, finalize_device_passes

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
@@ -19,6 +21,13 @@ from neocpu.schedules.builder import (
 )
 from neocpu.schedules.layout import NCHW, DataLayout, ceil_div
 from neocpu.schedules.target import CpuTarget
+
+#: Attribute of a kernel whose inputs, as they lie, are the parts of its output: it need not run if
+#: they are written there.
+END_TO_END = "neocpu.end_to_end"
+
+#: Bytes that kernels take their arguments to be aligned to: TVM's ``kAllocAlignment``.
+ALIGNMENT = 64
 
 # Tasks that keep every thread busy.
 ENOUGH_TASKS = 16
@@ -45,11 +54,11 @@ def lower_concat(
     """
     total = sum(shape[axis] for shape in shapes)
     result = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
-    physical = [layout.shape(s) if layout.block > 1 else s for s in (*shapes, result)]
+    physical = _physical((*shapes, result), layout)
     names = [*(f"input{i}" for i in range(len(shapes))), "output"]
     parameters = [(name, shape, dtype) for name, shape in zip(names, physical, strict=True)]
     channels = [shape[axis] for shape in shapes]
-    shifted = axis == 1 and not all(map(layout.divides, channels[:-1]))
+    shifted = _is_shifted(shapes, axis, layout)
 
     def body(*buffers: Any) -> None:
         if shifted:
@@ -57,7 +66,34 @@ def lower_concat(
         else:
             _emit_runs(axis, target.lanes(dtype), buffers[:-1], buffers[-1])
 
-    return build_kernel(parameters, body)
+    kernel = build_kernel(parameters, body)
+    in_place = lies_end_to_end(shapes, axis, layout, dtype)
+    return kernel.with_attr(END_TO_END, True) if in_place else kernel
+
+
+def lies_end_to_end(
+    shapes: Sequence[tuple[int, ...]],
+    axis: int,
+    layout: DataLayout = NCHW,
+    dtype: str = "float32",
+) -> bool:
+    """Whether a concatenation, as `lower_concat` takes it, is its parts one behind the other.
+
+    And each begins where a kernel may write: at a multiple of `ALIGNMENT` bytes.
+    """
+    physical = _physical(shapes, layout)
+    if _is_shifted(shapes, axis, layout) or math.prod(physical[0][:axis]) > 1:
+        return False
+    sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape in physical[:-1]]
+    return all(size % ALIGNMENT == 0 for size in itertools.accumulate(sizes))
+
+
+def _physical(shapes: Sequence[tuple[int, ...]], layout: DataLayout) -> list[tuple[int, ...]]:
+    return [layout.shape(shape) if layout.block > 1 else shape for shape in shapes]
+
+
+def _is_shifted(shapes: Sequence[tuple[int, ...]], axis: int, layout: DataLayout) -> bool:
+    return axis == 1 and not all(layout.divides(shape[axis]) for shape in shapes[:-1])
 
 
 def _flat(buffer: Any) -> Any:

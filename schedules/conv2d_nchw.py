@@ -44,8 +44,8 @@ STORE_CYCLES, PAD_CYCLES = 3, 3
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether the template computes ``workload``: every float32 convolution."""
-    return workload.dtype == "float32"
+    """Whether the template computes ``workload``: every float32 convolution without a prologue."""
+    return workload.dtype == "float32" and not workload.prologue
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]:

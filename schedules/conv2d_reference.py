@@ -7,7 +7,7 @@ matrix product per kernel tap, so that a ResNet's layers take milliseconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,7 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neocpu.schedules.scheme import Scheme, WinogradScheme
-from neocpu.schedules.workload import NO_OPERAND, PER_CHANNEL, Conv2dWorkload
+from neocpu.schedules.workload import (
+    NO_OPERAND,
+    PER_CHANNEL,
+    Conv2dWorkload,
+    EpilogueOp,
+)
 
 Array: TypeAlias = NDArray[Any]
 
@@ -52,6 +57,7 @@ EPILOGUE_STEPS: dict[str, Callable[..., Array]] = {
     "hard_sigmoid": lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
     "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
     "exp": np.exp,
+    "gate": lambda x, y: x * y,
 }
 
 
@@ -67,11 +73,14 @@ class Operands:
         ``(O, I / groups, KH, KW)``.
     epilogue : tuple of array
         Of each step that reads one, in order: ``(O,)`` per channel, or of the output's shape.
+    prologue : tuple of array
+        The same for the steps in front: ``(C,)`` per channel, or ``(N, C, 1, 1)`` of a gate.
     """
 
     data: Array
     weights: Array
     epilogue: tuple[Array, ...]
+    prologue: tuple[Array, ...] = ()
 
 
 def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
@@ -90,10 +99,17 @@ def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
         for op in workload.epilogue
         if op.operand != NO_OPERAND
     ]
+    gate = (*workload.input_shape[:2], 1, 1)
+    before = [
+        (workload.in_channels,) if op.operand == PER_CHANNEL else gate
+        for op in workload.prologue
+        if op.operand != NO_OPERAND
+    ]
     return Operands(
         normal(workload.input_shape),
         normal(workload.kernel_shape) / np.float32(math.sqrt(fan_in)),
         tuple(normal(shape) for shape in shapes),
+        tuple(normal(shape) for shape in before),
     )
 
 
@@ -108,29 +124,39 @@ def kernel_arguments(
     if scheme.in_layout.block > 1:
         lanes = np.arange(data.shape[1] * data.shape[4]).reshape(data.shape[1], 1, 1, -1)
         data = np.where(lanes < workload.in_channels, data, GARBAGE)
-    layout = scheme.out_layout
+    both = (scheme.in_layout, operands.prologue), (scheme.out_layout, operands.epilogue)
     return [
         data,
         packed_weights,
-        *(layout.pack_channels(a) if a.ndim == 1 else layout.pack(a) for a in operands.epilogue),
+        *(
+            layout.pack_channels(array) if array.ndim == 1 else layout.pack(array)
+            for layout, arrays in both
+            for array in arrays
+        ),
     ]
 
 
 def conv2d(workload: Conv2dWorkload, operands: Operands) -> Array:
-    """Return the convolution with its epilogue, ``(N, O, OH, OW)``, in the data's type."""
-    value = convolve(workload, operands.data, operands.weights)
-    arrays = iter(operands.epilogue)
-    for op in workload.epilogue:
+    """Return the convolution with all that is fused, ``(N, O, OH, OW)``, in the data's type."""
+    data = _steps(operands.data, workload.prologue, operands.prologue)
+    value = convolve(workload, data, operands.weights)
+    return _steps(value, workload.epilogue, operands.epilogue)
+
+
+def _steps(value: Array, steps: Sequence[EpilogueOp], arrays: Sequence[Array]) -> Array:
+    """Return ``value`` after the elementwise ``steps``, which read ``arrays`` in turn."""
+    rest = iter(arrays)
+    for op in steps:
         read: tuple[Array, ...] = ()
         if op.operand != NO_OPERAND:
-            array = next(arrays)
+            array = next(rest)
             read = (array.reshape(1, -1, 1, 1) if op.operand == PER_CHANNEL else array,)
         value = EPILOGUE_STEPS[op.kind](value, *read, *op.args)
     return value
 
 
 def convolve(workload: Conv2dWorkload, data: Array, weights: Array) -> Array:
-    """Return the convolution without its epilogue, ``(N, O, OH, OW)``, in the data's type."""
+    """Return the convolution alone, ``(N, O, OH, OW)``, in the data's type."""
     top, left, bottom, right = workload.padding
     padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
     n, _, out_h, out_w = workload.output_shape

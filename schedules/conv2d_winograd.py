@@ -1,22 +1,25 @@
-"""Winograd convolution F(m x m, 3 x 3) in NCHW[x]c: 2.25, 4 or 5.06 times fewer multiply-adds.
+"""Winograd convolution in NCHW[x]c: fewer multiply-adds, by 4 of F(4x4, 3x3), 3.5 of F(6, 7).
 
-A strip of tiles is transformed, multiplied with the transformed weights (one matrix product for
-each of a tile's ``(m + 2)^2`` points, register-tiled like the direct convolution) and transformed
-back, all within one core's L2 cache. The price is in the weights, which grow by ``(m + 2)^2 / 9``:
-large ones come from memory in every call, so there a task takes output channels and not rows.
+Kernels of 1, 3 or 5 taps a side and stride 1 or 2, and of 7 taps and stride 1 (`winograd`). A strip
+of tiles is transformed, multiplied with the transformed weights (one matrix product for each of a
+tile's points, register-tiled like the direct convolution) and transformed back, all within one
+core's L2 cache. The price is in the weights: there are as many as points. Large ones come from
+memory in every call, so there a task takes output channels and not rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.builder import build_kernel
+from neocpu.schedules import winograd
+from neocpu.schedules.builder import build_convolution
 from neocpu.schedules.epilogue import epilogue_operands
 from neocpu.schedules.layout import DataLayout, ceil_div, channel_blocks
 from neocpu.schedules.memory import fork_seconds, with_memory
@@ -24,46 +27,57 @@ from neocpu.schedules.register_tile import (
     EPILOGUE_CYCLES,
     LOAD_INTERFERENCE,
     TILE_CYCLES,
-    broadcast_limit,
     step_cycles,
+    unrolled_limit,
 )
 from neocpu.schedules.scheme import WinogradScheme
 from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.vector_math import vectorize_calls
-from neocpu.schedules.winograd import POINTS, TAPS, kernel_matrix, span_of
-from neocpu.schedules.winograd_kernel import Emitter, Tiling, output_blocks
+from neocpu.schedules.winograd_kernel import Emitter
+from neocpu.schedules.winograd_tiling import Tiling
 from neocpu.schedules.workload import Conv2dWorkload
 
 NAME = WinogradScheme.template
-VERSION = 1
+VERSION = 2
 
 MAX_VECTORS = 4
-# Transformed input and sums that a scheme may keep, in bytes: beyond, DRAM takes part.
-MAX_STRIP_L2, MAX_SHARED_BYTES = 1.5, 12 << 20
+# What a scheme may keep, beyond which DRAM takes part: of a strip's transformed input and sums, in
+# L2 caches; of transformed input that all threads share, in bytes.
+MAX_STRIP_L2, MAX_SHARED_BYTES = 4.0, 12 << 20
 # Candidates slower than the best by this factor, by their estimates, are not worth measuring.
-WORTH = 1.35
+WORTH = 1.2
 
-# Threads the candidates are chosen for; what is best hardly depends on it.
-NOMINAL_THREADS = 4
+# Threads the candidates are chosen for: the more, the more the way of the weights counts.
+NOMINAL_THREADS = 2
 
-# Fitted to 900 kernels on a Zen 3 and a Zen 4.
-# Cycles to transform a tile of one vector of channels, input or output.
-TRANSFORM_CYCLES = {2: 65.0, 4: 170.0, 6: 360.0}
+# Fitted to kernels of one thread on a Zen 3.
+# Cycles of a transform's addition, and of bringing one of its tile's vectors to where it belongs.
+ADDITION_CYCLES, POINT_CYCLES = 0.95, 0.8
 # Per byte that is transformed by one thread and used by others, or does not stay in L2 meanwhile.
-SHARE_CYCLES = 0.3
+SHARE_CYCLES = 0.1
+# A step at least: where sums are just as many as hide an addition, one that waits delays them all.
+STEP_CYCLES = 4.6
 # Storing a vector of sums.
-STORE_CYCLES = 3
+STORE_CYCLES = 1
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether the template computes ``workload``: dense float32 3x3, with vectors of channels."""
+    """Whether the template computes ``workload``: dense, float32, with vectors of channels."""
     return (
         workload.dtype == "float32"
-        and workload.kernel == (TAPS, TAPS)
-        and workload.stride == workload.dilation == (1, 1)
+        and bool(winograd.tiles_of(workload.kernel, workload.stride))
+        and workload.dilation == (1, 1)
         and workload.groups == 1
+        and not workload.prologue
         and min(workload.in_channels, workload.out_channels) >= target.lanes(workload.dtype)
     )
+
+
+def error_factor(scheme: WinogradScheme, workload: Conv2dWorkload) -> float:
+    """Return the norm-wise error, at most, as a multiple of direct float32 summation's.
+
+    Of many channels the two come closer: direct summation has more terms, by as many as taps.
+    """
+    return winograd.error_factor(scheme.tile, workload.kernel, workload.stride)
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[WinogradScheme, ...]:
@@ -78,15 +92,12 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[WinogradScheme, 
     found: list[WinogradScheme] = []
     for ic_bn in channel_blocks(workload.in_channels, lanes):
         for oc_bn in channel_blocks(workload.out_channels, lanes):
-            padded = ceil_div(workload.out_channels, oc_bn) * oc_bn
-            legal = [(s, scheme) for s, scheme in ranked if padded % scheme.reg_oc == 0]
-            limit = WORTH * legal[0][0]
             best: dict[tuple[int | bool, ...], WinogradScheme] = {}
-            for seconds, scheme in legal:
+            for seconds, scheme in ranked:
                 kind: tuple[int | bool, ...] = (scheme.tile,) if ic_bn == oc_bn else ()
                 if ic_bn == oc_bn == lanes:
                     kind = (scheme.tile, scheme.oc_split)
-                if kind not in best and seconds <= limit:
+                if kind not in best and seconds <= WORTH * ranked[0][0]:
                     best[kind] = replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
             found += best.values()
     return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
@@ -96,7 +107,7 @@ def _ranked(workload: Conv2dWorkload, target: CpuTarget) -> list[tuple[float, Wi
     """Schemes with one vector of channels at both ends, best first, with their estimates."""
     lanes = target.lanes(workload.dtype)
     found = []
-    for tile in POINTS:
+    for tile in winograd.tiles_of(workload.kernel, workload.stride):
         for vectors in range(1, MAX_VECTORS + 1):
             for reg_n in _tile_counts(workload, tile, vectors, target):
                 scheme = WinogradScheme(lanes, lanes, reg_n, tile, vectors * lanes, 1, False)
@@ -110,7 +121,7 @@ def _tile_counts(
     workload: Conv2dWorkload, tile: int, vectors: int, target: CpuTarget
 ) -> tuple[int, ...]:
     """Return the two ``reg_n`` that fit the registers and overhang the tiles least."""
-    limit = broadcast_limit(vectors, target)
+    limit = unrolled_limit(vectors, target)
     one = WinogradScheme(1, 1, 1, tile, 1, 1, False)
     tiles = Tiling(workload, one, lanes=1).tiles
 
@@ -149,8 +160,7 @@ def fold(
     The tiles' transforms read and write a vector of channels at a time, in whatever block.
     """
     lanes, ic_bn, oc_bn = target.lanes(workload.dtype), in_layout.block, out_layout.block
-    padded = ceil_div(workload.out_channels, oc_bn) * oc_bn
-    if ic_bn % lanes or oc_bn % lanes or padded % scheme.reg_oc:
+    if ic_bn % lanes or oc_bn % lanes:
         return None
     return replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
 
@@ -160,12 +170,13 @@ def argument_shapes(
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
-    The weights are ``(O / reg_oc, (m + 2)^2, I, reg_oc)``, with O and I padded to whole blocks.
+    The weights are ``(points, O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.
     """
     dtype = workload.dtype
+    tiling = Tiling(workload, scheme, lanes=1)
     weights = (
-        output_blocks(workload, scheme),
-        span_of(scheme.tile) ** 2,
+        tiling.points,
+        tiling.oc_blocks,
         ceil_div(workload.in_channels, scheme.ic_bn) * scheme.ic_bn,
         scheme.reg_oc,
     )
@@ -180,16 +191,16 @@ def argument_shapes(
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: WinogradScheme
 ) -> NDArray[np.generic]:
-    """Transform ``(O, I, 3, 3)`` weights, in float64, and pack them as `argument_shapes` says."""
-    matrix = kernel_matrix(scheme.tile)
-    both = np.kron(matrix, matrix)  # G g G^T of all taps at once
-    (blocks, points, padded, reg_oc), dtype = argument_shapes(workload, scheme)[1]
+    """Transform OIHW weights, in float64, and pack them as `argument_shapes` says."""
+    down, across = winograd.filters(scheme.tile, workload.kernel, workload.stride)
+    both = np.kron(down.kernel_matrix(), across.kernel_matrix())  # G g G^T of all taps at once
+    (points, blocks, padded, reg_oc), dtype = argument_shapes(workload, scheme)[1]
     ins = weights.shape[1]
-    packed = np.zeros((blocks, points, padded, reg_oc), dtype)
+    packed = np.zeros((points, blocks, padded, reg_oc), dtype)
     for block in range(ceil_div(len(weights), reg_oc)):
         part = weights[block * reg_oc : (block + 1) * reg_oc].astype(np.float64)
-        taps = part.transpose(2, 3, 1, 0).reshape(TAPS * TAPS, -1)
-        packed[block, :, :ins, : len(part)] = (both @ taps).reshape(points, ins, len(part))
+        taps = part.transpose(2, 3, 1, 0).reshape(both.shape[1], -1)
+        packed[:, block, :ins, : len(part)] = (both @ taps).reshape(points, ins, len(part))
     return packed
 
 
@@ -201,28 +212,24 @@ def lower(
     The loop nest, for strips of the row of all images' tiles::
 
         for strip in parallel:
-            for ic_chunk, tile:    V[p, tile, ic_chunk] = B^T d B           # in L2
-            for oc_block:                                                   # of reg_oc channels
-                for p, block:                                               # of reg_n tiles
+            for ic_chunk, tile:    V[tile, ic_chunk, p] = B^T d B           # in L2
+            for group:                                                      # of channels
+                for p, oc_block, block:                                     # reg_oc and reg_n
                     acc[reg_n, reg_oc] = 0                                  # registers
-                    for ic: acc += broadcast(V[p, block, ic]) * U[oc_block, p, ic]
-                    M[block, p] = acc                                       # in L2
+                    for ic: acc += broadcast(V[block, ic, p]) * U[p, oc_block, ic]
+                    M[p, oc_block, block] = acc                             # in L2
                 for tile:          output[…] = epilogue(A^T M A)
 
     With ``oc_split`` the input is transformed by a parallel loop of its own, and a task is one
-    strip of one ``oc_block``: every thread reads its own part of the weights, once.
+    strip of one group: every thread reads its own part of the weights, once.
     """
-    shapes = argument_shapes(workload, scheme)
-    names = ["data", "weights", *(f"operand{i}" for i in range(len(shapes) - 3)), "output"]
-    parameters = [(name, *shape) for name, shape in zip(names, shapes, strict=True)]
     tiling = Tiling(workload, scheme, target.lanes(workload.dtype), threads)
     prefetch = tiling.weight_bytes > target.l2 // 2
     emit = _emit_split if scheme.oc_split else _emit_strips
-    func = build_kernel(
-        parameters,
+    return build_convolution(
+        argument_shapes(workload, scheme),
         lambda data, weights, *rest: emit(Emitter(tiling, prefetch, data, weights, rest)),
     )
-    return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
 
 
 def _emit_strips(emitter: Emitter) -> None:
@@ -233,9 +240,9 @@ def _emit_strips(emitter: Emitter) -> None:
         transformed, sums = emitter.transformed(tiling.strip_blocks), emitter.sums()
         with T.serial(tiling.chunks) as chunk:
             emitter.input(chunk, first, count, transformed, 0)
-        with T.serial(tiling.oc_blocks) as oc_block:
-            emitter.products(oc_block, count, transformed, 0, sums)
-            emitter.output(oc_block, first, count, sums)
+        with T.serial(tiling.groups) as group:
+            emitter.products(group, count, transformed, 0, sums)
+            emitter.output(group, first, count, sums)
 
 
 def _emit_split(emitter: Emitter) -> None:
@@ -244,13 +251,13 @@ def _emit_split(emitter: Emitter) -> None:
     with T.parallel(tiling.chunks * tiling.blocks) as task:
         chunk, block = tirx.floordiv(task, tiling.blocks), tirx.floormod(task, tiling.blocks)
         emitter.input(chunk, block, 1, transformed, block)
-    with T.parallel(tiling.oc_blocks * tiling.strips) as task:
-        oc_block, strip = tirx.floordiv(task, tiling.strips), tirx.floormod(task, tiling.strips)
+    with T.parallel(tiling.tasks) as task:
+        group, strip = tirx.floordiv(task, tiling.strips), tirx.floormod(task, tiling.strips)
         first = T.Bind(tiling.strip_start(strip))
         count = T.Bind(tiling.strip_start(strip + 1) - first)
         sums = emitter.sums()
-        emitter.products(oc_block, count, transformed, first, sums)
-        emitter.output(oc_block, first, count, sums)
+        emitter.products(group, count, transformed, first, sums)
+        emitter.output(group, first, count, sums)
 
 
 def estimate(
@@ -265,7 +272,7 @@ def estimate(
         inputs = 0.0
     else:
         before = 0.0
-        if tiling.strip_bytes + tiling.sum_bytes > target.l2:
+        if tiling.strip_bytes + tiling.group_bytes > target.l2:
             moved = tiling.input_bytes + tiling.strips * tiling.oc_blocks * tiling.sum_bytes
             inputs += moved * SHARE_CYCLES
     busy = before + tiling.busiest_share * (products + outputs + inputs)
@@ -278,9 +285,9 @@ def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
     tasks = tiling.tasks_per_thread
     if not tiling.scheme.oc_split:
         return tiling.weight_bytes * (tasks if tiling.weight_bytes > target.l2 else 1)
-    block = tiling.weight_bytes / tiling.oc_blocks
-    weights = block * (tasks if block > target.l2 else ceil_div(tasks, tiling.strips))
-    # Every block of channels reads the input again, half of which L2 has kept.
+    group = tiling.weight_bytes / tiling.groups
+    weights = group * (tasks if group > target.l2 else ceil_div(tasks, tiling.strips))
+    # Every group of channels reads the input again, half of which L2 has kept.
     again = tasks * tiling.strip_bytes / 2 if tiling.input_bytes > target.l2 else 0.0
     return weights + again
 
@@ -291,11 +298,25 @@ def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
     vectors = scheme.reg_oc // tiling.lanes
     steps = tiling.chunks * tiling.lanes
     step = step_cycles(vectors, scheme.reg_n, target, 4 * steps * scheme.reg_oc)
+    step = max(step, STEP_CYCLES)
     product = steps * step + STORE_CYCLES * vectors * scheme.reg_n + TILE_CYCLES
-    transform = TRANSFORM_CYCLES[scheme.tile]
-    epilogue = scheme.tile**2 * EPILOGUE_CYCLES * len(tiling.workload.epilogue)
+    inputs, outputs = _transform_cycles(*tiling.filters)
+    down, across = tiling.filters
+    epilogue = down.tile * across.tile * EPILOGUE_CYCLES * len(tiling.workload.epilogue)
     return (
         tiling.points * tiling.oc_blocks * tiling.blocks * product,
-        tiling.tiles * tiling.oc_blocks * vectors * (transform + epilogue),
-        tiling.tiles * tiling.chunks * transform,
+        tiling.tiles * tiling.oc_vectors * (outputs + epilogue),
+        tiling.tiles * tiling.chunks * inputs,
+    )
+
+
+@lru_cache(maxsize=256)
+def _transform_cycles(down: winograd.Filter, across: winograd.Filter) -> tuple[float, float]:
+    """Cycles to transform a tile of one vector of channels, input and output."""
+    points = down.span * across.span
+    inputs = across.span * down.input_additions + down.span * across.input_additions
+    outputs = across.span * down.output_additions + down.tile * across.output_additions
+    return (
+        TILE_CYCLES + ADDITION_CYCLES * inputs + POINT_CYCLES * points,
+        TILE_CYCLES + ADDITION_CYCLES * outputs + POINT_CYCLES * points,
     )

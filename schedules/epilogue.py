@@ -1,7 +1,7 @@
-"""Fused epilogues: the elementwise steps a convolution applies before it stores its result.
+"""Fused epilogues and prologues: elementwise steps before a convolution stores, or after it loads.
 
-All steps make one TE stage over the output's physical shape, so that a schedule inlines the whole
-epilogue into the write-back of the accumulators and the result is stored once.
+An epilogue's steps make one TE stage over the output's physical shape, so that a schedule inlines
+the whole epilogue into the write-back of the accumulators and the result is stored once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from typing import Any
 from tvm import te, tirx
 
 from neocpu.schedules.layout import DataLayout
-from neocpu.schedules.workload import PER_CHANNEL, TENSOR, Conv2dWorkload, EpilogueOp
+from neocpu.schedules.workload import (
+    NO_OPERAND,
+    PER_CHANNEL,
+    PER_IMAGE_CHANNEL,
+    TENSOR,
+    Conv2dWorkload,
+    EpilogueOp,
+)
 
 
 def _const(value: float, like: Any) -> Any:
@@ -21,10 +28,6 @@ def _const(value: float, like: Any) -> Any:
 
 def _clip(x: Any, low: float, high: float) -> Any:
     return tirx.max(tirx.min(x, _const(high, x)), _const(low, x))
-
-
-def _sigmoid(x: Any) -> Any:
-    return _const(1.0, x) / (_const(1.0, x) + tirx.exp(-x))
 
 
 def _gelu(x: Any) -> Any:
@@ -45,13 +48,14 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "relu": lambda x, _: tirx.max(x, _const(0.0, x)),
     "clip": lambda x, _, low, high: _clip(x, low, high),
     "leaky_relu": lambda x, _, slope: _leaky(x, _const(slope, x)),
-    "sigmoid": lambda x, _: _sigmoid(x),
-    "silu": lambda x, _: x * _sigmoid(x),
+    "sigmoid": lambda x, _: tirx.sigmoid(x),
+    "silu": lambda x, _: x * tirx.sigmoid(x),
     "tanh": lambda x, _: tirx.tanh(x),
     "gelu": lambda x, _: _gelu(x),
     "hard_sigmoid": lambda x, _, a, b: _clip(x * _const(a, x) + _const(b, x), 0.0, 1.0),
     "hard_swish": lambda x, _: x * _clip(x * _const(1 / 6, x) + _const(0.5, x), 0.0, 1.0),
     "exp": lambda x, _: tirx.exp(x),
+    "gate": lambda x, y: x * y,
 }
 
 
@@ -70,6 +74,18 @@ def epilogue_operands(
     """Physical ``(shape, dtype)`` of every operand of the epilogue, in order."""
     shapes = (operand_shape(op, workload, layout) for op in workload.epilogue)
     return tuple((shape, workload.dtype) for shape in shapes if shape is not None)
+
+
+def prologue_operands(
+    workload: Conv2dWorkload, layout: DataLayout
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of the prologue's operands, with the input in ``layout``."""
+    images = {PER_CHANNEL: 1, PER_IMAGE_CHANNEL: workload.batch}
+    return tuple(
+        (layout.shape((images[op.operand], workload.in_channels, 1, 1)), workload.dtype)
+        for op in workload.prologue
+        if op.operand != NO_OPERAND
+    )
 
 
 def apply_epilogue(
@@ -107,7 +123,8 @@ def apply_epilogue(
             readers.append(lambda *i, t=tensor: t(*i))
 
     def element(*index: Any) -> Any:
-        return epilogue_value(conv(*index), workload, readers, index)
+        value = epilogue_value(conv(*index), workload, readers, index)
+        return zero_padding(value, workload, layout.block, index)
 
     return te.compute(layout.shape(workload.output_shape), element, name="epilogue"), operands
 
@@ -128,6 +145,55 @@ def epilogue_value(
     index : sequence
         The element's physical index in the output.
     """
-    for op, reader in zip(workload.epilogue, readers, strict=True):
+    return apply_steps(value, workload.epilogue, readers, index)
+
+
+def zero_padding(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
+    """Return ``value``, but zero in the lanes behind the last channel, where there are any.
+
+    Their weights are zeros, of which an infinite or NaN pixel makes NaN; the next convolution would
+    add that to all of its channels.
+
+    Parameters
+    ----------
+    block : int
+        Channel block of the output.
+    index : sequence
+        As `epilogue_value` takes it.
+    """
+    if workload.out_channels % block == 0:
+        return value
+    _, chunk, _, _, lane = index
+    return tirx.Select(chunk * block + lane < workload.out_channels, value, _const(0.0, value))
+
+
+def apply_steps(
+    value: Any,
+    steps: Sequence[EpilogueOp],
+    readers: Sequence[Callable[..., Any] | None],
+    index: Sequence[Any],
+) -> Any:
+    """Return ``value``, the element at ``index``, with ``steps`` applied; see `epilogue_value`."""
+    for op, reader in zip(steps, readers, strict=True):
         value = _STEPS[op.kind](value, reader(*index) if reader else None, *op.args)
     return value
+
+
+def buffer_readers(
+    steps: Sequence[EpilogueOp], operands: Sequence[Any]
+) -> list[Callable[..., Any] | None]:
+    """Return the readers of `apply_steps` for the buffers of a kernel in NCHW[x]c, in order."""
+    rest = iter(operands)
+    readers: list[Callable[..., Any] | None] = []
+    for op in steps:
+        if op.operand == NO_OPERAND:
+            readers.append(None)
+            continue
+        buffer = next(rest)
+        if op.operand == PER_CHANNEL:
+            readers.append(lambda n, c, h, w, o, b=buffer: b[0, c, 0, 0, o])
+        elif op.operand == PER_IMAGE_CHANNEL:
+            readers.append(lambda n, c, h, w, o, b=buffer: b[n, c, 0, 0, o])
+        else:
+            readers.append(lambda *index, b=buffer: b[index])
+    return readers

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from tvm import tirx
@@ -128,6 +130,13 @@ class PoolAxis:
         """Whether every window lies within the data."""
         return self.before == 0 and self.reach <= self.size
 
+    @property
+    def interior(self) -> tuple[int, int]:
+        """First window that lies within the data, as all do from there to the second number."""
+        first = min(ceil_div(self.before, self.stride), self.outputs)
+        room = self.size + self.before - self.dilation * (self.kernel - 1) - 1
+        return first, max(first, min(room // self.stride + 1, self.outputs))
+
     def position(self, out: Any, tap: Any) -> Any:
         """Coordinate of a window's ``tap``-th pixel; outside ``[0, size)`` in the padding."""
         return out * self.stride + tap * self.dilation - self.before
@@ -213,7 +222,7 @@ def _emit_blocked(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget)
     ::
 
         parallel n · chunk · oh
-          ow
+          ow                          three loops: at the left border, inside, at the right one
             window rows, columns      (unrolled up to 8 x 8)
               acc[x] = max | +        one vector of channels, in a register
     """
@@ -221,14 +230,18 @@ def _emit_blocked(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget)
     loop = T.unroll if pool.kernel[0] * pool.kernel[1] <= UNROLL_WINDOW else T.serial
     with task_loop(n * chunks * oh, n * chunks * oh * ow * block * 4) as task:
         image, chunk, y = task // (chunks * oh), task // oh % chunks, task % oh
-        with T.serial(ow) as x:
-            for_vectors(
-                block,
-                4 * target.lanes(pool.dtype),
-                lambda lane, width: _emit_window(
-                    pool, data, output, (image, chunk, y, x), lane, width, loop
-                ),
-            )
+        first, last = pool.axis(1).interior
+        for start, stop in pairwise((0, first, last, ow)):
+            if start == stop:
+                continue
+            inside = (start, stop) == (first, last)
+            with T.serial(start, stop) as x:
+                place = (image, chunk, y, x)
+                for_vectors(
+                    block,
+                    4 * target.lanes(pool.dtype),
+                    partial(_emit_window, pool, data, output, place, inside, loop),
+                )
 
 
 def _emit_window(
@@ -236,9 +249,10 @@ def _emit_window(
     data: Any,
     output: Any,
     place: tuple[Any, Any, Any, Any],
+    columns_inside: bool,
+    loop: Any,
     lane: Any,
     width: int,
-    loop: Any,
 ) -> None:
     image, chunk, y, x = place
     rows, columns = pool.axis(0), pool.axis(1)
@@ -247,10 +261,12 @@ def _emit_window(
     T.buffer_store(acc, _identity(pool.kind, pool.dtype, width), [everything])
     with loop(pool.kernel[0]) as i, loop(pool.kernel[1]) as j:
         iy, ix = rows.position(y, i), columns.position(x, j)
-        value = data[image, chunk, rows.clamp(iy), columns.clamp(ix), span(lane, width)]
+        near = ix if columns_inside else columns.clamp(ix)
+        value = data[image, chunk, rows.clamp(iy), near, span(lane, width)]
         # A clamped pixel of an undilated window is in the window: the maximum may see it twice.
         if pool.kind == "avg" or pool.dilation != (1, 1):
-            inside = [a.is_inside(p) for a, p in ((rows, iy), (columns, ix)) if not a.inside]
+            checked = [(rows, iy)] if columns_inside else [(rows, iy), (columns, ix)]
+            inside = [axis.is_inside(at) for axis, at in checked if not axis.inside]
             if inside:
                 value = tirx.Select(
                     splat(tirx.all(*inside), width),
@@ -260,7 +276,9 @@ def _emit_window(
         T.buffer_store(acc, _combine(pool.kind, acc[everything], value), [everything])
     result = acc[everything]
     if pool.kind == "avg":
-        result = result * splat(_scale(rows, y, pool) * _scale(columns, x, pool), width)
+        whole = tirx.const(1.0 / columns.kernel, pool.dtype)
+        across = whole if columns_inside else _scale(columns, x, pool)
+        result = result * splat(_scale(rows, y, pool) * across, width)
     T.buffer_store(output, result, [image, chunk, y, x, span(lane, width)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Protocol
@@ -12,11 +13,14 @@ from numpy.typing import NDArray
 from neocpu.schedules import (
     conv2d_depthwise,
     conv2d_direct,
+    conv2d_grouped,
     conv2d_nchw,
+    conv2d_pointwise,
     conv2d_winograd,
     join,
     layout_transform,
 )
+from neocpu.schedules.accuracy import Accuracy
 from neocpu.schedules.errors import UnsupportedError, UsageError, did_you_mean
 from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.scheme import Scheme
@@ -54,7 +58,7 @@ class Template(Protocol):
 
 
 class ConvTemplate(Template, Protocol):
-    """A convolution's. Arguments: data, packed weights, epilogue operands, output."""
+    """A convolution's. Arguments: data, packed weights, prologue, epilogue operands, output."""
 
     def pack_weights(
         self, weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Any
@@ -66,12 +70,27 @@ _CONVOLUTIONS: tuple[ConvTemplate, ...] = (
     conv2d_direct,
     conv2d_winograd,
     conv2d_depthwise,
+    conv2d_grouped,
+    conv2d_pointwise,
     conv2d_nchw,
 )
 # Templates that take a layout transform into their own loads and stores.
 _FOLDS: dict[str, Callable[..., Scheme | None]] = {
-    module.NAME: module.fold for module in (conv2d_direct, conv2d_winograd)
+    module.NAME: module.fold
+    for module in (
+        conv2d_direct,
+        conv2d_winograd,
+        conv2d_depthwise,
+        conv2d_grouped,
+        conv2d_pointwise,
+    )
 }
+# Templates that err more than direct summation, and by what factor.
+_ERROR_FACTORS: dict[str, Callable[..., float]] = {
+    conv2d_winograd.NAME: conv2d_winograd.error_factor
+}
+# Templates that can add up a convolution's products part by part.
+_SPLITS: dict[str, Callable[..., Scheme]] = {conv2d_direct.NAME: conv2d_direct.split_sums}
 _BY_WORKLOAD: dict[type[Workload], tuple[Template, ...]] = {
     Conv2dWorkload: _CONVOLUTIONS,
     TransformWorkload: (layout_transform,),
@@ -135,6 +154,41 @@ def schemes(workload: Workload, target: CpuTarget) -> tuple[Scheme, ...]:
 def estimate(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> float:
     """Return the template's analytic seconds for ``scheme``."""
     return template(scheme).estimate(workload, scheme, target, threads)
+
+
+def error_bound(scheme: Scheme, workload: Workload) -> float:
+    """Return what ``scheme`` errs at most, as a multiple of direct float32 summation's error.
+
+    Norm-wise, over data and weights of any magnitude that neither overflows nor vanishes.
+    """
+    factor = _ERROR_FACTORS.get(scheme.template)
+    return factor(scheme, workload) if factor else 1.0
+
+
+def admitted(
+    accuracy: Accuracy, candidates: Iterable[Scheme], workload: Workload
+) -> tuple[Scheme, ...]:
+    """Return the schemes that are exact enough for a level of accuracy, in their order.
+
+    Of those that err little enough, the templates that split sums which are too long for it, if any
+    does; they leave those of few parts as they are.
+    """
+    exact = [s for s in candidates if error_bound(s, workload) <= accuracy.error_factor]
+    if _sums_too_long(accuracy, workload):
+        exact = [s for s in exact if s.template in _SPLITS] or exact
+    return tuple(exact)
+
+
+def exact_form(accuracy: Accuracy, scheme: Scheme, workload: Conv2dWorkload) -> Scheme:
+    """Return ``scheme`` with its sums split, if they are too long for a level of accuracy."""
+    split = _SPLITS.get(scheme.template)
+    return split(workload, scheme) if split and _sums_too_long(accuracy, workload) else scheme
+
+
+def _sums_too_long(accuracy: Accuracy, workload: Workload) -> bool:
+    if not isinstance(workload, Conv2dWorkload):
+        return False
+    return math.prod(workload.kernel_shape[1:]) > accuracy.longest_sum
 
 
 def lower(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> Any:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from neocpu.schedules.layout import NCHW, DataLayout, KernelLayout
 
-# Parameters that fold a layout transform into a kernel; 0, their default, is the kernel's own.
-FOLDS = ("out_bn",)
+# Parameters that need not be there; 0, their default, leaves a kernel as it is without them.
+OPTIONAL = ("out_bn", "sum_chunks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Scheme:
         raise AssertionError("abstract")
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form: the template's name and its parameters, of `FOLDS` only those in use."""
-        params = {k: v for k, v in asdict(self).items() if v or k not in FOLDS}
+        """JSON form: the template's name and its parameters, of `OPTIONAL` only those in use."""
+        params = {k: v for k, v in asdict(self).items() if v or k not in OPTIONAL}
         return {"template": self.template, **params}
 
     def __str__(self) -> str:
@@ -78,6 +78,9 @@ class DirectScheme(BlockedScheme):
     out_bn : int
         Channel block of the output layout where it is not ``oc_bn``, which then only says what one
         register tile computes: a layout transform folded into its stores. Otherwise 0.
+    sum_chunks : int
+        Input chunks whose products are summed before they are added to the output's sum, which
+        rounds less; a divisor of their number. 0 sums all of them in one go.
     """
 
     template: ClassVar[str] = "conv2d_direct"
@@ -85,6 +88,7 @@ class DirectScheme(BlockedScheme):
     unroll_ker: bool
     reg_oh: int = 1
     out_bn: int = 0
+    sum_chunks: int = 0
 
     def __post_init__(self) -> None:
         if self.out_bn == self.oc_bn:
@@ -102,16 +106,29 @@ class DirectScheme(BlockedScheme):
 
 
 @dataclass(frozen=True, slots=True)
-class DepthwiseScheme(Scheme):
-    """Depthwise convolution in NCHW[oc_bn]c: one vector lane per channel.
+class GroupScheme(Scheme):
+    """Base of convolutions in equal groups in NCHW[oc_bn]c: a vector lane per output channel.
 
-    ``oc_bn`` is the channel block of both ends; ``reg_n`` output columns share a register tile.
+    Attributes
+    ----------
+    oc_bn : int
+        Channel block of the input layout, and of the output layout but for ``out_bn``.
+    reg_n : int
+        Output columns of one register tile, which holds a vector of channels of each.
+    unroll_ker : bool
+        Unroll the loop over the rows of the kernel window; that over its columns always is.
+    out_bn : int
+        Channel block of the output layout where it is not ``oc_bn``. Otherwise 0.
     """
 
-    template: ClassVar[str] = "conv2d_depthwise"
     oc_bn: int
     reg_n: int
     unroll_ker: bool
+    out_bn: int = 0
+
+    def __post_init__(self) -> None:
+        if self.out_bn == self.oc_bn:
+            raise ValueError(f"out_bn={self.out_bn} is oc_bn: leave it out")
 
     @property
     def in_layout(self) -> DataLayout:
@@ -120,8 +137,22 @@ class DepthwiseScheme(Scheme):
 
     @property
     def out_layout(self) -> DataLayout:
-        """NCHW[oc_bn]c."""
-        return DataLayout(self.oc_bn)
+        """NCHW[out_bn]c, or NCHW[oc_bn]c."""
+        return DataLayout(self.out_bn or self.oc_bn)
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseScheme(GroupScheme):
+    """Depthwise convolution: each input channel makes one output channel."""
+
+    template: ClassVar[str] = "conv2d_depthwise"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedScheme(GroupScheme):
+    """Grouped convolution: every group makes as many output channels as it has inputs."""
+
+    template: ClassVar[str] = "conv2d_grouped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +179,7 @@ class NchwScheme(Scheme):
 
 @dataclass(frozen=True, slots=True)
 class WinogradScheme(BlockedScheme):
-    """Winograd convolution F(tile x tile, 3 x 3) in NCHW[x]c.
+    """Winograd convolution in NCHW[x]c.
 
     Attributes
     ----------
@@ -157,13 +188,14 @@ class WinogradScheme(BlockedScheme):
     reg_n : int
         Winograd tiles of one register tile.
     tile : int
-        Output pixels along a Winograd tile's side.
+        Output pixels along a Winograd tile's side; along a dimension of one tap a tile is a pixel.
     reg_oc : int
-        Output channels of one register tile, which holds ``reg_n * reg_oc`` accumulators.
+        Output channels of one register tile, which holds ``reg_n * reg_oc`` accumulators: whole
+        vectors; need not divide the channels.
     strip : int
         Register tiles, along the image, of one task.
     oc_split : bool
-        Whether a task computes ``reg_oc`` output channels of its strip, from an input that was
+        Whether a task computes a share of its strip's output channels, from an input that was
         transformed before, or transforms its strip itself and computes all of them.
     """
 
@@ -171,6 +203,34 @@ class WinogradScheme(BlockedScheme):
     reg_n: int
     tile: int
     reg_oc: int
+    strip: int
+    oc_split: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PointwiseScheme(BlockedScheme):
+    """1x1 convolution as a blocked matrix product, in NCHW[x]c.
+
+    Attributes
+    ----------
+    ic_bn, oc_bn : int
+        Channel blocks of the input and output layouts: whole vectors; need not divide the channels.
+    reg_n : int
+        Pixels of one register tile, along the image as if it were one row.
+    reg_oc : int
+        Output channels of one register tile, which holds ``reg_n * reg_oc`` accumulators.
+    ic_block : int
+        Input channels of one pass over a task's register tiles: their weights stay in L1.
+    strip : int
+        Register tiles, along the image, of one task.
+    oc_split : bool
+        Whether the threads share the output channels of a strip, or a task computes all of them.
+    """
+
+    template: ClassVar[str] = "conv2d_pointwise"
+    reg_n: int
+    reg_oc: int
+    ic_block: int
     strip: int
     oc_split: bool
 
@@ -194,8 +254,10 @@ SCHEMES: dict[str, type[Scheme]] = {
     for cls in (
         DirectScheme,
         DepthwiseScheme,
+        GroupedScheme,
         NchwScheme,
         WinogradScheme,
+        PointwiseScheme,
         TransformScheme,
         JoinScheme,
     )
@@ -216,7 +278,7 @@ def scheme_from_json(data: dict[str, Any]) -> Scheme:
     if cls is None:
         raise ValueError(f"unknown template {name!r}")
     known = {f.name: f.type for f in fields(cls)}
-    given = set(params) | known.keys() & set(FOLDS)
+    given = set(params) | known.keys() & set(OPTIONAL)
     if given != known.keys() or not all(_fits(v, k, known[k]) for k, v in params.items()):
         raise ValueError(f"bad parameters for {name}: {params!r}; expected {sorted(known)}")
     return cls(**params)
@@ -226,4 +288,4 @@ def _fits(value: Any, name: str, kind: Any) -> bool:
     """Whether a parameter, declared as ``kind``, may have this value."""
     if kind == "bool":
         return isinstance(value, bool)
-    return type(value) is int and value >= (0 if name in FOLDS else 1)
+    return type(value) is int and value >= (0 if name in OPTIONAL else 1)

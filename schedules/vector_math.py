@@ -2,8 +2,8 @@
 
 LLVM lowers ``exp`` of a vector to a scalar ``expf`` per lane. The replacements below are arithmetic
 alone, so they run at full vector width, within a few units in the last place (``exp``) or 1e-6
-absolute (``tanh``, ``erf``). ``exp`` saturates at the limits of normal float32 numbers, where the
-library's goes to infinity or through denormals to zero.
+absolute (``tanh``, ``erf``). ``exp`` overflows to infinity where the library's does, and is zero
+where that is denormal. All of them propagate NaN.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ EXP_POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.166579589
 LOG2_E = 1.44269504088896341
 # ln(2) in two parts: multiples of the first are exact.
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
-EXP_LOW, EXP_HIGH = -87.3365, 88.3762
+# At the lower limit the power of two is zero. Behind the largest power the polynomial goes on
+# beyond its range, to infinity: e^88.7, the last finite number, is off by 1e-6.
+EXP_LOW, LARGEST_POWER = -88.0, 127.0
+# 2^x for |x| <= 1/2, from Cephes' exp2f.
+POWER_POLYNOMIAL = (1.535336188e-4, 1.339887440e-3, 9.618437357e-3, 5.550332548e-2,
+                    2.402264791e-1, 6.931472028e-1, 1.0)  # fmt: skip
+# Exponents of the smallest normal float32 and of infinity; 1.5 * 2^23 and the exponents' bias.
+POWER_LOW, POWER_HIGH, MAGIC = -126.0, 128.0, 12582912.0 + 127.0
 # Abramowitz and Stegun, 7.1.26.
 ERF_SCALE = 0.3275911
 ERF_POLYNOMIAL = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
@@ -48,19 +55,38 @@ def exp(x: Any) -> Any:
             power = tirx.reinterpret("float32", bits)
             return _let(r, lambda r: power * (_horner(EXP_POLYNOMIAL, r) * r * r + r + _f(1)))
 
-        return _let(tirx.floor(clamped * _f(LOG2_E) + _f(0.5)), remainder)
+        power = tirx.floor(clamped * _f(LOG2_E) + _f(0.5))
+        return _let(tirx.min(power, _f(LARGEST_POWER)), remainder)
 
-    return _let(tirx.max(tirx.min(x, _f(EXP_HIGH)), _f(EXP_LOW)), scaled)
+    return _let(tirx.max(x, _f(EXP_LOW)), scaled)
 
 
 def sigmoid(x: Any) -> Any:
     """``1 / (1 + exp(-x))``."""
-    return _f(1) / (_f(1) + exp(_f(0) - x))
+    return _one_over_one_plus_power(x * _f(-LOG2_E))
 
 
 def tanh(x: Any) -> Any:
     """``1 - 2 / (1 + exp(2 x))``."""
-    return _f(1) - _f(2) / (_f(1) + exp(x * _f(2)))
+    return _f(1) - _f(2) * _one_over_one_plus_power(x * _f(2 * LOG2_E))
+
+
+def _one_over_one_plus_power(x: Any) -> Any:
+    """``1 / (1 + 2^x)``: two thirds of the time that `exp` takes it.
+
+    Added to `MAGIC`, ``x`` is rounded to an integer, which lies in the sum's last bits, increased
+    by a float's bias: they are the power of two's exponent.
+    """
+
+    def scaled(x: Any) -> Any:
+        def power(shifted: Any) -> Any:
+            bits = tirx.reinterpret("int32", shifted) << tirx.const(23, "int32")
+            fraction = _horner(POWER_POLYNOMIAL, x - (shifted - _f(MAGIC)))
+            return _f(1) / (_f(1) + tirx.reinterpret("float32", bits) * fraction)
+
+        return _let(x + _f(MAGIC), power)
+
+    return _let(tirx.min(tirx.max(x, _f(POWER_LOW)), _f(POWER_HIGH)), scaled)
 
 
 def erf(x: Any) -> Any:

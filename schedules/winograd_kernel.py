@@ -3,149 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.builder import prefetch_to_l2, span, splat
-from neocpu.schedules.epilogue import epilogue_value
+from neocpu.schedules.epilogue import buffer_readers, epilogue_value, zero_padding
 from neocpu.schedules.layout import ceil_div
-from neocpu.schedules.scheme import WinogradScheme
-from neocpu.schedules.winograd import input_transform, output_transform, span_of
-from neocpu.schedules.workload import NO_OPERAND, PER_CHANNEL, Conv2dWorkload
-
-
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """How a workload falls into tiles, register tiles and strips.
-
-    The tiles of all images, row by row, are one sequence: register tiles and strips may cross from
-    one tile row or image to the next, so that only the very last register tile overhangs.
-
-    Attributes
-    ----------
-    lanes : int
-        Channels of one vector.
-    threads : int
-        Threads the strips are shared between.
-    """
-
-    workload: Conv2dWorkload
-    scheme: WinogradScheme
-    lanes: int
-    threads: int = 1
-
-    @property
-    def rows(self) -> int:
-        """Tile rows of an image."""
-        return ceil_div(self.workload.out_height, self.scheme.tile)
-
-    @property
-    def columns(self) -> int:
-        """Tiles of a tile row."""
-        return ceil_div(self.workload.out_width, self.scheme.tile)
-
-    @property
-    def tiles(self) -> int:
-        """Tiles of all images."""
-        return self.workload.batch * self.rows * self.columns
-
-    @property
-    def points(self) -> int:
-        """Products of a tile, an input channel and an output channel."""
-        return span_of(self.scheme.tile) ** 2
-
-    @property
-    def chunks(self) -> int:
-        """Vectors of input channels."""
-        return ceil_div(self.workload.in_channels, self.lanes)
-
-    @property
-    def oc_blocks(self) -> int:
-        """Register tiles along the output channels, padded lanes included."""
-        return output_blocks(self.workload, self.scheme)
-
-    @property
-    def blocks(self) -> int:
-        """Register tiles along the image; the last may overhang."""
-        return ceil_div(self.tiles, self.scheme.reg_n)
-
-    @property
-    def strips(self) -> int:
-        """Strips of the image: as many as ``strip`` asks for, and a multiple of the threads."""
-        strips = ceil_div(self.blocks, self.scheme.strip)
-        if not self.scheme.oc_split:
-            strips = ceil_div(strips, self.threads) * self.threads
-        return min(strips, self.blocks)
-
-    @property
-    def strip_blocks(self) -> int:
-        """Register tiles of the longest strip."""
-        return ceil_div(self.blocks, self.strips)
-
-    @property
-    def tasks(self) -> int:
-        """Tasks of the loop that multiplies."""
-        return self.strips * (self.oc_blocks if self.scheme.oc_split else 1)
-
-    @property
-    def tasks_per_thread(self) -> int:
-        """Consecutive tasks a thread gets, the last ones less."""
-        return ceil_div(self.tasks, self.threads)
-
-    @property
-    def busiest_share(self) -> float:
-        """Of all products, what the busiest thread computes: strips may differ in length."""
-        done: list[int] = []
-        for task in (*range(0, self.tasks, self.tasks_per_thread), self.tasks):
-            whole, rest = divmod(task, self.strips)
-            done.append(whole * self.blocks + rest * self.blocks // self.strips)
-        return max(end - start for start, end in pairwise(done)) / done[-1]
-
-    @property
-    def input_bytes(self) -> int:
-        """Transformed input of the whole image."""
-        return self._input_bytes(self.blocks)
-
-    @property
-    def strip_bytes(self) -> int:
-        """Transformed input of the longest strip."""
-        return self._input_bytes(self.strip_blocks)
-
-    @property
-    def sum_bytes(self) -> int:
-        """Sums of the longest strip, for the channels of one register tile."""
-        return 4 * self.strip_blocks * self.scheme.reg_n * self.points * self.scheme.reg_oc
-
-    @property
-    def weight_bytes(self) -> int:
-        """Transformed weights."""
-        return 4 * self.points * self.oc_blocks * self.scheme.reg_oc * self.chunks * self.lanes
-
-    def _input_bytes(self, blocks: int) -> int:
-        return 4 * self.points * blocks * self.scheme.reg_n * self.chunks * self.lanes
-
-    def strip_start(self, strip: Any) -> Any:
-        """First register tile of a strip."""
-        if self.strips * self.blocks < 1 << 31:
-            return tirx.floordiv(strip * self.blocks, self.strips)
-        product = T.cast(strip, "int64") * self.blocks
-        return T.cast(tirx.floordiv(product, self.strips), "int32")
-
-    def place(self, tile: Any) -> tuple[Any, Any, Any]:
-        """Image, row and column (in output pixels) of a tile's first pixel."""
-        row = tirx.floordiv(tile, self.columns)
-        y = tirx.floormod(row, self.rows) * self.scheme.tile
-        x = tirx.floormod(tile, self.columns) * self.scheme.tile
-        return T.Bind(tirx.floordiv(row, self.rows)), T.Bind(y), T.Bind(x)
-
-
-def output_blocks(workload: Conv2dWorkload, scheme: WinogradScheme) -> int:
-    """Blocks of ``reg_oc`` channels that make up the output's whole blocks of ``oc_bn``."""
-    return ceil_div(ceil_div(workload.out_channels, scheme.oc_bn) * scheme.oc_bn, scheme.reg_oc)
+from neocpu.schedules.winograd_tiling import Tiling
 
 
 class Emitter:
@@ -158,88 +24,106 @@ class Emitter:
         self.workload, self.scheme, self.lanes = tiling.workload, tiling.scheme, tiling.lanes
         self._data, self._weights, self._output = data, weights, rest[-1]
         self._prefetches = prefetch
-        self._readers = _readers(tiling.workload, rest[:-1])
+        self._readers = buffer_readers(tiling.workload.epilogue, rest[:-1])
 
     def transformed(self, blocks: int) -> Any:
-        """Allocate the transformed input of ``blocks`` register tiles, vectors by point.
+        """Allocate the transformed input of ``blocks`` register tiles.
 
-        Here and in `sums`, one vector more keeps a large power of two, which would map them to the
-        same lines of the caches, from between the vectors that one transform writes or reads.
+        What is written together lies together: of a register tile and a vector of channels, the
+        vectors of all points and tiles. Here and in `sums`, one vector more keeps a large power of
+        two, which would map them to the same lines of the caches, from between those.
         """
         t = self.tiling
-        shape = (t.points, blocks * t.chunks * self.scheme.reg_n + 1, self.lanes)
+        shape = (blocks * t.chunks, t.points * self.scheme.reg_n + 1, self.lanes)
         return T.alloc_buffer(shape, self.workload.dtype, layout=None)
 
-    def _vector(self, block: Any, chunk: Any, j: Any) -> Any:
-        """Position among a point's vectors of a tile's: a register tile's are consecutive."""
-        return (block * self.tiling.chunks + chunk) * self.scheme.reg_n + j
-
     def sums(self) -> Any:
-        """Allocate the sums of a strip for the channels of one register tile, vectors by tile."""
-        t, vectors = self.tiling, self.scheme.reg_oc // self.lanes
-        shape = (t.strip_blocks * self.scheme.reg_n, t.points * vectors + 1, self.lanes)
+        """Allocate a task's sums, vectors by point: they are written one after the other."""
+        t = self.tiling
+        vectors = t.group * t.strip_blocks * self.scheme.reg_n * self.scheme.reg_oc // self.lanes
+        shape = (t.points, vectors + 1, self.lanes)
         return T.alloc_buffer(shape, self.workload.dtype, layout=None)
 
     def input(self, chunk: Any, first: Any, count: Any, result: Any, at: Any) -> None:
         """Transform register tiles ``first…`` of one vector of channels to ``result[:, at…]``."""
-        reg_n = self.scheme.reg_n
+        t, reg_n = self.tiling, self.scheme.reg_n
+        down, across = t.filters
+        top, left = self.workload.padding[:2]
+        channel = chunk * self.lanes
+        lane = span(tirx.floormod(channel, self.scheme.ic_bn), self.lanes)
+        channels = tirx.floordiv(channel, self.scheme.ic_bn)
         with T.serial(count) as block, T.serial(reg_n) as j:
-            tile = T.Bind(T.min((first + block) * reg_n + j, self.tiling.tiles - 1))
-            image, y, x = self.tiling.place(tile)
-            channel = chunk * self.lanes
-            lane = span(tirx.floormod(channel, self.scheme.ic_bn), self.lanes)
-            self._input_tile(
-                (image, tirx.floordiv(channel, self.scheme.ic_bn), lane),
-                (y - self.workload.padding[0], x - self.workload.padding[1]),
-                lambda p, value: T.buffer_store(
-                    result,
-                    value,
-                    [p, self._vector(at + block, chunk, j), span(0, self.lanes)],
-                ),
-            )
+            image, row, column = t.place(T.Bind(T.min((first + block) * reg_n + j, t.tiles - 1)))
+            y, x = T.Bind(row * down.step - top), T.Bind(column * across.step - left)
+            place = T.Bind((at + block) * t.chunks + chunk)
+
+            def store(i: Any, k: Any, value: Any, place: Any = place, j: Any = j) -> None:
+                vector = (i * across.span + k) * reg_n + j
+                T.buffer_store(result, value, [place, vector, span(0, self.lanes)])
+
+            def pixel(i: Any, k: Any, corner: Any = (image, y, x)) -> Any:
+                return self._data[corner[0], channels, corner[1] + i, corner[2] + k, lane]
+
+            self._input_tile(pixel, (y, x), store)
 
     def _input_tile(
-        self, at: tuple[Any, Any, Any], corner: tuple[Any, Any], store: Callable[..., None]
+        self, pixel: Callable[..., Any], corner: tuple[Any, Any], store: Callable[..., None]
     ) -> None:
-        image, chunk, lane = at
-        y, x = corner
-        size, every = span_of(self.scheme.tile), span(0, self.lanes)
-        columns = self._vectors(size, size)
+        """Transform the tile whose first pixel is at ``corner``, which may lie in the padding."""
+        down, across = self.tiling.filters
+        columns = self._vectors(down.span, across.span)
 
-        def transform_columns(pixel: Callable[[Any, Any], Any]) -> None:
-            with T.serial(size) as k:
-                values = input_transform([pixel(i, k) for i in range(size)], self.scheme.tile)
-                for i, value in enumerate(values):
-                    T.buffer_store(columns, value, [i, k, every])
+        def transform_columns(pixel: Callable[..., Any], store: Callable[..., None]) -> None:
+            with T.serial(across.span) as k:
+                for i, value in enumerate(down.input([pixel(i, k) for i in range(down.span)])):
+                    store(i, k, value)
 
-        def pixel(i: Any, k: Any) -> Any:
-            return self._data[image, chunk, y + i, x + k, lane]
+        def transform_rows(pixel: Callable[..., Any]) -> None:
+            with T.serial(down.span) as i:
+                for k, value in enumerate(across.input([pixel(i, k) for k in range(across.span)])):
+                    store(i, k, value)
 
-        inside = self._inside(y, x)
+        def transform(pixel: Callable[..., Any]) -> None:
+            if down.is_identity:
+                transform_rows(pixel)
+            elif across.is_identity:
+                transform_columns(pixel, store)
+            else:
+                transform_columns(pixel, self._writer(columns))
+
+        inside = self._inside(*corner)
         if inside is None:
-            transform_columns(pixel)
+            transform(pixel)
         else:
             with T.If(inside):
                 with T.Then():
-                    transform_columns(pixel)
+                    transform(pixel)
                 with T.Else():
-                    patch = self._padded_patch(pixel, y, x)
-                    transform_columns(lambda i, k: patch[i, k, every])
-        with T.serial(size) as i:
-            row = [columns[i, k, every] for k in range(size)]
-            for k, value in enumerate(input_transform(row, self.scheme.tile)):
-                store(i * size + k, value)
+                    transform(self._reader(self._padded_patch(pixel, *corner)))
+        if not down.is_identity and not across.is_identity:
+            transform_rows(self._reader(columns))
 
-    def _padded_patch(self, pixel: Callable[[Any, Any], Any], y: Any, x: Any) -> Any:
+    def _padded_patch(self, pixel: Callable[..., Any], y: Any, x: Any) -> Any:
         """Copy the pixels a tile reads, zeros outside the image."""
-        w, size = self.workload, span_of(self.scheme.tile)
-        patch = self._vectors(size, size)
-        with T.serial(size) as i, T.serial(size) as k:
-            T.buffer_store(patch, self._zero(), [i, k, span(0, self.lanes)])
-            rows = (y + i >= 0, y + i < w.height)
-            with T.If(tirx.all(*rows, x + k >= 0, x + k < w.width)), T.Then():
-                T.buffer_store(patch, pixel(i, k), [i, k, span(0, self.lanes)])
+        w, (down, across) = self.workload, self.tiling.filters
+        patch = self._vectors(down.span, across.span)
+        write = self._writer(patch)
+        with T.serial(down.span) as i, T.serial(across.span) as k:
+            write(i, k, self._zero())
+        rows, above = _overlap(down.span, w.height, y)
+        columns, before = _overlap(across.span, w.width, x)
+        with T.serial(rows) as i, T.serial(columns) as k:
+            write(above + i, before + k, pixel(above + i, before + k))
         return patch
+
+    def _reader(self, vectors: Any) -> Callable[..., Any]:
+        return lambda *index: vectors[(*index, span(0, self.lanes))]
+
+    def _writer(self, vectors: Any) -> Callable[..., None]:
+        def write(i: Any, k: Any, value: Any) -> None:
+            T.buffer_store(vectors, value, [i, k, span(0, self.lanes)])
+
+        return write
 
     def _vectors(self, *shape: int) -> Any:
         """Allocate vectors on the stack."""
@@ -250,46 +134,62 @@ class Emitter:
 
     def _inside(self, y: Any, x: Any) -> Any:
         """Whether a tile's pixels all lie in the image; None if those of every tile do."""
-        w, t, size = self.workload, self.tiling, span_of(self.scheme.tile)
+        w, t = self.workload, self.tiling
+        down, across = t.filters
         conditions = []
-        for position, before, length, count in (
-            (y, w.padding[0], w.height, t.rows),
-            (x, w.padding[1], w.width, t.columns),
+        for position, before, length, count, line in (
+            (y, w.padding[0], w.height, t.rows, down),
+            (x, w.padding[1], w.width, t.columns, across),
         ):
             if before:
                 conditions.append(position >= 0)
-            if (count - 1) * self.scheme.tile - before + size > length:
-                conditions.append(position + size <= length)
+            if (count - 1) * line.step - before + line.span > length:
+                conditions.append(position + line.span <= length)
         return tirx.all(*conditions) if conditions else None
 
-    def products(self, oc_block: Any, count: Any, transformed: Any, at: Any, sums: Any) -> None:
-        """Multiply register tiles ``at…`` of ``transformed`` with a block of output channels."""
+    def products(self, group: Any, count: Any, transformed: Any, at: Any, sums: Any) -> None:
+        """Multiply register tiles ``at…`` of ``transformed`` with a group of output channels."""
         scheme, lanes, every = self.scheme, self.lanes, span(0, self.lanes)
         vectors = scheme.reg_oc // lanes
         places = [(j, v) for j in range(scheme.reg_n) for v in range(vectors)]
-        with T.serial(self.tiling.points) as p, T.serial(count) as block:
+        first, blocks = self._group(group)
+        with T.serial(self.tiling.points) as p, T.serial(blocks) as g, T.serial(count) as block:
             acc = self._vectors(scheme.reg_n, vectors)
             for j, v in places:
                 T.buffer_store(acc, self._zero(), [j, v, every])
+            is_last = g + 1 == blocks
+            coming = tirx.Select(is_last, p + 1, p), tirx.Select(is_last, first, first + g + 1)
             with T.serial(self.tiling.chunks) as chunk, T.serial(lanes) as k:
                 step = chunk * lanes + k
                 if self._prefetches:
-                    self._prefetch(oc_block, p, block, step)
+                    self._prefetch(coming, block, step)
                 taps = [
-                    T.Bind(self._weights[oc_block, p, step, span(v * lanes, lanes)])
+                    T.Bind(self._weights[p, first + g, step, span(v * lanes, lanes)])
                     for v in range(vectors)
                 ]
                 for j in range(scheme.reg_n):
-                    pixel = transformed[p, self._vector(at + block, chunk, j), k]
+                    place = (at + block) * self.tiling.chunks + chunk
+                    pixel = transformed[place, p * scheme.reg_n + j, k]
                     pixels = T.Bind(splat(pixel, lanes))
                     for v, tap in enumerate(taps):
                         T.buffer_store(acc, acc[j, v, every] + pixels * tap, [j, v, every])
             for j, v in places:
-                place = [block * scheme.reg_n + j, p * vectors + v, every]
-                T.buffer_store(sums, acc[j, v, every], place)
+                vector = self._sum(g, block * scheme.reg_n + j, v)
+                T.buffer_store(sums, acc[j, v, every], [p, vector, every])
 
-    def _prefetch(self, oc_block: Any, p: Any, block: Any, step: Any) -> None:
-        """Ask for the next point's weights, while this one's are in use: a vector or two a step.
+    def _group(self, group: Any) -> tuple[Any, Any]:
+        """First block of output channels of a group, and how many it has."""
+        t = self.tiling
+        first = T.Bind(group * t.group)
+        return first, _within(t.group, t.oc_blocks, first)
+
+    def _sum(self, g: Any, tile: Any, v: Any) -> Any:
+        """Position of a vector of sums among those of its point."""
+        tiles = self.tiling.strip_blocks * self.scheme.reg_n
+        return (g * tiles + tile) * (self.scheme.reg_oc // self.lanes) + v
+
+    def _prefetch(self, coming: tuple[Any, Any], block: Any, step: Any) -> None:
+        """Ask for the weights that come next, while these are in use: a vector or two a step.
 
         Where so few tiles share the weights that a step would have to ask for more, the processor's
         own prefetching of the one stream does better.
@@ -302,57 +202,57 @@ class Emitter:
         turn = tirx.floormod(block, vectors) if each == 1 else block * each
         for extra in range(each):
             ahead = ((turn + extra) * steps + step) * self.lanes
-            T.evaluate(prefetch_to_l2(self._weights, [oc_block, p + 1, 0, ahead]))
+            T.evaluate(prefetch_to_l2(self._weights, [*coming, 0, ahead]))
 
-    def output(self, oc_block: Any, first: Any, count: Any, sums: Any) -> None:
+    def output(self, group: Any, first: Any, count: Any, sums: Any) -> None:
         """Transform the sums of register tiles ``first…`` back and store them."""
         scheme, vectors = self.scheme, self.scheme.reg_oc // self.lanes
+        down, across = self.tiling.filters
         start = first * scheme.reg_n
-        with T.serial(T.min(count * scheme.reg_n, self.tiling.tiles - start)) as i:
-            image, y, x = self.tiling.place(start + i)
-            with T.serial(vectors) as v:
-                channel = oc_block * scheme.reg_oc + v * self.lanes
+        oc_first, oc_count = self._group(group)
+        with T.serial(oc_count) as g, T.serial(self._tiles(start, count)) as i:
+            image, row, column = self.tiling.place(start + i)
+            y, x = T.Bind(row * down.tile), T.Bind(column * across.tile)
+            before = T.Bind((oc_first + g) * vectors)
+            with T.serial(_within(vectors, self.tiling.oc_vectors, before)) as v:
                 self._output_tile(
-                    lambda p: sums[i, p * vectors + v, span(0, self.lanes)],
-                    (image, channel, y, x),
+                    lambda p: sums[p, self._sum(g, i, v), span(0, self.lanes)],
+                    (image, (before + v) * self.lanes, y, x),
                 )
 
+    def _tiles(self, start: Any, count: Any) -> Any:
+        """Tiles of ``count`` register tiles from tile ``start``."""
+        return T.min(count * self.scheme.reg_n, self.tiling.tiles - start)
+
     def _output_tile(self, product: Callable[[Any], Any], at: tuple[Any, Any, Any, Any]) -> None:
-        w, tile, every = self.workload, self.scheme.tile, span(0, self.lanes)
-        size = span_of(tile)
+        w, (down, across) = self.workload, self.tiling.filters
         image, channel, y, x = at
         chunk = T.Bind(tirx.floordiv(channel, self.scheme.oc_bn))
         lane = T.Bind(tirx.floormod(channel, self.scheme.oc_bn))
-        columns, result = self._vectors(tile, size), self._vectors(tile)
-        with T.serial(size) as k:
-            values = output_transform([product(i * size + k) for i in range(size)], tile)
-            for i, value in enumerate(values):
-                T.buffer_store(columns, value, [i, k, every])
-        with T.serial(_within(tile, w.out_height, y)) as i:
-            row = output_transform([columns[i, k, every] for k in range(size)], tile)
-            for k, value in enumerate(row):
-                T.buffer_store(result, value, [k, every])
-            with T.serial(_within(tile, w.out_width, x)) as k, T.vectorized(self.lanes) as o:
+        columns, result = self._vectors(down.tile, across.span), self._vectors(1, across.tile)
+        write, write_result = self._writer(columns), self._writer(result)
+        with T.serial(across.span) as k:
+            values = [product(i * across.span + k) for i in range(down.span)]
+            for i, value in enumerate(down.output(values)):
+                write(i, k, value)
+        with T.serial(_within(down.tile, w.out_height, y)) as i:
+            row = [self._reader(columns)(i, k) for k in range(across.span)]
+            for k, value in enumerate(across.output(row)):
+                write_result(0, k, value)
+            within = _within(across.tile, w.out_width, x)
+            with T.serial(within) as k, T.vectorized(self.lanes) as o:
                 index = (image, chunk, y + i, x + k, lane + o)
-                value = epilogue_value(result[k, o], w, self._readers, index)
+                value = epilogue_value(result[0, k, o], w, self._readers, index)
+                value = zero_padding(value, w, self.scheme.oc_bn, index)
                 T.buffer_store(self._output, value, list(index))
 
 
 def _within(tile: int, length: int, start: Any) -> Any:
-    """Pixels of a tile that starts at ``start`` which the output has."""
+    """Pixels, or vectors, of a tile that starts at ``start`` which the output has."""
     return tile if length % tile == 0 else T.min(tile, length - start)
 
 
-def _readers(workload: Conv2dWorkload, operands: Sequence[Any]) -> list[Callable[..., Any] | None]:
-    rest = iter(operands)
-    readers: list[Callable[..., Any] | None] = []
-    for op in workload.epilogue:
-        if op.operand == NO_OPERAND:
-            readers.append(None)
-            continue
-        buffer = next(rest)
-        if op.operand == PER_CHANNEL:
-            readers.append(lambda n, c, h, w, o, b=buffer: b[0, c, 0, 0, o])
-        else:
-            readers.append(lambda *index, b=buffer: b[index])
-    return readers
+def _overlap(count: int, length: int, start: Any) -> tuple[Any, Any]:
+    """How many of ``count`` pixels from ``start`` the image has, and how many it lacks before."""
+    before = T.Bind(T.max(-start, 0))
+    return T.max(T.min(count, length - start) - before, 0), before

@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Container
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
-# Operands an epilogue step reads besides the running value.
-NO_OPERAND, PER_CHANNEL, TENSOR = "none", "channel", "tensor"
+# Operands a fused step reads besides the running value: none, ``(C,)``, a tensor of the same shape,
+# or ``(N, C, 1, 1)``.
+NO_OPERAND, PER_CHANNEL, TENSOR, PER_IMAGE_CHANNEL = "none", "channel", "tensor", "image channel"
 
 EPILOGUE_KINDS: dict[str, str] = {
     "bias_add": PER_CHANNEL,
@@ -33,17 +35,25 @@ EPILOGUE_KINDS: dict[str, str] = {
     "hard_swish": NO_OPERAND,
     "exp": NO_OPERAND,
 }
+# In front of a convolution a tensor of the input's shape is no operand, but a gate is: squeeze and
+# excitation's factor of each channel of each image.
+PROLOGUE_KINDS: dict[str, str] = {
+    **{kind: operand for kind, operand in EPILOGUE_KINDS.items() if operand != TENSOR},
+    "gate": PER_IMAGE_CHANNEL,
+}
+_STEP_KINDS = EPILOGUE_KINDS | PROLOGUE_KINDS
 
 
 @dataclass(frozen=True, slots=True)
 class EpilogueOp:
-    """One elementwise step applied to a convolution's accumulator before it is stored.
+    """One elementwise step, of a convolution's accumulator before it is stored, or of its input.
 
     Attributes
     ----------
     kind : str
-        A key of `EPILOGUE_KINDS`, which says whether the step reads a ``(C,)`` vector, a tensor of
-        the output's shape and layout, or nothing.
+        A key of `EPILOGUE_KINDS` or `PROLOGUE_KINDS`, which say whether the step reads a ``(C,)``
+        vector, a tensor of the output's shape and layout, ``(N, C, 1, 1)`` factors in the input's
+        layout, or nothing.
     args : tuple of float
         Scalar attributes: ``(low, high)`` for ``clip``, ``(slope,)`` for ``leaky_relu``,
         ``(alpha, beta)`` for ``hard_sigmoid``.
@@ -53,12 +63,12 @@ class EpilogueOp:
     args: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        assert self.kind in EPILOGUE_KINDS, self.kind
+        assert self.kind in _STEP_KINDS, self.kind
 
     @property
     def operand(self) -> str:
         """What the step reads besides the running value."""
-        return EPILOGUE_KINDS[self.kind]
+        return _STEP_KINDS[self.kind]
 
     def to_json(self) -> list[str | float]:
         """JSON form: the kind, then the arguments; JSON has no infinity, so that is a string."""
@@ -81,7 +91,7 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Conv2dWorkload(Keyed):
-    """A 2-D convolution (cross-correlation) over NCHW data with OIHW weights and its epilogue.
+    """A 2-D convolution (cross-correlation) over NCHW data with OIHW weights, and what is fused.
 
     Attributes
     ----------
@@ -91,6 +101,8 @@ class Conv2dWorkload(Keyed):
         Input channels of one group are ``in_channels / groups``.
     epilogue : tuple of EpilogueOp
         Elementwise steps fused behind the accumulation, in order.
+    prologue : tuple of EpilogueOp
+        Elementwise steps applied to each input pixel, in order, before it is padded and multiplied.
     """
 
     batch: int
@@ -105,6 +117,11 @@ class Conv2dWorkload(Keyed):
     groups: int = 1
     dtype: str = "float32"
     epilogue: tuple[EpilogueOp, ...] = field(default=())
+    prologue: tuple[EpilogueOp, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        assert all(op.kind in EPILOGUE_KINDS for op in self.epilogue), self.epilogue
+        assert all(op.kind in PROLOGUE_KINDS for op in self.prologue), self.prologue
 
     @property
     def out_height(self) -> int:
@@ -147,9 +164,12 @@ class Conv2dWorkload(Keyed):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form, with ``"kind": "conv2d"``."""
+        """JSON form, with ``"kind": "conv2d"``; an empty prologue is left out."""
         data = {"kind": "conv2d", **asdict(self)}
         data["epilogue"] = [op.to_json() for op in self.epilogue]
+        data["prologue"] = [op.to_json() for op in self.prologue]
+        if not self.prologue:
+            del data["prologue"]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in data.items()}
 
     @classmethod
@@ -164,14 +184,11 @@ class Conv2dWorkload(Keyed):
         fields = dict(data)
         if fields.pop("kind", None) != "conv2d":
             raise ValueError(f"not a conv2d workload: {data.get('kind')!r}")
-        if any(op[0] not in EPILOGUE_KINDS for op in fields["epilogue"]):
-            raise ValueError(f"unknown epilogue in {fields['epilogue']!r}")
-        ops = tuple(EpilogueOp(op[0], tuple(map(float, op[1:]))) for op in fields.pop("epilogue"))
-        if any(math.isnan(arg) for op in ops for arg in op.args):
-            raise ValueError(f"impossible epilogue: {data['epilogue']!r}")
+        epilogue = _fused_steps(fields.pop("epilogue"), EPILOGUE_KINDS)
+        prologue = _fused_steps(fields.pop("prologue", []), PROLOGUE_KINDS)
         plain: dict[str, Any]
         plain = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-        workload = cls(epilogue=ops, **plain)
+        workload = cls(epilogue=epilogue, prologue=prologue, **plain)
         if not workload._is_possible():
             raise ValueError(f"impossible convolution: {plain!r}")
         return workload
@@ -190,7 +207,8 @@ class Conv2dWorkload(Keyed):
 
     def __str__(self) -> str:
         n, c, h, w = self.input_shape
-        text = f"{n}x{c}x{h}x{w} -> {self.out_channels}, {self.kernel[0]}x{self.kernel[1]}"
+        text = "".join(f"{op.kind}+" for op in self.prologue) + " " * bool(self.prologue)
+        text += f"{n}x{c}x{h}x{w} -> {self.out_channels}, {self.kernel[0]}x{self.kernel[1]}"
         if self.stride != (1, 1):
             text += f" /{self.stride[0]}" if len(set(self.stride)) == 1 else f" /{self.stride}"
         if self.dilation != (1, 1):
@@ -317,6 +335,16 @@ class JoinWorkload(Keyed):
 
 
 Workload: TypeAlias = Conv2dWorkload | TransformWorkload | JoinWorkload
+
+
+def _fused_steps(data: Any, kinds: Container[str]) -> tuple[EpilogueOp, ...]:
+    """Read the JSON form of a prologue or epilogue, whose steps are of ``kinds``."""
+    if any(op[0] not in kinds for op in data):
+        raise ValueError(f"unknown step in {data!r}")
+    steps = tuple(EpilogueOp(op[0], tuple(map(float, op[1:]))) for op in data)
+    if any(math.isnan(arg) for step in steps for arg in step.args):
+        raise ValueError(f"impossible step in {data!r}")
+    return steps
 
 
 def _are_sizes(*values: Any) -> bool:

@@ -62,6 +62,7 @@ def _workload(workload: Conv2dWorkload) -> list[float]:
         float(any(workload.padding)),
         len(workload.epilogue),
         operands,
+        len(workload.prologue),
     ]
 
 

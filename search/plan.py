@@ -42,6 +42,9 @@ class Plan:
         Time spent.
     variables : int
         Nodes with more than one choice.
+    relaxed : bool
+        Whether the plan keeps a limit that the lower bound is a relaxation of: the gap is then not
+        the solver's, and more time does not close it.
     """
 
     choices: tuple[int, ...]
@@ -51,6 +54,7 @@ class Plan:
     solver: str
     seconds: float
     variables: int
+    relaxed: bool = False
 
     @property
     def proven(self) -> bool:
@@ -64,6 +68,8 @@ class Plan:
             return "proven optimal"
         above = 100 * (self.cost / self.lower_bound - 1) if self.lower_bound > 0 else math.inf
         words = f"{above:.0f}" if above >= 100 else f"{above:.2g}"
+        if self.relaxed:
+            return f"at most {words} % above the best plan within the limit"
         remedy = "use --solver auto" if self.solver in ("dp", "pbqp") else "raise --search-seconds"
         return f"not proven optimal: at most {words} % above the best plan; {remedy}"
 

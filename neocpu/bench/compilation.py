@@ -51,6 +51,7 @@ def compile_in_child(
     databases: Sequence[str | os.PathLike[str]] = (),
     only_databases: bool = False,
     opt: str = "global",
+    accuracy: str = "default",
     verify: bool = False,
     on_progress: ProgressCallback = silent,
 ) -> Compilation:
@@ -66,7 +67,7 @@ def compile_in_child(
     """
     command = [
         *(*_PROGRAM, str(model), "-o", str(artifact)),
-        *("--threads", str(threads), "--opt", opt),
+        *("--threads", str(threads), "--opt", opt, "--accuracy", accuracy),
         *(word for path in databases for word in ("--db", str(path))),
         *(("--only-db",) if only_databases else ()),
         *(() if verify else ("--no-verify",)),

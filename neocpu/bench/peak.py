@@ -1,4 +1,4 @@
-"""What the machine can do at most, measured: multiply-adds and memory reads per second."""
+"""What the machine can do at most, measured: multiply-adds, and reads of memory and cache."""
 
 from __future__ import annotations
 
@@ -42,11 +42,15 @@ class MachinePeak:
         1e9 float32 operations per second in vector multiply-adds, each counted as two.
     read_gbytes : float
         1e9 bytes per second read from memory.
+    cache_gbytes : float
+        1e9 bytes per second read from an array a quarter of the last-level cache's size; 0 if the
+        machine does not tell that.
     """
 
     threads: int
     gflops: float
     read_gbytes: float
+    cache_gbytes: float
 
 
 def measure_peak(
@@ -57,7 +61,7 @@ def measure_peak(
     Parameters
     ----------
     samples : int
-        Of each of the two, in turn.
+        Of each of the limits, in turn.
     read_bytes : int, optional
         The size of the array that is read; by default far larger than the last-level cache.
 
@@ -66,14 +70,24 @@ def measure_peak(
     TargetError
         If this machine cannot run code for ``target``.
     """
-    size = read_bytes or max(READ_BYTES, READ_CACHES * max(caches().values(), default=0))
+    cache = max(caches().values(), default=0)
+    size = read_bytes or max(READ_BYTES, READ_CACHES * cache)
     with KernelRunner(target, threads) as runner:
-        fma, read = fma_peak(runner), read_peak(runner, size)
+        fma, read, near = (
+            fma_peak(runner),
+            read_peak(runner, size),
+            read_peak(runner, cache // 4) if cache else None,
+        )
         for _ in range(samples):
-            fma.sample()
-            read.sample()
-    flops = fma_flops(target, threads)
-    return MachinePeak(threads, flops / fma.best / 1e9, size / read.best / 1e9)
+            for kernel in (fma, read, near):
+                if kernel is not None:
+                    kernel.sample()
+    return MachinePeak(
+        threads,
+        fma_flops(target, threads) / fma.best / 1e9,
+        size / read.best / 1e9,
+        cache // 4 / near.best / 1e9 if near is not None else 0.0,
+    )
 
 
 def fma_peak(runner: KernelRunner) -> TimedKernel:

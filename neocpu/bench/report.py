@@ -11,6 +11,7 @@ from neocpu.bench.coldstart import ColdStartReport
 from neocpu.bench.compilation import Compilation
 from neocpu.bench.kernels import KernelReport
 from neocpu.bench.latency import LatencyReport, LatencyResult
+from neocpu.bench.profile import ProfileReport
 from neocpu.bench.roofline import Roofline
 from neocpu.bench.scaling import ScalingReport
 from neocpu.bench.statistics import Ratio
@@ -69,6 +70,7 @@ class ModelReport:
     untuned: LatencyReport | None = None
     kernels: KernelReport | None = None
     cold_start: ColdStartReport | None = None
+    profile: ProfileReport | None = None
 
     @property
     def own(self) -> LatencyResult | None:
@@ -90,6 +92,15 @@ class ModelReport:
         if own is None or best is None or not own.agrees:
             return None
         return self.latency.ratio(best, own)
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Peak resident memory over the median peer's; None where either is unknown."""
+        own = self.own
+        peers = [r.peak_rss for r in self.latency.results if r.label != OWN and r.peak_rss]
+        if own is None or not own.peak_rss or not peers:
+            return None
+        return own.peak_rss / statistics.median(peers)
 
     @property
     def prediction_error(self) -> float | None:
@@ -114,6 +125,7 @@ class ModelReport:
             "untuned": self.untuned,
             "kernels": self.kernels,
             "cold_start": self.cold_start,
+            "profile": self.profile,
         }
         return {
             "model": self.name,
@@ -121,6 +133,7 @@ class ModelReport:
             "best_peer": self.best_peer and self.best_peer.label,
             "ratio": self.ratio and asdict(self.ratio),
             "planned": self.planned and asdict(self.planned),
+            "memory_ratio": self.memory_ratio,
             "prediction_error": self.prediction_error,
             "compilation": self.compilation and asdict(self.compilation),
             **{name: report and report.to_json() for name, report in reports.items()},
@@ -178,6 +191,12 @@ class SuiteReport:
         return sum(ratio.low > 1 for _, ratio in self.compared)
 
     @property
+    def memory_ratios(self) -> tuple[tuple[ModelReport, float], ...]:
+        """The models whose memory compares with their peers', with the ratio."""
+        ratios = ((model, model.memory_ratio) for model in self.models)
+        return tuple((model, ratio) for model, ratio in ratios if ratio is not None)
+
+    @property
     def prediction_error(self) -> float | None:
         """Median of the relative errors of the predictions, without their signs."""
         errors = [abs(e) for model in self.models if (e := model.prediction_error) is not None]
@@ -186,6 +205,7 @@ class SuiteReport:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         worst = self.worst
+        memory = max(self.memory_ratios, key=lambda pair: pair[1], default=None)
         return {
             "results": [model.to_json() for model in self.models],
             "failures": [failure.to_json() for failure in self.failures],
@@ -194,6 +214,7 @@ class SuiteReport:
                 "geometric_mean": self.geometric_mean,
                 "wins": self.wins,
                 "worst": worst and {"model": worst[0].name, "ratio": worst[1].value},
+                "most_memory": memory and {"model": memory[0].name, "ratio": memory[1]},
                 "prediction_error": self.prediction_error,
             },
         }

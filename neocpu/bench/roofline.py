@@ -39,6 +39,8 @@ class Limits:
         Bytes per second read from memory.
     cache : int
         Bytes of the last-level cache; 0 if unknown. What fits in it need not be read from memory.
+    cache_read : float
+        Bytes per second read from it; 0 if unknown.
     load : OtherLoad or None
         What else the machine did meanwhile, which makes the limits look lower than they are.
     """
@@ -47,6 +49,7 @@ class Limits:
     flops: float
     dram: float
     cache: int = 0
+    cache_read: float = 0.0
     load: OtherLoad | None = None
 
     @property
@@ -86,6 +89,7 @@ def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limi
         measured["gflops"] * 1e9,
         measured["read_gbytes"] * 1e9,
         max(caches().values(), default=0),
+        measured["cache_gbytes"] * 1e9,
         load,
     )
 

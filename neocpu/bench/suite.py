@@ -16,6 +16,7 @@ from neocpu.bench.contenders import Contender
 from neocpu.bench.engines import Inputs
 from neocpu.bench.kernels import KernelReport, best_cases, measure_kernels
 from neocpu.bench.latency import LatencyOptions, LatencyReport
+from neocpu.bench.profile import ProfileReport, measure_profile
 from neocpu.bench.report import OWN, ModelFailure, ModelReport, Planned
 from neocpu.bench.roofline import Limits, Roofline, measure_limits, work_of
 from neocpu.bench.scaling import measure_scaling
@@ -50,7 +51,7 @@ class Request:
         Of the models' inputs.
     source : str or None
         The model an artifact was compiled from.
-    ablation, untuned, kernels, cold_start, roofline : bool
+    ablation, untuned, kernels, cold_start, roofline, profile : bool
         What to measure besides the latency.
     """
 
@@ -65,6 +66,7 @@ class Request:
     kernels: bool = False
     cold_start: bool = False
     roofline: bool = False
+    profile: bool = False
 
     @property
     def most_threads(self) -> int:
@@ -90,7 +92,9 @@ def measure_models(
     TargetError
         If the machine's limits are wanted and cannot be measured.
     """
-    limits = measure_limits(request.most_threads, on_progress) if request.roofline else None
+    limits = None
+    if request.roofline or request.profile:
+        limits = measure_limits(request.most_threads, on_progress)
     for number, model in enumerate(models):
         with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
             report = on_progress
@@ -144,8 +148,11 @@ class _Measurement:
         for failure in report.latency.failures:
             if failure.label == OWN:
                 raise ArtifactError(f"{subject.artifact.name} does not run: {failure.reason}")
-        if self.limits is not None:
+        if self.limits is not None and request.roofline:
             report = replace(report, roofline=self._roofline(subject, report, self.limits))
+            yield report
+        if self.limits is not None and request.profile:
+            report = replace(report, profile=self._profile(subject, self.limits))
             yield report
         if request.ablation:
             report = replace(report, ablation=self._ablation(subject, inputs))
@@ -225,6 +232,10 @@ class _Measurement:
         assert report.own is not None
         work = work_of(load_model(subject.require_model()))
         return Roofline(subject.name, report.own.median, work.flops, work.bytes, limits)
+
+    def _profile(self, subject: Subject, limits: Limits) -> ProfileReport:
+        plan = subject.header.plan
+        return measure_profile(subject.artifact, plan, limits, on_progress=self.on_progress)
 
     def _ablation(self, subject: Subject, inputs: Inputs) -> LatencyReport:
         return measure_ablation(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neocpu.bench.latency import LatencyReport
+from neocpu.bench.profile_tables import profile_summary, profile_tables
 from neocpu.bench.report import OWN, ModelReport, SuiteReport
 from neocpu.bench.tables import (
     Table,
@@ -27,7 +28,13 @@ NONE = "-"
 def tables(report: SuiteReport, peers: Sequence[str]) -> list[Table]:
     """Return the comparison of all models, then whatever else was asked for."""
     models = report.models
-    optional = (roofline_table(models), ablation_summary(models), untuned_table(models))
+    optional = (
+        memory_table(models, peers),
+        roofline_table(models),
+        profile_summary(models),
+        ablation_summary(models),
+        untuned_table(models),
+    )
     made = [summary_table(report, peers), *(table for table in optional if table is not None)]
     return made + [scaling_table(model) for model in models if model.scaling is not None]
 
@@ -59,6 +66,8 @@ def _single_tables(model: ModelReport) -> list[Table]:
     """Return the tables that show one model, however many there are."""
     made = []
     where = f"{model.name}, threads: {model.latency.threads}"
+    if model.profile is not None:
+        made += profile_tables(where, model.profile)
     if model.kernels is not None:
         made.append(kernel_table(f"Convolutions of {where}", model.kernels))
     if model.cold_start is not None:
@@ -142,6 +151,13 @@ def _summary_notes(report: SuiteReport) -> tuple[str, ...]:
             f"{OWN} is the fastest on {report.wins} of {plural(count, 'model')}"
             + (f"; on {close} it is too close to tell." if close else "."),
         ]
+    if report.memory_ratios:
+        ratios = [ratio for _, ratio in report.memory_ratios]
+        model, most = max(report.memory_ratios, key=lambda pair: pair[1])
+        notes.append(
+            "Peak resident memory over the median peer's: geometric mean "
+            f"{statistics.geometric_mean(ratios):.2f}, at most {most:.2f} ({model.name})."
+        )
     if report.prediction_error is not None:
         notes.append(
             f"Predicted latency is off by {report.prediction_error:.1%} (median over the models)."
@@ -171,6 +187,28 @@ def detail_table(models: Sequence[ModelReport]) -> Table:
         *("spread of rounds", "load s", "peak MB", "error"),
     )
     return Table("Percentiles, load time, memory and accuracy", header, rows)
+
+
+def memory_table(models: Sequence[ModelReport], peers: Sequence[str]) -> Table | None:
+    """Return the most memory each engine held, and neocpu's share of the median peer's."""
+    if all(model.memory_ratio is None for model in models):
+        return None
+    rows = tuple(
+        (
+            model.name,
+            *(_peak(model.latency, label) for label in (OWN, *peers)),
+            NONE if model.memory_ratio is None else f"{model.memory_ratio:.2f}",
+        )
+        for model in models
+    )
+    header = ("model", OWN, *peers, f"{OWN} / median peer")
+    notes = ("Of a process that loads one engine and one model and runs it; weights included.",)
+    return Table("Peak resident memory in MB", header, rows, notes)
+
+
+def _peak(report: LatencyReport, label: str) -> str:
+    result = report.find(label)
+    return f"{result.peak_rss / 1e6:.0f}" if result is not None and result.peak_rss else NONE
 
 
 def compile_table(models: Sequence[ModelReport]) -> Table | None:

@@ -10,7 +10,14 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from neocpu.cli import bench_latency, bench_page, bench_solvers, bench_strategies, options
+from neocpu.cli import (
+    bench_accuracy,
+    bench_latency,
+    bench_page,
+    bench_solvers,
+    bench_strategies,
+    options,
+)
 from neocpu.cli.bench_page import Known, Page
 from neocpu.cli.networks import with_suite
 from neocpu.cli.terminal import Terminal
@@ -24,13 +31,15 @@ Examples:
   neocpu bench net.onnx --ablation --kernels --markdown > results.md
   neocpu bench resnet50 --vs onnxruntime --threads 1,2,4 --chart scaling.svg
   neocpu bench --suite paper --vs onnxruntime,openvino --roofline -o bench.md
+  neocpu bench resnet50 --profile
+  neocpu bench --suite all --accuracy -o accuracy.md
   neocpu bench --suite all --solvers -o search.md
   neocpu bench resnet50 --strategies --db tuned.jsonl -o tuning.md"""
 
 ARGUMENTS = "neocpu.bench.arguments"
 
-# The comparisons of searches, each with the options that are its own, and what all views heed.
-SEARCHES: Final = {"solvers": ("milp_seconds",), "strategies": ("seeds",)}
+# The views that measure no latency, each with the options that are its own; what all views heed.
+VIEWS: Final = {"accuracy": (), "solvers": ("milp_seconds",), "strategies": ("seeds",)}
 SHARED: Final = (
     *("models", "suite", "threads", "shapes", "databases", "markdown", "output"),
     *("json", "quiet", "verbose", "debug"),
@@ -111,6 +120,17 @@ class RecordingCommand(click.Command):
     "--roofline", is_flag=True, help="Also measure the machine's limits, and how near models come."
 )
 @click.option(
+    "--profile",
+    is_flag=True,
+    help="Also measure every operator inside the running network, and how near its limit it comes.",
+)
+@click.option(
+    "--accuracy",
+    is_flag=True,
+    help="Measure norm-wise errors against float64 instead, of every level of compile --accuracy "
+    "and of ONNX Runtime.",
+)
+@click.option(
     "--solvers",
     is_flag=True,
     help="Compare the solvers of the layout search instead: nothing is compiled or run.",
@@ -162,6 +182,7 @@ def command(
     rounds: int,
     shapes: Mapping[str, tuple[int, ...]],
     databases: tuple[Path, ...],
+    accuracy: bool,
     solvers: bool,
     milp_seconds: float,
     strategies: bool,
@@ -183,11 +204,14 @@ def command(
     counts = _threads(threads)
     subject = f"the {suite} suite" if suite else ", ".join(names)
     page = Page(subject, _command_line(), output, chart, markdown)
-    if not (solvers or strategies):
+    if not (accuracy or solvers or strategies):
         request = Request(peers or (), counts, rounds, databases, shapes, source, **extras)
         return bench_latency.measure(terminal, names, request, page)
-    bench_page.check("--solvers" if solvers else "--strategies", names, counts, output)
+    view = "accuracy" if accuracy else "solvers" if solvers else "strategies"
+    bench_page.check(f"--{view}", names, counts, output)
     known = Known(counts[-1], databases, shapes)
+    if accuracy:
+        return bench_accuracy.compare(terminal, names, known, page)
     if solvers:
         return bench_solvers.compare(terminal, names, known, milp_seconds, page)
     return bench_strategies.compare(terminal, names, known, seeds, page)
@@ -200,13 +224,13 @@ def _check_options(context: click.Context) -> None:
         for param in context.command.params
         if param.name and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
     }
-    for view, own in SEARCHES.items():
+    for view, own in VIEWS.items():
         if view in given:
             others = [flag for name, flag in given.items() if name not in {view, *own, *SHARED}]
             if others:
-                raise UsageError(f"--{view} runs no model: leave out {', '.join(others)}")
+                raise UsageError(f"--{view} measures no latency: leave out {', '.join(others)}")
             return
-    for view, own in SEARCHES.items():
+    for view, own in VIEWS.items():
         for name in own:
             if name in given:
                 raise UsageError(f"{given[name]} goes with --{view}")

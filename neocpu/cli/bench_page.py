@@ -54,7 +54,7 @@ class Collected(Generic[Report]):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a comparison of searches starts from.
+    """What such a view starts from.
 
     Attributes
     ----------
@@ -129,12 +129,12 @@ def fail(terminal: Terminal, found: Collected[Any]) -> int:
 
 
 def check(flag: str, models: Sequence[str], threads: Sequence[int], output: Path | None) -> None:
-    """Find out what does not go with a comparison of searches before it begins.
+    """Find out what does not go with a view that measures no latency before it begins.
 
     Parameters
     ----------
     flag : str
-        The option that asked for the comparison.
+        The option that asked for the view.
 
     Raises
     ------

@@ -11,7 +11,13 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import tell_what_is_kept
-from neocpu.cli.plan_text import cost_sources, error_text, sources_text
+from neocpu.cli.plan_text import (
+    accuracy_text,
+    cost_sources,
+    error_text,
+    sources_text,
+    weights_text,
+)
 from neocpu.cli.terminal import Terminal, print_fields
 from neocpu.schedules.errors import UsageError
 from neocpu.schedules.host import peak_memory
@@ -64,7 +70,15 @@ Examples:
     "--algorithms",
     type=options.Names(),
     metavar="A,B,…",
-    help="Restrict the convolution algorithms, as in direct,depthwise.",
+    help="Restrict the convolution algorithms, as in direct,depthwise. Winograd's makes NaN of an "
+    "infinity in the image, and of what lies beside one; the others keep both where they belong.",
+)
+@options.accuracy
+@click.option(
+    "--max-weights",
+    type=options.Size(),
+    metavar="SIZE",
+    help="The most the packed weights may take, as in 120MB: the fastest plan found within that.",
 )
 @click.option(
     "--solver",
@@ -94,6 +108,8 @@ def command(
     tune_budget: float,
     opt: str,
     algorithms: tuple[str, ...] | None,
+    accuracy: str,
+    max_weights: int | None,
     solver: str,
     search_seconds: float | None,
     no_verify: bool,
@@ -121,6 +137,8 @@ def command(
             tune_budget=tune_budget,
             opt=opt,
             algorithms=algorithms,
+            accuracy=accuracy,
+            max_weights=max_weights,
             solver=solver,
             search_seconds=search_seconds,
             verify=not no_verify,
@@ -142,6 +160,8 @@ def _report(compiled: CompiledModule, path: Path, seconds: float) -> dict[str, A
         "target": plan["target"],
         "threads": plan["threads"],
         "opt": plan["opt"],
+        "accuracy": plan["accuracy"],
+        "weights": plan["weights"],
         "convolutions": len(convolutions),
         "schemes": len(schemes),
         "cost_sources": cost_sources(plan),
@@ -170,6 +190,8 @@ def _show(report: Mapping[str, Any]) -> None:
             ("target", report["target"]),
             ("threads", str(report["threads"])),
             ("opt", report["opt"]),
+            ("accuracy", accuracy_text(report["accuracy"])),
+            ("weights", weights_text(report["weights"])),
             (
                 "convolutions",
                 f"{report['convolutions']} with {plural(report['schemes'], 'distinct scheme')}"

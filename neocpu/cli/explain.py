@@ -10,9 +10,16 @@ from typing import Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.plan_text import cost_sources, error_text, scheme_text, sources_text
+from neocpu.cli.plan_text import (
+    accuracy_text,
+    cost_sources,
+    error_text,
+    scheme_text,
+    sources_text,
+    weights_text,
+)
 from neocpu.cli.terminal import Terminal, print_fields, print_table
-from neocpu.units import duration, plural
+from neocpu.units import duration, plural, size
 
 EPILOG = """\b
 Examples:
@@ -40,16 +47,19 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         ("target", plan["target"]),
         ("threads", str(plan["threads"])),
         ("opt", plan["opt"]),
+        ("accuracy", accuracy_text(plan["accuracy"])),
         (
             "search",
             f"{search['solver']} over {plural(search['variables'], 'variable')} "
-            f"in {duration(search['seconds'])}" + _verdict(search),
+            f"in {duration(search['seconds'])}, {search['verdict']}",
         ),
         (
             "predicted",
             f"{duration(plan['predicted_us'] / 1e6)}, of it {duration(search['cost_us'] / 1e6)} "
             f"searched; no plan is below {duration(search['lower_bound_us'] / 1e6)}",
         ),
+        ("weights", weights_text(plan["weights"])),
+        ("activations", f"{size(plan['activation_bytes'])} between the kernels"),
     ]
     if sources := cost_sources(plan):
         fields.append(("costs", f"of convolutions: {sources_text(sources)}"))
@@ -65,11 +75,6 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         _show_transforms(plan)
     else:
         print("No layout transforms.")
-
-
-def _verdict(search: Mapping[str, Any]) -> str:
-    # An older neocpu wrote the gap alone.
-    return ", " + str(search.get("verdict") or f"gap {search['gap']:.1%}")
 
 
 def _show_ops(plan: Mapping[str, Any]) -> None:

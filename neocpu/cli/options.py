@@ -11,7 +11,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from neocpu.cli.terminal import Terminal
+from neocpu.schedules.accuracy import DEFAULT, LEVELS
 from neocpu.schedules.errors import did_you_mean
+from neocpu.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,6 +33,19 @@ class Duration(click.ParamType[float]):
         if match is None or match[2] not in _UNITS:
             self.fail(f"'{value}' is not a duration: write 90, 60s, 10m or 1h", param, ctx)
         return float(match[1]) * _UNITS[match[2]]
+
+
+class Size(click.ParamType[int]):
+    """``120MB``, ``1.5GB``, ``64MiB`` or a number of bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes."""
+        try:
+            return parse_size(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
@@ -119,6 +134,14 @@ only_db = click.option(
     "--only-db",
     is_flag=True,
     help="Use the records of --db alone, neither the shipped ones nor your own; none without --db.",
+)
+accuracy = click.option(
+    "--accuracy",
+    type=OneOf(tuple(LEVELS)),
+    default=DEFAULT.name,
+    show_default=True,
+    help="How exact: outputs err at most 1e-4, norm-wise, or 5e-6 (strict), for which algorithms "
+    "that round more than direct convolution are left out.",
 )
 
 

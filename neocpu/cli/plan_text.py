@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from neocpu.units import plural
+from neocpu.units import plural, size
 
 
 def scheme_text(scheme: Mapping[str, Any] | None) -> str:
@@ -38,6 +38,18 @@ def sources_text(sources: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {source}" for source, count in sources.items())
 
 
+def accuracy_text(accuracy: Mapping[str, Any]) -> str:
+    """Return ``strict: outputs err at most 5e-06``."""
+    return f"{accuracy['name']}: outputs err at most {accuracy['bound']:g}, norm-wise"
+
+
+def weights_text(weights: Mapping[str, Any]) -> str:
+    """Return ``46.8 MB given, 102.3 MB packed, at most 120.0 MB allowed``."""
+    text = f"{size(weights['given_bytes'])} given, {size(weights['packed_bytes'])} packed"
+    limit = weights["limit_bytes"]
+    return text if limit is None else f"{text}, at most {size(limit)} allowed"
+
+
 def error_text(found: Mapping[str, float] | None) -> str:
     """Return the largest error against the reference, and what differs of selected rows."""
     if found is None:
@@ -47,6 +59,6 @@ def error_text(found: Mapping[str, float] | None) -> str:
         if count := int(found.get(key, 0)):
             rows += f"; {plural(count, 'row')} {what}"
     return (
-        f"{found['max_abs_error']:.2g} absolute, {found['max_rel_error']:.2g} relative, against "
-        f"the reference{rows}"
+        f"{found['norm_error']:.2g} norm-wise, {found['max_abs_error']:.2g} absolute, "
+        f"{found['max_rel_error']:.2g} of the largest value, against the reference{rows}"
     )

@@ -75,6 +75,7 @@ Examples:
     metavar="N",
     help="Stop after N measurements; comparing winners again does not count.",
 )
+@options.accuracy
 @click.option(
     "--tracker",
     metavar="HOST:PORT",
@@ -102,6 +103,7 @@ def command(
     seed: int,
     budget: float | None,
     trials: int | None,
+    accuracy: str,
     tracker: str | None,
     key: str | None,
     parallel: int | None,
@@ -132,6 +134,7 @@ def command(
             seed=seed,
             budget=budget,
             trials=trials,
+            accuracy=accuracy,
             tracker=tracker,
             key=key,
             parallel=parallel,

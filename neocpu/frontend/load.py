@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 
 from neocpu.frontend.bounded_rows import bound_rows
+from neocpu.frontend.extents import refuse_extents
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
 from neocpu.frontend.simplify import simplify_model
@@ -41,7 +42,8 @@ def load_model(
         If ``shapes`` does not fit the model.
     UnsupportedError
         If the model cannot be raised to a current opset, or an output's shape depends on data in
-        another way than by the number of rows that a NonMaxSuppression selects.
+        another way than by the number of rows that a NonMaxSuppression selects; if a tensor is
+        empty or too large, or a window does not fit its padded image.
     """
     original = read_model(model)
     where = "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
@@ -57,6 +59,7 @@ def load_model(
     bounded = bound_rows(simplified)
     if bounded.problems:
         _blame_rows(simplified.graph, bounded.problems)
+    refuse_extents(simplified.graph)
     outputs = _freeze_outputs(original.graph, simplified.graph, bounded.counts)
     results = [value.name for value in simplified.graph.output]
     counts = [bounded.counts.get(spec.name) for spec in outputs]
@@ -109,7 +112,6 @@ def _freeze_outputs(
         shape = static_dims(inferred[value.name]) or static_dims(value)
         if shape is None:
             _blame_operators(simplified)
-            _blame_windows(simplified)
             raise UnsupportedError(
                 f"the shape of output '{value.name}' depends on the data; "
                 "only static shapes are supported"
@@ -139,25 +141,3 @@ def _blame_operators(graph: onnx.GraphProto) -> None:
     from neocpu.frontend.importer import require_supported
 
     require_supported(graph)
-
-
-def _blame_windows(graph: onnx.GraphProto) -> None:
-    """Raise if a convolution's kernel is larger than its padded image: shape inference gave up."""
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for value in (*graph.input, *graph.value_info):
-        shapes.setdefault(value.name, static_dims(value) or ())
-    for node in graph.node:
-        image, kernel = (shapes.get(name, ())[2:] for name in (*node.input, "", "")[:2])
-        if node.op_type != "Conv" or not image or len(image) != len(kernel):
-            continue
-        attributes = {a.name: list(a.ints) for a in node.attribute}
-        pads = attributes.get("pads") or [0] * (2 * len(image))
-        dilations = attributes.get("dilations") or [1] * len(image)
-        for axis, (size, taps) in enumerate(zip(image, kernel, strict=True)):
-            padded = size + pads[axis] + pads[axis + len(image)]
-            extent = (taps - 1) * dilations[axis] + 1
-            if extent > padded:
-                raise UnsupportedError(
-                    f"Conv '{node.name or node.output[0]}': its kernel spans {extent} pixels, its "
-                    f"padded input has {padded}; use a larger input (--shape) or more padding"
-                )

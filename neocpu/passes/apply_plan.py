@@ -7,7 +7,7 @@ in or transformed to so far: what several operators read in one layout is transf
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from neocpu.planning.network import (
     ConvOp,
     DenseOp,
     ElementwiseOp,
+    GatherOp,
     GlobalPoolOp,
     LayoutOp,
     PoolOp,
@@ -47,29 +48,34 @@ from neocpu.schedules import registry
 from neocpu.schedules.concat import lower_concat
 from neocpu.schedules.dense import lower_dense
 from neocpu.schedules.dense import pack_weights as pack_dense_weights
+from neocpu.schedules.gather import lower_gather
 from neocpu.schedules.layout import NCHW, DataLayout
 from neocpu.schedules.layout_transform import lower_transform
 from neocpu.schedules.pool import lower_global_pool, lower_pool
-from neocpu.schedules.workload import PER_CHANNEL
 
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """One layout transform of the rewritten network."""
+    """One layout transform of the rewritten network, and the name of its kernel."""
 
     source: DataLayout
     destination: DataLayout
     shape: Shape4
     cost: Cost
+    kernel: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RewrittenModule:
-    """A module whose ``main`` takes the inputs and then ``weights``, in this order."""
+    """A module whose ``main`` takes the inputs and then ``weights``, in this order.
+
+    ``kernels`` names the kernel of each of the plan's operators that has one; equal ones share it.
+    """
 
     mod: tvm.IRModule
     weights: tuple[NDArray[np.generic], ...]
     transforms: tuple[Transform, ...]
+    kernels: Mapping[str, str]
 
 
 def apply_plan(mod: tvm.IRModule, plan: LayoutPlan, costs: CostModel) -> RewrittenModule:
@@ -91,6 +97,7 @@ class _Rewriter:
         self._plain: dict[Var, Expr] = {}
         self._tuples: dict[Var, relax.Tuple] = {}
         self._kernels: dict[Any, Any] = {}
+        self._kernel_names: dict[str, str] = {}
         self._transforms: list[Transform] = []
 
     def run(self) -> RewrittenModule:
@@ -120,7 +127,8 @@ class _Rewriter:
         mod = self._bb.finalize()
         main = mod["main"].with_attr("num_input", len(params))
         mod.update_func(mod.get_global_var("main"), main)
-        return RewrittenModule(mod, tuple(self._weights.arrays), tuple(self._transforms))
+        weights, transforms = tuple(self._weights.arrays), tuple(self._transforms)
+        return RewrittenModule(mod, weights, transforms, self._kernel_names)
 
     def _emit_plain(self, value: Expr) -> Var:
         """Emit a layout-dependent binding: as it is, but a concat by the kernel that copies."""
@@ -202,7 +210,7 @@ class _Rewriter:
         cost = self._costs.transform(
             shape, source, layout, from_registers=var in self._in_registers
         )
-        self._transforms.append(Transform(source, layout, shape, cost))
+        self._transforms.append(Transform(source, layout, shape, cost, kernel.name_hint))
         versions[layout] = self._call(kernel, [versions[source]], layout.shape(shape))
         return versions[layout]
 
@@ -213,6 +221,7 @@ class _Rewriter:
             PoolOp: self._emit_pool,
             GlobalPoolOp: self._emit_global_pool,
             ConcatOp: self._emit_concat,
+            GatherOp: self._emit_gather,
             ElementwiseOp: self._emit_elementwise,
         }
         result = emit[type(op)](op, choice, reads)
@@ -230,13 +239,16 @@ class _Rewriter:
             lambda: registry.lower(op.workload, scheme, target, self._costs.threads),
         )
         args = [reads[0], self._weights.add(registry.pack_weights(op.weights, op.workload, scheme))]
-        residuals = iter(reads[1:])
-        vectors = iter(operand for operand in op.operands if not isinstance(operand, Var))
-        for step in op.workload.epilogue:
-            if step.operand == PER_CHANNEL:
-                args.append(self._weights.add(scheme.out_layout.pack_channels(next(vectors))))
-            elif step.operand == "tensor":
-                args.append(next(residuals))
+        feature_maps = iter(reads[1:])
+        for layout, operands in (
+            (scheme.in_layout, op.before),
+            (scheme.out_layout, op.operands),
+        ):
+            for operand in operands:
+                if isinstance(operand, Var):
+                    args.append(next(feature_maps))
+                else:
+                    args.append(self._weights.add(layout.pack_channels(operand)))
         return self._call(kernel, args, scheme.out_layout.shape(op.shape))
 
     def _emit_pool(self, op: PoolOp, choice: Choice, reads: list[Var]) -> Var:
@@ -266,6 +278,16 @@ class _Rewriter:
         )
         return self._call(kernel, reads, layout.shape(op.shape))
 
+    def _emit_gather(self, op: GatherOp, choice: Choice, reads: list[Var]) -> Var:
+        layout = choice.out_layout
+        shapes = tuple(read.shape for read in op.reads)
+        kernel = self._kernel(
+            op.name,
+            ("gather", shapes, op.slices, layout),
+            lambda: lower_gather(shapes, op.slices, self._costs.target, layout),
+        )
+        return self._call(kernel, reads, layout.shape(op.shape))
+
     def _emit_elementwise(self, op: ElementwiseOp, choice: Choice, reads: list[Var]) -> Var:
         layout = choice.out_layout
         feature_maps = iter(reads)
@@ -286,6 +308,7 @@ class _Rewriter:
         if key not in self._kernels:
             func = build().without_attr("global_symbol").with_attr("op_pattern", OPAQUE)
             self._kernels[key] = self._bb.add_func(func, name)
+        self._kernel_names[name] = self._kernels[key].name_hint
         return self._kernels[key]
 
     def _call(self, kernel: Any, args: list[Expr], shape: tuple[int, ...]) -> Var:

@@ -6,6 +6,7 @@ from typing import Any
 
 import tvm
 
+from neocpu.passes.absorb_channel_shuffles import AbsorbChannelShuffles
 from neocpu.passes.canonicalize_activations import CanonicalizeActivations
 from neocpu.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from neocpu.passes.eliminate_dead_code import EliminateDeadCode
@@ -30,7 +31,9 @@ SIMPLIFY_PASSES: tuple[tuple[str, Any], ...] = (
     # 6. Equal work is done once; a concat continues the concat that it starts with.
     ("eliminate-common-subexpressions", EliminateCommonSubexpressions()),
     ("share-concat-prefix", ShareConcatPrefix()),
-    # 7. Trivial bindings and functions nothing calls go.
+    # 7. Channel shuffles vanish in the weights around them.
+    ("absorb-channel-shuffles", AbsorbChannelShuffles()),
+    # 8. Trivial bindings and functions nothing calls go.
     ("eliminate-dead-code", EliminateDeadCode()),
 )
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from neocpu.planning.measured import Measured
 from neocpu.planning.memory_costs import MemoryCosts
+from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
+from neocpu.schedules.accuracy import DEFAULT, Accuracy
 from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.workload import Conv2dWorkload
@@ -27,6 +29,8 @@ class Choice:
     source : str
         ``estimated``, or the `Measured.source` of the records it was chosen by; either ends with
         ``and folded`` for a kernel that is known between other layouts.
+    weight_bytes : int
+        Its weights and per-channel operands, as they are packed.
     """
 
     in_layout: DataLayout
@@ -34,6 +38,7 @@ class Choice:
     seconds: float
     source: str = "estimated"
     scheme: Scheme | None = None
+    weight_bytes: int = 0
 
     def __str__(self) -> str:
         if self.scheme is not None:
@@ -49,12 +54,23 @@ class CostModel(MemoryCosts):
     ----------
     templates : frozenset of str or None
         Templates to choose among; None for all.
+    accuracy : Accuracy
+        What schemes must be exact enough for.
+    byte_price : float
+        Seconds that a plan may take longer per byte of packed weights it saves: the multiplier of
+        a limit on them (`neocpu.planning.weight_limit`), 0 without one.
     """
 
     templates: frozenset[str] | None = None
+    accuracy: Accuracy = DEFAULT
+    byte_price: float = 0.0
+
+    def price(self, choice: Choice) -> float:
+        """Return what the search minimises: a choice's seconds, and what its weights cost."""
+        return choice.seconds + self.byte_price * choice.weight_bytes
 
     def conv_choices(self, workload: Conv2dWorkload) -> tuple[Choice, ...]:
-        """Return the best choice for every pair of input and output layouts.
+        """Return the best choice for every pair of input and output layouts, best first.
 
         Estimates are scaled by what this workload's measurements say of its estimates, so that
         the two kinds of cost compare.
@@ -73,15 +89,19 @@ class CostModel(MemoryCosts):
             seconds = known if known is not None else estimates[scheme] * scale
             source = found.source if known is not None else "estimated"
             pair = (scheme.in_layout, scheme.out_layout)
-            if pair not in best or seconds < best[pair].seconds:
-                best[pair] = Choice(*pair, seconds, source, scheme)
-        return tuple(sorted(best.values(), key=lambda choice: choice.seconds))
+            # Splitting sums hardly takes time, so that the cost is the plain scheme's.
+            exact = registry.exact_form(self.accuracy, scheme, workload)
+            choice = Choice(*pair, seconds, source, exact, packed_bytes(workload, scheme))
+            if pair not in best or self.price(choice) < self.price(best[pair]):
+                best[pair] = choice
+        return tuple(sorted(best.values(), key=self.price))
 
     def _schemes(self, workload: Conv2dWorkload, found: Measured) -> tuple[Scheme, ...]:
         # What was measured counts, even if the space does not list it: also a relative's schemes
         # fit this CPU's registers.
         listed = registry.schemes(workload, self.target)
-        every = tuple(dict.fromkeys((*listed, *found.seconds)))
+        known = dict.fromkeys((*listed, *found.seconds))
+        every = registry.admitted(self.accuracy, known, workload)
         if self.templates is None:
             return every
         # A network always compiles: where no wanted algorithm applies, the others stay.

@@ -71,7 +71,7 @@ def match_epilogue(
         users = readers.get(chain[-1], [])
         if len(users) != 1 or users[0] in claimed:
             break
-        matched = _match_step(definitions[users[0]], chain[-1], shape, vector_shape)
+        matched = match_step(definitions[users[0]], chain[-1], shape, vector_shape)
         if matched is None:
             break
         step, operand = matched
@@ -82,7 +82,7 @@ def match_epilogue(
     return Epilogue(tuple(steps), tuple(operands), tuple(chain))
 
 
-def _match_step(
+def match_step(
     call: Expr, value: Var, shape: tuple[int, ...], vector_shape: tuple[int, ...]
 ) -> tuple[EpilogueOp, Any | None] | None:
     """Return the step ``call`` makes of ``value`` and its operand, or None if it is no step."""

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import Call, Var
@@ -17,6 +18,7 @@ from neocpu.planning.network import (
     ConvOp,
     DenseOp,
     ElementwiseOp,
+    GatherOp,
     GlobalPoolOp,
     LayoutOp,
     Network,
@@ -24,9 +26,11 @@ from neocpu.planning.network import (
     Read,
     Shape4,
 )
+from neocpu.planning.prologues import Prologue, match_prologue
 from neocpu.relax_utils import (
     Expr,
     bindings,
+    channel_slice,
     constant_value,
     consumers,
     definitions,
@@ -51,37 +55,44 @@ _ELEMENTWISE = frozenset(
 )  # fmt: skip
 
 
-def extract(mod: tvm.IRModule) -> Network:
+def extract(mod: tvm.IRModule, *, prologues: bool = True) -> Network:
     """Find the layout operators of ``main`` and the feature maps that must exist in NCHW.
 
     Parameters
     ----------
     mod : tvm.IRModule
         As `neocpu.passes.simplify.simplify` returns it.
+    prologues : bool
+        Whether 1x1 convolutions may take elementwise operators in front of them.
     """
-    return _Extractor(mod["main"]).run()
+    return _Extractor(mod["main"], prologues).run()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Core:
-    """A convolution or dense layer: its call, its workload with the epilogue, and the chain."""
+    """A convolution or dense layer: its call, its workload with all that is fused, the chains."""
 
     call: Call
     workload: Any
     epilogue: Epilogue
+    prologue: Prologue | None = None
 
 
 class _Extractor:
-    def __init__(self, func: relax.Function) -> None:
+    def __init__(self, func: relax.Function, prologues: bool) -> None:
         self._func = func
+        self._prologues = prologues
         self._definitions = definitions(func)
         self._readers = consumers(func)
         self._results = set(used_vars(func.body.body))
-        self._claimed: set[Var] = set()
+        self._sliced = self._slices_of_concats()
+        self._claimed: set[Var] = set(self._sliced)
         self._numbers: Counter[str] = Counter()
 
     def run(self) -> Network:
         cores = self._fuse_epilogues()
+        if self._prologues:
+            self._fuse_prologues(cores)
         ops: list[LayoutOp] = []
         dense: list[DenseOp] = []
         for binding in bindings(self._func):
@@ -96,7 +107,8 @@ class _Extractor:
                 op = self._layout_op(var, binding.value)
                 if op is not None:
                     ops.append(op)
-        return Network(tuple(ops), tuple(dense), self._nchw_reads(ops))
+        inputs = frozenset(self._func.params)
+        return Network(tuple(ops), tuple(dense), self._nchw_reads(ops), inputs)
 
     def _fuse_epilogues(self) -> dict[Var, _Core]:
         """Return each convolution and dense layer with its epilogue, by the last variable."""
@@ -125,6 +137,22 @@ class _Extractor:
             cores[matched.chain[-1]] = _Core(binding.value, fused, matched)
         return cores
 
+    def _fuse_prologues(self, cores: dict[Var, _Core]) -> None:
+        """Give convolutions the elementwise chains in front of them that no epilogue has."""
+        for last, core in cores.items():
+            if not isinstance(core.workload, Conv2dWorkload):
+                continue
+            found = match_prologue(
+                core.call.args[0],
+                core.workload,
+                self._readers,
+                self._definitions,
+                self._claimed | self._results,
+            )
+            self._claimed.update(found.chain)
+            fused = replace(core.workload, prologue=found.steps)
+            cores[last] = replace(core, workload=fused, prologue=found)
+
     def _name(self, kind: str) -> str:
         self._numbers[kind] += 1
         return f"{kind}_{self._numbers[kind] - 1}"
@@ -133,18 +161,24 @@ class _Extractor:
         workload, chain = core.workload, core.epilogue.chain
         weights = constant_value(core.call.args[1])
         assert weights is not None
+        before = core.prologue or Prologue(core.call.args[0], (), (), ())
+        gates = [v for v in before.operands if isinstance(v, Var)]
         residuals = [v for v in core.epilogue.operands if isinstance(v, Var)]
-        reads = [Read(core.call.args[0], workload.input_shape)]
+        reads = [Read(before.source, workload.input_shape)]
+        reads += [Read(var, (*workload.input_shape[:2], 1, 1)) for var in gates]
         reads += [Read(var, workload.output_shape, in_output_layout=True) for var in residuals]
         return ConvOp(
             self._name("conv2d"),
             chain[-1],
             workload.output_shape,
             tuple(reads),
-            frozenset(chain[:-1]),
+            frozenset((*before.chain, *chain[:-1])),
             workload,
             weights,
             core.epilogue.operands,
+            before.operands,
+            # A sum in float64 cannot overflow, and needs no array of flags.
+            finite_weights=math.isfinite(weights.sum(dtype=np.float64)),
         )
 
     def _dense(self, core: _Core) -> DenseOp:
@@ -171,6 +205,8 @@ class _Extractor:
             return self._global_pool(var, value, shape)
         if is_op(value, "relax.concat"):
             return self._concat(var, value, shape)
+        if is_op(value, "relax.strided_slice"):
+            return self._gather(var, [var], shape)
         if op_name(value) in _ELEMENTWISE:
             return self._elementwise(var, value, shape)
         return None
@@ -215,8 +251,44 @@ class _Extractor:
         shapes = [feature_map_shape(field) for field in parts.fields]
         if None in shapes or not all(isinstance(field, Var) for field in parts.fields):
             return None
+        if any(field in self._sliced for field in parts.fields):
+            return self._gather(var, list(parts.fields), shape)
         reads = tuple(Read(v, s) for v, s in zip(parts.fields, shapes, strict=True) if s)
         return ConcatOp(self._name("concat"), var, shape, reads, frozenset())
+
+    def _gather(self, var: Var, parts: list[Var], shape: Shape4) -> LayoutOp | None:
+        """Concatenate ``parts``: slices of channels that nothing else reads, or feature maps."""
+        reads: list[Read] = []
+        slices: list[tuple[int, int]] = []
+        for part in parts:
+            value: Expr = self._definitions.get(part)
+            run = channel_slice(value) if part in self._sliced or part.same_as(var) else None
+            source = part if run is None else value.args[0]
+            source_shape = feature_map_shape(source)
+            if source_shape is None or source.same_as(var):
+                return None
+            reads.append(Read(source, source_shape))
+            slices.append(run or (0, source_shape[1]))
+        absorbed = frozenset(part for part in parts if part in self._sliced)
+        return GatherOp(self._name("gather"), var, shape, tuple(reads), absorbed, tuple(slices))
+
+    def _slices_of_concats(self) -> frozenset[Var]:
+        """Return the slices of channels that only one concatenation of channels reads."""
+        found: set[Var] = set()
+        for var, value in self._definitions.items():
+            if not is_op(value, "relax.concat") or int(value.attrs.axis or 0) % 4 != 1:
+                continue
+            allowed, fields = {var}, set(used_vars(value))
+            parts = value.args[0]
+            if isinstance(parts, Var):
+                if set(self._readers[parts]) != {var} or parts not in self._definitions:
+                    continue
+                allowed, fields = fields, set(used_vars(self._definitions[parts]))
+            for part in fields - self._results:
+                slices = self._definitions.get(part)
+                if is_op(slices, "relax.strided_slice") and allowed.issuperset(self._readers[part]):
+                    found |= {part} if channel_slice(slices) is not None else set()
+        return frozenset(found)
 
     def _elementwise(self, var: Var, call: Call, shape: Shape4) -> LayoutOp | None:
         reads = []

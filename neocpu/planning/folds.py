@@ -1,10 +1,11 @@
 """Layout transforms folded into a convolution's loads and stores: more choices for the search.
 
-A direct convolution stores whole vectors, and a Winograd convolution also reads them, so a kernel
-tuned for one pair of blocked layouts runs between others at about the same speed. Each pair is
-therefore offered the fastest kernel known for any pair, where that beats what is known for the pair
-itself. Not offered is what takes longer than a transform (measured on a Zen 3): direct convolutions
-that read NCHW (7 to 24 % longer, a cache line per pixel) or store to it (each lane alone).
+A direct convolution stores whole vectors, and a Winograd or depthwise one also reads them, so a
+kernel tuned for one pair of blocked layouts runs between others at about the same speed. Each pair
+is therefore offered the fastest kernel known for any pair, where that beats what is known for the
+pair itself. Not offered is what takes longer than a transform (measured on a Zen 3): direct
+convolutions that read NCHW (7 to 24 % longer, a cache line per pixel) or store to it (each lane
+alone).
 """
 
 from __future__ import annotations
@@ -13,9 +14,16 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from neocpu.planning.costs import Choice, CostModel
+from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
 from neocpu.schedules.layout import DataLayout, channel_blocks
-from neocpu.schedules.scheme import DirectScheme, WinogradScheme
+from neocpu.schedules.scheme import (
+    DepthwiseScheme,
+    DirectScheme,
+    GroupedScheme,
+    PointwiseScheme,
+    WinogradScheme,
+)
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.workload import Conv2dWorkload
 
@@ -23,7 +31,16 @@ from neocpu.schedules.workload import Conv2dWorkload
 # it will run. Direct convolutions of ResNet-50, DenseNet-121 and VGG on a Zen 3: 0.1 % in the
 # median, 3 % at most. Winograd: on record, by the median of a Zen 3 and a Zen 4, the best scheme
 # takes 6 % longer between other layouts, and the best of those that were tried there 10 %.
-PENALTIES = {DirectScheme.template: 1.02, WinogradScheme.template: 1.06}
+# Depthwise and grouped: a Zen 3 takes 2 % longer with blocks of 16 than of 8; of wider ones, the
+# estimates say how much.
+# Pointwise: nothing in the median, 4 % with the longest blocks of small images.
+PENALTIES = {
+    DirectScheme.template: 1.02,
+    WinogradScheme.template: 1.06,
+    DepthwiseScheme.template: 1.03,
+    GroupedScheme.template: 1.03,
+    PointwiseScheme.template: 1.03,
+}
 
 
 def with_folds(
@@ -39,9 +56,9 @@ def with_folds(
     best = {(choice.in_layout, choice.out_layout): choice for choice in choices}
     for folded in _folds(choices, workload, costs):
         pair = (folded.in_layout, folded.out_layout)
-        if pair not in best or folded.seconds < best[pair].seconds:
+        if pair not in best or costs.price(folded) < costs.price(best[pair]):
             best[pair] = folded
-    return tuple(sorted(best.values(), key=lambda choice: choice.seconds))
+    return tuple(sorted(best.values(), key=costs.price))
 
 
 def _folds(
@@ -64,7 +81,7 @@ def _folds(
             seconds = plain.seconds * after / before * PENALTIES[scheme.template]
             how = f"{plain.source} and folded"
         if seconds is not None:
-            yield Choice(source, dest, seconds, how, scheme)
+            yield Choice(source, dest, seconds, how, scheme, packed_bytes(workload, scheme))
 
 
 def _blocked(channels: int, target: CpuTarget) -> set[DataLayout]:

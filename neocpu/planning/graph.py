@@ -96,7 +96,7 @@ class _Builder:
     """Collects the costs of operators, the edges, and the nodes of shared feature maps."""
 
     def __init__(self, choices: Sequence[Sequence[Choice]], costs: CostModel) -> None:
-        self.own = [[choice.seconds for choice in options] for options in choices]
+        self.own = [[costs.price(choice) for choice in options] for options in choices]
         self.shared: list[LayoutNode] = []
         self.edges: list[LayoutEdge] = []
         self._choices = choices

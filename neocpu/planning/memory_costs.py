@@ -10,14 +10,24 @@ those of its class are; between two sizes the logarithm of it is interpolated.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
 from neocpu.planning.measured import Measured
-from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp, LayoutOp, Network, PoolOp, Var
+from neocpu.planning.network import (
+    ConcatOp,
+    ConvOp,
+    ElementwiseOp,
+    GatherOp,
+    LayoutOp,
+    Network,
+    PoolOp,
+    Read,
+    Var,
+)
 from neocpu.schedules import pool, registry
 from neocpu.schedules.join import SHIFT_FACTOR, is_shifted
 from neocpu.schedules.layout import NCHW, DataLayout, channel_blocks
@@ -30,6 +40,10 @@ from neocpu.schedules.workload import JoinWorkload, TransformWorkload, Workload
 # sides that are no powers of two, whose rows would compete for the same cache lines.
 CHANNELS, SIDES = 128, (7, 14, 28, 56, 112, 224)
 LOG_ELEMENTS = tuple(math.log(CHANNELS * side * side) for side in SIDES)
+
+
+# The source of the cost of what no kernel does.
+IN_PLACE = "in place"
 
 
 class MemoryClass(StrEnum):
@@ -46,7 +60,7 @@ class MemoryClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds, and where they come from: ``estimated``, or a `Measured.source`."""
+    """Seconds, and where they come from: ``estimated``, a `Measured.source`, or `IN_PLACE`."""
 
     seconds: float
     source: str = "estimated"
@@ -116,16 +130,32 @@ class MemoryCosts:
         return Cost(cost.seconds + around.seconds, cost.source)
 
     def memory_bound(
-        self, op: LayoutOp, layout: DataLayout, in_registers: Container[Var] = ()
+        self,
+        op: LayoutOp,
+        layout: DataLayout,
+        in_registers: Container[Var] = (),
+        copied: Container[Read] = (),
     ) -> Cost:
         """Cost of an operator that is bound by the bytes it moves, in ``layout``.
 
-        What is ``in_registers`` (see `Network.in_registers`) is not moved.
+        Parameters
+        ----------
+        in_registers : container of Var
+            What is not moved: see `Network.in_registers`.
+        copied : container of Read
+            What a concatenation must copy even if its parts lie end to end: see
+            `Network.copied_parts`. The others are written where they belong, and cost nothing.
         """
         assert not isinstance(op, ConvOp)
         if isinstance(op, PoolOp):
             return Cost(pool.estimate(op.workload, layout, self.target, self.threads))
+        if isinstance(op, ConcatOp) and op.lies_end_to_end(layout):
+            parts = [read.shape for read in op.reads if read in copied]
+            if len(parts) < len(op.reads):
+                return self._copies(parts, layout)
         moved = [read.shape for read in op.reads if read.var not in in_registers]
+        if isinstance(op, GatherOp):
+            moved = [op.shape]
         fork = 0.0
         if op.result not in in_registers:
             moved.append(op.shape)
@@ -138,6 +168,16 @@ class MemoryCosts:
         if found is MemoryClass.SHIFTED_CONCAT:
             seconds *= SHIFT_FACTOR
         return self._cost(found, seconds, math.prod(op.shape))
+
+    def _copies(self, shapes: Sequence[tuple[int, ...]], layout: DataLayout) -> Cost:
+        """Cost of copying each of ``shapes`` by a kernel of its own."""
+        total, source = 0.0, IN_PLACE
+        for shape in shapes:
+            seconds = stream_seconds(8 * math.prod(layout.shape(shape)), self.target, self.threads)
+            estimate = fork_seconds(self.threads) + seconds
+            cost = self._cost(MemoryClass.CONCAT, estimate, math.prod(shape))
+            total, source = total + cost.seconds, cost.source
+        return Cost(total, source)
 
     def _cost(self, kind: MemoryClass, estimate: float, elements: int) -> Cost:
         if kind not in self._curves:
@@ -170,6 +210,10 @@ def join_class(op: LayoutOp, layout: DataLayout) -> MemoryClass | None:
         return MemoryClass.ELEMENTWISE
     if isinstance(op, ConcatOp):
         shifted = is_shifted(tuple(read.shape[1] for read in op.reads), layout.block)
+        return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
+    if isinstance(op, GatherOp):
+        shifted = is_shifted(tuple(end - first for first, end in op.slices), layout.block)
+        shifted = shifted or any(first % layout.block for first, _ in op.slices)
         return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
     return None
 

@@ -13,7 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.schedules.concat import lies_end_to_end
 from neocpu.schedules.dense import DenseWorkload
+from neocpu.schedules.layout import NCHW, DataLayout
 from neocpu.schedules.pool import PoolWorkload
 from neocpu.schedules.workload import Conv2dWorkload
 
@@ -76,11 +78,17 @@ class ConvOp(LayoutOp):
         OIHW.
     operands : tuple of array or Var
         What the epilogue's steps read, in order: a ``(C,)`` vector or a feature map.
+    before : tuple of array or Var
+        What the prologue's steps read: a ``(C,)`` vector or a gate of shape ``(N, C, 1, 1)``.
+    finite_weights : bool
+        Whether no weight is infinite or NaN.
     """
 
     workload: Conv2dWorkload
     weights: NDArray[np.generic]
     operands: tuple[Any, ...]
+    before: tuple[Any, ...] = ()
+    finite_weights: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,6 +115,23 @@ class ElementwiseOp(LayoutOp):
 @dataclass(frozen=True, slots=True, eq=False)
 class ConcatOp(LayoutOp):
     """A concatenation of channels: layout-oblivious where the block divides every part."""
+
+    def lies_end_to_end(self, layout: DataLayout) -> bool:
+        """Whether the result in ``layout`` is the parts one behind the other."""
+        return lies_end_to_end([read.shape for read in self.reads], 1, layout)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatherOp(LayoutOp):
+    """A concatenation of slices of channels, or one slice: layout-oblivious.
+
+    Attributes
+    ----------
+    slices : tuple of (int, int)
+        Per read, the first channel it takes and the one behind the last.
+    """
+
+    slices: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,11 +167,14 @@ class Network:
     dense : tuple of DenseOp
     nchw_reads : dict of Var to shape
         Feature maps that layout-dependent operators or the function's result read.
+    inputs : frozenset of Var
+        The function's parameters.
     """
 
     ops: tuple[LayoutOp, ...]
     dense: tuple[DenseOp, ...]
     nchw_reads: dict[Var, Shape4]
+    inputs: frozenset[Var] = frozenset()
 
     @property
     def convs(self) -> tuple[ConvOp, ...]:
@@ -162,3 +190,19 @@ class Network:
         return frozenset(op.result for op in elementwise if op.result in inner) - set(
             self.nchw_reads
         )
+
+    def copied_parts(self, layout: DataLayout) -> frozenset[Read]:
+        """Return the parts that no kernel writes where they belong, if all is in ``layout``.
+
+        Of concatenations that lie end to end: inputs, unless they are transformed, and what is a
+        part of an earlier one.
+        """
+        placed = set(self.inputs) if layout == NCHW else set()
+        copied = set()
+        for op in self.ops:
+            if isinstance(op, ConcatOp) and op.lies_end_to_end(layout):
+                for read in op.reads:
+                    if read.var in placed:
+                        copied.add(read)
+                    placed.add(read.var)
+        return frozenset(copied)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
 from neocpu.planning.problem import LayoutPlan, OptLevel, plan_layouts
+from neocpu.planning.weight_limit import plan_within
+from neocpu.schedules import conv2d_pointwise
 from neocpu.schedules.errors import UsageError, did_you_mean
 from neocpu.search.limits import SearchLimits
 from neocpu.search.plan import Solver
@@ -19,25 +22,58 @@ _log = logging.getLogger("neocpu")
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """How far layouts are optimised, by which solver, and for how long."""
+    """How far layouts are optimised, by which solver, for how long, and within how many bytes.
+
+    Attributes
+    ----------
+    max_weights : int or None
+        Limit of the packed weights, in bytes.
+    """
 
     opt: OptLevel
     solver: Solver
     limits: SearchLimits
+    max_weights: int | None = None
 
     @classmethod
-    def parse(cls, opt: str, solver: str, seconds: float | None) -> PlanOptions:
+    def parse(
+        cls, opt: str, solver: str, seconds: float | None, max_weights: int | None = None
+    ) -> PlanOptions:
         """Check the options of ``neocpu compile``.
 
         Raises
         ------
         UsageError
         """
-        return cls(_opt_level(opt), _solver(solver), _limits(solver, seconds))
+        if max_weights is not None and (type(max_weights) is not int or max_weights < 0):
+            raise UsageError(f"max_weights must be bytes, 0 or more, got {max_weights!r}")
+        return cls(_opt_level(opt), _solver(solver), _limits(solver, seconds), max_weights)
 
-    def plan(self, network: Network, costs: CostModel) -> LayoutPlan:
-        """Choose layouts and schemes; warn if there may be a better plan."""
-        plan = plan_layouts(network, costs, self.opt, self.solver, self.limits)
+    def fuses_prologues(self, templates: Container[str] | None) -> bool:
+        """Whether 1x1 convolutions may take what is in front: of ``templates``, one only can."""
+        allowed = templates is None or conv2d_pointwise.NAME in templates
+        return allowed and self.opt is not OptLevel.NCHW
+
+    def plan(self, network: Network, costs: CostModel, fixed_weights: int = 0) -> LayoutPlan:
+        """Choose layouts and schemes; warn if there may be a better plan.
+
+        Parameters
+        ----------
+        fixed_weights : int
+            Bytes of the packed weights that no plan changes.
+
+        Raises
+        ------
+        UsageError
+            If no plan keeps the limit on the weights.
+        """
+
+        def solve(byte_price: float = 0.0) -> LayoutPlan:
+            priced = replace(costs, byte_price=byte_price)
+            return plan_layouts(network, priced, self.opt, self.solver, self.limits)
+
+        limit = self.max_weights
+        plan = solve() if limit is None else plan_within(limit, fixed_weights, solve)
         if not plan.search.proven:
             _log.warning("the layout plan is %s", plan.search.verdict)
         return plan

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeAlias
 
 from neocpu.planning.costs import Choice, CostModel
 from neocpu.planning.folds import with_folds
 from neocpu.planning.graph import build_graph
-from neocpu.planning.network import ConvOp, LayoutOp, Network, Var
+from neocpu.planning.network import ConvOp, LayoutOp, Network
+from neocpu.planning.weights import constant_bytes
+from neocpu.schedules.accuracy import STRICT
 from neocpu.schedules.layout import NCHW, DataLayout
+from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.search.limits import SearchLimits
 from neocpu.search.plan import Plan, Solver, solve
 
@@ -44,6 +48,11 @@ class LayoutPlan:
     opt: OptLevel
     via_nchw: bool = False
 
+    @property
+    def weight_bytes(self) -> int:
+        """Packed weights, but for those that no plan changes."""
+        return sum(choice.weight_bytes for choice in self.choices)
+
 
 def plan_layouts(
     network: Network,
@@ -70,7 +79,7 @@ def plan_layouts(
     if opt is OptLevel.CONV_LAYOUT:
         return plan(
             [
-                _best_blocked(choices) if isinstance(op, ConvOp) else _in(choices, NCHW)
+                _best_blocked(choices, costs) if isinstance(op, ConvOp) else _in(choices, NCHW)
                 for op, choices in zip(network.ops, every, strict=True)
             ]
         )
@@ -85,35 +94,48 @@ def operator_choices(
 
     With ``fold`` convolutions may take layout transforms into their loads and stores.
     """
-    workloads = {conv.workload for conv in network.convs}
-    convs = {workload: costs.conv_choices(workload) for workload in workloads}
-    if fold:
-        convs = {w: with_folds(choices, w, costs) for w, choices in convs.items()}
+    convs: dict[_ConvKind, tuple[Choice, ...]] = {}
+    for kind in {_kind(conv) for conv in network.convs}:
+        workload, finite = kind
+        admitted = costs if finite else replace(costs, accuracy=STRICT)
+        found = admitted.conv_choices(workload)
+        convs[kind] = with_folds(found, workload, admitted) if fold else found
     blocks = {c.in_layout.block for options in convs.values() for c in options}
     blocks |= {c.out_layout.block for options in convs.values() for c in options}
     layouts = [DataLayout(block) for block in sorted(blocks | {1})]
     inner = network.in_registers
-    return [
-        convs[op.workload] if isinstance(op, ConvOp) else _layout_choices(op, layouts, costs, inner)
-        for op in network.ops
-    ]
+    copied = {layout: network.copied_parts(layout) for layout in layouts}
+
+    def memory_bound(op: LayoutOp) -> tuple[Choice, ...]:
+        legal = [layout for layout in layouts if _is_legal(op, layout)]
+        found = [costs.memory_bound(op, layout, inner, copied[layout]) for layout in legal]
+        return tuple(
+            Choice(
+                layout,
+                layout,
+                cost.seconds,
+                cost.source,
+                weight_bytes=constant_bytes(op, layout),
+            )
+            for layout, cost in zip(legal, found, strict=True)
+        )
+
+    return [convs[_kind(op)] if isinstance(op, ConvOp) else memory_bound(op) for op in network.ops]
+
+
+# A workload, and whether the weights are finite. Winograd's algorithm adds weights of both signs up
+# and makes NaN of an infinity; what strict accuracy admits keeps it as it is.
+_ConvKind: TypeAlias = tuple[Conv2dWorkload, bool]
+
+
+def _kind(conv: ConvOp) -> _ConvKind:
+    return conv.workload, conv.finite_weights
 
 
 def _blocks(every: Sequence[Sequence[Choice]]) -> list[int]:
     """All blocks above one that some convolution can write."""
     found = {c.out_layout.block for choices in every for c in choices if c.scheme is not None}
     return sorted(found - {1}) or [1]
-
-
-def _layout_choices(
-    op: LayoutOp, layouts: Sequence[DataLayout], costs: CostModel, in_registers: frozenset[Var]
-) -> tuple[Choice, ...]:
-    legal = [layout for layout in layouts if _is_legal(op, layout)]
-    found = [costs.memory_bound(op, layout, in_registers) for layout in legal]
-    return tuple(
-        Choice(layout, layout, cost.seconds, cost.source)
-        for layout, cost in zip(legal, found, strict=True)
-    )
 
 
 def _is_legal(op: LayoutOp, layout: DataLayout) -> bool:
@@ -126,10 +148,10 @@ def _in(choices: Sequence[Choice], layout: DataLayout) -> tuple[Choice, ...]:
     return tuple(c for c in choices if c.in_layout == c.out_layout == layout)
 
 
-def _best_blocked(choices: Sequence[Choice]) -> tuple[Choice, ...]:
+def _best_blocked(choices: Sequence[Choice], costs: CostModel) -> tuple[Choice, ...]:
     """The fastest kernel that writes a blocked layout, whatever it does to its neighbours."""
     blocked = [c for c in choices if c.out_layout.block > 1] or choices
-    return (min(blocked, key=lambda choice: choice.seconds),)
+    return (min(blocked, key=costs.price),)
 
 
 def _uniform(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from neocpu.passes.apply_plan import Transform
+from neocpu.passes.apply_plan import RewrittenModule
 from neocpu.planning.costs import Choice
 from neocpu.planning.network import ConvOp, DenseOp, LayoutOp, PoolOp
 from neocpu.planning.problem import LayoutPlan
+from neocpu.schedules.accuracy import DEFAULT, Accuracy
 from neocpu.schedules.dense import estimate
 from neocpu.schedules.target import CpuTarget
 
@@ -20,23 +21,28 @@ MICRO = 1e6
 
 def explain(
     plan: LayoutPlan,
-    transforms: Sequence[Transform],
+    rewritten: RewrittenModule,
     target: CpuTarget,
     threads: int,
+    accuracy: Accuracy = DEFAULT,
 ) -> dict[str, Any]:
     """Return what was decided and why; every cost is in microseconds. See `with_outcome`.
 
     Parameters
     ----------
-    transforms : sequence of Transform
-        The layout transforms of the compiled network.
+    rewritten : RewrittenModule
+        What became of the network under ``plan``.
+    accuracy : Accuracy
+        What the schemes were chosen for.
     """
     search = plan.search
     dense = [_dense(op, estimate(op.workload, target, threads)) for op in plan.network.dense]
+    ops = [_op(op, choice) for op, choice in zip(plan.network.ops, plan.choices, strict=True)]
     return {
         "target": str(target),
         "threads": threads,
         "opt": str(plan.opt),
+        "accuracy": {"name": accuracy.name, "bound": accuracy.bound},
         "predicted_us": search.cost * MICRO + sum(op["cost_us"] for op in dense),
         "search": {
             "solver": search.solver,
@@ -47,19 +53,17 @@ def explain(
             "seconds": search.seconds,
             "variables": search.variables,
         },
-        "ops": [
-            *(_op(op, choice) for op, choice in zip(plan.network.ops, plan.choices, strict=True)),
-            *dense,
-        ],
+        "ops": [{**op, "kernel": rewritten.kernels.get(op["name"])} for op in (*ops, *dense)],
         "transforms": [
             {
                 "from": str(t.source),
                 "to": str(t.destination),
                 "shape": list(t.shape),
+                "kernel": t.kernel,
                 "cost_us": t.cost.seconds * MICRO,
                 "cost_source": t.cost.source,
             }
-            for t in transforms
+            for t in rewritten.transforms
         ],
     }
 
@@ -76,6 +80,7 @@ def with_outcome(
         else {
             "max_abs_error": verification.max_abs_error,
             "max_rel_error": verification.max_rel_error,
+            "norm_error": verification.norm_error,
             "moved_rows": verification.moved_rows,
             "unmatched_rows": verification.unmatched_rows,
         },
@@ -90,7 +95,9 @@ def _op(op: LayoutOp, choice: Choice) -> dict[str, Any]:
         "name": op.name,
         "kind": op.name.rpartition("_")[0],
         "workload": described,
+        "flops": op.workload.flops if isinstance(op, ConvOp) else 0,
         "scheme": choice.scheme.to_json() if choice.scheme is not None else None,
+        "weight_bytes": choice.weight_bytes,
         "in_layout": str(choice.in_layout),
         "out_layout": str(choice.out_layout),
         "cost_us": choice.seconds * MICRO,
@@ -104,6 +111,7 @@ def _dense(op: DenseOp, seconds: float) -> dict[str, Any]:
         "name": op.name,
         "kind": "dense",
         "workload": str(op.workload),
+        "flops": op.workload.flops,
         "scheme": None,
         "in_layout": "NC",
         "out_layout": "NC",

@@ -10,7 +10,6 @@ The last one holds two SHA-256 digests: of everything but the weights, and of th
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import mmap
@@ -29,7 +28,9 @@ from neocpu.runtime.header import (
     HEADER_SECTION,
     WEIGHTS_SECTION,
     ArtifactHeader,
+    Buffer,
 )
+from neocpu.runtime.memory import huge_pages
 from neocpu.schedules.errors import ArtifactError, TargetError
 from neocpu.schedules.host import host_features, missing_features
 
@@ -79,15 +80,11 @@ class Artifact:
             Copy the weights into anonymous memory on huge pages, where the kernel has them. Such
             weights stream 6 % faster (measured: 27.6 instead of 25.9 GB/s).
         """
-        buffer: memoryview | mmap.mmap = self.weights
+        buffer: Buffer = self.weights
         if hugepages and self.weights.nbytes:
-            buffer = mmap.mmap(-1, self.weights.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            with contextlib.suppress(OSError):  # a kernel built without huge pages
-                buffer.madvise(mmap.MADV_HUGEPAGE)
+            buffer = huge_pages(self.weights.nbytes)
             buffer[:] = self.weights
-        return [
-            np.ndarray(spec.shape, spec.dtype, buffer, spec.offset) for spec in self.header.weights
-        ]
+        return [placement.view(buffer) for placement in self.header.weights]
 
     def close(self) -> None:
         """Close the descriptor. Views of the weights stay valid."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import mmap
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from neocpu.tensor_spec import TensorSpec, group_rows
 
-FORMAT: Final = 2
+Buffer: TypeAlias = memoryview | mmap.mmap
+
+FORMAT: Final = 3
 """Version of layout and header: raised when an older runtime could not read a newer file."""
 
 HEADER_SECTION: Final = ".neocpu"
@@ -20,13 +25,13 @@ WEIGHT_ALIGN: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class WeightSpec:
-    """Where one weight lies in the weights section.
+class Placement:
+    """Where one array lies in a block of memory: a weight, or a tensor between two kernels.
 
     Attributes
     ----------
     offset : int
-        Bytes from the start of the section, a multiple of `WEIGHT_ALIGN`.
+        Bytes from the start of the weights section, a multiple of `WEIGHT_ALIGN`; or of the arena.
     dtype : str
         A numpy dtype name.
     shape : tuple of int
@@ -36,6 +41,20 @@ class WeightSpec:
     offset: int
     dtype: str
     shape: tuple[int, ...]
+
+    def to_json(self) -> list[Any]:
+        """Return the JSON form."""
+        return [self.offset, self.dtype, list(self.shape)]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> Placement:
+        """Inverse of `to_json`."""
+        offset, dtype, shape = data
+        return cls(offset, dtype, tuple(shape))
+
+    def view(self, buffer: Buffer) -> np.ndarray[Any, Any]:
+        """Return the array in ``buffer``, which it keeps alive."""
+        return np.ndarray(self.shape, self.dtype, buffer, self.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +81,12 @@ class ArtifactHeader:
     row_counts : tuple of int or None
         Of each output, the position in what ``main`` returns of the count of its rows (int64, one
         element); None where all rows count. Counts come behind the outputs.
-    weights : tuple of WeightSpec
-        The trailing parameters of ``main``, in order.
+    weights : tuple of Placement
+        In the weights section: the parameters of ``main`` behind the inputs, in order.
+    activations : tuple of Placement
+        In the arena: the parameters of ``main`` behind the weights, in order. They may overlap.
+    arena_bytes : int
+        Size of the memory that a module allocates for them.
     plan : dict
         What ``neocpu explain`` prints; opaque here.
     format : int
@@ -81,7 +104,9 @@ class ArtifactHeader:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     row_counts: tuple[int | None, ...] = ()
-    weights: tuple[WeightSpec, ...] = ()
+    weights: tuple[Placement, ...] = ()
+    activations: tuple[Placement, ...] = ()
+    arena_bytes: int = 0
     plan: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -107,7 +132,9 @@ class ArtifactHeader:
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
             "row_counts": list(self.row_counts),
-            "weights": [[w.offset, w.dtype, list(w.shape)] for w in self.weights],
+            "weights": [placement.to_json() for placement in self.weights],
+            "activations": [placement.to_json() for placement in self.activations],
+            "arena_bytes": self.arena_bytes,
             "plan": self.plan,
         }
 
@@ -133,7 +160,9 @@ class ArtifactHeader:
             inputs=tuple(TensorSpec.from_json(spec) for spec in data["inputs"]),
             outputs=tuple(TensorSpec.from_json(spec) for spec in data["outputs"]),
             row_counts=tuple(data["row_counts"]),
-            weights=tuple(WeightSpec(o, dtype, tuple(s)) for o, dtype, s in data["weights"]),
+            weights=tuple(map(Placement.from_json, data["weights"])),
+            activations=tuple(map(Placement.from_json, data["activations"])),
+            arena_bytes=data["arena_bytes"],
             plan=data["plan"],
             format=data["format"],
         )

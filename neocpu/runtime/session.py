@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from neocpu.runtime.artifact import Artifact
+from neocpu.runtime.denormals import flush_denormals
 from neocpu.runtime.library import Library
+from neocpu.runtime.memory import huge_pages
 from neocpu.tensor_spec import TensorSpec
 
 _INPUT_ALIGN: Final = 128
@@ -22,25 +24,32 @@ AnyArray = np.ndarray[Any, Any]
 
 
 class Session:
-    """A VM with its weights bound, ready to run.
+    """A VM with its weights and its memory bound, ready to run.
 
-    Generated code assumes 64-byte aligned buffers, which numpy does not promise, so inputs are
-    copied into buffers of our own; and outputs are copied out, so that they never alias.
+    The tensors between its kernels lie in one arena, made here and used by every run. Generated
+    code assumes 64-byte aligned buffers, which numpy does not promise, so inputs are copied into
+    buffers of our own; and outputs are copied out, so that they never alias.
     """
 
-    __slots__ = ("_arguments", "_library", "_main", "_row_counts", "_staging")
+    __slots__ = ("_arguments", "_instrument", "_library", "_main", "_row_counts", "_staging")
 
     def __init__(
         self, artifact: Artifact, library: Library, threads: int, *, hugepages: bool
     ) -> None:
         import tvm_ffi
 
+        flush_denormals()  # before the pool is made, whose threads inherit it
         configure_pool(threads)
         self._library = library
         header = artifact.header
         self._row_counts = header.row_counts or (None,) * len(header.outputs)
         self._staging = [_aligned(spec) for spec in header.inputs]
-        arrays = [*self._staging, *artifact.weight_arrays(hugepages=hugepages)]
+        arena = huge_pages(header.arena_bytes)
+        arrays = [
+            *self._staging,
+            *artifact.weight_arrays(hugepages=hugepages),
+            *(placement.view(arena) for placement in header.activations),
+        ]
         # Only the versioned capsule can carry a read-only array; it lets the weights stay in the
         # read-only mapping of the file.
         self._arguments = [
@@ -49,6 +58,7 @@ class Session:
         vm = library.executable["vm_load_executable"]()
         vm["vm_initialization"](_CPU, 0, _POOLED)
         self._main = vm["main"]
+        self._instrument = vm["set_instrument"]
 
     def run(self, inputs: Sequence[AnyArray]) -> tuple[AnyArray, ...]:
         """Run ``main`` once.
@@ -73,6 +83,14 @@ class Session:
             (array if count is None else array[: int(arrays[count][0])]).copy()
             for array, count in zip(arrays, self._row_counts, strict=False)
         )
+
+    def instrument(self, callback: Callable[..., None]) -> None:
+        """Have ``callback`` called before and after each call of the virtual machine from now on.
+
+        Its arguments are the function, its name, whether it is about to be called, what it
+        returned, and its arguments.
+        """
+        self._instrument(callback)
 
 
 def configure_pool(threads: int) -> None:

@@ -53,11 +53,14 @@ def test_outputs_that_are_one_value_keep_their_names():
         {"tune_budget": float("nan")},
         {"opt": "globl"},
         {"algorithms": ["fft"]},
+        {"accuracy": "exact"},
         {"solver": "greedy"},
         {"search_seconds": -1.0},
         {"search_seconds": float("nan")},
         {"shapes": {"x": [1, 3, 5, 5.5]}},
         {"shapes": {"x": 5}},
+        {"max_weights": -1},
+        {"max_weights": "120MB"},
     ],
     ids=str,
 )
@@ -91,10 +94,10 @@ def test_every_solver_compiles(solver):
 
 
 def test_a_reference_that_fails_is_not_a_traceback(monkeypatch):
-    def broken(model, inputs):
+    def broken(model, inputs, double):
         raise NotImplementedError("no such operator here")
 
-    monkeypatch.setattr("neocpu.compiler.run_reference", broken)
+    monkeypatch.setattr("neocpu.verification.run_reference", broken)
     with pytest.raises(NeoCPUError, match=r"no such operator here.*--no-verify") as caught:
         neocpu.compile(tiny(), threads=1)
     assert caught.value.exit_code == 6
@@ -102,8 +105,8 @@ def test_a_reference_that_fails_is_not_a_traceback(monkeypatch):
 
 def test_a_result_that_differs_is_refused(monkeypatch):
     monkeypatch.setattr(
-        "neocpu.compiler.run_reference",
-        lambda model, inputs: {name: inputs["x"] + 1 for name in "abc"},
+        "neocpu.verification.run_reference",
+        lambda model, inputs, double: {name: inputs["x"] + 1 for name in "abc"},
     )
     with pytest.raises(NeoCPUError, match="differs from the reference") as caught:
         neocpu.compile(tiny(), threads=1)
@@ -111,11 +114,11 @@ def test_a_result_that_differs_is_refused(monkeypatch):
 
 
 def test_a_failure_leaves_no_folder_behind(tmp_path, monkeypatch):
-    def broken(model, inputs):
+    def broken(model, inputs, double):
         raise NotImplementedError
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("neocpu.compiler.run_reference", broken)
+    monkeypatch.setattr("neocpu.verification.run_reference", broken)
     # The exception holds the frames that hold the folder, so it is not the collector that deletes.
     with pytest.raises(NeoCPUError):
         neocpu.compile(tiny(), threads=1)
@@ -138,11 +141,32 @@ def test_the_callers_model_stays_as_it_was():
     assert model.SerializeToString() == before
 
 
+def test_results_stay_when_their_memory_is_used_again():
+    x = np.random.default_rng(0).standard_normal((1, 3, 5, 5)).astype("float32")
+    with neocpu.compile(tiny(), threads=1, verify=False) as compiled:
+        assert compiled.header.arena_bytes == x.nbytes == compiled.plan["activation_bytes"]
+        with compiled.module() as module:
+            first = module(x)
+            again = module(-x)
+    for results, data in ((first, x), (again, -x)):
+        for result, expected in zip(results, (np.maximum(data, 0),) * 2 + (data,), strict=True):
+            np.testing.assert_array_equal(result, expected)
+
+
 def test_dump_folder_holds_every_phase(tmp_path, monkeypatch):
     monkeypatch.setenv("NEOCPU_DUMP_DIR", str(tmp_path))
     neocpu.compile(tiny(), threads=1, verify=False).close()
     phases = [path.stem.partition("-")[2] for path in sorted(tmp_path.iterdir())]
-    assert phases == ["import", "simplify", "rewrite", "fused", "scheduled", "assembly", "plan"]
+    assert phases == [
+        "import",
+        "simplify",
+        "rewrite",
+        "fused",
+        "scheduled",
+        "planned",
+        "assembly",
+        "plan",
+    ]
 
 
 @pytest.mark.parametrize(("kernel", "dilation"), [(7, 1), (3, 3)])

@@ -255,7 +255,9 @@ def test_light_models_match_their_recorded_outputs(name):
     shape = [dim.dim_value for dim in entry.type.tensor_type.shape.dim]
     # The recorded outputs are those of a ramp from 0 to 1.
     x = (np.arange(np.prod(shape)) / np.prod(shape)).reshape(shape).astype("float32")
-    outputs = run_reference(model, {entry.name: x})
+    # Squeezenet's logits are all the same number of ten digits: in float32 a softmax of them shows
+    # how BLAS shares out the rows, and nothing else.
+    outputs = run_reference(model, {entry.name: x}, double=True)
     expected = dict(zip(outputs, [recorded], strict=True))
     assert compare(outputs, expected).ok
 

@@ -1,12 +1,16 @@
 """Machine code of the templates: what must, and must not, be in it."""
 
+import functools
+
 import numpy as np
 import pytest
 import tvm
 from kernel_harness import HOST
+from tvm import te
 
 from neocpu.schedules import conv2d_direct
-from neocpu.schedules.codegen import PIPELINE
+from neocpu.schedules.codegen import PIPELINE, PropagateNaN
+from neocpu.schedules.elementwise import schedule_function
 from neocpu.schedules.scheme import DirectScheme
 from neocpu.schedules.target import parse_target
 from neocpu.schedules.workload import Conv2dWorkload
@@ -57,3 +61,25 @@ def test_large_weights_of_small_images_are_prefetched(channels, prefetches):
     workload = Conv2dWorkload(1, channels, 7, 7, 512, (1, 1))
     assembly = build(workload, DirectScheme(16, 32, 7, False), AVX512).inspect_source("asm")
     assert ("prefetch" in assembly) is prefetches
+
+
+def test_nested_maxima_propagate_nan_and_are_written_once():
+    """Each is computed from one copy of the one before, or the code would triple with each."""
+    count, shape = 8, (16, 17)
+    inputs = [te.placeholder(shape, "float32", name=f"x{i}") for i in range(count)]
+
+    def largest(*index):
+        doubled = [data(*index) * 2.0 for data in inputs]
+        return functools.reduce(te.max, doubled)
+
+    output = te.compute(shape, largest, name="output")
+    func = schedule_function(te.create_prim_func([*inputs, output]), HOST)
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    built = tvm.tirx.build(module, HOST.to_tvm(), pipeline=PIPELINE)
+    rewritten = PropagateNaN()(module)["main"].script()
+    assert len(rewritten) < 10 * len(module["main"].script())
+    arrays = np.random.default_rng(0).standard_normal((count, *shape)).astype(np.float32)
+    arrays[np.arange(count), np.arange(count), 3] = np.nan
+    result = tvm.runtime.tensor(np.zeros(shape, np.float32))
+    built["main"](*map(tvm.runtime.tensor, arrays), result)
+    np.testing.assert_array_equal(result.numpy(), 2 * arrays.max(axis=0))

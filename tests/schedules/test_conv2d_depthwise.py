@@ -9,8 +9,11 @@ from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules import conv2d_depthwise as template
 from neocpu.schedules.conv2d_reference import convolve
+from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.scheme import DepthwiseScheme
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+
+HASWELL = FOREIGN[0]  # vectors of eight
 
 
 def depthwise(channels, height, width, kernel, batch=1, **options):
@@ -62,7 +65,7 @@ def test_padded_lanes_of_packed_weights_are_zero():
     packed = template.pack_weights(
         np.ones((5, 1, 3, 3), np.float32), workload, DepthwiseScheme(16, 1, True)
     )
-    assert packed.shape == (1, 3, 3, 16)
+    assert packed.shape == (1, 1, 3, 3, 16)
     assert packed[..., :5].all()
     assert not packed[..., 5:].any()
 
@@ -88,3 +91,41 @@ def test_reference_agrees_with_itself_on_identity():
     workload = depthwise(3, 4, 4, (1, 1))
     x = np.arange(48, dtype=np.float32).reshape(1, 3, 4, 4)
     np.testing.assert_array_equal(convolve(workload, x, np.ones((3, 1, 1, 1), np.float32)), x)
+
+
+@pytest.mark.parametrize("blocks", [(8, 32), (32, 8), (16, 8), (24, 32)], ids=str)
+def test_folds_read_and_store_other_blocks(blocks):
+    epilogue = (EpilogueOp("bias_add"), EpilogueOp("add"))
+    workload = depthwise(90, 6, 9, (3, 3), padding=(1, 1, 1, 1), epilogue=epilogue)
+    plain = DepthwiseScheme(8, 4, True)
+    layouts = tuple(map(DataLayout, blocks))
+    scheme = template.fold(workload, plain, *layouts, HASWELL)
+    assert (scheme.in_layout, scheme.out_layout) == layouts
+    check_template(template, workload, scheme, threads=2)
+
+
+def test_folds_of_vectors_only():
+    workload = depthwise(90, 6, 9, (3, 3))
+    scheme = DepthwiseScheme(8, 4, True)
+    assert template.fold(workload, scheme, DataLayout(8), DataLayout(1), HASWELL) is None
+    assert template.fold(workload, scheme, DataLayout(4), DataLayout(8), HASWELL) is None
+    # 90 channels are 96 in blocks of 8, 112 in blocks of 56.
+    assert template.fold(workload, scheme, DataLayout(8), DataLayout(56), HASWELL) is None
+    back = template.fold(workload, scheme, DataLayout(16), DataLayout(16), HASWELL)
+    assert back == DepthwiseScheme(16, 4, True)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        depthwise(16, 112, 5, (3, 3), padding=(1, 1, 1, 1)),
+        depthwise(9, 13, 40, (5, 5), padding=(2, 2, 2, 2), stride=(2, 2)),
+        depthwise(24, 4, 4, (3, 3), padding=(9, 9, 9, 9), batch=2),
+        depthwise(8, 9, 40, (1, 31), padding=(0, 15, 0, 15)),
+    ],
+    ids=str,
+)
+def test_rows_are_shared_out_without_rest(workload, threads):
+    """A row that no task computes would stay NaN."""
+    check_template(template, workload, template.space(workload, HOST)[0], threads=threads)

@@ -194,12 +194,12 @@ def test_the_cases_above_are_what_they_say():
     )
     scheme = DirectScheme(16, 16, 3, False)
     cpu = parse_target("llvm -mcpu=znver4")
-    assert template._rows_first(small, scheme, cpu)
-    assert not template._rows_first(large, scheme, cpu)
+    assert template.rows_first(small, scheme, cpu)
+    assert not template.rows_first(large, scheme, cpu)
     strips = Conv2dWorkload(1, 8, 12, 12, 16, (3, 3), padding=(1, 1, 1, 1))
     image = Conv2dWorkload(1, 8, 5, 5, 128, (5, 5), padding=(2, 2, 2, 2))
-    assert not template._pads_image_once(strips, DirectScheme(8, 16, 4, False))
-    assert template._pads_image_once(image, DirectScheme(8, 16, 5, False))
+    assert not template.pads_image_once(strips, DirectScheme(8, 16, 4, False))
+    assert template.pads_image_once(image, DirectScheme(8, 16, 5, False))
 
 
 RESIDUAL = (EpilogueOp("scale"), EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))

@@ -19,7 +19,12 @@ from neocpu.schedules.conv2d_reference import (
     wrong_answer,
 )
 from neocpu.schedules.scheme import DirectScheme, WinogradScheme
-from neocpu.schedules.workload import EPILOGUE_KINDS, Conv2dWorkload, EpilogueOp
+from neocpu.schedules.workload import (
+    EPILOGUE_KINDS,
+    PROLOGUE_KINDS,
+    Conv2dWorkload,
+    EpilogueOp,
+)
 
 WORKLOADS = [
     Conv2dWorkload(1, 1, 1, 1, 1, (1, 1)),
@@ -85,7 +90,7 @@ ARGS = {"clip": (-0.5, 0.75), "leaky_relu": (0.1,), "hard_sigmoid": (0.3, 0.6)}
 
 @pytest.mark.parametrize("kind", EPILOGUE_KINDS)
 def test_every_epilogue_kind(kind: str):
-    assert EPILOGUE_STEPS.keys() == EPILOGUE_KINDS.keys()
+    assert EPILOGUE_STEPS.keys() == EPILOGUE_KINDS.keys() | PROLOGUE_KINDS.keys()
     args = ARGS.get(kind, ())
     workload = Conv2dWorkload(2, 3, 3, 3, 4, (1, 1), epilogue=(EpilogueOp(kind, args),))
     operands = random_operands(workload, 2)
@@ -111,6 +116,20 @@ def test_steps_are_applied_in_order_each_with_its_operand():
     sums = convolve(workload, operands.data, operands.weights)
     expected = np.maximum(sums * scale[:, None, None] + add, 0) + bias[:, None, None]
     np.testing.assert_array_equal(conv2d(workload, operands), expected)
+
+
+def test_a_prologue_comes_before_the_padding_and_the_product():
+    prologue = (EpilogueOp("bias_add"), EpilogueOp("gate"))
+    workload = Conv2dWorkload(
+        2, 3, 4, 4, 5, (1, 1), padding=(1, 0, 0, 0), prologue=prologue, epilogue=prologue[:1]
+    )
+    operands = random_operands(workload, 6)
+    bias, gate = operands.prologue
+    assert (bias.shape, gate.shape) == ((3,), (2, 3, 1, 1))
+    data = (operands.data + bias[:, None, None]) * gate
+    expected = convolve(workload, data, operands.weights) + operands.epilogue[0][:, None, None]
+    np.testing.assert_array_equal(conv2d(workload, operands), expected)
+    assert np.ptp(conv2d(workload, operands)[:, :, 0], axis=-1).max() == 0  # the padded row
 
 
 def test_sums_are_about_normal_whatever_the_fan_in():

@@ -47,6 +47,14 @@ def test_epilogues(epilogue, m, n):
     check(DenseWorkload(m, n, 40, epilogue=epilogue))
 
 
+def test_the_next_block_is_asked_for_while_tiles_of_rows_share_one():
+    def prefetches(m):
+        return lower_dense(DenseWorkload(m, 256, 64), HOST).script().count("prefetch")
+
+    assert prefetches(32) > 0
+    assert prefetches(1) == 0
+
+
 def test_blocks_leave_every_thread_work():
     workload = DenseWorkload(1, 1000, 2048)
     assert -(-1000 // block_width(workload, HOST, 8)) >= 32

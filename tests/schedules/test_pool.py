@@ -9,7 +9,13 @@ import pytest
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
 from neocpu.schedules.layout import NCHW, DataLayout
-from neocpu.schedules.pool import PoolWorkload, estimate, lower_global_pool, lower_pool
+from neocpu.schedules.pool import (
+    PoolAxis,
+    PoolWorkload,
+    estimate,
+    lower_global_pool,
+    lower_pool,
+)
 
 
 def naive_axis(size, kernel, stride, before, after, dilation, ceil_mode):
@@ -114,3 +120,15 @@ def test_larger_windows_cost_more_and_nchw_rows_pay_for_their_ends():
     narrow = replace(small, height=112, width=7)  # as many pixels in shorter rows
     assert estimate(narrow, blocked, HOST, 2) == estimate(small, blocked, HOST, 2)
     assert estimate(narrow, NCHW, HOST, 2) > estimate(small, NCHW, HOST, 2)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8])
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 1, 1), (2, 2, 1), (3, 2, 2)])
+def test_interior_windows_are_those_within_the_data(size, before, kernel, stride, dilation):
+    axis = PoolAxis(size, kernel, stride, before, 3, dilation, False)
+    first, last = axis.interior
+    assert 0 <= first <= last <= axis.outputs
+    for out in range(axis.outputs):
+        taps = [axis.position(out, tap) for tap in range(kernel)]
+        assert (first <= out < last) == all(0 <= tap < size for tap in taps)

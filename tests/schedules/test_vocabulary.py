@@ -17,6 +17,7 @@ from neocpu.schedules.scheme import (
 )
 from neocpu.schedules.workload import (
     EPILOGUE_KINDS,
+    PROLOGUE_KINDS,
     Conv2dWorkload,
     EpilogueOp,
     JoinWorkload,
@@ -75,16 +76,20 @@ def test_channel_vectors_broadcast_against_the_layout():
     assert NCHW.pack_channels(vector).shape == (1, 6, 1, 1)
 
 
-epilogues = st.lists(
-    st.builds(EpilogueOp, st.sampled_from(sorted(EPILOGUE_KINDS)), st.just(())), max_size=3
-).map(tuple)
+def steps(kinds):
+    return st.lists(
+        st.builds(EpilogueOp, st.sampled_from(sorted(kinds)), st.just(())), max_size=3
+    ).map(tuple)
+
+
 workloads = st.builds(
     Conv2dWorkload,
     *[st.integers(1, 64)] * 5,
     kernel=st.tuples(small, small),
     stride=st.tuples(small, small),
     padding=st.tuples(small, small, small, small),
-    epilogue=epilogues,
+    epilogue=steps(EPILOGUE_KINDS),
+    prologue=steps(PROLOGUE_KINDS),
 ).filter(lambda workload: min(workload.out_height, workload.out_width) > 0)
 
 
@@ -146,12 +151,30 @@ def test_every_field_changes_the_key():
     changes = [
         {"batch": 2}, {"stride": (2, 2)}, {"padding": (1, 1, 1, 1)}, {"dilation": (2, 2)},
         {"groups": 2}, {"dtype": "float16"}, {"epilogue": (EpilogueOp("relu"),)},
-        {"epilogue": (EpilogueOp("clip", (0.0, 6.0)),)},
+        {"epilogue": (EpilogueOp("clip", (0.0, 6.0)),)}, {"prologue": (EpilogueOp("relu"),)},
+        {"prologue": (EpilogueOp("gate"),)},
     ]  # fmt: skip
     from dataclasses import replace
 
     keys = {replace(base, **change).key() for change in changes} | {base.key()}
     assert len(keys) == len(changes) + 1
+
+
+def test_an_empty_prologue_is_no_part_of_the_key():
+    workload = Conv2dWorkload(1, 8, 9, 9, 8, (1, 1))
+    assert "prologue" not in workload.to_json()
+    assert str(workload) == "1x8x9x9 -> 8, 1x1"
+    fused = Conv2dWorkload(1, 8, 9, 9, 8, (1, 1), prologue=(EpilogueOp("gate"), EpilogueOp("relu")))
+    assert str(fused) == "gate+relu+ 1x8x9x9 -> 8, 1x1"
+
+
+@pytest.mark.parametrize(
+    "change", [{"prologue": [["add"]]}, {"epilogue": [["gate"]]}, {"prologue": [["clip", "nan"]]}]
+)
+def test_impossible_steps_are_refused(change):
+    data = Conv2dWorkload(1, 8, 9, 9, 8, (1, 1)).to_json()
+    with pytest.raises(ValueError, match="step"):
+        Conv2dWorkload.from_json({**data, **change})
 
 
 def test_key_is_stable():

@@ -116,6 +116,10 @@ EVERY_TEMPLATE = [
         epilogue=(EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu")),
     ),
     Conv2dWorkload(1, 24, 9, 9, 24, (3, 3), (2, 2), (1, 1, 1, 1), groups=24),
+    Conv2dWorkload(
+        2, 21, 5, 6, 19, (1, 1), (2, 1), epilogue=(EpilogueOp("add"), EpilogueOp("relu")),
+        prologue=(EpilogueOp("scale"), EpilogueOp("relu"), EpilogueOp("gate")),
+    ),
 ]  # fmt: skip
 
 

@@ -75,6 +75,7 @@ def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
         "--untuned",
         "--kernels",
         "--roofline",
+        "--profile",
     )
     assert _bench(tiny, *arguments, "--json") == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
@@ -90,6 +91,8 @@ def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
     assert labels == ["tuned", "untuned"]
     assert result["roofline"]["flops"] == 2 * 2 * (256 * 16 * 27 + 256 * 16 * 16 + 160)
     assert result["roofline"]["limits"]["flops"] > 1e9
+    assert result["profile"]["operators"]
+    assert result["profile"]["limits"] == result["roofline"]["limits"]
     workloads = [one["workload"] for one in result["kernels"]["kernels"]]
     assert [text.split(" -> ")[0] for text in workloads] == ["2x3x16x16", "2x16x16x16"]
 

@@ -37,6 +37,7 @@ def test_sections_in_order():
         "## Method",
         "## Results",
         "### Latency in ms",
+        "### Peak resident memory in MB",
         "### Roofline",
         "## Details",
         "### Percentiles, load time, memory and accuracy",

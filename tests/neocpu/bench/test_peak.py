@@ -7,6 +7,7 @@ import pytest
 import tvm
 
 from neocpu.bench.kernel_runner import KernelRunner
+from neocpu.bench.machine import caches
 from neocpu.bench.peak import (
     FMA_STEPS,
     fma_flops,
@@ -104,6 +105,7 @@ def test_measured_peak_is_positive():
     assert peak.threads == 1
     assert peak.gflops > 0
     assert peak.read_gbytes > 0
+    assert peak.cache_gbytes > 0 or not caches()
 
 
 def test_a_foreign_target_cannot_be_timed():

@@ -25,6 +25,7 @@ def test_summary_in_markdown():
         "- Geometric mean of (best peer / neocpu) over 3 models: 1.000.\n"
         "- Worst row: lost, 0.50 (0.50 to 0.50) against openvino.\n"
         "- neocpu is the fastest on 1 of 3 models; on 1 it is too close to tell.\n"
+        "- Peak resident memory over the median peer's: geometric mean 1.00, at most 1.00 (won).\n"
         "- Predicted latency is off by 10.0% (median over the models).\n"
         "- broken failed: no kernel for Frobnicate\n"
     )
@@ -48,6 +49,23 @@ def test_a_model_that_failed_late_has_one_row():
     table = suite_tables.summary_table(report, PEERS[:1])
     assert len(table.rows) == 1
     assert "net failed: ValueError: late" in table.notes
+
+
+def test_memory_beside_the_median_peers():
+    one = model("net", 10, 20, 20)
+    peaks = (60, 40, 80)
+    results = [
+        replace(result, peak_rss=peak * 10**6)
+        for result, peak in zip(one.latency.results, peaks, strict=True)
+    ]
+    one = replace(one, latency=replace(one.latency, results=tuple(results)))
+    unknown = replace(results[0], peak_rss=0)
+    other = replace(one, name="other", latency=replace(one.latency, results=(unknown,)))
+    table = suite_tables.memory_table((one, other), PEERS)
+    assert table.rows == (("net", "60", "40", "80", "1.00"), ("other", "-", "-", "-", "-"))
+    report = SuiteReport((replace(one, latency=replace(one.latency, results=tuple(results[:2]))),))
+    assert report.to_json()["summary"]["most_memory"] == {"model": "net", "ratio": 1.5}
+    assert suite_tables.memory_table((other,), PEERS) is None
 
 
 def test_percentiles_of_every_engine():

@@ -50,6 +50,8 @@ class TestOptions:
                     "tune_budget": 0.0,
                     "opt": "global",
                     "algorithms": None,
+                    "accuracy": "default",
+                    "max_weights": None,
                     "solver": "auto",
                     "search_seconds": None,
                     "verify": True,
@@ -62,7 +64,7 @@ class TestOptions:
             "compile net.onnx -o net.so --target llvm -mcpu=skylake-avx512 -mattr=+avx2 "
             "--shape x:1,3,8,8 --shape y:0:4 --threads 3 --db a --db b --only-db --tune-budget 10m "
             "--opt uniform --algorithms direct,depthwise --no-verify "
-            "--solver dp --search-seconds 0.5"
+            "--solver dp --search-seconds 0.5 --max-weights 120MB --accuracy strict"
         )
         cli(*line.split())
         assert compile_calls[0][1] == {
@@ -74,6 +76,8 @@ class TestOptions:
             "tune_budget": 600.0,
             "opt": "uniform",
             "algorithms": ("direct", "depthwise"),
+            "accuracy": "strict",
+            "max_weights": 120_000_000,
             "solver": "dp",
             "search_seconds": 0.5,
             "verify": False,
@@ -250,6 +254,11 @@ class TestRefuses:
         assert outcome.code == 2
         assert "--search-seconds is for --solver auto or dp" in outcome.error
 
+    def test_an_unknown_accuracy(self, cli: Cli, onnx_file: Path) -> None:
+        outcome = cli("compile", onnx_file, "--accuracy", "strikt")
+        assert outcome.code == 2
+        assert "did you mean 'strict'?" in outcome.error
+
     def test_unknown_algorithms(self, cli: Cli, onnx_file: Path) -> None:
         outcome = cli("compile", onnx_file, "--algorithms", "dirct")
         assert outcome.code != 0
@@ -260,10 +269,11 @@ class TestRefuses:
     ) -> None:
         from neocpu.reference import run_reference
 
-        def wrong(model: onnx.ModelProto, inputs: dict[str, Any]) -> dict[str, Any]:
-            return {name: array + 1 for name, array in run_reference(model, inputs).items()}
+        def wrong(model: Any, inputs: Any, double: bool) -> dict[str, Any]:
+            right = run_reference(model, inputs, double=double)
+            return {name: array + 1 for name, array in right.items()}
 
-        monkeypatch.setattr("neocpu.compiler.run_reference", wrong)
+        monkeypatch.setattr("neocpu.verification.run_reference", wrong)
         Path("small.so").write_text("what was here before")
         outcome = cli("compile", onnx_file)
         assert outcome.code == 6

@@ -32,7 +32,10 @@ PLAN: dict[str, Any] = {
     "target": "llvm -mcpu=znver5",
     "threads": 2,
     "opt": "global",
+    "accuracy": {"name": "strict", "bound": 5e-6},
     "predicted_us": 25.0,
+    "weights": {"given_bytes": 47 * 10**6, "packed_bytes": 1034 * 10**5, "limit_bytes": 12 * 10**7},
+    "activation_bytes": 6_100_000,
     "search": {
         "solver": "exact",
         "cost_us": 22.0,
@@ -45,7 +48,7 @@ PLAN: dict[str, Any] = {
     "ops": [OP, {**OP, "name": "relu_1", "kind": "relu", "scheme": None}],
     "transforms": [TRANSFORM, TRANSFORM],
     "passes": [],
-    "verification": {"max_abs_error": 1.5e-5, "max_rel_error": 2.5e-6},
+    "verification": {"max_abs_error": 1.5e-5, "max_rel_error": 2.5e-6, "norm_error": 1.2e-6},
 }
 
 
@@ -65,8 +68,12 @@ def test_text(cli: Cli, explained: Path) -> None:
     assert f"search exact over 3 variables in 500.00 ms, {verdict}" in lines
     predicted = "25.0 µs, of it 22.0 µs searched; no plan is below 20.0 µs"
     assert f"predicted {predicted}" in lines
+    assert "activations 6.1 MB between the kernels" in lines
+    assert "weights 47.0 MB given, 103.4 MB packed, at most 120.0 MB allowed" in lines
     assert "costs of convolutions: 1 measured" in lines
-    assert "largest error 1.5e-05 absolute, 2.5e-06 relative, against the reference" in lines
+    assert "accuracy strict: outputs err at most 5e-06, norm-wise" in lines
+    error = "1.2e-06 norm-wise, 1.5e-05 absolute, 2.5e-06 of the largest value"
+    assert f"largest error {error}, against the reference" in lines
     assert (
         "conv2d_0 1x3x16x16 -> 8, 3x3 direct ic_bn=3 oc_bn=8 unroll_ker NCHW[3]c NCHW[8]c 12.3 "
         "measured" in lines

@@ -100,8 +100,9 @@ def test_live_progress_takes_brackets_for_what_they_are(
 
 
 def test_errors_name_rows_that_moved_or_have_no_partner():
-    found = {"max_abs_error": 1e-5, "max_rel_error": 2e-6}
-    same = "1e-05 absolute, 2e-06 relative, against the reference"
+    found = {"max_abs_error": 1e-5, "max_rel_error": 2e-6, "norm_error": 1e-6}
+    errors = "1e-06 norm-wise, 1e-05 absolute, 2e-06 of the largest value"
+    same = f"{errors}, against the reference"
     assert error_text(None) == "not checked"
     assert error_text({**found, "moved_rows": 0, "unmatched_rows": 0}) == same
     assert error_text({**found, "moved_rows": 2, "unmatched_rows": 1}) == (

@@ -27,7 +27,10 @@ def test_options(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         raise UsageError("stop")
 
     monkeypatch.setattr(neocpu, "tune", record)
-    cli(*"tune resnet50 b.onnx --target llvm -mcpu=znver4 --db x --budget 2m --trials 9".split())
+    cli(
+        *"tune resnet50 b.onnx --target llvm -mcpu=znver4 --db x --budget 2m --trials 9 "
+        "--accuracy strict".split()
+    )
     assert calls == [
         (
             ("resnet50", "b.onnx"),
@@ -41,6 +44,7 @@ def test_options(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
                 "seed": 0,
                 "budget": 120.0,
                 "trials": 9,
+                "accuracy": "strict",
                 "tracker": None,
                 "key": None,
                 "parallel": None,

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+import relax_modules
 import tvm
-from networks import HOST, NETWORKS, build, cost_model
-from tvm import relax
+from networks import HOST, NETWORKS, build, cost_model, run
 
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.pipeline import Dump, lower
@@ -21,24 +21,15 @@ def rewrite(name, opt):
     return mod, apply_plan(mod, plan_layouts(extract(mod), costs, opt), costs), shapes
 
 
-def flatten(result):
-    return [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
-
-
-def run(executable, inputs):
-    machine = relax.VirtualMachine(executable, tvm.cpu())
-    return [out.numpy() for out in flatten(machine["main"](*map(tvm.runtime.tensor, inputs)))]
-
-
 @pytest.mark.parametrize("opt", OptLevel)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_same_results_at_every_level(name, opt):
     mod, rewritten, shapes = rewrite(name, opt)
     rng = np.random.default_rng(1)
     inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes]
-    reference = tvm.compile(relax.transform.LegalizeOps()(mod), HOST.to_tvm())
-    executable = build_executable(lower(rewritten.mod, HOST, Dump()), HOST, Dump())
-    expected, actual = run(reference, inputs), run(executable, [*inputs, *rewritten.weights])
+    expected = relax_modules.run(mod, *inputs)
+    built = build_executable(lower(rewritten.mod, HOST, Dump()), HOST, Dump())
+    actual = run(built, *inputs, *rewritten.weights)
     for want, got in zip(expected, actual, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 

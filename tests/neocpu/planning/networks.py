@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax
 
+from neocpu.pipeline import Built
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured import Measured
 from neocpu.schedules.target import host_target
@@ -52,6 +55,16 @@ def build(body: Callable[..., Any], *shapes: Sequence[int]) -> tvm.IRModule:
             out = net.bb.emit_output(body(net, *net.inputs))
         net.bb.emit_func_output(out)
     return net.bb.finalize()
+
+
+def run(built: Built, *arguments: np.ndarray) -> list[np.ndarray]:
+    """Run what `neocpu.pipeline.build` returned on inputs and weights, in a new arena."""
+    arena = mmap.mmap(-1, max(built.arena_bytes, 1))
+    views = [tvm_ffi.from_dlpack(placement.view(arena)) for placement in built.activations]
+    main = relax.VirtualMachine(built.executable, tvm.cpu())["main"]
+    result = main(*map(tvm.runtime.tensor, arguments), *views)
+    tensors = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+    return [tensor.numpy() for tensor in tensors]
 
 
 def cost_model(threads: int = 2, **options: Any) -> CostModel:
@@ -101,6 +114,15 @@ def excite(net: Net, x: Any) -> Any:
     return net.conv(net.emit(relax.op.multiply(body, gate)), 8, 1)
 
 
+def preactivation(net: Net, x: Any) -> Any:
+    """Normalisation and activation in front of a 1x1 convolution, a gate in front of another."""
+    scaled = net.emit(relax.op.multiply(x, net.const(1, int(x.ty.shape[1]), 1, 1)))
+    shifted = net.emit(relax.op.add(net.const(1, int(x.ty.shape[1]), 1, 1), scaled))
+    body = net.relu(net.conv(net.relu(shifted), 20, 1))
+    gate = net.emit(relax.op.sigmoid(net.conv(net.emit(relax.op.mean(body, [2, 3], True)), 20, 1)))
+    return net.conv(net.emit(relax.op.multiply(gate, body)), 17, 1, strides=2)
+
+
 def classifier(net: Net, x: Any) -> Any:
     """A layout-dependent end: flatten and a matrix product."""
     features = net.relu(net.conv(x, 17, 3, strides=2))
@@ -129,6 +151,17 @@ def two_outputs(net: Net, x: Any, y: Any) -> Any:
     return net.emit(relax.Tuple([left, right]))
 
 
+def split(net: Net, x: Any) -> Any:
+    """A slice of channels that two read, and slices that only a concat reads."""
+    x = net.relu(net.conv(x, 29))
+    half = net.emit(relax.op.strided_slice(x, [1], [3], [19]))
+    branch = net.conv(half, 16, 1)
+    first = net.emit(relax.op.strided_slice(branch, [1], [0], [8]))
+    last = net.emit(relax.op.strided_slice(x, [1], [19], [29]))
+    joined = net.emit(relax.op.concat([first, half, last], axis=1))
+    return net.conv(joined, 16, 1)
+
+
 IMAGE = (1, 12, 9, 10)
 NETWORKS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "residual": (residual, (IMAGE,)),
@@ -136,7 +169,9 @@ NETWORKS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "inception": (inception, ((2, 12, 9, 10),)),
     "dense_block": (dense_block, ((1, 32, 6, 6),)),
     "excite": (excite, (IMAGE,)),
+    "preactivation": (preactivation, ((2, 19, 7, 9),)),
     "classifier": (classifier, ((3, 3, 11, 13),)),
     "shuffle": (shuffle, (IMAGE,)),
+    "split": (split, (IMAGE,)),
     "two_outputs": (two_outputs, (IMAGE, IMAGE)),
 }

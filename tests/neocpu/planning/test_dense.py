@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tvm
-from networks import HOST, build, cost_model
+from networks import HOST, build, cost_model, run
 from tvm import relax
 
 from neocpu.passes.apply_plan import apply_plan
@@ -31,13 +31,11 @@ def test_epilogues_and_results(shape):
     assert first.workload.m == np.prod(shape[:-1])
     costs = cost_model()
     rewritten = apply_plan(mod, plan_layouts(network, costs, OptLevel.GLOBAL), costs)
-    executable = build_executable(lower(rewritten.mod, HOST, Dump()), HOST, Dump())
+    built = build_executable(lower(rewritten.mod, HOST, Dump()), HOST, Dump())
     x = np.random.default_rng(1).standard_normal(shape).astype("float32")
     reference = tvm.compile(relax.transform.LegalizeOps()(mod), HOST.to_tvm())
-    run = [relax.VirtualMachine(e, tvm.cpu())["main"] for e in (reference, executable)]
-    weights = [tvm.runtime.tensor(array) for array in rewritten.weights]
-    expected = run[0](tvm.runtime.tensor(x)).numpy()
-    actual = run[1](tvm.runtime.tensor(x), *weights).numpy()
+    expected = relax.VirtualMachine(reference, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+    (actual,) = run(built, x, *rewritten.weights)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 

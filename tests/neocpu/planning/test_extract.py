@@ -8,6 +8,7 @@ from neocpu.planning.network import (
     ConcatOp,
     ConvOp,
     ElementwiseOp,
+    GatherOp,
     GlobalPoolOp,
     PoolOp,
 )
@@ -46,7 +47,18 @@ def test_joins_and_pools_are_nodes_of_their_own():
     assert kinds("inception") == [ConvOp, ConvOp, PoolOp, ConvOp, ConcatOp, ConvOp]
 
 
-def test_preactivation_stays_outside_the_convolution():
+def test_slices_of_channels_and_their_concat_are_gathers():
+    wide, half, branch, joined, _ = network("split").ops
+    assert isinstance(half, GatherOp)
+    assert isinstance(joined, GatherOp)
+    assert half.slices == ((3, 19),)
+    assert [read.var for read in joined.reads] == [branch.result, half.result, wide.result]
+    assert joined.slices == ((0, 8), (0, 16), (19, 29))
+    assert len(joined.absorbed) == 2
+    assert not network("split").nchw_reads.keys() & {wide.result, half.result, branch.result}
+
+
+def test_preactivation_stays_outside_a_3x3_convolution():
     assert kinds("dense_block")[:5] == [ElementwiseOp] * 3 + [ConvOp, ConcatOp]
 
 

@@ -39,6 +39,9 @@ class Named:
 class MadeUpCosts:
     """A transform's cost depends on both layouts, and not in the same way."""
 
+    def price(self, choice):
+        return choice.seconds
+
     def transform(self, shape, source, dest, *, from_registers=False):
         seconds = 1.0 + source.block / 16 + dest.block / 64 + from_registers / 4
         return Cost(0.0 if source == dest else seconds)
@@ -148,7 +151,7 @@ def assert_costs_what_is_emitted(mod, opt):
     kernels = sum(choice.seconds for choice in plan.choices)
     transforms = sum(transform.cost.seconds for transform in rewritten.transforms)
     assert plan.search.cost == pytest.approx(kernels + transforms, rel=1e-9)
-    report = explain(plan, rewritten.transforms, HOST, 2)
+    report = explain(plan, rewritten, HOST, 2)
     listed = sum(part["cost_us"] for part in (*report["ops"], *report["transforms"]))
     assert report["predicted_us"] == pytest.approx(listed, rel=1e-9)
 

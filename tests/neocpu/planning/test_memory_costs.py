@@ -18,12 +18,13 @@ from neocpu.planning.memory_costs import (
     memory_workloads,
     transform_class,
 )
-from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp, PoolOp
+from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp, GatherOp, PoolOp
 from neocpu.planning.problem import OptLevel, plan_layouts
 from neocpu.planning.report import explain
 from neocpu.schedules import registry
 from neocpu.schedules.join import is_shifted
 from neocpu.schedules.layout import NCHW, DataLayout
+from neocpu.schedules.memory import fork_seconds
 from neocpu.schedules.workload import Conv2dWorkload, JoinWorkload, TransformWorkload
 
 LANES = HOST.lanes()
@@ -136,6 +137,16 @@ def test_joins_are_scaled_and_pools_are_not():
     assert join_class(pool, BLOCK) is None
 
 
+def test_a_gather_moves_what_it_takes():
+    gathers = [op for op in network_of("split")[1].ops if isinstance(op, GatherOp)]
+    assert [join_class(op, NCHW) for op in gathers] == [MemoryClass.CONCAT] * 2
+    assert [join_class(op, BLOCK) for op in gathers] == [MemoryClass.SHIFTED_CONCAT] * 2
+    costs, fork = cost_model(), fork_seconds(2)
+    small, large = (costs.memory_bound(op, NCHW).seconds - fork for op in gathers)
+    channels = [op.shape[1] for op in gathers]
+    assert large / small == pytest.approx(channels[1] / channels[0])
+
+
 def test_large_feature_maps_ask_for_large_workloads():
     _, network = network_of("residual")
     ((_, channels, height, width),) = {op.shape for op in network.ops}
@@ -154,10 +165,10 @@ def test_what_a_network_asks_for_answers_all_of_its_plan(name, opt):
     costs = times_the_estimate(dict.fromkeys(asked, 1.0))
     plan = plan_layouts(network, costs, opt)
     for op, choice in zip(network.ops, plan.choices, strict=True):
-        known = isinstance(op, ElementwiseOp | ConcatOp)
+        known = isinstance(op, ElementwiseOp | ConcatOp | GatherOp)
         assert (choice.source != "estimated") == known or isinstance(op, ConvOp)
     rewritten = apply_plan(mod, plan, costs)
-    report = explain(plan, rewritten.transforms, HOST, 2)
+    report = explain(plan, rewritten, HOST, 2)
     assert {t["cost_source"] for t in report["transforms"]} <= {"measured on znver9 with 2 threads"}
 
 

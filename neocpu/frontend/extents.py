@@ -1,0 +1,88 @@
+"""Refuse tensors that no kernel can compute: empty ones, huge ones, windows that do not fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import onnx
+from onnx.helper import get_attribute_value
+
+from neocpu.frontend.unsupported import describe
+from neocpu.schedules.errors import UnsupportedError
+
+# Kernels index with 32-bit integers, and blocks of channels may pad a tensor to about twice its
+# size.
+MAX_ELEMENTS = 1 << 30
+_WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")
+
+_Shapes = Mapping[str, tuple[int, ...]]
+
+
+def refuse_extents(graph: onnx.GraphProto) -> None:
+    """Raise if a window is larger than its image, or a tensor is empty or too large to index.
+
+    Shape inference gives up on such windows, or rounds towards zero and calls them one pixel.
+
+    Raises
+    ------
+    UnsupportedError
+        Naming the node.
+    """
+    shapes = _known_shapes(graph)
+    for node in graph.node:
+        if node.op_type in _WINDOWED and (misfit := _misfit(node, shapes)):
+            extent, padded = misfit
+            raise UnsupportedError(
+                f"{describe(node)}: its kernel spans {extent} pixels, its padded input has "
+                f"{padded}; use a larger input (--shape) or more padding"
+            )
+    makers = {value.name: "the model has input" for value in graph.input}
+    makers |= {name: f"{describe(node)} makes" for node in graph.node for name in node.output}
+    for name, where in makers.items():
+        shape = shapes.get(name, ())
+        text = "x".join(map(str, shape))
+        if min(shape, default=1) < 1:
+            raise UnsupportedError(f"{where} '{name}' of shape {text}, which has no elements")
+        elements = math.prod(shape)
+        if elements > MAX_ELEMENTS:
+            raise UnsupportedError(
+                f"{where} '{name}' of shape {text}, which has {elements} elements; at most "
+                f"{MAX_ELEMENTS} are supported: use a smaller input or batch (--shape)"
+            )
+
+
+def _misfit(node: onnx.NodeProto, shapes: _Shapes) -> tuple[int, int] | None:
+    """Return what the kernel spans and what its padded image has, on an axis where it sticks out.
+
+    None if there is no such axis, or if an extent is unknown.
+    """
+    attributes = {a.name: get_attribute_value(a) for a in node.attribute}
+    image = shapes.get(node.input[0], ())[2:]
+    kernel = attributes.get("kernel_shape") or shapes.get((*node.input, "")[1], ())[2:]
+    rank = len(image)
+    pads = attributes.get("pads") or [0] * (2 * rank)
+    dilations, strides = (attributes.get(a) or [1] * rank for a in ("dilations", "strides"))
+    lengths = {len(kernel), len(dilations), len(strides), len(pads) / 2}
+    pads_itself = attributes.get("auto_pad", b"").startswith(b"SAME")
+    if lengths != {rank} or min(image, default=0) < 1 or pads_itself:
+        return None
+    for axis, (size, taps) in enumerate(zip(image, kernel, strict=True)):
+        padded = size + pads[axis] + pads[axis + rank]
+        extent = (taps - 1) * dilations[axis] + 1
+        # In ceil mode a window may stick out by less than a stride.
+        beyond = strides[axis] - 1 if attributes.get("ceil_mode") else 0
+        if extent > padded + beyond:
+            return extent, padded
+    return None
+
+
+def _known_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor that has no unknown dimension."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        tensor = value.type.tensor_type
+        dims = tensor.shape.dim
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
+            shapes[value.name] = tuple(dim.dim_value for dim in dims)
+    return shapes

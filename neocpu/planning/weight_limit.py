@@ -1,0 +1,95 @@
+"""The fastest plan whose packed weights stay within a limit: a multiplier on bytes.
+
+At a price of ``p`` seconds per byte the search minimises ``seconds + p * bytes``. The plans it
+finds for all prices are the corners of the lower convex hull of (bytes, seconds). The fastest
+corner within the limit is the answer, and the line from it to the next, which is beyond the limit,
+bounds from below what any plan within takes (Everett, Operations Research 1963). Plans above the
+hull are not found: that is the duality gap, which the answer states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from neocpu.planning.problem import LayoutPlan
+from neocpu.schedules.errors import UsageError
+from neocpu.search.plan import Plan
+from neocpu.units import size
+
+# Seconds per byte at which seconds only decide between plans of equally many bytes.
+PROHIBITIVE = 1e-3
+# A corner below the line through two others by less than this share is on it.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class _Corner:
+    """A corner of the hull: a plan, its packed weights, and seconds without their price."""
+
+    plan: LayoutPlan
+    bytes: int
+    seconds: float
+
+
+def plan_within(limit: int, fixed: int, solve: Callable[[float], LayoutPlan]) -> LayoutPlan:
+    """Return the fastest plan on the hull that packs its weights into ``limit`` bytes.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes of all weights.
+    fixed : int
+        Of these, what no plan changes.
+    solve : callable
+        The best plan at a price in seconds per byte; its costs contain what its bytes cost.
+
+    Raises
+    ------
+    UsageError
+        If no plan's weights are that small.
+    """
+    spent = 0.0
+
+    def corner(price: float) -> _Corner:
+        nonlocal spent
+        plan = solve(price)
+        spent += plan.search.seconds
+        return _Corner(plan, plan.weight_bytes, plan.search.cost - price * plan.weight_bytes)
+
+    large = corner(0.0)
+    if fixed + large.bytes <= limit:
+        return large.plan
+    small = corner(PROHIBITIVE)
+    if fixed + small.bytes > limit:
+        least = fixed + small.bytes
+        raise UsageError(
+            f"--max-weights {size(limit)} is too small: the packed weights of this model take at "
+            f"least {size(least)} ({least} bytes)"
+        )
+    while True:
+        slower = max(0.0, small.seconds - large.seconds)  # a heuristic may find less than 0
+        price = slower / (large.bytes - small.bytes)
+        found = corner(price)
+        line = large.seconds + price * large.bytes
+        if found.plan.search.cost >= line * (1 - ROUNDING):
+            break
+        if fixed + found.bytes <= limit:
+            small = found
+        else:
+            large = found
+    bound = found.plan.search.lower_bound - price * (limit - fixed)
+    return replace(small.plan, search=_within(small, min(bound, small.seconds), spent))
+
+
+def _within(corner: _Corner, bound: float, spent: float) -> Plan:
+    """Return the search's account of the plan at ``corner``, which no plan beats by more."""
+    gap = (corner.seconds - bound) / corner.seconds
+    return replace(
+        corner.plan.search,
+        cost=corner.seconds,
+        lower_bound=bound,
+        gap=gap if gap > ROUNDING else 0.0,
+        seconds=spent,
+        relaxed=True,
+    )

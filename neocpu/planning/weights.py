@@ -1,0 +1,122 @@
+"""How many bytes of weights a network and a plan have.
+
+An algorithm may need more than the model does: Winograd's transformed weights are up to nine times
+as many, and blocks of channels are padded to whole ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+
+from neocpu.planning.network import ConvOp, DenseOp, ElementwiseOp, LayoutOp, Network
+from neocpu.relax_utils import Expr, bindings, constant_value
+from neocpu.schedules import dense, registry
+from neocpu.schedules.layout import DataLayout
+from neocpu.schedules.scheme import Scheme
+from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.workload import NO_OPERAND, PER_CHANNEL, Conv2dWorkload
+
+
+@dataclass(frozen=True, slots=True)
+class WeightBytes:
+    """The weights of a network, whatever its plan.
+
+    Attributes
+    ----------
+    given : int
+        All of them as the simplified model has them.
+    fixed : int
+        Those that no plan changes, as they will be packed: all but what convolutions and
+        elementwise operators read.
+    """
+
+    given: int
+    fixed: int
+
+    def report(
+        self, packed: Iterable[NDArray[np.generic]], limit: int | None
+    ) -> dict[str, int | None]:
+        """Return what ``explain --json`` says of them, once ``packed`` under a ``limit``."""
+        size = sum(array.nbytes for array in packed)
+        return {"given_bytes": self.given, "packed_bytes": size, "limit_bytes": limit}
+
+
+def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: int) -> WeightBytes:
+    """Measure the weights of ``main``, whose operators are ``network``'s."""
+    layers: list[ConvOp | DenseOp] = [*network.convs, *network.dense]
+    dense_packed = sum(
+        _size(dense.packed_shape(op.workload, target, threads), op.workload.dtype)
+        + sum(_arrays_of(op.operands))
+        for op in network.dense
+    )
+    owned = {var for layer in layers for var in (layer.result, *layer.absorbed)}
+    elementwise = {op.result for op in network.ops if isinstance(op, ElementwiseOp)}
+    given: dict[Expr, int] = {}
+    plain: dict[Expr, int] = {}
+    for binding in bindings(mod["main"]):
+        if binding.var in owned:
+            continue
+        for const in _leaves(binding.value):
+            if (array := _weight(const)) is not None:
+                given[const] = array.nbytes
+                if binding.var not in elementwise:
+                    plain[const] = array.nbytes
+    before = sum(map(_given, layers)) + sum(given.values())
+    return WeightBytes(before, dense_packed + sum(plain.values()))
+
+
+def packed_bytes(workload: Conv2dWorkload, scheme: Scheme) -> int:
+    """Bytes of a convolution's weights and per-channel operands, as ``scheme`` reads them."""
+    _, weights, *operands, _ = registry.argument_shapes(workload, scheme)
+    reading = [op for op in (*workload.prologue, *workload.epilogue) if op.operand != NO_OPERAND]
+    vectors = [
+        shape for shape, op in zip(operands, reading, strict=True) if op.operand == PER_CHANNEL
+    ]
+    return sum(_size(*argument) for argument in (weights, *vectors))
+
+
+def constant_bytes(op: LayoutOp, layout: DataLayout) -> int:
+    """Bytes of an elementwise operator's per-channel constants in ``layout``; else 0."""
+    if not isinstance(op, ElementwiseOp):
+        return 0
+    constants = [array for arg in op.call.args if (array := _weight(arg)) is not None]
+    return sum(_size(layout.shape(array.shape), str(array.dtype)) for array in constants)
+
+
+def _weight(expr: Expr) -> NDArray[np.generic] | None:
+    """Return a constant that is no scalar: those stay in the code."""
+    array = constant_value(expr)
+    return None if array is None or array.size <= 1 else array
+
+
+def _given(op: ConvOp | DenseOp) -> int:
+    before = op.before if isinstance(op, ConvOp) else ()
+    return op.weights.nbytes + sum(_arrays_of((*before, *op.operands)))
+
+
+def _arrays_of(operands: tuple[Any, ...]) -> Iterator[int]:
+    return (operand.nbytes for operand in operands if isinstance(operand, np.ndarray))
+
+
+def _size(shape: tuple[int, ...], dtype: str) -> int:
+    return math.prod(shape) * np.dtype(dtype).itemsize
+
+
+def _leaves(value: Expr) -> Iterator[Expr]:
+    """Yield what a bound expression reads, fields of tuples one by one."""
+    if isinstance(value, relax.Tuple):
+        for part in value.fields:
+            yield from _leaves(part)
+    elif isinstance(value, tvm.ir.Call):
+        for arg in value.args:
+            yield from _leaves(arg)
+    else:
+        yield value

@@ -1,0 +1,204 @@
+"""The loop nest of convolutions in groups: register tiles that read the image where it lies."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.builder import span, splat, task_loop
+from neocpu.schedules.epilogue import buffer_readers, epilogue_value
+from neocpu.schedules.layout import ceil_div
+from neocpu.schedules.scheme import GroupScheme
+from neocpu.schedules.workload import Conv2dWorkload
+
+# A step's pixel of a column, and its weights of a tap.
+_Step = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """How the rows of a feature map are shared out: tasks are bands of rows of one chunk.
+
+    Attributes
+    ----------
+    count : int
+        Bands of a feature map.
+    rows_first : bool
+        Whether tasks run through the chunks of a band before the next band, and not through the
+        bands of a chunk.
+    """
+
+    count: int
+    rows_first: bool
+
+
+class Emitter:
+    """Emits the loop nest, inside a builder's frame."""
+
+    def __init__(
+        self,
+        workload: Conv2dWorkload,
+        scheme: GroupScheme,
+        lanes: int,
+        buffers: Sequence[Any],
+    ) -> None:
+        self._workload, self._scheme, self._lanes = workload, scheme, lanes
+        self._data, self._weights, *operands, self._output = buffers
+        self._width = workload.in_channels // workload.groups
+        self._readers = buffer_readers(workload.epilogue, operands)
+
+    def emit(self, bands: Bands) -> None:
+        """Emit all tasks."""
+        w = self._workload
+        chunks = int(self._data.shape[1])
+        tasks = w.batch * chunks * bands.count
+        with task_loop(tasks, math.prod(w.output_shape)) as task:
+            image = T.Bind(task // (chunks * bands.count))
+            if bands.rows_first:
+                band, chunk = T.Bind(task // chunks % bands.count), T.Bind(task % chunks)
+            else:
+                chunk, band = T.Bind(task // bands.count % chunks), T.Bind(task % bands.count)
+            first = T.Bind(band * w.out_height // bands.count)
+            end = (band + 1) * w.out_height // bands.count
+            with T.serial(T.Bind(end - first)) as row:
+                self._row((image, chunk), first + row)
+
+    def _row(self, channels: tuple[Any, Any], y: Any) -> None:
+        """Emit a row of output; its taps above and below the image are left out."""
+        w = self._workload
+        taps, stride, dilation = w.kernel[0], w.stride[0], w.dilation[0]
+        top = T.Bind(y * stride - w.padding[0])
+        all_inside = (
+            w.padding[0] == 0 and (w.out_height - 1) * stride + (taps - 1) * dilation < w.height
+        )
+
+        def every_tap(emit: Callable[[Any], None]) -> None:
+            for kh in range(taps):
+                emit(kh)
+
+        def taps_inside(emit: Callable[[Any], None]) -> None:
+            first = T.Bind(T.max((dilation - 1 - top) // dilation, 0))
+            end = T.min((w.height - top + dilation - 1) // dilation, taps)
+            with T.serial(T.max(end - first, 0)) as kh:
+                emit(first + kh)
+
+        if not self._scheme.unroll_ker:
+            self._tiles((*channels, y, top), taps_inside)
+        elif all_inside:
+            self._tiles((*channels, y, top), every_tap)
+        else:
+            with T.If(tirx.all(top >= 0, top + (taps - 1) * dilation < w.height)):
+                with T.Then():
+                    self._tiles((*channels, y, top), every_tap)
+                with T.Else():
+                    self._tiles((*channels, y, top), taps_inside)
+
+    def _tiles(self, place: tuple[Any, ...], taps: Callable[..., None]) -> None:
+        """Emit a row's register tiles: one loop over those whose columns all lie in the image."""
+        w, reg_n = self._workload, self._scheme.reg_n
+        count = ceil_div(w.out_width, reg_n)
+        inside = [
+            tile
+            for tile in range(w.out_width // reg_n)
+            if len(self._columns(tile * reg_n, reg_n)) == reg_n * w.kernel[1]
+        ]
+        first, end = (inside[0], inside[-1] + 1) if inside else (count, count)
+        for tile in range(first):
+            self._tile(place, tile * reg_n, min(reg_n, w.out_width - tile * reg_n), tile, taps)
+        if inside:
+            with T.serial(end - first) as tile:
+                self._tile(place, (first + tile) * reg_n, reg_n, first, taps)
+        for tile in range(end, count):
+            self._tile(place, tile * reg_n, min(reg_n, w.out_width - tile * reg_n), tile, taps)
+
+    def _columns(self, x: int, width: int) -> list[tuple[int, int, int]]:
+        """Return ``(input column - x * stride, output column - x, tap)`` inside the image."""
+        w = self._workload
+        found = []
+        for j in range(width):
+            for kw in range(w.kernel[1]):
+                offset = j * w.stride[1] + kw * w.dilation[1] - w.padding[1]
+                if 0 <= x * w.stride[1] + offset < w.width:
+                    found.append((offset, j, kw))
+        return found
+
+    def _tile(
+        self,
+        place: tuple[Any, ...],
+        x: Any,
+        width: int,
+        like: int,
+        taps: Callable[..., None],
+    ) -> None:
+        """Emit ``width`` output pixels from column ``x``, all vectors of the chunk's channels.
+
+        ``like`` is a tile whose columns lie in the image as this one's do.
+        """
+        image, chunk, y, top = place
+        w, lanes, every = self._workload, self._lanes, span(0, self._lanes)
+        users: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for offset, j, kw in self._columns(like * self._scheme.reg_n, width):
+            users[offset].append((j, kw))
+        with T.serial(self._scheme.oc_bn // lanes) as vector:
+            lane = T.Bind(vector * lanes)
+            acc = T.alloc_buffer((width, lanes), w.dtype, scope="local", layout=None)
+            for j in range(width):
+                T.buffer_store(acc, splat(tirx.const(0, w.dtype), lanes), [j, every])
+
+            def tap_row(kh: Any) -> None:
+                row = T.Bind(top + kh * w.dilation[0])
+                for pixel_at, weight_at in self._steps(image, chunk, lane, row):
+                    weights = [T.Bind(weight_at(kh, kw)) for kw in range(w.kernel[1])]
+                    for offset in sorted(users):
+                        pixel = T.Bind(pixel_at(x * w.stride[1] + offset))
+                        for j, kw in users[offset]:
+                            value = acc[j, every] + pixel * weights[kw]
+                            T.buffer_store(acc, value, [j, every])
+
+            taps(tap_row)
+            channel = chunk * self._scheme.oc_bn + lane
+            out_bn = self._scheme.out_layout.block
+            out = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
+            for j in range(width):
+                with T.vectorized(lanes) as o:
+                    index = (image, out[0], y, x + j, out[1] + o)
+                    value = epilogue_value(acc[j, o], w, self._readers, index)
+                    T.buffer_store(self._output, value, list(index))
+
+    def _steps(self, image: Any, chunk: Any, lane: Any, row: Any) -> Iterator[_Step]:
+        """Yield what each input channel of a group adds to a vector of output channels.
+
+        Where groups are narrower than a vector, its input channels are the same lanes: each step
+        spreads one channel of each group over its group. Else they are read one by one.
+        """
+        lanes, width = self._lanes, self._width
+        weights = self._weights
+
+        def weight_at(i: Any) -> Callable[[Any, Any], Any]:
+            return lambda kh, kw: weights[chunk, i, kh, kw, span(lane, lanes)]
+
+        if width < lanes or width == 1:
+            for i in range(width):
+                spread = [at // width * width + i for at in range(lanes)]
+
+                def pixel_at(column: Any, spread: list[int] = spread) -> Any:
+                    vector = self._data[image, chunk, row, column, span(lane, lanes)]
+                    return vector if width == 1 else T.Shuffle([vector], spread)
+
+                yield pixel_at, weight_at(i)
+            return
+        block = self._scheme.oc_bn
+        first = T.Bind((chunk * block + lane) // width * width)
+        with T.serial(width) as i:
+            source = T.Bind((first + i) // block), T.Bind((first + i) % block)
+
+            def scalar_at(column: Any) -> Any:
+                return splat(self._data[image, source[0], row, column, source[1]], lanes)
+
+            yield scalar_at, weight_at(i)

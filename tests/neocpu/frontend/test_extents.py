@@ -1,0 +1,91 @@
+"""Tensors and windows that no kernel can compute are refused by name."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu.frontend.load import load_model
+from neocpu.schedules.errors import UnsupportedError
+
+
+def model(nodes, shape, **constants):
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * len(shape))],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def conv(**attributes):
+    return helper.make_node("Conv", ["x", "w"], ["y"], name="late", **attributes)
+
+
+def pool(kind, **attributes):
+    return helper.make_node(kind, ["x"], ["y"], name="late", **attributes)
+
+
+WEIGHTS = np.zeros((5, 3, 3, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("node", "constants", "words"),
+    [
+        (conv(dilations=[2, 2]), {"w": WEIGHTS}, "Conv 'late': its kernel spans 5 pixels"),
+        (conv(pads=[0, 1, 0, 0]), {"w": WEIGHTS}, "Conv 'late': its kernel spans 3 pixels"),
+        # One pixel, says shape inference: it rounds towards zero.
+        (conv(strides=[2, 2]), {"w": WEIGHTS}, "Conv 'late': its kernel spans 3 pixels"),
+        (pool("MaxPool", kernel_shape=[2, 5]), {}, "MaxPool 'late': its kernel spans 5 pixels"),
+        (pool("AveragePool", kernel_shape=[3, 3]), {}, "AveragePool 'late': its kernel spans 3"),
+    ],
+    ids=["dilated", "padded", "strided", "max", "average"],
+)
+def test_windows_larger_than_the_padded_image(node, constants, words):
+    with pytest.raises(UnsupportedError, match=words) as caught:
+        load_model(model([node], (1, 3, 2, 2), **constants))
+    assert "its padded input has" in str(caught.value)
+    assert "--shape" in str(caught.value)
+
+
+def test_same_padding_fits_any_window():
+    loaded = load_model(model([conv(auto_pad="SAME_UPPER")], (1, 3, 1, 1), w=WEIGHTS))
+    assert loaded.outputs[0].shape == (1, 5, 1, 1)
+
+
+def test_in_ceil_mode_a_window_may_stick_out():
+    node = pool("MaxPool", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+    assert load_model(model([node], (1, 3, 2, 2))).outputs[0].shape == (1, 3, 1, 1)
+
+
+def test_tensors_without_elements():
+    constants = {"from": np.array([2]), "to": np.array([2]), "axis": np.array([2])}
+    nodes = [
+        helper.make_node("Slice", ["x", "from", "to", "axis"], ["s"], name="nothing"),
+        helper.make_node("MaxPool", ["s"], ["y"], kernel_shape=[2, 2]),
+    ]
+    words = "Slice 'nothing' makes 's' of shape 1x3x0x4, which has no elements"
+    with pytest.raises(UnsupportedError, match=words):
+        load_model(model(nodes, (1, 3, 4, 4), **constants))
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ((1, 3, 30000, 30000), "input 'x' of shape 1x3x30000x30000, which has 2700000000"),
+        ((1, 1, 16384, 16384), "Conv 'late' makes 'y' of shape 1x5x16384x16384"),
+    ],
+)
+def test_tensors_that_kernels_cannot_index(shape, words):
+    weights = np.zeros((5, shape[1], 1, 1), np.float32)
+    with pytest.raises(UnsupportedError, match=words) as caught:
+        load_model(model([conv()], shape, w=weights))
+    assert "at most 1073741824 are supported" in str(caught.value)
+
+
+def test_the_largest_tensor_loads():
+    loaded = load_model(model([pool("Relu")], (1, 1, 1 << 15, 1 << 15)))
+    assert loaded.outputs[0].shape == (1, 1, 1 << 15, 1 << 15)
+    assert isinstance(loaded.simplified, onnx.ModelProto)

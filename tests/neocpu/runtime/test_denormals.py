@@ -1,0 +1,58 @@
+"""Denormal numbers: zero where kernels run, untouched where the caller is."""
+
+import platform
+import threading
+
+import numpy as np
+import pytest
+
+from neocpu.runtime.denormals import flush_denormals
+from neocpu.runtime.module import load
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "aarch64"), reason="no control word known"
+)
+TINY = np.full(64, 1e-39, np.float32)
+
+
+def denormals() -> np.ndarray:
+    """What this thread makes of them, as operands and as a result."""
+    return np.concatenate([TINY * np.float32(2), TINY * np.float32(2**126) * np.float32(2**-126)])
+
+
+def in_thread(call):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_a_thread_and_those_it_starts_compute_without_them():
+    def flushed():
+        flush_denormals()
+        return [denormals(), in_thread(denormals)]
+
+    assert not np.any(in_thread(flushed))
+    assert denormals().all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_kernels_flush_them_and_callers_keep_theirs(linear, threads):
+    with load(linear.path, threads=threads) as module:
+        ordinary = module(linear.inputs()[0])
+        (x,) = linear.inputs()
+        (expected,) = linear.reference(x)
+        tiny = module(x * np.float32(1e-39))
+        assert denormals().all()
+    np.testing.assert_allclose(ordinary, expected, rtol=1e-5, atol=1e-5)
+    (nothing,) = linear.reference(np.zeros_like(x))
+    np.testing.assert_array_equal(tiny, nothing.astype(np.float32))
+
+
+def test_results_too_small_to_be_normal_are_zero(two_way):
+    """``a + s * b``, every row of it: the threads of the pool flush too."""
+    image, mask = two_way.inputs()
+    with load(two_way.path, threads=2) as module:
+        total, _ = module([image * np.float32(1e-39), mask * np.float32(1e-39)])
+    assert not total.any()

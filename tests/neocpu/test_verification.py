@@ -1,0 +1,174 @@
+"""What verification lets pass, and what it says of the rest."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import neocpu
+from neocpu.models.graph import NetworkBuilder
+from neocpu.planning.costs import CostModel
+from neocpu.planning.measured import Measured
+from neocpu.planning.problem import OptLevel, operator_choices, plan_layouts
+from neocpu.reference import run_reference
+from neocpu.schedules import registry
+from neocpu.schedules.accuracy import DEFAULT, STRICT
+from neocpu.schedules.errors import AccuracyError
+from neocpu.schedules.scheme import DirectScheme, WinogradScheme
+from neocpu.schedules.target import host_target
+from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.tuning import search_space
+from neocpu.verification import verify
+
+HOST = host_target()
+LONG = Conv2dWorkload(1, 512, 14, 14, 512, (3, 3), padding=(1, 1, 1, 1))
+
+
+def model(*nodes, shape=(64,)):
+    """Return a model from ``x`` to ``y``."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    graph = helper.make_graph(nodes, "small", ends[:1], ends[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+SINE = model(helper.make_node("Sin", ["x"], ["y"]))
+X = {"x": np.linspace(1, 3, 64, dtype="float32")}
+
+
+def erring(error):
+    """Return the sine of `X`, too large by ``error`` of each value."""
+    return {"y": (np.sin(X["x"].astype(np.float64)) * (1 + error)).astype("float32")}
+
+
+def test_each_level_has_its_bound():
+    assert verify(SINE, X, erring(0), STRICT).norm_error < 1e-7
+    found = verify(SINE, X, erring(2e-5), DEFAULT)
+    assert found.norm_error == pytest.approx(2e-5, rel=0.01)
+    with pytest.raises(AccuracyError, match=r"2e-05 of its norm.*5e-06 of --accuracy strict"):
+        verify(SINE, X, erring(2e-5), STRICT)
+    with pytest.raises(
+        AccuracyError, match=r"of its norm.*0\.0001 of --accuracy default.*--no-ver"
+    ):
+        verify(SINE, X, erring(2e-4), DEFAULT)
+
+
+def test_one_wrong_element_is_found_whatever_the_norm():
+    right = erring(0)
+    right["y"][-1] *= 1.01  # a small one: the norm hardly changes
+    with pytest.raises(AccuracyError, match="output 'y' differs from the reference by"):
+        verify(SINE, X, right, DEFAULT)
+
+
+def test_the_references_own_rounding_does_not_count():
+    """Float32 loses the whole difference, float64 none of it."""
+    nodes = [
+        helper.make_node("Constant", [], ["one"], value_float=1e4),
+        helper.make_node("Add", ["x", "one"], ["sum"]),
+        helper.make_node("Sub", ["sum", "one"], ["y"]),
+    ]
+    cancelling = model(*nodes)
+    exact = {"y": X["x"]}
+    assert verify(cancelling, X, exact, STRICT).norm_error < 1e-12
+    with pytest.raises(AccuracyError, match="numpy in float32 by"):
+        verify(cancelling, X, run_reference(cancelling, X), STRICT)
+
+
+def test_overflow_of_float32_is_the_models():
+    """``exp(60)`` squared is infinite in float32 alone, and its reciprocal zero."""
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("Mul", ["e", "e"], ["y"]),
+    ]
+    x = {"x": np.full(64, 60, "float32")}
+    assert verify(model(*nodes), x, {"y": np.full(64, np.inf, "float32")}, DEFAULT).ok
+    with pytest.raises(AccuracyError):
+        verify(model(*nodes), x, {"y": np.ones(64, "float32")}, DEFAULT)
+
+
+def test_outputs_below_float32s_range_may_be_zero():
+    """Float64 has ``exp(-100)`` and less, float32 has not."""
+    nodes = [
+        helper.make_node("Constant", [], ["factor"], value_float=-100.0),
+        helper.make_node("Mul", ["x", "factor"], ["product"]),
+        helper.make_node("Exp", ["product"], ["y"]),
+    ]
+    assert verify(model(*nodes), X, {"y": np.zeros(64, "float32")}, STRICT).norm_error == 0
+    with pytest.raises(AccuracyError):
+        verify(model(*nodes), X, {"y": np.full(64, 1e-30, "float32")}, DEFAULT)
+
+
+def test_the_reference_computes_in_float64_throughout():
+    nodes = [
+        helper.make_node("Constant", [], ["third"], value_float=1 / 3),
+        helper.make_node("Cast", ["x"], ["cast"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["cast", "third"], ["product"]),
+        helper.make_node("Softmax", ["product"], ["y"], axis=0),
+    ]
+    wide = run_reference(model(*nodes), X, double=True)["y"]
+    product = np.exp(X["x"].astype(np.float64) * np.float32(1 / 3))
+    assert wide.dtype == np.float64
+    np.testing.assert_allclose(wide, product / product.sum(), rtol=1e-14)
+    assert run_reference(model(*nodes), X)["y"].dtype == np.float32
+
+
+def measured(workload):
+    """Say of every scheme that it was measured, Winograd's as by far the fastest."""
+    return Measured(
+        {
+            scheme: 1e-6 if isinstance(scheme, WinogradScheme) else 1e-3
+            for scheme in registry.schemes(workload, HOST)
+        }
+    )
+
+
+def test_records_do_not_bring_back_what_strict_excludes():
+    strict = CostModel(HOST, 1, measured, accuracy=STRICT).conv_choices(LONG)
+    assert {type(choice.scheme) for choice in strict} == {DirectScheme}
+    assert any(choice.scheme.sum_chunks for choice in strict)
+    default = CostModel(HOST, 1, measured).conv_choices(LONG)
+    assert isinstance(default[0].scheme, WinogradScheme)
+
+
+def test_what_is_asked_for_gives_way_to_accuracy():
+    only = frozenset({WinogradScheme.template})
+    choices = CostModel(HOST, 1, measured, only, STRICT).conv_choices(LONG)
+    assert not any(isinstance(choice.scheme, WinogradScheme) for choice in choices)
+
+
+def test_strict_tuning_measures_only_what_may_be_chosen():
+    every = search_space(HOST, 1).schemes(LONG)
+    strict = search_space(HOST, 1, STRICT).schemes(LONG)
+    assert set(strict) < set(every)
+    assert not any(isinstance(scheme, WinogradScheme) for scheme in strict)
+
+
+def network():
+    net = NetworkBuilder("net", (1, 64, 28, 28), seed=0)
+    x = net.relu(net.conv(net.input, "conv1", 64, 3, padding=1), "relu1")
+    return net.finish(net.classifier(net.conv(x, "conv2", 32, 3, padding=1), "fc", 10))
+
+
+@pytest.mark.parametrize("opt", list(OptLevel))
+def test_strict_plans_hold_no_excluded_scheme(opt):
+    from neocpu.compiler import read_network
+
+    found = read_network(network())
+    costs = CostModel(HOST, 1, measured, accuracy=STRICT)
+    plan = plan_layouts(found, costs, opt)
+    schemes = [choice.scheme for choice in plan.choices if choice.scheme is not None]
+    assert len(schemes) == 2
+    assert not any(isinstance(scheme, WinogradScheme) for scheme in schemes)
+    assert all(
+        not isinstance(choice.scheme, WinogradScheme)
+        for choices in operator_choices(found, costs)
+        for choice in choices
+    )
+
+
+@pytest.mark.parametrize("level", [DEFAULT, STRICT])
+def test_the_artifact_says_its_level(level, tmp_path):
+    with neocpu.compile(network(), threads=1, accuracy=level.name) as compiled:
+        compiled.export(tmp_path / "net.so")
+        assert 0 < compiled.verification.norm_error < level.bound
+    with neocpu.load(tmp_path / "net.so") as module:
+        plan = module.metadata.plan
+    assert plan["accuracy"] == {"name": level.name, "bound": level.bound}
