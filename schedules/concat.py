@@ -92,8 +92,13 @@ def _physical(shapes: Sequence[tuple[int, ...]], layout: DataLayout) -> list[tup
     return [layout.shape(shape) if layout.block > 1 else shape for shape in shapes]
 
 
+def is_shifted(channels: Sequence[int], block: int) -> bool:
+    """Whether a concatenation of ``channels`` in NCHW[block]c begins some part within a block."""
+    return not all(map(DataLayout(block).divides, channels[:-1]))
+
+
 def _is_shifted(shapes: Sequence[tuple[int, ...]], axis: int, layout: DataLayout) -> bool:
-    return axis == 1 and not all(layout.divides(shape[axis]) for shape in shapes[:-1])
+    return axis == 1 and is_shifted([shape[1] for shape in shapes], layout.block)
 
 
 def _flat(buffer: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from neocpu.schedules.concat import lower_concat
+from neocpu.schedules.concat import is_shifted, lower_concat
 from neocpu.schedules.elementwise import schedule_function
 from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.memory import fork_seconds, stream_seconds
@@ -73,8 +73,3 @@ def estimate(
     seconds = fork_seconds(threads) + stream_seconds(size, target, threads)
     shifted = workload.operator == "concat" and is_shifted(workload.channels, workload.block)
     return seconds * (SHIFT_FACTOR if shifted else 1)
-
-
-def is_shifted(channels: tuple[int, ...], block: int) -> bool:
-    """Whether a concatenation of ``channels`` in NCHW[block]c begins some part within a block."""
-    return not all(map(DataLayout(block).divides, channels[:-1]))

@@ -29,7 +29,8 @@ from neocpu.planning.network import (
     Var,
 )
 from neocpu.schedules import pool, registry
-from neocpu.schedules.join import SHIFT_FACTOR, is_shifted
+from neocpu.schedules.concat import is_shifted
+from neocpu.schedules.join import SHIFT_FACTOR
 from neocpu.schedules.layout import NCHW, DataLayout, channel_blocks
 from neocpu.schedules.memory import fork_seconds, stream_seconds
 from neocpu.schedules.scheme import TransformScheme

@@ -7,7 +7,7 @@ import pytest
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
 from neocpu.schedules import registry
-from neocpu.schedules.join import is_shifted
+from neocpu.schedules.concat import is_shifted
 from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.scheme import JoinScheme
 from neocpu.schedules.workload import JoinWorkload

@@ -22,7 +22,7 @@ from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp, GatherOp, P
 from neocpu.planning.problem import OptLevel, plan_layouts
 from neocpu.planning.report import explain
 from neocpu.schedules import registry
-from neocpu.schedules.join import is_shifted
+from neocpu.schedules.concat import is_shifted
 from neocpu.schedules.layout import NCHW, DataLayout
 from neocpu.schedules.memory import fork_seconds
 from neocpu.schedules.workload import Conv2dWorkload, JoinWorkload, TransformWorkload
