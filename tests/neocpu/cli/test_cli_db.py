@@ -122,7 +122,8 @@ def test_stats(cli: Cli, write: Write, shipped: Path) -> None:
 
 
 def bad_file(write: Write) -> Path:
-    depthwise = dataclasses.replace(record(), scheme=DepthwiseScheme(16, 4, False))
+    version = registry.template_version("conv2d_depthwise")
+    depthwise = dataclasses.replace(record(version=version), scheme=DepthwiseScheme(16, 4, False))
     return write(
         "bad.jsonl",
         record(),
