@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.builder import (
@@ -16,9 +15,9 @@ from neocpu.schedules.builder import (
     build_kernel,
     for_vectors,
     span,
-    splat,
     task_loop,
 )
+from neocpu.schedules.gather import emit_blocked
 from neocpu.schedules.layout import NCHW, DataLayout, ceil_div
 from neocpu.schedules.target import CpuTarget
 
@@ -62,7 +61,7 @@ def lower_concat(
 
     def body(*buffers: Any) -> None:
         if shifted:
-            _emit_shifted(channels, buffers[:-1], buffers[-1])
+            emit_blocked([(0, count) for count in channels], buffers[:-1], buffers[-1])
         else:
             _emit_runs(axis, target.lanes(dtype), buffers[:-1], buffers[-1])
 
@@ -143,44 +142,3 @@ def _emit_runs(axis: int, lanes: int, inputs: Sequence[Any], output: Any) -> Non
             with T.serial(count % lanes) as i:
                 tail = count // lanes * lanes + i
                 copy(source, at + tail, to + tail, 1)
-
-
-def _emit_shifted(channels: Sequence[int], inputs: Sequence[Any], output: Any) -> None:
-    """Emit the concatenation of blocked channels that do not fill their blocks.
-
-    ::
-
-        parallel n · row
-          for each output chunk: for pixel: for each piece that stays within one input chunk: copy
-    """
-    n, chunks, height, width, block = (int(extent) for extent in output.shape)
-    with task_loop(n * height, n * chunks * height * width * block) as task:
-        image, y = task // height, task % height
-        for chunk in range(chunks):
-            pieces = _pieces(channels, block, chunk)
-            filled = sum(length for *_, length in pieces)
-            with T.serial(width) as x:
-                lane = 0
-                for number, source, first, length in pieces:
-                    value = inputs[number][image, source, y, x, span(first, length)]
-                    T.buffer_store(output, value, [image, chunk, y, x, span(lane, length)])
-                    lane += length
-                if filled < block:
-                    zero = splat(tirx.const(0, str(output.dtype)), block - filled)
-                    T.buffer_store(output, zero, [image, chunk, y, x, span(lane, block - filled)])
-
-
-def _pieces(channels: Sequence[int], block: int, chunk: int) -> list[tuple[int, int, int, int]]:
-    """``(input, its chunk, its first lane, length)`` of each run that makes up an output chunk."""
-    pieces: list[tuple[int, int, int, int]] = []
-    offset = 0
-    for number, count in enumerate(channels):
-        low = max(chunk * block, offset)
-        high = min((chunk + 1) * block, offset + count)
-        while low < high:
-            source, lane = divmod(low - offset, block)
-            length = min(high - low, block - lane)
-            pieces.append((number, source, lane, length))
-            low += length
-        offset += count
-    return pieces

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.schedules.builder import build_convolution
-from neocpu.schedules.epilogue import epilogue_operands
+from neocpu.schedules.epilogue import convolution_arguments
 from neocpu.schedules.group_kernel import Bands, Emitter
 from neocpu.schedules.layout import DataLayout, ceil_div
 from neocpu.schedules.memory import LINE, with_memory
@@ -132,13 +132,9 @@ def argument_shapes(
     workload: Conv2dWorkload, scheme: GroupScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
-    dtype, chunks = workload.dtype, ceil_div(workload.in_channels, scheme.oc_bn)
-    return (
-        (scheme.in_layout.shape(workload.input_shape), dtype),
-        ((chunks, *workload.kernel_shape[1:], scheme.oc_bn), dtype),
-        *epilogue_operands(workload, scheme.out_layout),
-        (scheme.out_layout.shape(workload.output_shape), dtype),
-    )
+    chunks = ceil_div(workload.in_channels, scheme.oc_bn)
+    weights = (chunks, *workload.kernel_shape[1:], scheme.oc_bn)
+    return convolution_arguments(workload, scheme, weights)
 
 
 def _bands(workload: Conv2dWorkload, scheme: GroupScheme, threads: int) -> Bands:
@@ -188,10 +184,8 @@ def estimate(
     """
     vectors = ceil_div(scheme.oc_bn, target.lanes(workload.dtype))
     _, group, kernel_h, kernel_w = workload.kernel_shape
-    columns = range(ceil_div(workload.out_width, scheme.reg_n))
-    row = 0.0
-    for column in columns:
-        width = min(scheme.reg_n, workload.out_width - column * scheme.reg_n)
+
+    def tile(width: int) -> float:
         reach = min(width * workload.stride[1] + kernel_w - 1, width * kernel_w)
         loads = (reach + kernel_w) / LOADS_PER_CYCLE
         taps = max(width * kernel_w / target.fma_per_cycle, loads)
@@ -199,7 +193,10 @@ def estimate(
             taps = max(taps, kernel_w * FMA_LATENCY)
         taps += 0 if scheme.unroll_ker else LOOP_CYCLES
         each_sum = STORE_CYCLES + STEP_CYCLES * len(workload.epilogue)
-        row += kernel_h * group * taps + width * each_sum + TILE_CYCLES
+        return kernel_h * group * taps + width * each_sum + TILE_CYCLES
+
+    whole, rest = divmod(workload.out_width, scheme.reg_n)
+    row = whole * tile(scheme.reg_n) + (tile(rest) if rest else 0.0)
     bands = _bands(workload, scheme, threads)
     maps = workload.batch * ceil_div(workload.in_channels, scheme.oc_bn)
     rows = ceil_div(maps * bands.count, threads) * ceil_div(workload.out_height, bands.count)

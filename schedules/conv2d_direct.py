@@ -22,7 +22,7 @@ from neocpu.schedules.direct_kernel import (
     strip_copies,
     strip_rows,
 )
-from neocpu.schedules.epilogue import epilogue_operands
+from neocpu.schedules.epilogue import convolution_arguments
 from neocpu.schedules.layout import DataLayout, ceil_div, channel_blocks
 from neocpu.schedules.memory import conflicts_in_l2, fork_seconds, with_memory
 from neocpu.schedules.register_tile import (
@@ -162,13 +162,8 @@ def argument_shapes(
     workload: Conv2dWorkload, scheme: DirectScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
-    dtype = workload.dtype
-    return (
-        (scheme.in_layout.shape(workload.input_shape), dtype),
-        (scheme.kernel_layout.shape(workload.kernel_shape), dtype),
-        *epilogue_operands(workload, scheme.out_layout),
-        (scheme.out_layout.shape(workload.output_shape), dtype),
-    )
+    weights = scheme.kernel_layout.shape(workload.kernel_shape)
+    return convolution_arguments(workload, scheme, weights)
 
 
 def lower(

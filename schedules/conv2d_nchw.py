@@ -17,7 +17,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from neocpu.schedules.builder import PARALLEL_ELEMENTS
-from neocpu.schedules.epilogue import apply_epilogue, epilogue_operands
+from neocpu.schedules.epilogue import apply_epilogue, convolution_arguments
 from neocpu.schedules.layout import NCHW, ceil_div
 from neocpu.schedules.memory import with_memory
 from neocpu.schedules.register_tile import (
@@ -99,13 +99,8 @@ def argument_shapes(
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
     o, i, kh, kw = workload.kernel_shape
-    dtype = workload.dtype
-    return (
-        (workload.input_shape, dtype),
-        ((ceil_div(o, scheme.reg_oc), i, kh, kw, scheme.reg_oc), dtype),
-        *epilogue_operands(workload, NCHW),
-        (workload.output_shape, dtype),
-    )
+    weights = (ceil_div(o, scheme.reg_oc), i, kh, kw, scheme.reg_oc)
+    return convolution_arguments(workload, scheme, weights)
 
 
 def compute(workload: Conv2dWorkload, scheme: NchwScheme) -> list[te.Tensor]:

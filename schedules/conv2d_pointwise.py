@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.schedules.builder import build_convolution
-from neocpu.schedules.epilogue import epilogue_operands, prologue_operands
+from neocpu.schedules.epilogue import convolution_arguments
 from neocpu.schedules.layout import DataLayout, ceil_div, channel_blocks
 from neocpu.schedules.memory import fork_seconds, with_memory
 from neocpu.schedules.pointwise_kernel import Emitter
@@ -159,16 +159,9 @@ def argument_shapes(
 
     The weights are ``(O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.
     """
-    dtype = workload.dtype
     ins = ceil_div(workload.in_channels, scheme.ic_bn) * scheme.ic_bn
     weights = (output_blocks(workload, scheme), ins, scheme.reg_oc)
-    return (
-        (scheme.in_layout.shape(workload.input_shape), dtype),
-        (weights, dtype),
-        *prologue_operands(workload, scheme.in_layout),
-        *epilogue_operands(workload, scheme.out_layout),
-        (scheme.out_layout.shape(workload.output_shape), dtype),
-    )
+    return convolution_arguments(workload, scheme, weights)
 
 
 def pack_weights(

@@ -20,7 +20,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules import winograd
 from neocpu.schedules.builder import build_convolution
-from neocpu.schedules.epilogue import epilogue_operands
+from neocpu.schedules.epilogue import convolution_arguments
 from neocpu.schedules.layout import DataLayout, ceil_div, channel_blocks
 from neocpu.schedules.memory import fork_seconds, with_memory
 from neocpu.schedules.register_tile import (
@@ -172,7 +172,6 @@ def argument_shapes(
 
     The weights are ``(points, O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.
     """
-    dtype = workload.dtype
     tiling = Tiling(workload, scheme, lanes=1)
     weights = (
         tiling.points,
@@ -180,12 +179,7 @@ def argument_shapes(
         ceil_div(workload.in_channels, scheme.ic_bn) * scheme.ic_bn,
         scheme.reg_oc,
     )
-    return (
-        (scheme.in_layout.shape(workload.input_shape), dtype),
-        (weights, dtype),
-        *epilogue_operands(workload, scheme.out_layout),
-        (scheme.out_layout.shape(workload.output_shape), dtype),
-    )
+    return convolution_arguments(workload, scheme, weights)
 
 
 def pack_weights(

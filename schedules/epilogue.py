@@ -12,6 +12,7 @@ from typing import Any
 from tvm import te, tirx
 
 from neocpu.schedules.layout import DataLayout
+from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.workload import (
     NO_OPERAND,
     PER_CHANNEL,
@@ -85,6 +86,22 @@ def prologue_operands(
         (layout.shape((images[op.operand], workload.in_channels, 1, 1)), workload.dtype)
         for op in workload.prologue
         if op.operand != NO_OPERAND
+    )
+
+
+def convolution_arguments(
+    workload: Conv2dWorkload, scheme: Scheme, weights: tuple[int, ...]
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of a convolution kernel's arguments, in every template's order.
+
+    Data, packed ``weights`` (their shape), operands of the prologue, of the epilogue, and output.
+    """
+    return (
+        (scheme.in_layout.shape(workload.input_shape), workload.dtype),
+        (weights, workload.dtype),
+        *prologue_operands(workload, scheme.in_layout),
+        *epilogue_operands(workload, scheme.out_layout),
+        (scheme.out_layout.shape(workload.output_shape), workload.dtype),
     )
 
 

@@ -44,7 +44,7 @@ def lower_gather(
         if layout.block == 1:
             _emit_rows(slices, target.lanes(dtype), buffers[:-1], buffers[-1])
         else:
-            _emit_blocked(slices, buffers[:-1], buffers[-1])
+            emit_blocked(slices, buffers[:-1], buffers[-1])
 
     return build_kernel(parameters, body)
 
@@ -76,7 +76,7 @@ def _copy_row(
     for_vectors(int(output.shape[3]), lanes, copy)
 
 
-def _emit_blocked(slices: Sequence[Slice], inputs: Sequence[Any], output: Any) -> None:
+def emit_blocked(slices: Sequence[Slice], inputs: Sequence[Any], output: Any) -> None:
     """Emit the copies in NCHW[x]c.
 
     ::
@@ -86,7 +86,7 @@ def _emit_blocked(slices: Sequence[Slice], inputs: Sequence[Any], output: Any) -
     """
     n, chunks, height, width, block = (int(extent) for extent in output.shape)
     with task_loop(n * height, n * chunks * height * width * block) as task:
-        image, y = T.Bind(task // height), T.Bind(task % height)
+        image, y = task // height, task % height
         for chunk in range(chunks):
             pieces = _pieces(slices, block, chunk)
             filled = sum(length for *_, length in pieces)

@@ -60,8 +60,25 @@ class BlockedScheme(Scheme):
         return DataLayout(self.oc_bn)
 
 
+class StoreFold(Scheme):
+    """Base of schemes whose ``out_bn`` folds a layout transform into the stores of ``oc_bn``."""
+
+    __slots__ = ()
+    oc_bn: int
+    out_bn: int
+
+    def __post_init__(self) -> None:
+        if self.out_bn == self.oc_bn:
+            raise ValueError(f"out_bn={self.out_bn} is oc_bn: leave it out")
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """NCHW[out_bn]c, or NCHW[oc_bn]c."""
+        return DataLayout(self.out_bn or self.oc_bn)
+
+
 @dataclass(frozen=True, slots=True)
-class DirectScheme(BlockedScheme):
+class DirectScheme(StoreFold, BlockedScheme):
     """Direct NCHW[x]c convolution: the paper's Algorithm 1, with a wider register tile.
 
     Attributes
@@ -90,15 +107,6 @@ class DirectScheme(BlockedScheme):
     out_bn: int = 0
     sum_chunks: int = 0
 
-    def __post_init__(self) -> None:
-        if self.out_bn == self.oc_bn:
-            raise ValueError(f"out_bn={self.out_bn} is oc_bn: leave it out")
-
-    @property
-    def out_layout(self) -> DataLayout:
-        """NCHW[out_bn]c, or NCHW[oc_bn]c."""
-        return DataLayout(self.out_bn or self.oc_bn)
-
     @property
     def kernel_layout(self) -> KernelLayout:
         """OIHW[ic_bn]i[oc_bn]o."""
@@ -106,7 +114,7 @@ class DirectScheme(BlockedScheme):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupScheme(Scheme):
+class GroupScheme(StoreFold):
     """Base of convolutions in equal groups in NCHW[oc_bn]c: a vector lane per output channel.
 
     Attributes

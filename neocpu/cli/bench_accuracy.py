@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neocpu.cli.bench_page import Known, Page, collect, conclude, fail, show, write
+from neocpu.cli.bench_page import Known, Page, collect, fail, present, run_of
 from neocpu.cli.terminal import Terminal
 from neocpu.schedules.errors import AccuracyError
 
@@ -13,29 +13,22 @@ def compare(terminal: Terminal, models: Sequence[str], known: Known, page: Page)
     """Compile, run, print and write; return the exit code."""
     from neocpu.bench.accuracy import AccuracyRequest, measure_accuracy
     from neocpu.bench.accuracy_tables import accuracy_table, render
-    from neocpu.bench.document import Run
-    from neocpu.bench.machine import describe
 
     request = AccuracyRequest(known.threads, known.databases, known.shapes)
     found = collect(
         terminal, models, lambda on_progress: measure_accuracy(models, request, on_progress)
     )
     reports, failures = found.reports, found.failures
-    run = Run(page.line, describe(), (), (known.threads,), 0)
-    document = {
-        "command": page.line,
-        "machine": run.machine.to_json(),
-        "results": [report.to_json() for report in reports],
-        "failures": [failure.to_json() for failure in failures],
-    }
-
-    def save() -> None:
-        if page.output is not None:
-            title = f"Accuracy of {page.subject}"
-            write(terminal, page.output, render(title, reports, failures, run))
-
-    table = accuracy_table(reports, failures)
-    conclude(terminal, found, document, lambda: show([table], markdown=page.markdown), save)
+    run = run_of(page, known)
+    title = f"Accuracy of {page.subject}"
+    present(
+        terminal,
+        found,
+        run,
+        page,
+        [accuracy_table(reports, failures)],
+        lambda _: render(title, reports, failures, run),
+    )
     missed = [f"{report.name} ({', '.join(report.missed)})" for report in reports if report.missed]
     if missed:
         words = f"less exact than promised: {', '.join(missed)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neocpu.cli.bench_page import Known, Page, collect, conclude, fail, show, write
+from neocpu.cli.bench_page import Known, Page, collect, fail, present, run_of
 from neocpu.cli.terminal import Terminal
 from neocpu.schedules.errors import AccuracyError
 
@@ -20,8 +20,6 @@ def compare(
         Time that HiGHS may take for each model.
     """
     from neocpu.bench import milp
-    from neocpu.bench.document import Run
-    from neocpu.bench.machine import describe
     from neocpu.bench.solver_tables import render, solver_table
     from neocpu.bench.solvers import SolverRequest, compare_models
 
@@ -32,21 +30,16 @@ def compare(
         terminal, models, lambda on_progress: compare_models(models, request, on_progress)
     )
     reports, failures = found.reports, found.failures
-    run = Run(page.line, describe(), (), (known.threads,), 0)
-    document = {
-        "command": page.line,
-        "machine": run.machine.to_json(),
-        "results": [report.to_json() for report in reports],
-        "failures": [failure.to_json() for failure in failures],
-    }
-
-    def save() -> None:
-        if page.output is not None:
-            title = f"Layout search of {page.subject}"
-            write(terminal, page.output, render(title, reports, failures, run, milp_seconds))
-
-    table = solver_table(reports, failures)
-    conclude(terminal, found, document, lambda: show([table], markdown=page.markdown), save)
+    run = run_of(page, known)
+    title = f"Layout search of {page.subject}"
+    present(
+        terminal,
+        found,
+        run,
+        page,
+        [solver_table(reports, failures)],
+        lambda _: render(title, reports, failures, run, milp_seconds),
+    )
     refuted = [report.name for report in reports if report.refuted]
     if refuted:
         words = f"HiGHS contradicts the exact solver: {', '.join(refuted)}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neocpu.cli.bench_page import Known, Page, collect, conclude, fail, show, write
+from neocpu.cli.bench_page import Known, Page, collect, fail, present, run_of
 from neocpu.cli.terminal import Terminal
 from neocpu.progress import ProgressCallback
 
@@ -27,30 +28,21 @@ def compare(terminal: Terminal, models: Sequence[str], known: Known, seeds: int,
         Runs of each strategy.
     """
     from neocpu.bench import chart
-    from neocpu.bench.document import Run
-    from neocpu.bench.machine import describe
     from neocpu.bench.strategy_tables import tables
 
     if page.output is not None and not chart.available():
         terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
-    run = Run(page.line, describe(), (), (known.threads,), 0)
+    run = run_of(page, known)
     found = collect(terminal, models, lambda on_progress: _race(models, known, seeds, on_progress))
-    reports, failures = found.reports, found.failures
-    document = {
-        "command": page.line,
-        "machine": run.machine.to_json(),
-        "results": [report.to_json() for report in reports],
-        "failures": [failure.to_json() for failure in failures],
-    }
-    shown = [table for report in reports for table in tables(report)]
-    conclude(
+    present(
         terminal,
         found,
-        document,
-        lambda: show(shown, markdown=page.markdown),
-        lambda: _write(terminal, reports, run, page),
+        run,
+        page,
+        [table for report in found.reports for table in tables(report)],
+        lambda path: _draw_and_render(terminal, found.reports, run, page, path),
     )
-    return fail(terminal, found) if failures else 0
+    return fail(terminal, found) if found.failures else 0
 
 
 def _race(
@@ -75,17 +67,18 @@ def _race(
     )
 
 
-def _write(terminal: Terminal, reports: Sequence[RaceReport], run: Run, page: Page) -> None:
+def _draw_and_render(
+    terminal: Terminal, reports: Sequence[RaceReport], run: Run, page: Page, output: Path
+) -> str:
+    """Draw the charts beside ``output`` and return the document that shows them."""
     from neocpu.bench import chart
     from neocpu.bench.strategy_tables import render
 
-    if page.output is None:
-        return
     charts = {}
     if chart.available():
         for report in reports:
-            path = page.output.with_name(f"{page.output.stem}-{report.model}.svg")
+            path = output.with_name(f"{output.stem}-{report.model}.svg")
             chart.draw_race(path, report, chart.caption(run.machine, run.threads))
             charts[f"Tuning of {report.model}"] = path.name
             terminal.note(f"written: {path}")
-    write(terminal, page.output, render(f"Tuning of {page.subject}", reports, run, charts))
+    return render(f"Tuning of {page.subject}", reports, run, charts)
