@@ -57,7 +57,7 @@ $(VENV)/.python:
 
 # One stamp per set of extras: make demo needs no test tools.
 $(VENV)/.bench: EXTRAS = bench
-$(VENV)/.test: EXTRAS = bench,test,dev
+$(VENV)/.test: EXTRAS = bench,test,dev,serve,mlserver
 $(VENV)/.bench $(VENV)/.test: $(VENV)/.python pyproject.toml
 	$(BIN)/pip install -q -e '.[$(EXTRAS)]'
 # Converts models for ncnn. Its package asks for PyTorch, which the converter itself does not use.

@@ -1,0 +1,1 @@
+"""Serve compiled models over HTTP: the Open Inference Protocol v2."""
