@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from neocpu.compiled_module import CompiledModule
     from neocpu.compiler import compile, tune
+    from neocpu.fat_file import combine
+    from neocpu.runtime.memory import aligned_empty
     from neocpu.runtime.module import Module, load
+    from neocpu.runtime.pool import ThreadPool
 
     __version__: str
 
-__all__ = ["CompiledModule", "Module", "__version__", "compile", "load", "tune"]
+__all__ = [
+    "CompiledModule",
+    "Module",
+    "ThreadPool",
+    "__version__",
+    "aligned_empty",
+    "combine",
+    "compile",
+    "load",
+    "tune",
+]
 
 # Imported on first use: running a compiled model must not import the compiler.
 _HOMES = {
     "CompiledModule": "neocpu.compiled_module",
+    "combine": "neocpu.fat_file",
     "compile": "neocpu.compiler",
     "tune": "neocpu.compiler",
     "Module": "neocpu.runtime.module",
+    "ThreadPool": "neocpu.runtime.pool",
+    "aligned_empty": "neocpu.runtime.memory",
     "load": "neocpu.runtime.module",
 }
 
@@ -27,15 +44,35 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     value: Any
     if name == "__version__":
-        from importlib.metadata import version
-
-        value = version("neocpu")
+        value = _version()
     elif name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+        value = getattr(_module(name), name)
     else:
         raise AttributeError(f"module 'neocpu' has no attribute '{name}'")
     globals()[name] = value
     return value
+
+
+def _module(name: str) -> ModuleType:
+    """Import the module that defines a public name."""
+    try:
+        return importlib.import_module(_HOMES[name])
+    except ModuleNotFoundError as error:
+        if error.name != _HOMES[name]:
+            raise
+        raise AttributeError(
+            f"neocpu.{name} needs the compiler, which neocpu-runtime does not have: "
+            "pip install neocpu"
+        ) from None
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("neocpu")
+    except PackageNotFoundError:
+        return version("neocpu-runtime")
 
 
 def __dir__() -> list[str]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from neocpu.link import replacing
 from neocpu.reference import Comparison
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module, load
+from neocpu.schedules.files import replacing
 
 
 class CompiledModule:

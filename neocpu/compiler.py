@@ -39,11 +39,12 @@ from neocpu.planning.report import explain, with_outcome
 from neocpu.planning.weights import weights_of
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.reference import Comparison
-from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.header import MAX_THREADS, ArtifactHeader
 from neocpu.schedules import registry
 from neocpu.schedules.accuracy import Accuracy, parse_accuracy
 from neocpu.schedules.errors import UsageError
 from neocpu.schedules.host import usable_cpus
+from neocpu.schedules.linker import find_linker
 from neocpu.schedules.target import CpuTarget, missing_on_host, parse_target
 from neocpu.schedules.workload import Conv2dWorkload, Workload
 from neocpu.search.budget import Budget
@@ -59,9 +60,6 @@ from neocpu.tuning import (
 )
 from neocpu.tuning_db.store import Store
 from neocpu.verification import verify
-
-# More would start a pool that takes a machine down; no CPU has as many cores.
-MAX_THREADS = 1024
 
 # TVM keeps the functions under construction on one stack for all threads of the process.
 _BUILDING = threading.Lock()
@@ -131,7 +129,7 @@ def compile(
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
     """
     clock = _Clock(on_progress or silent)
-    cpu = parse_target(target)
+    cpu = _linkable(target)
     how = PlanOptions.parse(opt, solver, search_seconds, max_weights)
     threads = _threads(threads)
     budget = _budget(tune_budget)
@@ -349,6 +347,13 @@ def _without_graphs(loaded: LoadedModel, *, keep_original: bool) -> LoadedModel:
     nothing = onnx.ModelProto()
     original = loaded.original if keep_original else nothing
     return replace(loaded, original=original, simplified=nothing)
+
+
+def _linkable(target: str | dict[str, Any] | CpuTarget) -> CpuTarget:
+    """Return the CPU, having found a linker: its absence is not told after minutes of tuning."""
+    cpu = parse_target(target)
+    find_linker(cpu.machine)
+    return cpu
 
 
 def _threads(threads: int | None) -> int:

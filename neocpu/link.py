@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import mmap
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from neocpu.runtime.artifact import DIGEST_SIZE
+from neocpu.runtime.content import DIGEST_SIZE
 from neocpu.runtime.elf import Section, read_elf, with_sections
 from neocpu.runtime.header import (
     DIGEST_SECTION,
+    DTYPES,
     HEADER_SECTION,
     WEIGHT_ALIGN,
     WEIGHTS_SECTION,
     ArtifactHeader,
     Placement,
 )
-from neocpu.schedules.errors import ArtifactError, UsageError
-from neocpu.schedules.files import sync_folder
+from neocpu.schedules.errors import ArtifactError, UnsupportedError
+from neocpu.schedules.files import replacing
 from neocpu.schedules.linker import find_linker
 from neocpu.schedules.target import parse_target
 
@@ -71,12 +70,15 @@ def write_artifact(
     ------
     UsageError
         If the folder is missing or not writable, or there is no C++ compiler.
+    UnsupportedError
+        If a tensor is of a dtype that a header cannot name.
     ArtifactError
         If linking fails or the disk is full.
     """
     path = Path(path)
     specs = _place(weights)
     header = replace(header, weights=specs)
+    _refuse_dtypes(header)
     command = find_linker(header.machine, cxx)
     try:
         with tempfile.TemporaryDirectory(prefix="neocpu-link-") as folder:
@@ -115,62 +117,6 @@ def replace_header(path: str | os.PathLike[str], header: ArtifactHeader) -> Arti
         body.update(data[weights.offset + weights.size : digest.offset])
         data[digest.offset : digest.offset + DIGEST_SIZE] = body.digest()
     return header
-
-
-def check_destination(path: str | os.PathLike[str]) -> None:
-    """Check that a file can be written at ``path``, before spending minutes on its content.
-
-    Raises
-    ------
-    UsageError, ArtifactError
-        As `write_artifact`.
-    """
-    path = Path(path)
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder; name a file in it")
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise _write_error(path, error, 0) from error
-
-
-@contextmanager
-def replacing(path: Path, size: int = 0, *, executable: bool = False) -> Iterator[BinaryIO]:
-    """Open a temporary file beside ``path``; on success sync it and rename it over ``path``.
-
-    Parameters
-    ----------
-    path : Path
-        The destination.
-    size : int
-        Bytes that will be written, for the message if they do not fit.
-    executable : bool
-        Whether the file is code.
-
-    Raises
-    ------
-    UsageError
-        If the folder is missing or not writable, or ``path`` is a folder.
-    ArtifactError
-        If the disk is full or fails.
-    """
-    temporary: str | None = None
-    try:
-        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with open(fd, "wb") as file:
-            yield file
-            file.flush()
-            os.fchmod(fd, (0o777 if executable else 0o666) & ~_umask())
-            os.fsync(fd)
-        os.replace(temporary, path)
-        temporary = None
-        sync_folder(path.parent)
-    except OSError as error:
-        raise _write_error(path, error, size) from error
-    finally:
-        if temporary is not None:
-            os.unlink(temporary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +196,20 @@ def _place(weights: Sequence[AnyArray]) -> tuple[Placement, ...]:
     return tuple(specs)
 
 
+def _refuse_dtypes(header: ArtifactHeader) -> None:
+    for what, specs in (
+        ("output", header.outputs),
+        ("weight", header.weights),
+        ("tensor between two operators", header.activations),
+    ):
+        for spec in specs:
+            if spec.dtype not in DTYPES:
+                raise UnsupportedError(
+                    f"a {what} is of dtype {spec.dtype}, which modules cannot hold: compute with "
+                    "float32 or float16 in the model instead"
+                )
+
+
 def _link(executable: Any, folder: Path, command: tuple[str, ...], target: str) -> bytes:
     """Return the shared object with the executable's code and bytecode."""
 
@@ -276,22 +236,3 @@ def _link(executable: Any, folder: Path, command: tuple[str, ...], target: str) 
 
 def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
-
-
-def _umask() -> int:
-    # os.umask reads it only by changing it, for all threads.
-    status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("Umask:"))[6:], 8)
-
-
-def _write_error(path: Path, error: OSError, size: int) -> UsageError | ArtifactError:
-    """Return the user's error for a failed write, with its fix."""
-    place = f"cannot write {path}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        needed = f" ({size / 1e6:.1f} MB needed)" if size else ""
-        return ArtifactError(f"{place}: {error.strerror}{needed}; free space or choose another -o")
-    if error.errno == errno.ENOENT:
-        return UsageError(f"{place}: there is no folder {path.parent}; create it or change -o")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
-        return UsageError(f"{place}: {error.strerror}; choose another -o")
-    return ArtifactError(f"{place}: {error.strerror}")

@@ -19,6 +19,8 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import Call, GenericConst, Op, Var
 
+from neocpu.runtime.memory import aligned_empty
+
 Array: TypeAlias = npt.NDArray[Any]
 #: TVM is untyped; these names say what is meant.
 Expr: TypeAlias = Any
@@ -55,23 +57,12 @@ def constant_value(expr: Expr) -> Array | None:
     return array
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """Return an uninitialised array that `make_const` can wrap without a copy.
-
-    Use it as ``out=`` of the numpy operations that produce weights.
-    """
-    dtype = np.dtype(dtype)
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    raw = np.empty(size + CONSTANT_ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % CONSTANT_ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)
-
-
 def make_const(array: npt.ArrayLike) -> GenericConst:
     """Return ``array`` as a Relax constant of the same shape and dtype (float64 stays float64).
 
     A contiguous, writeable array aligned to `CONSTANT_ALIGNMENT` bytes is wrapped, not copied, so
-    the caller must not write to it afterwards; any other array is copied once.
+    the caller must not write to it afterwards (`aligned_empty` makes such arrays, for ``out=`` of
+    numpy's operations); any other array is copied once.
     """
     array = np.asarray(array)
     aligned = array.ctypes.data % CONSTANT_ALIGNMENT == 0

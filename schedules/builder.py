@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
 
 # Below this many elements a fork and join (about 4 us) costs more than the second core saves.
@@ -85,6 +86,14 @@ def prefetch_to_l2(buffer: Any, index: Sequence[Any]) -> Any:
     address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
     read, locality, data = 0, 2, 1  # of llvm.prefetch
     return tirx.call_intrin("void", "tirx.prefetch", address, read, locality, data)
+
+
+def fraction(number: Any, size: int, parts: int, target: CpuTarget) -> Any:
+    """``number * size // parts``, or on NEON, where a few instructions more count, a bit more."""
+    if not target.multiplies_by_lane:
+        return tirx.floordiv(number * size, parts)
+    bits = 8  # of weights of less than 2^23 elements the product fits int32
+    return tirx.shift_right(number * -(-(size << bits) // parts), tirx.const(bits, "int32"))
 
 
 def for_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> None:

@@ -1,4 +1,4 @@
-"""From scheduled functions to machine code: TVM's pipeline with three changes.
+"""From scheduled functions to machine code: TVM's pipeline with a few changes.
 
 Accumulators are kept in registers: TVM allocates a temporary of 1 KiB or more, or of scope
 ``local``, from a workspace on the heap: a call and a return per register tile, and stores LLVM
@@ -10,6 +10,8 @@ the inputs and the weights, and memory planning made the rest.
 
 Maxima and minima of floats propagate NaN, as every reference does: TVM makes ``a > b ? a : b`` of
 them, one instruction that gives ``b`` if either is NaN, so that ``max(x, 0)`` would hide it.
+
+What NEON has instructions for is in `neocpu.schedules.neon`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.s_tir.pipeline import default_s_tir_pipeline, finalize_device_passes, finalize_host_passes
+
+from neocpu.schedules import neon
 
 #: Name of the pipeline, for ``tvm.compile(..., tir_pipeline=PIPELINE)`` and ``tirx.build``.
 PIPELINE = "neocpu"
@@ -48,15 +52,37 @@ class PropagateNaN:
     """Make ``max`` and ``min`` of floats NaN where either operand is.
 
     A constant goes first, which costs nothing: of two operands that do not compare the second one
-    is the result. Without a constant, the first one must be chosen where it is NaN.
+    is the result. Without a constant, the first one must be chosen where it is NaN. NEON has an
+    instruction that does.
     """
 
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
     ) -> tirx.PrimFunc:
         """Return ``func`` with every maximum and minimum of floats rewritten."""
-        body = tvm_ffi.structural_map(func.body, ((tirx.Max, tirx.Min), _propagating))
+        propagating = _maximum if neon.is_target_of(func) else _propagating
+        body = tvm_ffi.structural_map(func.body, ((tirx.Max, tirx.Min), propagating))
         return func if body.same_as(func.body) else func.with_body(body)
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="MultiplyByLane")
+class MultiplyByLane:
+    """On NEON, take factors of multiply-adds from lanes of vectors; see `neocpu.schedules.neon`."""
+
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        """Return ``func`` with whole vectors loaded of what is broadcast from them."""
+        if not neon.is_target_of(func):
+            return func
+        return func.with_body(neon.multiply_by_lane(func.body))
+
+
+def _maximum(extremum: Any) -> Any:
+    if not str(extremum.ty.dtype).startswith("float"):
+        return extremum
+    name = "llvm.maximum" if isinstance(extremum, tirx.Max) else "llvm.minimum"
+    return tirx.call_llvm_pure_intrin(extremum.ty.dtype, name, extremum.a, extremum.b)
 
 
 def _propagating(extremum: Any) -> Any:
@@ -101,6 +127,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
             tirx.transform.SkipAssert(),
             KeepAccumulatorsOnStack(),
             finalize_host_passes(),
+            MultiplyByLane(),
             PropagateNaN(),  # last: simplification would take ``x == x`` for true
         ]
         return tvm.transform.Sequential(passes)

@@ -32,6 +32,8 @@ VERSION = 2
 
 # Unrolling a window of more taps overflows the instruction cache.
 MAX_UNROLLED_TAPS = 25
+# Pixels of a row that a tile reads, at most, on NEON: beside its sums and nine weights.
+MAX_REACH = 16
 # Register tiles tried for a block.
 TILES_PER_BLOCK = 3
 # Rows of a thread from which on each thread gets a band of all channels, and not some channels.
@@ -92,7 +94,15 @@ def _tile_limit(workload: Conv2dWorkload, target: CpuTarget) -> int:
 
     Of wide windows the weights stay in memory: multiply-adds read them from there.
     """
-    registers = target.vector_registers
+    registers, taps = target.vector_registers, workload.kernel[1]
+    if target.multiplies_by_lane:
+        before = (taps - 1) * workload.dilation[1]
+        limit = (MAX_REACH - 1 - before) // workload.stride[1] + 1
+        if workload.kernel_shape[1] >= target.lanes(workload.dtype):
+            # Pixels stay in registers while their lanes are used.
+            free = registers - taps - 1 - before + workload.stride[1]
+            limit = min(limit, free // (1 + workload.stride[1]))
+        return max(1, limit)
     return max(registers // 2, registers - 1 - workload.kernel[1])
 
 
@@ -167,11 +177,10 @@ def lower(
                                 for j, kw under it: acc[j] += pixel * kernel[kh, kw, v]
                         output[…] = epilogue(acc)
     """
-    lanes = math.gcd(target.lanes(workload.dtype), scheme.oc_bn)
     bands = _bands(workload, scheme, threads)
     return build_convolution(
         argument_shapes(workload, scheme),
-        lambda *buffers: Emitter(workload, scheme, lanes, buffers).emit(bands),
+        lambda *buffers: Emitter(workload, scheme, target, buffers).emit(bands),
     )
 
 
@@ -184,15 +193,18 @@ def estimate(
     """
     vectors = ceil_div(scheme.oc_bn, target.lanes(workload.dtype))
     _, group, kernel_h, kernel_w = workload.kernel_shape
+    by_lane = target.multiplies_by_lane
+    # Where it takes as long as a multiply-add.
+    each_step = 1 / target.fma_per_cycle if by_lane else STEP_CYCLES
 
     def tile(width: int) -> float:
         reach = min(width * workload.stride[1] + kernel_w - 1, width * kernel_w)
-        loads = (reach + kernel_w) / LOADS_PER_CYCLE
+        loads = (reach + kernel_w) / (target.fma_per_cycle if by_lane else LOADS_PER_CYCLE)
         taps = max(width * kernel_w / target.fma_per_cycle, loads)
         if group > 1:  # so many instructions that the next tile's do not begin meanwhile
             taps = max(taps, kernel_w * FMA_LATENCY)
         taps += 0 if scheme.unroll_ker else LOOP_CYCLES
-        each_sum = STORE_CYCLES + STEP_CYCLES * len(workload.epilogue)
+        each_sum = STORE_CYCLES + each_step * len(workload.epilogue)
         return kernel_h * group * taps + width * each_sum + TILE_CYCLES
 
     whole, rest = divmod(workload.out_width, scheme.reg_n)
@@ -206,4 +218,4 @@ def estimate(
     pixels = workload.height * workload.width * scheme.oc_bn
     image = 4.0 * maps * pixels
     fetched = image / threads if image > target.l2 * threads else 0.0
-    return with_memory(seconds, fetched, 0.0)
+    return with_memory(seconds, fetched, 0.0, target)

@@ -18,6 +18,7 @@ from tvm import tirx
 from neocpu.schedules.direct_kernel import (
     build,
     pads_image_once,
+    reads_rows_by_lane,
     rows_first,
     strip_copies,
     strip_rows,
@@ -200,7 +201,8 @@ def estimate(
     steps = chunks_in * scheme.ic_bn * workload.kernel[0] * workload.kernel[1]
     block_bytes = steps * scheme.oc_bn * 4
     pixels = scheme.reg_oh * scheme.reg_n
-    cycles = step_cycles(vectors, pixels, target, block_bytes)
+    loads = _pixel_loads(workload, scheme, target)
+    cycles = step_cycles(vectors, pixels, target, block_bytes, loads)
     if scheme.ic_bn > UNROLLED_CHANNELS:
         cycles += LOOP_CYCLES / scheme.ic_bn
     sums = vectors * pixels
@@ -217,7 +219,23 @@ def estimate(
     # Consecutive tasks: of each chunk's one row, or of one chunk all rows.
     read = min(each, chunks) if rows_first(workload, scheme, target) else ceil_div(each, rows)
     weights = (read * block_bytes, chunks * block_bytes)
-    return with_memory(busy / target.frequency, *weights)
+    return with_memory(busy / target.frequency, *weights, target)
+
+
+def _pixel_loads(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:
+    """Loads of a step's pixels: one each, or vectors of which several steps use the lanes.
+
+    Each row of the tile then also has an address to be computed, as much as a load.
+    """
+    pixels, lanes = scheme.reg_oh * scheme.reg_n, target.lanes(workload.dtype)
+    if not target.multiplies_by_lane:
+        return pixels
+    if scheme.ic_bn % lanes == 0:
+        return (pixels + scheme.reg_oh) / lanes
+    if reads_rows_by_lane(workload, scheme, target):
+        row = (scheme.reg_n - 1) * workload.stride[1] + workload.kernel[1]
+        return scheme.reg_oh * (row / lanes + 1) / workload.kernel[1]
+    return pixels
 
 
 def _conflict_cycles(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:

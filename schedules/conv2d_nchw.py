@@ -254,4 +254,4 @@ def estimate(
     copy = workload.batch * image / lanes * PAD_CYCLES / threads if padded else 0.0
     busy = tasks * ceil_div(flat.out_width, scheme.reg_n) * tile + copy
     weights = 4 * steps * chunks * scheme.reg_oc
-    return with_memory(busy / target.frequency, weights / min(threads, chunks), weights)
+    return with_memory(busy / target.frequency, weights / min(threads, chunks), weights, target)

@@ -193,10 +193,9 @@ def lower(
     a parallel loop of its own.
     """
     tiling = Tiling(workload, scheme, target.lanes(workload.dtype), threads)
-    prefetch = tiling.weight_bytes > target.l2 // 2
     return build_convolution(
         argument_shapes(workload, scheme),
-        lambda data, weights, *rest: Emitter(tiling, prefetch, data, weights, rest).emit(),
+        lambda data, weights, *rest: Emitter(tiling, target, data, weights, rest).emit(),
     )
 
 
@@ -214,7 +213,7 @@ def estimate(
         else:
             busy += packing * ceil_div(tiling.strips, threads) / tiling.strips
     fetched = _fetched_bytes(tiling, target)
-    return with_memory(busy / target.frequency, fetched, tiling.weight_bytes)
+    return with_memory(busy / target.frequency, fetched, tiling.weight_bytes, target)
 
 
 def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:
@@ -227,8 +226,10 @@ def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:
     each_sum += KEEP_CYCLES * (tiling.passes - 1)
     sums = tiling.vectors * scheme.reg_n
     # A tile of no more sums than the multiply-adds in flight waits for these, not for the ports:
-    # the next one's begin meanwhile. (Measured on a Zen 3: 0 cycles, and 15 to 24 of larger tiles.)
-    between = 0 if sums <= FMA_LATENCY * target.fma_per_cycle else TILE_CYCLES
+    # the next one's begin meanwhile. (Measured on a Zen 3: 0 cycles, and 15 to 24 of larger tiles.
+    # NEON has the registers for larger ones, which are to be preferred.)
+    few = sums <= FMA_LATENCY * target.fma_per_cycle and not target.multiplies_by_lane
+    between = 0 if few else TILE_CYCLES
     return steps * step + sums * each_sum + between * tiling.passes
 
 

@@ -218,11 +218,10 @@ def lower(
     strip of one group: every thread reads its own part of the weights, once.
     """
     tiling = Tiling(workload, scheme, target.lanes(workload.dtype), threads)
-    prefetch = tiling.weight_bytes > target.l2 // 2
     emit = _emit_split if scheme.oc_split else _emit_strips
     return build_convolution(
         argument_shapes(workload, scheme),
-        lambda data, weights, *rest: emit(Emitter(tiling, prefetch, data, weights, rest)),
+        lambda data, weights, *rest: emit(Emitter(tiling, target, data, weights, rest)),
     )
 
 
@@ -271,7 +270,7 @@ def estimate(
             inputs += moved * SHARE_CYCLES
     busy = before + tiling.busiest_share * (products + outputs + inputs)
     fetched = _fetched_bytes(tiling, target)
-    return with_memory(busy / target.frequency, fetched, tiling.weight_bytes)
+    return with_memory(busy / target.frequency, fetched, tiling.weight_bytes, target)
 
 
 def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:

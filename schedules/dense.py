@@ -20,6 +20,7 @@ from neocpu.schedules.builder import prefetch_to_l2
 from neocpu.schedules.epilogue import apply_epilogue
 from neocpu.schedules.layout import NCHW, ceil_div
 from neocpu.schedules.memory import LINE, fork_seconds, stream_seconds
+from neocpu.schedules.register_tile import broadcast_limit
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
 from neocpu.schedules.workload import NO_OPERAND, PER_CHANNEL, Conv2dWorkload, EpilogueOp, Keyed
@@ -125,7 +126,7 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
     lanes = target.lanes(workload.dtype)
     blocks, _, block = packed_shape(workload, target, threads)
     vectors = block // lanes
-    limit = max(1, (target.vector_registers - 1 - vectors) // vectors)
+    limit = max(1, broadcast_limit(vectors, target))
     reg_m = ceil_div(workload.m, ceil_div(workload.m, limit))
     sch = Schedule(te.create_prim_func(_compute(workload, reg_m, blocks, block)))
     _drop_pixels(sch, workload)
@@ -136,6 +137,11 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
     vector_outer, vector = sch.split(column_inner, [None, lanes])
     sch.reorder(column_outer, row_outer, y, x, k, row_inner, vector_outer, vector)
     sch.parallel(column_outer)
+    each = 1  # channels of a step
+    if target.multiplies_by_lane and workload.k % lanes == 0:
+        each = lanes
+        k, lane = sch.split(k, [None, lanes])
+        sch.unroll(lane)
     sch.reverse_compute_at(epilogue, row_outer)
     sch.vectorize(vector)
     if workload.n % block == 0:
@@ -150,14 +156,14 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
     func = sch.mod["main"]
     if workload.m > reg_m:
         loops = [sch.get(loop) for loop in (column_outer, row_outer, k)]
-        func = _prefetch_weights(func, block, *loops)
+        func = _prefetch_weights(func, each * block, *loops)
     return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
 
 
 def _prefetch_weights(
     func: tirx.PrimFunc, width: int, blocks: tirx.For, tiles: tirx.For, steps: tirx.For
 ) -> tirx.PrimFunc:
-    """Ask for the next block's weights while this one's are computed with.
+    """Ask for the next block's weights, ``width`` a step, while this one's are computed with.
 
     All tiles of rows but the first find a block in L2; prefetches spread evenly over the tiles hide
     the first one's wait behind the multiply-adds of all. Behind the last block they reach the next

@@ -8,9 +8,10 @@ import tvm_ffi
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from neocpu.schedules.builder import prefetch_to_l2
+from neocpu.schedules.builder import fraction, prefetch_to_l2
 from neocpu.schedules.epilogue import apply_epilogue
 from neocpu.schedules.layout import DataLayout, ceil_div
+from neocpu.schedules.memory import LINE
 from neocpu.schedules.scheme import DirectScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
@@ -18,6 +19,8 @@ from neocpu.schedules.workload import Conv2dWorkload
 
 # Weights, in L2 caches, up to which a thread takes rows and not channels.
 ROWS_FIRST_L2_SHARE = 1.25
+# Taps of a row that are unrolled to read it by vectors: more overflow the instruction cache.
+MAX_ROW_TAPS = 7
 # Copies of the image from which on padding it once, in a pass of its own, is cheaper.
 MAX_COPIES = 8.0
 # Weights of a chunk that are worth prefetching, and tiles over which that is spread: where a chunk
@@ -27,7 +30,8 @@ PREFETCH_BYTES, PREFETCH_TILES = 64 << 10, 32
 
 def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> tirx.PrimFunc:
     """Return the scheduled kernel; see `neocpu.schedules.conv2d_direct.lower`."""
-    sch = Schedule(te.create_prim_func(_compute(workload, scheme)))
+    pitch = target.lanes(workload.dtype) if reads_rows_by_lane(workload, scheme, target) else 1
+    sch = Schedule(te.create_prim_func(_compute(workload, scheme, pitch)))
     stages = {sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))}
     conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
     n, chunk, h, w, oc, *steps = sch.get_loops(conv)
@@ -46,6 +50,13 @@ def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> 
     if scheme.sum_chunks:
         steps = _sum_in_parts(sch, steps[0], lanes)
     ic_chunk, kh, kw, ic = steps
+    each = 1  # channels of a step of the innermost loop
+    if target.multiplies_by_lane and scheme.ic_bn % lanes == 0:
+        each = lanes
+        ic, lane = sch.split(ic, [None, lanes])
+        sch.unroll(lane)
+    elif reads_rows_by_lane(workload, scheme, target):
+        sch.unroll(kw)
     sch.reverse_compute_at(epilogue, w_outer)
     *stores, oc = sch.get_loops(epilogue)[2:]
     store_outer, store_vector = sch.split(oc, [None, lanes])
@@ -61,15 +72,16 @@ def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> 
     loops = [sch.get(loop).loop_var for loop in (task, w_outer, ic_chunk, kh, kw, ic)]
     func = sch.mod["main"]
     if not rows_first(workload, scheme, target):
-        func = _prefetch_weights(func, workload, scheme, loops)
+        func = _prefetch_weights(func, workload, scheme, loops, each, target)
     return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
 
 
-def _compute(workload: Conv2dWorkload, scheme: DirectScheme) -> list[te.Tensor]:
+def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list[te.Tensor]:
     """Return the TE tensors: data, weights, epilogue operands, output.
 
     The stage ``conv`` covers whole register tiles, so it may overhang the output; ``pad`` supplies
-    the zeros around the image and under the overhang, and is left out where neither exists.
+    the zeros around the image and under the overhang, and is left out where neither exists. Its
+    rows are a multiple of ``pitch`` pixels apart.
     """
     ic_bn, oc_bn = scheme.ic_bn, scheme.oc_bn
     (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
@@ -80,7 +92,7 @@ def _compute(workload: Conv2dWorkload, scheme: DirectScheme) -> list[te.Tensor]:
     kernel = te.placeholder(kernel_shape, dtype, name="kernel")
     rows = ceil_div(workload.out_height, scheme.reg_oh) * scheme.reg_oh
     columns = ceil_div(workload.out_width, scheme.reg_n) * scheme.reg_n
-    source = _padded(data, workload, rows, columns)
+    source = _padded(data, workload, rows, columns, pitch)
     chunks_out, chunks_in = kernel_shape[0], kernel_shape[1]
     chunks_out_group = chunks_out // workload.groups if workload.groups > 1 else chunks_out
     each = scheme.sum_chunks or chunks_in
@@ -109,7 +121,9 @@ def _compute(workload: Conv2dWorkload, scheme: DirectScheme) -> list[te.Tensor]:
     return [data, kernel, *operands, output]
 
 
-def _padded(data: te.Tensor, workload: Conv2dWorkload, rows: int, columns: int) -> te.Tensor:
+def _padded(
+    data: te.Tensor, workload: Conv2dWorkload, rows: int, columns: int, pitch: int
+) -> te.Tensor:
     """Return ``data`` with every pixel ``rows`` by ``columns`` of output read, zeros outside."""
     top, left, _, _ = workload.padding
     height, width = workload.height, workload.width
@@ -128,7 +142,8 @@ def _padded(data: te.Tensor, workload: Conv2dWorkload, rows: int, columns: int) 
         inside = tirx.all(h >= top, h < height + top, w >= left, w < width + left)
         return tirx.if_then_else(inside, data(b, c, h - top, w - left, *i), zero)
 
-    return te.compute((n, chunks, reach[0], reach[1], *block), element, name="pad")
+    shape = (n, chunks, reach[0], ceil_div(reach[1], pitch) * pitch, *block)
+    return te.compute(shape, element, name="pad")
 
 
 def _sum_in_parts(sch: Schedule, part: object, lanes: int) -> list[object]:
@@ -177,7 +192,12 @@ def rows_first(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget
 
 
 def _prefetch_weights(
-    func: tirx.PrimFunc, workload: Conv2dWorkload, scheme: DirectScheme, loops: list[tirx.Var]
+    func: tirx.PrimFunc,
+    workload: Conv2dWorkload,
+    scheme: DirectScheme,
+    loops: list[tirx.Var],
+    each: int,
+    target: CpuTarget,
 ) -> tirx.PrimFunc:
     """Ask for the next channel chunk's weights while this one's are computed with.
 
@@ -196,15 +216,18 @@ def _prefetch_weights(
         return func
     task, column, ic_chunk, kh, kw, ic = loops
     tile = task % rows * (tiles // rows) + column
-    step = ((ic_chunk * kernel_h + kh) * kernel_w + kw) * ic_bn + ic
-    ahead = (tile * steps + step) * oc_bn // tiles
-    place = [task // rows % chunks + 1, 0, 0, 0, 0, ahead]
-    fetch = tirx.Evaluate(prefetch_to_l2(func.params[1], place))
+    step = ((ic_chunk * kernel_h + kh) * kernel_w + kw) * ic_bn + ic * each
+    ahead = fraction(tile * steps + step, oc_bn, tiles, target)
+    lines = min(each, ceil_div(each * oc_bn * 4, LINE * tiles))
+    places = [
+        [task // rows % chunks + 1, 0, 0, 0, 0, ahead + line * (LINE // 4)] for line in range(lines)
+    ]
+    fetches = [tirx.Evaluate(prefetch_to_l2(func.params[1], place)) for place in places]
 
     def prepend(loop: tirx.For) -> tirx.For:
         if not loop.loop_var.same_as(ic):
             return loop
-        body = tirx.SeqStmt([fetch, loop.body])
+        body = tirx.SeqStmt([*fetches, loop.body])
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body)
 
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, prepend)))
@@ -224,6 +247,16 @@ def _schedule_pad(
         sch.vectorize(column)
         column = sch.get_loops(pad)[-2]
     sch.annotate(column, "pragma_loop_partition_hint", 1)
+
+
+def reads_rows_by_lane(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> bool:
+    """Whether pixels of planes, such as an image's, are lanes of vectors along their rows.
+
+    Then every register tile begins with a vector, and the taps of a row are unrolled.
+    """
+    across = scheme.reg_n * workload.stride[1]
+    aligned = across % target.lanes(workload.dtype) == 0 and workload.kernel[1] <= MAX_ROW_TAPS
+    return target.multiplies_by_lane and scheme.ic_bn == 1 and aligned
 
 
 def pads_image_once(workload: Conv2dWorkload, scheme: DirectScheme) -> bool:

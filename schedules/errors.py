@@ -6,7 +6,6 @@ A bug in neocpu is an ``AssertionError``, never one of these.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -61,5 +60,7 @@ class ArtifactError(NeoCPUError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest of ``known``, or an empty string."""
+    import difflib  # here, because an error message is no reason to load models later
+
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -12,10 +12,13 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.builder import span, splat, task_loop
-from neocpu.schedules.epilogue import buffer_readers, epilogue_value
+from neocpu.schedules.epilogue import apply_steps, buffer_readers
 from neocpu.schedules.layout import ceil_div
 from neocpu.schedules.scheme import GroupScheme
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+
+_BIAS = EpilogueOp("bias_add")
 
 # A step's pixel of a column, and its weights of a tap.
 _Step = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
@@ -45,13 +48,20 @@ class Emitter:
         self,
         workload: Conv2dWorkload,
         scheme: GroupScheme,
-        lanes: int,
+        target: CpuTarget,
         buffers: Sequence[Any],
     ) -> None:
-        self._workload, self._scheme, self._lanes = workload, scheme, lanes
+        self._workload, self._scheme = workload, scheme
+        self._lanes = math.gcd(target.lanes(workload.dtype), scheme.oc_bn)
+        self._by_lane = target.multiplies_by_lane
         self._data, self._weights, *operands, self._output = buffers
         self._width = workload.in_channels // workload.groups
-        self._readers = buffer_readers(workload.epilogue, operands)
+        steps, readers = workload.epilogue, buffer_readers(workload.epilogue, operands)
+        # On NEON sums begin with the bias, if the epilogue does: its pipes add no faster than they
+        # multiply-add, and of a 3x3 window only nine products hide an addition.
+        begins = self._by_lane and steps[:1] == (_BIAS,)
+        self._bias = readers[0] if begins else None
+        self._epilogue = (steps[1:], readers[1:]) if begins else (steps, readers)
 
     def emit(self, bands: Bands) -> None:
         """Emit all tasks."""
@@ -148,11 +158,11 @@ class Emitter:
         with T.serial(self._scheme.oc_bn // lanes) as vector:
             lane = T.Bind(vector * lanes)
             acc = T.alloc_buffer((width, lanes), w.dtype, scope="local", layout=None)
-            for j in range(width):
-                T.buffer_store(acc, splat(tirx.const(0, w.dtype), lanes), [j, every])
+            channel = chunk * self._scheme.oc_bn + lane
+            self._begin(acc, width, image, channel)
 
             def tap_row(kh: Any) -> None:
-                row = T.Bind(top + kh * w.dilation[0])
+                row = T.Bind(self._row_number(top + kh * w.dilation[0]))
                 for pixel_at, weight_at in self._steps(image, chunk, lane, row):
                     weights = [T.Bind(weight_at(kh, kw)) for kw in range(w.kernel[1])]
                     for offset in sorted(users):
@@ -162,14 +172,36 @@ class Emitter:
                             T.buffer_store(acc, value, [j, every])
 
             taps(tap_row)
-            channel = chunk * self._scheme.oc_bn + lane
             out_bn = self._scheme.out_layout.block
             out = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
             for j in range(width):
                 with T.vectorized(lanes) as o:
                     index = (image, out[0], y, x + j, out[1] + o)
-                    value = epilogue_value(acc[j, o], w, self._readers, index)
+                    value = apply_steps(acc[j, o], *self._epilogue, index)
                     T.buffer_store(self._output, value, list(index))
+
+    def _row_number(self, row: Any) -> Any:
+        """Return ``row``, which lies in the image, as an address is best computed from it.
+
+        From a sum LLVM takes the padding out, as a negative offset of all loads, which AArch64's
+        have no room for: then each needs an instruction for its address. It cannot from a mask.
+        """
+        if not self._by_lane:
+            return row
+        return tirx.bitwise_and(row, (1 << (self._workload.height - 1).bit_length()) - 1)
+
+    def _begin(self, acc: Any, width: int, image: Any, channel: Any) -> None:
+        """Begin the sums of ``width`` pixels: with the bias if the epilogue does, else at zero."""
+        if self._bias is None:
+            for j in range(width):
+                zeros = splat(tirx.const(0, self._workload.dtype), self._lanes)
+                T.buffer_store(acc, zeros, [j, span(0, self._lanes)])
+            return
+        out_bn = self._scheme.out_layout.block
+        chunk, lane = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
+        for j in range(width):
+            with T.vectorized(self._lanes) as o:
+                T.buffer_store(acc, self._bias(image, chunk, 0, 0, lane + o), [j, o])
 
     def _steps(self, image: Any, chunk: Any, lane: Any, row: Any) -> Iterator[_Step]:
         """Yield what each input channel of a group adds to a vector of output channels.
@@ -195,10 +227,13 @@ class Emitter:
             return
         block = self._scheme.oc_bn
         first = T.Bind((chunk * block + lane) // width * width)
-        with T.serial(width) as i:
-            source = T.Bind((first + i) // block), T.Bind((first + i) % block)
+        each = lanes if self._by_lane else 1  # of a vector every channel is a lane
+        with T.serial(width // each) as i:
+            for k in range(each):
+                channel = i * each + k
+                source = T.Bind((first + channel) // block), T.Bind((first + channel) % block)
 
-            def scalar_at(column: Any) -> Any:
-                return splat(self._data[image, source[0], row, column, source[1]], lanes)
+                def scalar_at(column: Any, source: tuple[Any, Any] = source) -> Any:
+                    return splat(self._data[image, source[0], row, column, source[1]], lanes)
 
-            yield scalar_at, weight_at(i)
+                yield scalar_at, weight_at(channel)

@@ -1,70 +1,14 @@
-"""What this host offers a compiled module: instruction sets, CPUs, caches and memory."""
+"""What this host offers a compiled module: CPUs, caches and memory."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
 """Where the system describes the first CPU's caches."""
-
-_LLVM_NAMES: Final = {
-    # x86, where the kernel's flag and LLVM's feature differ
-    "abm": "lzcnt",
-    "bmi1": "bmi",
-    "lahf_lm": "sahf",
-    "pclmulqdq": "pclmul",
-    "pni": "sse3",
-    "rdrand": "rdrnd",
-    "sha_ni": "sha",
-    "sse4_1": "sse4.1",
-    "sse4_2": "sse4.2",
-    "amx_bf16": "amx-bf16",
-    "amx_fp16": "amx-fp16",
-    "amx_int8": "amx-int8",
-    "amx_tile": "amx-tile",
-    "avx512_bf16": "avx512bf16",
-    "avx512_bitalg": "avx512bitalg",
-    "avx512_fp16": "avx512fp16",
-    "avx512_vbmi2": "avx512vbmi2",
-    "avx512_vnni": "avx512vnni",
-    "avx512_vp2intersect": "avx512vp2intersect",
-    "avx512_vpopcntdq": "avx512vpopcntdq",
-    "avx_vnni": "avxvnni",
-    "avx_vnni_int8": "avxvnniint8",
-    "avx_vnni_int16": "avxvnniint16",
-    "avx_ne_convert": "avxneconvert",
-    "avx_ifma": "avxifma",
-    # AArch64
-    "asimd": "neon",
-    "asimddp": "dotprod",
-    "asimdhp": "fullfp16",
-    "asimdrdm": "rdm",
-    "atomics": "lse",
-    "crc32": "crc",
-    "lrcpc": "rcpc",
-}
-
-
-def host_features(cpuinfo: str | None = None) -> frozenset[str]:
-    """Return the instruction sets of this host, in LLVM's names.
-
-    Parameters
-    ----------
-    cpuinfo : str, optional
-        Text in the format of ``/proc/cpuinfo``, which is read by default.
-    """
-    if cpuinfo is None:
-        cpuinfo = Path("/proc/cpuinfo").read_text()
-    for line in cpuinfo.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("flags", "Features"):
-            flags = value.split()
-            return frozenset(flags) | {_LLVM_NAMES[f] for f in flags if f in _LLVM_NAMES}
-    return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +72,6 @@ def peak_memory(process: int | str = "self") -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     return 0
-
-
-def missing_features(required: Iterable[str], available: frozenset[str]) -> tuple[str, ...]:
-    """Return those of ``required`` that are not ``available``, in their order."""
-    return tuple(name for name in required if name not in available)
 
 
 def usable_cpus(

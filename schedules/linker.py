@@ -47,7 +47,7 @@ def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
         return (sys.executable, "-m", "ziglang", "c++", "-target", f"{machine}-linux-gnu.2.28")
     raise UsageError(
         f"no C++ compiler to link for {machine}: install g++-{machine.replace('_', '-')}-linux-gnu "
-        "or pip install ziglang"
+        "(Debian's name) or pip install 'neocpu[cross]', which brings ziglang"
     )
 
 

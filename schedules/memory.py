@@ -8,10 +8,6 @@ from neocpu.schedules.target import CpuTarget
 
 # Entering and leaving a parallel loop, the threads' first cache misses included.
 _FORK_SECONDS = 4e-6
-# Bytes per second of one core of a current server CPU through the caches that the operator before
-# left its data in, from the last-level cache, and from memory, which all cores share. Measured in
-# networks: DRAM gives 33e9 on a Zen 4 and 20e9 on a Zen 3.
-CORE_BANDWIDTH, L3_BANDWIDTH, DRAM_BANDWIDTH = 40e9, 32e9, 28e9
 # Bytes of a cache line, and lines of a set: L2 caches have 8 ways or more.
 LINE, L2_WAYS = 64, 8
 # Of computing, fetching from L3 and from memory, the longest hides all but this share of the rest.
@@ -23,7 +19,7 @@ def fork_seconds(threads: int) -> float:
     return _FORK_SECONDS if threads > 1 else 0.0
 
 
-def with_memory(computing: float, fetched: float, cold: float) -> float:
+def with_memory(computing: float, fetched: float, cold: float, target: CpuTarget) -> float:
     """Seconds of a kernel that fetches while it computes.
 
     Parameters
@@ -36,7 +32,8 @@ def with_memory(computing: float, fetched: float, cold: float) -> float:
         Bytes all threads together read from memory: the weights, which the rest of the network has
         evicted since the last call.
     """
-    parts = (computing, fetched / L3_BANDWIDTH, cold / DRAM_BANDWIDTH)
+    _, beyond, memory = target.bandwidths
+    parts = (computing, fetched / beyond, cold / memory)
     return max(parts) + EXPOSED * (sum(parts) - max(parts))
 
 
@@ -67,5 +64,6 @@ def stream_seconds(size: int, target: CpuTarget, threads: int, *, cold: bool = F
         batch 1; activations that fit the last-level cache were left there by their producer.
     """
     cached = not cold and size <= (target.l2 + target.l3) * threads
-    bandwidth = CORE_BANDWIDTH * threads
-    return size / (bandwidth if cached else min(bandwidth, DRAM_BANDWIDTH))
+    own, _, memory = target.bandwidths
+    bandwidth = own * threads
+    return size / (bandwidth if cached else min(bandwidth, memory))

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.builder import part_start, prefetch_to_l2, span, splat
+from neocpu.schedules.builder import fraction, part_start, prefetch_to_l2, span, splat
 from neocpu.schedules.epilogue import (
     apply_steps,
     buffer_readers,
@@ -21,6 +21,7 @@ from neocpu.schedules.epilogue import (
 from neocpu.schedules.layout import ceil_div
 from neocpu.schedules.memory import LINE
 from neocpu.schedules.pointwise_tiling import Tiling
+from neocpu.schedules.target import CpuTarget
 
 Pixel: TypeAlias = Callable[[int, int], Any]  # scalar of a register tile's pixel and a lane
 
@@ -53,12 +54,13 @@ class Emitter:
     """Emits the loop nest; created inside the builder's frame."""
 
     def __init__(
-        self, tiling: Tiling, prefetch: bool, data: Any, weights: Any, rest: Sequence[Any]
+        self, tiling: Tiling, target: CpuTarget, data: Any, weights: Any, rest: Sequence[Any]
     ) -> None:
         self.tiling = tiling
         self.workload, self.scheme, self.lanes = tiling.workload, tiling.scheme, tiling.lanes
         self._data, self._weights, self._output = data, weights, rest[-1]
-        self._prefetches = prefetch
+        self._target = target
+        self._prefetches = tiling.weight_bytes > target.l2 // 2
         before = len(prologue_operands(tiling.workload, tiling.scheme.in_layout))
         self._before = buffer_readers(tiling.workload.prologue, rest[:before])
         self._behind = buffer_readers(tiling.workload.epilogue, rest[before:-1])
@@ -225,7 +227,7 @@ class Emitter:
             last = o + 1 == oc.count
             row = T.Select(last, oc.first, row)
             place = place + T.Select(last, ic.count * elements, 0)
-        place = place + tirx.floordiv(visit * elements, t.strip_blocks)
+        place = place + fraction(visit, elements, t.strip_blocks, self._target)
         for line in range(ceil_div(elements, LINE_ELEMENTS * t.strip_blocks)):
             index = [row, 0, place + line * LINE_ELEMENTS]
             T.evaluate(prefetch_to_l2(self._weights, index))

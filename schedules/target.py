@@ -1,7 +1,7 @@
 """CPU targets: any spelling in, what schedules need to know out.
 
-LLVM is the authority on which CPUs exist and which features they have; the cache sizes, which
-LLVM does not know, come from the host or a short table. TVM is imported only to parse a target.
+LLVM is the authority on which CPUs exist and which features they have; what it does not know comes
+from the host or `cpus`. TVM is imported only to parse a target.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
+from neocpu.schedules.cpus import (
+    ALIASES,
+    BANDWIDTHS,
+    CACHES,
+    DEFAULT_BANDWIDTHS,
+    DEFAULT_CACHES,
+    FMA_BYTES,
+)
 from neocpu.schedules.errors import TargetError, did_you_mean
-from neocpu.schedules.host import data_caches, host_features, missing_features
+from neocpu.schedules.host import data_caches
+from neocpu.schedules.instruction_sets import host_features, missing_features
 
-X86_TRIPLE = "x86_64-unknown-linux-gnu"
-# Triple spellings of the two machines we generate code for, by the first component.
+# The two machines we generate code for, and other spellings of their triples' first component.
+TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 # The features generated code may need, in LLVM's names. LLVM's CPU definitions also list
@@ -27,30 +36,12 @@ ISA_FEATURES = frozenset(
         "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "movbe", "gfni",
         "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
         "avx512fp16", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512bitalg",
-        "avx512vpopcntdq", "avxvnni", "amx-tile", "neon", "dotprod", "fullfp16", "i8mm", "bf16",
-        "sve", "sve2",
+        "avx512vpopcntdq", "avxvnni", "amx-tile", "neon", "lse", "rdm", "rcpc", "dotprod",
+        "fullfp16", "fp16fml", "complxnum", "jsconv", "i8mm", "bf16", "sve", "sve2",
     )
 )  # fmt: skip
 
-KIB = 1024
-# (L1d, L2, L3 share) bytes of one core, for CPUs other than the host.
-CACHES: dict[str, tuple[int, int, int]] = {
-    "znver2": (32 * KIB, 512 * KIB, 4096 * KIB),
-    "znver3": (32 * KIB, 512 * KIB, 4096 * KIB),
-    "znver4": (32 * KIB, 1024 * KIB, 4096 * KIB),
-    "znver5": (48 * KIB, 1024 * KIB, 4096 * KIB),
-    "skylake-avx512": (32 * KIB, 1024 * KIB, 1408 * KIB),
-    "cascadelake": (32 * KIB, 1024 * KIB, 1408 * KIB),
-    "icelake-server": (48 * KIB, 1280 * KIB, 1536 * KIB),
-    "sapphirerapids": (48 * KIB, 2048 * KIB, 1920 * KIB),
-    "emeraldrapids": (48 * KIB, 2048 * KIB, 5120 * KIB),
-    "cortex-a72": (32 * KIB, 512 * KIB, 0),
-    "neoverse-n1": (64 * KIB, 1024 * KIB, 1024 * KIB),
-}
-DEFAULT_CACHES = (32 * KIB, 512 * KIB, 1024 * KIB)
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse": 16, "neon": 16}
-# Widest multiply-adds, in bytes, of CPUs that split the widest of their instruction set in two.
-FMA_BYTES: dict[str, int] = {"znver1": 16, "znver4": 32, "cortex-a53": 8, "cortex-a72": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +51,7 @@ class CpuTarget:
     Attributes
     ----------
     triple, mcpu : str
-        LLVM's target triple and CPU name.
+        LLVM's target triple, one of `TRIPLES`, and CPU name.
     mattr : tuple of str
         Feature switches on top of ``mcpu``, such as ``+avx2`` or ``-avx512f``, sorted.
     features : tuple of str
@@ -109,9 +100,19 @@ class CpuTarget:
         return self.isa in ("avx512", "neon")
 
     @property
+    def multiplies_by_lane(self) -> bool:
+        """Whether a multiply-add takes one lane of a vector as a factor of all."""
+        return self.isa == "neon"
+
+    @property
     def fma_per_cycle(self) -> int:
         """Multiply-adds of whole vectors that a core starts per cycle."""
         return 1 if self.vector_bytes > FMA_BYTES.get(self.mcpu, self.vector_bytes) else 2
+
+    @property
+    def bandwidths(self) -> tuple[float, float, float]:
+        """Bytes per second: of one core within L2 and beyond, of all together from memory."""
+        return BANDWIDTHS.get(self.mcpu, DEFAULT_BANDWIDTHS)
 
     @property
     def frequency(self) -> float:
@@ -155,7 +156,8 @@ def parse_target(text: str | dict[str, Any] | CpuTarget) -> CpuTarget:
     Parameters
     ----------
     text : str, dict or CpuTarget
-        ``host``; ``llvm -mcpu=skylake-avx512 -mattr=+avx2``; the same as a dict or its JSON.
+        ``host``; ``llvm -mcpu=skylake-avx512 -mattr=+avx2``; the same as a dict or its JSON; a CPU
+        or a machine by its name alone, such as ``neoverse-n1`` or ``rpi4``.
 
     Raises
     ------
@@ -167,26 +169,29 @@ def parse_target(text: str | dict[str, Any] | CpuTarget) -> CpuTarget:
     options = _options(text)
     kind = options.pop("kind", "llvm")
     if kind != "llvm":
-        raise TargetError(f"target kind {kind!r} is not supported: use 'llvm -mcpu=…' or 'host'")
-    triple = str(options.pop("mtriple", X86_TRIPLE if _host_machine() == "x86_64" else ""))
+        raise TargetError(
+            f"target {kind!r} is not supported: use 'llvm -mcpu=…', 'host' or the name of a CPU"
+            f"{_cpu_hint(str(kind))}"
+        )
+    triple = options.pop("mtriple", None)
     mcpu = options.pop("mcpu", None)
     mattr = options.pop("mattr", ())
     if options:
         name = next(iter(options))
         hint = did_you_mean(name, ("mtriple", "mcpu", "mattr"))
         raise TargetError(f"unknown target option -{name}; known: -mtriple -mcpu -mattr{hint}")
-    triple = triple or "aarch64-linux-gnu"
-    if MACHINES.get(triple.split("-", 1)[0]) is None:
-        raise TargetError(f"target triple {triple!r}: only x86_64 and aarch64 are supported")
+    machine = None if triple is None else _machine(str(triple))
     parts = mattr.split(",") if isinstance(mattr, str) else mattr
     if not isinstance(parts, list | tuple):
         raise TargetError(f"mattr must be a string or a list of strings, not {mattr!r}")
     switches = tuple(sorted({str(a) for a in parts if a}))
     if mcpu is None or mcpu in ("host", "native"):
-        if MACHINES[triple.split("-", 1)[0]] != _host_machine():
+        if machine not in (None, _host_machine()):
             raise TargetError(f"-mtriple={triple} is not this machine's: name its CPU with -mcpu")
         return _host_target(switches)
-    return _make(triple, str(mcpu), switches, *CACHES.get(str(mcpu), DEFAULT_CACHES))
+    cpu = ALIASES.get(str(mcpu), str(mcpu))
+    machine = machine or _machine_of(cpu) or _host_machine()
+    return _make(machine, cpu, switches, *CACHES.get(cpu, DEFAULT_CACHES))
 
 
 def host_target() -> CpuTarget:
@@ -213,6 +218,8 @@ def _options(text: str | dict[str, Any]) -> dict[str, Any]:
         except json.JSONDecodeError as error:
             raise TargetError(f"target is not valid JSON ({error}): {text!r}") from None
         return dict(data)
+    if _machine_of(ALIASES.get(text, text)):
+        return {"mcpu": text}
     options: dict[str, Any] = {}
     try:
         tokens = shlex.split(text)
@@ -229,6 +236,34 @@ def _options(text: str | dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+def _cpu_hint(name: str) -> str:
+    if other := _machine_of(name):
+        return f"; it needs -mtriple={TRIPLES[other]}"
+    known = (*ALIASES, *_cpus("x86_64"), *_cpus("aarch64"))
+    return did_you_mean(name, known) or "; 'neocpu doctor' prints this host's"
+
+
+def _machine(triple: str) -> str:
+    """Return the machine of a triple that means Linux with the GNU C library."""
+    first, *rest = triple.split("-")
+    machine = MACHINES.get(first)
+    if machine is None:
+        raise TargetError(f"target triple {triple!r}: only x86_64 and aarch64 are supported")
+    system = [part for part in rest if part not in ("unknown", "pc", "none")]
+    if system not in ([], ["linux"], ["linux", "gnu"]):
+        raise TargetError(
+            f"target triple {triple!r}: artifacts are ELF files for Linux with the GNU C library, "
+            f"not for {'-'.join(system)}: use -mtriple={TRIPLES[machine]}"
+        )
+    return machine
+
+
+def _machine_of(cpu: str) -> str | None:
+    """Return the machine that has a CPU, this host's if both do; None for an unknown one."""
+    machines = sorted(TRIPLES, key=lambda machine: machine != _host_machine())
+    return next((machine for machine in machines if cpu in _cpus(machine)), None)
+
+
 def _host_machine() -> str:
     return MACHINES.get(os.uname().machine, "x86_64")
 
@@ -237,12 +272,11 @@ def _host_machine() -> str:
 def _host_target(mattr: tuple[str, ...]) -> CpuTarget:
     import tvm.target.codegen as llvm
 
-    triple = X86_TRIPLE if _host_machine() == "x86_64" else "aarch64-linux-gnu"
-    mcpu = str(llvm.llvm_get_system_cpu())
+    machine, mcpu = _host_machine(), str(llvm.llvm_get_system_cpu())
     caches = _host_caches() or CACHES.get(mcpu, DEFAULT_CACHES)
-    full = _make(triple, mcpu, (), *caches)
+    full = _make(machine, mcpu, (), *caches)
     hidden = {f"-{name}" for name in missing_on_host(full.features)}
-    return _make(triple, mcpu, tuple(sorted(hidden | set(mattr))), *caches)
+    return _make(machine, mcpu, tuple(sorted(hidden | set(mattr))), *caches)
 
 
 def _host_caches() -> tuple[int, int, int] | None:
@@ -255,16 +289,23 @@ def _host_caches() -> tuple[int, int, int] | None:
     return (sizes[1], sizes[2], sizes[3]) if sizes[1] and sizes[2] else None
 
 
-@functools.lru_cache(maxsize=64)
-def _make(triple: str, mcpu: str, mattr: tuple[str, ...], l1d: int, l2: int, l3: int) -> CpuTarget:
+@functools.cache
+def _cpus(machine: str) -> tuple[str, ...]:
     import tvm
     import tvm.target.codegen as llvm
 
-    base = tvm.target.Target({"kind": "llvm", "mtriple": triple})
-    known = [str(name) for name in llvm.llvm_get_cpu_archlist(base)]
-    if mcpu not in known:
-        hint = did_you_mean(mcpu, known) or "; 'neocpu doctor' prints this host's"
-        raise TargetError(f"unknown -mcpu={mcpu} for {triple}{hint}")
+    base = tvm.target.Target({"kind": "llvm", "mtriple": TRIPLES[machine]})
+    return tuple(str(name) for name in llvm.llvm_get_cpu_archlist(base))
+
+
+@functools.lru_cache(maxsize=64)
+def _make(machine: str, mcpu: str, mattr: tuple[str, ...], l1d: int, l2: int, l3: int) -> CpuTarget:
+    import tvm
+    import tvm.target.codegen as llvm
+
+    triple = TRIPLES[machine]
+    if mcpu not in _cpus(machine):
+        raise TargetError(f"unknown -mcpu={mcpu} for {triple}{_cpu_hint(mcpu)}")
     for switch in mattr:
         if switch[:1] not in "+-" or len(switch) < 2:
             raise TargetError(f"-mattr={switch}: a feature must start with + or -, as in +avx2")

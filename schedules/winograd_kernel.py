@@ -11,6 +11,7 @@ from tvm.tirx.script.builder import ir as T
 from neocpu.schedules.builder import prefetch_to_l2, span, splat
 from neocpu.schedules.epilogue import buffer_readers, epilogue_value, zero_padding
 from neocpu.schedules.layout import ceil_div
+from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.winograd_tiling import Tiling
 
 
@@ -18,12 +19,18 @@ class Emitter:
     """Emits the parts of the loop nest; created inside the builder's frame."""
 
     def __init__(
-        self, tiling: Tiling, prefetch: bool, data: Any, weights: Any, rest: Sequence[Any]
+        self,
+        tiling: Tiling,
+        target: CpuTarget,
+        data: Any,
+        weights: Any,
+        rest: Sequence[Any],
     ) -> None:
         self.tiling = tiling
         self.workload, self.scheme, self.lanes = tiling.workload, tiling.scheme, tiling.lanes
         self._data, self._weights, self._output = data, weights, rest[-1]
-        self._prefetches = prefetch
+        self._prefetches = tiling.weight_bytes > target.l2 // 2
+        self._by_lane = target.multiplies_by_lane
         self._readers = buffer_readers(tiling.workload.epilogue, rest[:-1])
 
     def transformed(self, blocks: int) -> Any:
@@ -159,10 +166,9 @@ class Emitter:
                 T.buffer_store(acc, self._zero(), [j, v, every])
             is_last = g + 1 == blocks
             coming = tirx.Select(is_last, p + 1, p), tirx.Select(is_last, first, first + g + 1)
-            with T.serial(self.tiling.chunks) as chunk, T.serial(lanes) as k:
+
+            def multiply(chunk: Any, k: Any) -> None:
                 step = chunk * lanes + k
-                if self._prefetches:
-                    self._prefetch(coming, block, step)
                 taps = [
                     T.Bind(self._weights[p, first + g, step, span(v * lanes, lanes)])
                     for v in range(vectors)
@@ -173,6 +179,18 @@ class Emitter:
                     pixels = T.Bind(splat(pixel, lanes))
                     for v, tap in enumerate(taps):
                         T.buffer_store(acc, acc[j, v, every] + pixels * tap, [j, v, every])
+
+            if self._by_lane:
+                with T.serial(self.tiling.chunks) as chunk:
+                    if self._prefetches:
+                        self._prefetch(coming, block, chunk * lanes)
+                    for k in range(lanes):
+                        multiply(chunk, k)
+            else:
+                with T.serial(self.tiling.chunks) as chunk, T.serial(lanes) as k:
+                    if self._prefetches:
+                        self._prefetch(coming, block, chunk * lanes + k)
+                    multiply(chunk, k)
             for j, v in places:
                 vector = self._sum(g, block * scheme.reg_n + j, v)
                 T.buffer_store(sums, acc[j, v, every], [p, vector, every])

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from neocpu.schedules.target import CACHES, DEFAULT_CACHES, X86_TRIPLE, CpuTarget
+from neocpu.schedules.cpus import CACHES, DEFAULT_CACHES
+from neocpu.schedules.target import TRIPLES, CpuTarget
 from neocpu.tuning_db.record import TargetKey
 
 
 def cpu_target(key: TargetKey) -> CpuTarget:
     """Return the CPU of ``key`` as far as its name and features tell, without asking LLVM."""
-    triple = "aarch64-linux-gnu" if "neon" in key.features else X86_TRIPLE
+    triple = TRIPLES["aarch64" if "neon" in key.features else "x86_64"]
     caches = CACHES.get(key.mcpu, DEFAULT_CACHES)
     return CpuTarget(triple, key.mcpu, (), key.features, *caches)
 

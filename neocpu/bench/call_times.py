@@ -17,7 +17,9 @@ from typing import Any, Final
 import numpy as np
 
 from neocpu.runtime.artifact import open_artifact
+from neocpu.runtime.ffi import DLTensor
 from neocpu.runtime.library import open_library
+from neocpu.runtime.pool import prepare_thread
 from neocpu.runtime.session import Session
 from neocpu.tensor_spec import random_inputs
 
@@ -65,10 +67,10 @@ class Stopwatch:
             return 0, 0
         weights = others = 0
         for tensor in arguments:
-            if not hasattr(tensor, "data_ptr"):
+            if not isinstance(tensor, DLTensor):
                 continue
-            size = tensor.numel() * np.dtype(str(tensor.dtype)).itemsize
-            if tensor.data_ptr() in self._weights:
+            size = tensor.array().nbytes
+            if tensor.address in self._weights:
                 weights += size
             else:
                 others += size
@@ -86,7 +88,8 @@ def measure(path: str, threads: int, rounds: int) -> dict[str, Any]:
         bytes of weights it reads and of the other tensors it reads or writes.
     """
     with open_artifact(path) as artifact:
-        session = Session(artifact, open_library(artifact), threads, hugepages=False)
+        prepare_thread(threads)
+        session = Session(artifact, open_library(artifact), hugepages=False)
         stopwatch = Stopwatch(np.frombuffer(artifact.weights, np.uint8))
         inputs = list(random_inputs(artifact.header.inputs, seed=0).values())
 

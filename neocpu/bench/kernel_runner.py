@@ -11,7 +11,7 @@ from typing import Any, Final
 import tvm
 
 from neocpu.bench.engines import AnyArray
-from neocpu.runtime.session import configure_pool
+from neocpu.runtime.pool import configure_pool
 from neocpu.runtime.worker import Worker
 from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.errors import TargetError

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from neocpu.link import replacing
 from neocpu.schedules.errors import UsageError, did_you_mean
+from neocpu.schedules.files import replacing
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from neocpu.cli import options
+from neocpu.cli.compile_fat import compile_fat, show_variants
 from neocpu.cli.databases import tell_what_is_kept
 from neocpu.cli.plan_text import (
     accuracy_text,
@@ -33,7 +35,8 @@ EPILOG = """\b
 Examples:
   neocpu compile resnet50 --tune-budget 60s
   neocpu compile net.onnx -o net.so --shape input:1,3,224,224
-  neocpu compile net.onnx --target llvm -mcpu=skylake-avx512 -mattr=+avx2"""
+  neocpu compile net.onnx --target llvm -mcpu=skylake-avx512 -mattr=+avx2
+  neocpu compile resnet50 --fat avx2,avx512,rpi4 -o resnet50.so"""
 
 
 @click.command(epilog=EPILOG)
@@ -46,6 +49,13 @@ Examples:
     help="The file to write; by default the model's name with .so, in this folder.",
 )
 @options.target
+@click.option(
+    "--fat",
+    type=options.Names(),
+    metavar="CPU,CPU,…",
+    help="Compile for several CPUs into one file, of which each host loads the part it runs best: "
+    "instruction sets (sse, avx2, avx512, neon) and names of CPUs or boards, of any machine.",
+)
 @options.shape
 @options.threads
 @options.databases
@@ -101,6 +111,7 @@ def command(
     model: str,
     output: Path | None,
     target: str,
+    fat: tuple[str, ...] | None,
     shapes: Mapping[str, tuple[int, ...]],
     threads: int | None,
     databases: tuple[Path, ...],
@@ -115,48 +126,64 @@ def command(
     no_verify: bool,
 ) -> None:
     """Compile MODEL, an .onnx file or the name of a built-in network."""
-    from neocpu.link import check_destination
+    from neocpu.schedules.files import check_destination
 
     start = time.perf_counter()
     path = output if output is not None else Path(f"{Path(model).stem}.so")
     if path.exists() and Path(model).exists() and path.samefile(model):
         raise UsageError(f"the output {path} is the model itself; name another file with -o")
     check_destination(path)
+    if (
+        fat
+        and click.get_current_context().get_parameter_source("target") != ParameterSource.DEFAULT
+    ):
+        raise UsageError("--fat names the targets itself: drop --target, or name it in --fat")
     if tune_budget > 0:
         tell_what_is_kept(terminal, databases)
+    settings: dict[str, Any] = {
+        "threads": threads,
+        "shapes": shapes,
+        "databases": databases,
+        "only_databases": only_db,
+        "tune_budget": tune_budget,
+        "opt": opt,
+        "algorithms": algorithms,
+        "accuracy": accuracy,
+        "max_weights": max_weights,
+        "solver": solver,
+        "search_seconds": search_seconds,
+        "verify": not no_verify,
+    }
     with terminal.progress() as on_progress:
-        import neocpu
-
-        compiled = neocpu.compile(
-            model,
-            target=target,
-            threads=threads,
-            shapes=shapes,
-            databases=databases,
-            only_databases=only_db,
-            tune_budget=tune_budget,
-            opt=opt,
-            algorithms=algorithms,
-            accuracy=accuracy,
-            max_weights=max_weights,
-            solver=solver,
-            search_seconds=search_seconds,
-            verify=not no_verify,
-            on_progress=on_progress,
-        )
-    with compiled:
-        compiled.export(path)
-    report = _report(compiled, path, time.perf_counter() - start)
+        if fat:
+            variants = compile_fat(model, fat, path, on_progress, _plan_report, **settings)
+            what: dict[str, Any] = {"variants": variants}
+        else:
+            what = _compile(model, path, target=target, on_progress=on_progress, **settings)
+    report = {
+        "artifact": str(path),
+        "bytes": path.stat().st_size,
+        **what,
+        "seconds": time.perf_counter() - start,
+        # The linker, a child, needs far less.
+        "peak_bytes": peak_memory(),
+    }
     terminal.result(report, lambda: None if terminal.quiet else _show(report))
 
 
-def _report(compiled: CompiledModule, path: Path, seconds: float) -> dict[str, Any]:
+def _compile(model: str, path: Path, **settings: Any) -> dict[str, Any]:
+    import neocpu
+
+    with neocpu.compile(model, **settings) as compiled:
+        compiled.export(path)
+        return _plan_report(compiled)
+
+
+def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
     plan = compiled.plan
     convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
     schemes = {tuple(op["scheme"].items()) for op in convolutions if op["scheme"]}
     return {
-        "artifact": str(path),
-        "bytes": path.stat().st_size,
         "target": plan["target"],
         "threads": plan["threads"],
         "opt": plan["opt"],
@@ -170,21 +197,25 @@ def _report(compiled: CompiledModule, path: Path, seconds: float) -> dict[str, A
         "predicted_us": plan["predicted_us"],
         "search": plan["search"],
         "verification": plan["verification"],
-        "seconds": seconds,
         "phases": compiled.seconds,
-        # The linker, a child, needs far less.
-        "peak_bytes": peak_memory(),
     }
 
 
 def _show(report: Mapping[str, Any]) -> None:
-    search, phases = report["search"], report["phases"]
-    slowest = sorted(phases, key=lambda name: -float(phases[name]))[:3]
-    sources = sources_text(report["cost_sources"])
     print(
         f"{report['artifact']}: {size(report['bytes'])} in {duration(report['seconds'])}, "
         f"{size(report['peak_bytes'])} of memory"
     )
+    if "variants" in report:
+        show_variants(report["variants"])
+    else:
+        _show_plan(report)
+
+
+def _show_plan(report: Mapping[str, Any]) -> None:
+    search, phases = report["search"], report["phases"]
+    slowest = sorted(phases, key=lambda name: -float(phases[name]))[:3]
+    sources = sources_text(report["cost_sources"])
     print_fields(
         [
             ("target", report["target"]),

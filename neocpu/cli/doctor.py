@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from neocpu.cli import options
+from neocpu.cli.commands import installed
 from neocpu.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from neocpu.cli.health import Finding
+    from neocpu.cli.findings import Finding
 
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
@@ -26,12 +28,17 @@ Examples:
 def command(terminal: Terminal) -> int:
     """Check versions, libraries, compiler, CPU, threads and databases, and compile a small model.
 
+    Where neocpu-runtime is installed, check what running a model needs.
+
     Exits with 0 if neocpu works here, else with 1. Nothing is changed.
     """
-    from neocpu.cli.health import examine
+    from neocpu.cli.findings import examine
 
+    # By name, for neocpu-runtime has the second one alone.
+    module = "health" if installed("compile") else "runtime_health"
+    checks = importlib.import_module(f"neocpu.cli.{module}").CHECKS
     findings = []
-    for finding in examine():
+    for finding in examine(checks):
         findings.append(finding)
         if not terminal.json:
             _show(finding)

@@ -19,26 +19,39 @@ from neocpu.cli.plan_text import (
     weights_text,
 )
 from neocpu.cli.terminal import Terminal, print_fields, print_table
+from neocpu.schedules.errors import ArtifactError
 from neocpu.units import duration, plural, size
 
 EPILOG = """\b
 Examples:
   neocpu explain resnet50.so
+  neocpu explain resnet50-fat.so --variant avx512
   neocpu explain resnet50.so --json | jq '.search.gap'"""
 
 
 @click.command(epilog=EPILOG)
 @click.argument("artifact", type=click.Path(path_type=Path))
+@click.option(
+    "--variant",
+    metavar="NAME",
+    help="Which part of a file for several CPUs; by default the one this host would load, or the "
+    "first if it can run none.",
+)
 @options.common
-def command(terminal: Terminal, artifact: Path) -> None:
+def command(terminal: Terminal, artifact: Path, variant: str | None) -> None:
     """Show the plan of ARTIFACT: schemes and layouts per operator, transforms, search.
 
     The plan is read from the file; nothing in it is run, so it may be for another CPU.
     """
     from neocpu.runtime.artifact import read_header
 
-    header = read_header(artifact)
-    terminal.result(header.plan, lambda: _show(header.name, header.plan))
+    header = read_header(artifact, variant)
+    try:
+        terminal.result(header.plan, lambda: _show(header.name, header.plan))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"{artifact} has a plan that cannot be shown ({error!r}); compile the model again"
+        ) from error
 
 
 def _show(name: str, plan: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The checks ``neocpu doctor`` makes. None of them changes anything."""
+"""The checks ``neocpu doctor`` makes where there is a compiler. None of them changes anything."""
 
 from __future__ import annotations
 
@@ -7,48 +7,15 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from importlib import metadata
-from typing import Final, Literal
+from typing import Final
 
+from neocpu.cli.findings import Check, Finding, last_line
+from neocpu.cli.runtime_health import libraries, python_version, threads
 from neocpu.schedules.errors import NeoCPUError
 
-Status = Literal["ok", "warning", "failed"]
-MINIMUM_PYTHON: Final = (3, 11)
 CHILD_TIMEOUT: Final = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the doctor's report.
-
-    Attributes
-    ----------
-    name : str
-        What was looked at.
-    status : str
-        ``ok``; ``warning``, with which neocpu works; ``failed``, with which it does not.
-    detail : str
-        What was found.
-    fix : str
-        What to do about it.
-    """
-
-    name: str
-    status: Status
-    detail: str
-    fix: str = ""
-
-
-def python_version() -> Iterator[Finding]:
-    """The interpreter is new enough."""
-    found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info >= MINIMUM_PYTHON:
-        yield Finding("python", "ok", f"{found}, {sys.executable}")
-    else:
-        wanted = ".".join(map(str, MINIMUM_PYTHON))
-        yield Finding("python", "failed", found, f"use Python {wanted} or newer")
 
 
 def pinned_versions() -> Iterator[Finding]:
@@ -103,17 +70,6 @@ def cpu() -> Iterator[Finding]:
         yield Finding("CPU", "ok", detail)
 
 
-def threads() -> Iterator[Finding]:
-    """How many CPUs the process may use, and why not more."""
-    from neocpu.schedules.host import usable_cpus
-
-    usable, allowed, present = usable_cpus(), len(os.sched_getaffinity(0)), os.cpu_count()
-    why = f"affinity allows {allowed} of {present} CPUs"
-    if usable < allowed:
-        why += f", the control group's quota {usable}"
-    yield Finding("threads", "ok", f"{usable} by default: {why}")
-
-
 def databases() -> Iterator[Finding]:
     """The tuning databases can be read."""
     from neocpu.schedules.registry import template_version
@@ -146,9 +102,10 @@ def smoke() -> Iterator[Finding]:
     yield _child("smoke test", "smoke", f"mend what failed above; to see more: {command}")
 
 
-CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
+CHECKS: Final[tuple[Check, ...]] = (
     python_version,
     pinned_versions,
+    libraries,
     ffi,
     linker,
     cpu,
@@ -156,18 +113,6 @@ CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     databases,
     smoke,
 )
-
-
-def examine(checks: tuple[Callable[[], Iterator[Finding]], ...] = CHECKS) -> Iterator[Finding]:
-    """Make all checks, in order; one that fails to work is a failed finding."""
-    for check in checks:
-        name = check.__name__.replace("_", " ")
-        try:
-            yield from check()
-        except NeoCPUError as error:
-            yield Finding(name, "failed", str(error))
-        except Exception as error:
-            yield Finding(name, "failed", f"{type(error).__name__}: {_last_line(str(error))}")
 
 
 def _pins() -> Iterator[tuple[str, str]]:
@@ -186,10 +131,10 @@ def _child(name: str, test: str, fix: str) -> Finding:
     except subprocess.TimeoutExpired:
         return Finding(name, "failed", f"no answer within {CHILD_TIMEOUT:.0f} s", fix)
     if done.returncode == 0:
-        return Finding(name, "ok", _last_line(done.stdout))
+        return Finding(name, "ok", last_line(done.stdout))
     if done.returncode < 0:
         return Finding(name, "failed", f"crashed: {_signal_name(-done.returncode)}", fix)
-    return Finding(name, "failed", _last_line(done.stderr), fix)
+    return Finding(name, "failed", last_line(done.stderr), fix)
 
 
 def _signal_name(number: int) -> str:
@@ -197,8 +142,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"

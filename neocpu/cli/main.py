@@ -35,9 +35,9 @@ artifact, 130 interrupted, 1 a bug in neocpu.
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from importlib.metadata import version
+        import neocpu
 
-        click.echo(f"neocpu {version('neocpu')}")
+        click.echo(f"neocpu {neocpu.__version__}")
         ctx.exit()
 
 

@@ -102,8 +102,9 @@ target = click.option(
     default="host",
     show_default=True,
     metavar="TARGET",
-    help="The CPU to generate code for: host, or llvm -mcpu=NAME [-mattr=+x,-y] "
-    "[-mtriple=TRIPLE], quoted or not, or a JSON object.",
+    help="The CPU to generate code for: host; a CPU or a board by name, such as neoverse-n1, rpi4, "
+    "rpi5, graviton3 or apple-m1; or llvm -mcpu=NAME [-mattr=+x,-y] "
+    "[-mtriple=aarch64-linux-gnu], quoted or not; or a JSON object.",
 )
 shape = click.option(
     "--shape",

@@ -78,9 +78,9 @@ def command(
 ) -> None:
     """Run ARTIFACT, a file that neocpu compile wrote."""
     from neocpu.cli.arrays import read_archive, read_named, write_archive
-    from neocpu.link import check_destination
     from neocpu.runtime.artifact import read_header
     from neocpu.runtime.module import load
+    from neocpu.schedules.files import check_destination
     from neocpu.tensor_spec import random_inputs
 
     specs = read_header(artifact).inputs

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
+from neocpu.runtime.header import DTYPES
 from neocpu.schedules.errors import ModelError, UnsupportedError, UsageError, did_you_mean
 from neocpu.tensor_spec import TensorSpec
 
@@ -47,16 +48,25 @@ def freeze_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -
             hint = did_you_mean(name, known) or f"; the inputs are {', '.join(map(repr, known))}"
             raise UsageError(f"--shape names an input '{name}' the model does not have{hint}")
     for value in inputs:
-        if not value.type.HasField("tensor_type"):
-            kind = value.type.WhichOneof("value") or "value of unknown type"
-            raise UnsupportedError(f"input '{value.name}' is a {kind}; only tensors are supported")
-        if value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
-            raise UnsupportedError(
-                f"input '{value.name}' holds strings; only numbers are supported"
-            )
+        _check_kind(value)
         if value.name in shapes:
             _set_shape(value, [int(extent) for extent in shapes[value.name]])
         _require_static(value)
+
+
+def _check_kind(value: onnx.ValueInfoProto) -> None:
+    if not value.type.HasField("tensor_type"):
+        kind = value.type.WhichOneof("value") or "value of unknown type"
+        raise UnsupportedError(f"input '{value.name}' is a {kind}; only tensors are supported")
+    element = value.type.tensor_type.elem_type
+    if element == onnx.TensorProto.STRING:
+        raise UnsupportedError(f"input '{value.name}' holds strings; only numbers are supported")
+    kind = str(onnx.helper.tensor_dtype_to_np_dtype(element))
+    if kind not in DTYPES:
+        raise UnsupportedError(
+            f"input '{value.name}' holds {kind} numbers, which modules do not take; they take "
+            f"{', '.join(DTYPES)}"
+        )
 
 
 def _set_shape(value: onnx.ValueInfoProto, shape: list[int]) -> None:

@@ -17,7 +17,6 @@ from neocpu.relax_utils import (
     Array,
     Expr,
     Rewrite,
-    aligned_empty,
     constant_value,
     dtype_of,
     is_op,
@@ -25,6 +24,7 @@ from neocpu.relax_utils import (
     rewrite_function,
     static_shape,
 )
+from neocpu.runtime.memory import aligned_empty
 
 _WEIGHTED = ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul")
 

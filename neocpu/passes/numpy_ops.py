@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from neocpu.relax_utils import Array, aligned_empty
+from neocpu.relax_utils import Array
+from neocpu.runtime.memory import aligned_empty
 
 NumpyOp: TypeAlias = Callable[..., Any]
 

@@ -5,15 +5,21 @@ dynamic loader never maps::
 
     ELF .. code .. | pad | .neocpu.weights | .neocpu | section tables | .neocpu.sha256
 
-The last one holds two SHA-256 digests: of everything but the weights, and of the weights.
+The last one holds two SHA-256 digests: of everything but the weights, and of the weights. A fat
+file (`neocpu.runtime.fat`) holds several such artifacts.
+
+Only the weights are mapped. The rest is read, so that a file that somebody cuts short meanwhile is
+an error here and not the end of the process. Nothing can be done for a mapped file whose bytes are
+overwritten: replace one by renaming another over it, as `mv` does and `neocpu compile` too.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import mmap
+import itertools
 import os
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,24 +27,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from neocpu.runtime.elf import ElfError, read_elf
-from neocpu.runtime.header import (
-    DIGEST_SECTION,
-    FORMAT,
-    HEADER_SECTION,
-    WEIGHTS_SECTION,
-    ArtifactHeader,
-    Buffer,
-)
+from neocpu.runtime import fat
+from neocpu.runtime.content import REMEDY, Content, read_content
+from neocpu.runtime.header import ArtifactHeader, Buffer
+from neocpu.runtime.input_file import PIECE, FilePart, open_regular
 from neocpu.runtime.memory import huge_pages
-from neocpu.schedules.errors import ArtifactError, TargetError
-from neocpu.schedules.host import host_features, missing_features
+from neocpu.runtime.strict_json import FieldError
+from neocpu.schedules.cpu_identity import host_cpu
+from neocpu.schedules.errors import ArtifactError, TargetError, UsageError, did_you_mean
+from neocpu.schedules.instruction_sets import host_features, missing_features
 
-DIGEST_SIZE: Final = hashlib.sha256().digest_size
-_REMEDY: Final = "compile the model again with `neocpu compile`"
+# The dynamic loader's table of what is loaded is the process's, so this count is too.
+_aliases: Final = itertools.count(1)
 
 
-@dataclass(frozen=True, slots=True)
 class Artifact:
     """An open, checked artifact. Close it, or use it as a context manager.
 
@@ -46,30 +48,86 @@ class Artifact:
     ----------
     path : Path
         Where it was opened; the file there may since have been replaced.
+    variant : str
+        Which variant of a fat file it is; empty if the file holds nothing else.
     fd : int
         Read-only descriptor of the very file that was checked.
+    offset, size : int
+        Where in the file it lies; bytes.
     header : ArtifactHeader
         Its header.
+    code_bytes : int
+        How many bytes lie in front of the weights.
     weights : memoryview
         The weights section: a private read-only mapping, shared with every process that has it.
     """
 
-    path: Path
-    fd: int
-    header: ArtifactHeader
-    weights: memoryview
-    _weights_digest: bytes
+    __slots__ = (
+        *("_copy", "_digests", "code_bytes", "fd", "header"),
+        *("offset", "path", "size", "variant", "weights"),
+    )
 
-    def verify_weights(self) -> None:
-        """Hash the weights (about 2 GB/s) and compare.
+    def __init__(self, path: Path, variant: str, part: FilePart, content: Content) -> None:
+        self.path = path
+        self.variant = variant
+        self.offset = part.offset
+        self.size = part.size
+        self.header = content.header
+        self.code_bytes = content.weights.offset
+        self.weights = part.map(content.weights.offset, content.weights.size)
+        self.fd = os.dup(part.fd)
+        self._digests = (content.body_digest, content.weights_digest)
+        self._copy: int | None = None
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for artifacts whose code is the same and may be loaded once."""
+        status = os.fstat(self.fd)
+        return status.st_dev, status.st_ino, self.offset, self._digests[0]
+
+    def library_path(self) -> str:
+        """Return a path that the dynamic loader may open until `close`, and did not see before.
+
+        It leads to the very file whose digest was checked; for a variant of a fat file, which the
+        loader cannot read, to a copy of its code in memory. The loader compares paths before
+        inodes: given one it has seen, it would return the old code of a file that was since
+        replaced. So each path spells a new number in redundant ``/`` and ``./``.
+
+        Raises
+        ------
+        ArtifactError, OSError
+            If the copy cannot be made.
+        """
+        if self.offset and self._copy is None:
+            # The loader reads segments, which end before the weights, and no section.
+            self._copy = os.memfd_create("neocpu-code")
+            with open(self._copy, "wb", closefd=False) as file:
+                file.writelines(self._part.pieces(self.code_bytes))
+        fd = self.fd if self._copy is None else self._copy
+        spelling = f"{next(_aliases):b}".replace("1", "./").replace("0", "/")
+        return f"/proc/self/fd/{spelling}{fd}"
+
+    def verify_weights(self, on_piece: Callable[[int], None] | None = None) -> None:
+        """Hash the weights (about 2 GB/s) and compare. It needs no open descriptor.
+
+        Parameters
+        ----------
+        on_piece : callable, optional
+            Told after every `PIECE` bytes how many are done; may raise, to give up.
 
         Raises
         ------
         ArtifactError
             If they are not the weights that were written.
         """
-        if hashlib.sha256(self.weights).digest() != self._weights_digest:
-            raise ArtifactError(f"{self.path}: the weights are damaged; {_REMEDY}")
+        digest = hashlib.sha256()
+        for start in range(0, self.weights.nbytes, PIECE):
+            piece = self.weights[start : start + PIECE]
+            digest.update(piece)
+            if on_piece is not None:
+                on_piece(start + piece.nbytes)
+        if digest.digest() != self._digests[1]:
+            raise ArtifactError(f"{self._where}: the weights are damaged; {REMEDY}")
 
     def weight_arrays(self, *, hugepages: bool = False) -> list[np.ndarray[Any, Any]]:
         """Return the weights in parameter order: views of the mapping, or of a private copy.
@@ -87,8 +145,11 @@ class Artifact:
         return [placement.view(buffer) for placement in self.header.weights]
 
     def close(self) -> None:
-        """Close the descriptor. Views of the weights stay valid."""
-        os.close(self.fd)
+        """Close the descriptors. Views of the weights stay valid. May be repeated."""
+        for fd in (self.fd, self._copy):
+            if fd is not None and fd >= 0:
+                os.close(fd)
+        self.fd, self._copy = -1, None
 
     def __enter__(self) -> Artifact:
         return self
@@ -101,41 +162,105 @@ class Artifact:
     ) -> None:
         self.close()
 
+    @property
+    def _part(self) -> FilePart:
+        return FilePart(self.fd, self._where, self.offset, self.size)
 
-def read_header(path: str | os.PathLike[str], *, verify_weights: bool = False) -> ArtifactHeader:
-    """Read the header of an artifact, for any machine, without loading its code.
+    @property
+    def _where(self) -> str:
+        return _place(self.path, self.variant)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One artifact of a file: where it lies, in bytes, and its header.
+
+    ``name`` is what it was called in a fat file; empty where a file holds nothing else.
+    """
+
+    name: str
+    offset: int
+    size: int
+    header: ArtifactHeader
+
+
+def open_artifact(path: str | os.PathLike[str], variant: str | None = None) -> Artifact:
+    """Open an artifact and check everything but the weights against its digest.
+
+    Parameters
+    ----------
+    path : path
+        For any machine. Of a fat file, the variant that suits this host best is opened.
+    variant : str, optional
+        Open this variant of a fat file instead, whether or not this host can run it.
 
     Raises
     ------
     ArtifactError
         If the file is missing, truncated, foreign, damaged or of another format version.
+    TargetError
+        If this host can run no variant of a fat file.
+    UsageError
+        If it has no such variant.
     """
-    with open_artifact(path) as artifact:
+    return _open(Path(path), variant, or_first=False)
+
+
+def read_header(
+    path: str | os.PathLike[str], variant: str | None = None, *, verify_weights: bool = False
+) -> ArtifactHeader:
+    """Read the header of an artifact, for any machine, without loading its code.
+
+    Of a fat file it is the header `open_artifact` would read, or the first one if this host can run
+    none.
+
+    Raises
+    ------
+    ArtifactError, UsageError
+        As `open_artifact`.
+    """
+    with _open(Path(path), variant, or_first=True) as artifact:
         if verify_weights:
             artifact.verify_weights()
         return artifact.header
 
 
-def open_artifact(path: str | os.PathLike[str]) -> Artifact:
-    """Open an artifact and check everything but the weights against its digest.
+def open_variants(path: str | os.PathLike[str]) -> tuple[Artifact, ...]:
+    """Open all artifacts that a file holds, for the caller to close; see `open_artifact`.
 
     Raises
     ------
     ArtifactError
-        As for `read_header`.
+        As `open_artifact`.
     """
     path = Path(path)
+    opened: list[Artifact] = []
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise ArtifactError(f"cannot open artifact {path}: {error.strerror}") from error
-    try:
-        return _read(path, fd)
-    except BaseException as error:
-        os.close(fd)
-        if isinstance(error, OSError):
-            raise ArtifactError(f"cannot read artifact {path}: {error.strerror}") from error
+        with _contents(path) as (whole, entries):
+            for entry in entries or (None,):
+                opened.append(_open_entry(path, whole, entry))
+    except BaseException:
+        for artifact in opened:
+            artifact.close()
         raise
+    return tuple(opened)
+
+
+def read_variants(path: str | os.PathLike[str]) -> tuple[Variant, ...]:
+    """Read where the artifacts of a file lie, and their headers; one if it is no fat file.
+
+    Raises
+    ------
+    ArtifactError
+        As `open_artifact`.
+    """
+    variants = []
+    for artifact in open_variants(path):
+        with artifact:
+            variants.append(
+                Variant(artifact.variant, artifact.offset, artifact.size, artifact.header)
+            )
+    return tuple(variants)
 
 
 def check_host(header: ArtifactHeader, path: str | os.PathLike[str]) -> None:
@@ -144,61 +269,92 @@ def check_host(header: ArtifactHeader, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     TargetError
-        If the machine differs or an instruction set is missing.
+        If the machine differs, an instruction set is missing, or memory would not do.
     """
+    if (reason := obstacle(header)) is not None:
+        raise TargetError(
+            f"{path} is compiled for {header.machine} ({header.target}), {reason}: "
+            "compile the model again with --target host"
+        )
+
+
+def obstacle(header: ArtifactHeader) -> str | None:
+    """Return why this host cannot run an artifact's code, None if it can."""
     machine = os.uname().machine
     if header.machine != machine:
-        raise TargetError(
-            f"{path} is compiled for {header.machine} ({header.target}), this host is {machine}: "
-            "compile the model again with --target host"
-        )
+        return f"this host is {machine}"
     if missing := missing_features(header.isa_features, host_features()):
-        raise TargetError(
-            f"{path} is compiled for '{header.target}', this host lacks {', '.join(missing)}: "
-            "compile the model again with --target host"
-        )
+        return f"this host lacks {', '.join(missing)}"
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if header.memory_bytes > memory:
+        needed = header.memory_bytes / 1e9
+        return f"its tensors take {needed:.1f} GB and this host has {memory / 1e9:.1f} GB of memory"
+    return None
 
 
-def _read(path: Path, fd: int) -> Artifact:
-    size = os.fstat(fd).st_size
-    if size == 0:
-        raise ArtifactError(f"{path} is empty: {_REMEDY}")
-    data = memoryview(mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ))
-    try:
-        elf = read_elf(data)
-    except ElfError as error:
-        raise ArtifactError(
-            f"{path} is not a complete neocpu artifact, {error}; {_REMEDY}"
-        ) from None
-    header, weights, digest = map(elf.find, (HEADER_SECTION, WEIGHTS_SECTION, DIGEST_SECTION))
-    if header is None or weights is None or digest is None:
-        raise ArtifactError(
-            f"{path} is a shared library but not a neocpu artifact (no {HEADER_SECTION} section): "
-            f"{_REMEDY}"
-        )
-    if digest.offset + digest.size != size or digest.size != 2 * DIGEST_SIZE:
-        raise ArtifactError(f"{path} is damaged: bytes are missing or added at its end; {_REMEDY}")
-    body = hashlib.sha256(data[: weights.offset])
-    body.update(data[weights.offset + weights.size : digest.offset])
-    expected = bytes(data[digest.offset :])
-    if body.digest() != expected[:DIGEST_SIZE]:
-        raise ArtifactError(f"{path} is damaged: its checksum does not match; {_REMEDY}")
-    parsed = _parse(path, bytes(data[header.offset : header.offset + header.size]))
-    if parsed.machine != elf.machine:
-        raise ArtifactError(f"{path}: header and code disagree on the machine; {_REMEDY}")
-    view = data[weights.offset : weights.offset + weights.size]
-    return Artifact(path, fd, parsed, view, expected[DIGEST_SIZE:])
+def _open(path: Path, variant: str | None, *, or_first: bool) -> Artifact:
+    with _contents(path) as (whole, entries):
+        if variant is not None:
+            return _open_entry(path, whole, _named(path, entries, variant))
+        if not entries:
+            return _open_entry(path, whole, None)
+        features = host_features()
+        entry = fat.choose(entries, os.uname().machine, features, host_cpu())
+        if entry is None and not or_first:
+            raise _no_variant(path, entries, features)
+        return _open_entry(path, whole, entry or entries[0])
 
 
-def _parse(path: Path, text: bytes) -> ArtifactHeader:
-    try:
-        fields = json.loads(text)
-        version = fields["format"]
-        if version != FORMAT:
-            raise ArtifactError(
-                f"{path} has artifact format {version}, this neocpu reads format {FORMAT}: "
-                f"{_REMEDY}"
-            )
-        return ArtifactHeader.from_json(fields)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(f"{path} has a malformed header ({error!r}); {_REMEDY}") from error
+@contextmanager
+def _contents(path: Path) -> Iterator[tuple[FilePart, tuple[fat.Entry, ...]]]:
+    """Open a file and read its index, which is empty if it is no fat file."""
+    with open_regular(path) as whole:
+        if whole.size == 0:
+            raise ArtifactError(f"{path} is empty: {REMEDY}")
+        start = whole.read(0, min(whole.size, fat.BLOCK))
+        try:
+            index = fat.read_index(start, whole.size) if start.startswith(fat.FAMILY) else ()
+        except FieldError as error:
+            raise ArtifactError(f"{path} has a malformed index: {error}; {REMEDY}") from None
+        yield whole, index
+
+
+def _named(path: Path, entries: Sequence[fat.Entry], name: str) -> fat.Entry:
+    if not entries:
+        raise UsageError(f"{path} has no variants: it is compiled for one CPU")
+    names = [entry.name for entry in entries]
+    if name not in names:
+        hint = did_you_mean(name, names)
+        raise UsageError(f"{path} has no variant '{name}', only {', '.join(names)}{hint}")
+    return entries[names.index(name)]
+
+
+def _no_variant(path: Path, entries: Sequence[fat.Entry], features: frozenset[str]) -> TargetError:
+    machine = os.uname().machine
+    reasons = (
+        f"{e.name} (for {e.machine})"
+        if e.machine != machine
+        else f"{e.name} (lacks {', '.join(missing_features(e.isa_features, features))})"
+        for e in entries
+    )
+    return TargetError(
+        f"{path} has no variant that this host ({machine}) can run: {'; '.join(reasons)}: "
+        "compile the model again with --target host, or with one more variant in --fat"
+    )
+
+
+def _open_entry(path: Path, whole: FilePart, entry: fat.Entry | None) -> Artifact:
+    if entry is None:
+        return Artifact(path, "", whole, read_content(whole))
+    where = _place(path, entry.name)
+    part = whole.part(entry.offset, entry.size, where)
+    content = read_content(part)
+    header = content.header
+    said = (entry.target, entry.machine, entry.isa_features)
+    if said != (header.target, header.machine, header.isa_features):
+        raise ArtifactError(f"{where}: index and header disagree on the target; {REMEDY}")
+    return Artifact(path, entry.name, part, content)
+
+
+def _place(path: Path, variant: str) -> str:
+    return f"{path} ({variant})" if variant else str(path)

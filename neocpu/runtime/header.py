@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from neocpu.runtime.elf import MACHINES
+from neocpu.runtime.strict_json import FieldError, array, boolean, integer, member, string
 from neocpu.tensor_spec import TensorSpec, group_rows
 
 Buffer: TypeAlias = memoryview | mmap.mmap
@@ -22,6 +26,23 @@ DIGEST_SECTION: Final = ".neocpu.sha256"
 
 WEIGHT_ALIGN: Final = 128
 """Bytes each weight starts on a multiple of: two cache lines, the adjacent-line prefetch unit."""
+
+ARGUMENT_ALIGN: Final = 64
+"""Bytes each argument of generated code starts on a multiple of."""
+
+# What a header may say. Far more than any network needs, and few enough that nothing overflows.
+MAX_HEADER: Final = 16 << 20
+"""Bytes of everything behind the weights: header, section tables and digests."""
+MAX_TENSORS: Final = 1 << 16
+MAX_RANK: Final = 32
+MAX_BYTES: Final = 1 << 40
+MAX_THREADS: Final = 1024
+"""No CPU has as many cores; a pool of more would take a machine down."""
+DTYPES: Final = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+"""Of inputs, outputs, weights and activations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +67,10 @@ class Placement:
         """Return the JSON form."""
         return [self.offset, self.dtype, list(self.shape)]
 
-    @classmethod
-    def from_json(cls, data: list[Any]) -> Placement:
-        """Inverse of `to_json`."""
-        offset, dtype, shape = data
-        return cls(offset, dtype, tuple(shape))
+    @property
+    def end(self) -> int:
+        """The byte behind the last one."""
+        return self.offset + math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def view(self, buffer: Buffer) -> np.ndarray[Any, Any]:
         """Return the array in ``buffer``, which it keeps alive."""
@@ -115,6 +135,27 @@ class ArtifactHeader:
         """Positions of the outputs whose rows are counted together."""
         return group_rows(self.row_counts)
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that a module allocates for its arena, its inputs and its outputs."""
+        arrays = (*self.inputs, *self.outputs)
+        return self.arena_bytes + sum(Placement(0, a.dtype, a.shape).end for a in arrays)
+
+    def check_weights(self, size: int) -> None:
+        """Check that the weights lie within their section.
+
+        Parameters
+        ----------
+        size : int
+            Bytes of the section.
+
+        Raises
+        ------
+        FieldError
+            Naming the one that does not.
+        """
+        _check_ends("weights", self.weights, size)
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
@@ -139,34 +180,116 @@ class ArtifactHeader:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> ArtifactHeader:
-        """Inverse of `to_json`.
+    def from_json(cls, data: Any) -> ArtifactHeader:
+        """Inverse of `to_json`, for input that anybody may have written.
 
         Raises
         ------
-        KeyError, TypeError, ValueError
-            If a field is missing or has the wrong type.
+        FieldError
+            If a field is missing, of another type, or out of its range; the message names it.
         """
-        versions = data["versions"]
-        return cls(
-            name=data["name"],
-            neocpu_version=versions["neocpu"],
-            tvm_version=versions["apache-tvm"],
-            ffi_version=versions["apache-tvm-ffi"],
-            target=data["target"],
-            machine=data["machine"],
-            isa_features=tuple(data["isa_features"]),
-            threads=data["threads"],
-            inputs=tuple(TensorSpec.from_json(spec) for spec in data["inputs"]),
-            outputs=tuple(TensorSpec.from_json(spec) for spec in data["outputs"]),
-            row_counts=tuple(data["row_counts"]),
-            weights=tuple(map(Placement.from_json, data["weights"])),
-            activations=tuple(map(Placement.from_json, data["activations"])),
-            arena_bytes=data["arena_bytes"],
-            plan=data["plan"],
-            format=data["format"],
+        header = cls(
+            name=string(*member(data, "", "name")),
+            neocpu_version=string(*member(*member(data, "", "versions"), "neocpu")),
+            tvm_version=string(*member(*member(data, "", "versions"), "apache-tvm")),
+            ffi_version=string(*member(*member(data, "", "versions"), "apache-tvm-ffi")),
+            target=string(*member(data, "", "target")),
+            machine=_machine(*member(data, "", "machine")),
+            isa_features=tuple(string(*each) for each in _list(data, "isa_features")),
+            threads=integer(*member(data, "", "threads"), 1, MAX_THREADS),
+            inputs=_tensors(data, "inputs"),
+            outputs=_tensors(data, "outputs"),
+            row_counts=tuple(_row_count(*each) for each in _list(data, "row_counts")),
+            weights=_placements(data, "weights", WEIGHT_ALIGN),
+            activations=_placements(data, "activations", ARGUMENT_ALIGN),
+            arena_bytes=integer(*member(data, "", "arena_bytes"), 0, MAX_BYTES),
+            plan=_plan(*member(data, "", "plan")),
+            format=integer(*member(data, "", "format"), FORMAT, FORMAT),
         )
+        _check_ends("activations", header.activations, header.arena_bytes)
+        _check_row_counts(header)
+        return header
 
     def encode(self) -> bytes:
         """Return the bytes of the header section: one line of JSON and a newline."""
-        return json.dumps(self.to_json(), separators=(",", ":")).encode() + b"\n"
+        text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
+        return text.encode() + b"\n"
+
+
+def _machine(value: Any, place: str) -> str:
+    if value not in MACHINES.values():
+        raise FieldError(f"{place}: not one of {', '.join(MACHINES.values())}")
+    return string(value, place)
+
+
+def _plan(value: Any, place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FieldError(f"{place}: not an object")
+    return value
+
+
+def _list(data: Any, name: str) -> list[tuple[Any, str]]:
+    return array(*member(data, "", name), MAX_TENSORS)
+
+
+def _tensors(data: Any, name: str) -> tuple[TensorSpec, ...]:
+    specs = tuple(_tensor(*each) for each in _list(data, name))
+    seen: set[str] = set()
+    for index, spec in enumerate(specs):
+        if spec.name in seen:
+            raise FieldError(f"{name}[{index}].name: there is another of this name")
+        seen.add(spec.name)
+    return specs
+
+
+def _tensor(value: Any, place: str) -> TensorSpec:
+    name = string(*member(value, place, "name"))
+    dtype, shape = _kind(member(value, place, "dtype"), member(value, place, "shape"))
+    bounded = "bounded" in value and boolean(*member(value, place, "bounded"))
+    return TensorSpec(name, dtype, shape, bounded)
+
+
+def _placements(data: Any, name: str, align: int) -> tuple[Placement, ...]:
+    return tuple(_placement(*each, align) for each in _list(data, name))
+
+
+def _placement(value: Any, place: str, align: int) -> Placement:
+    parts = array(value, place, 3)
+    if len(parts) < 3:
+        raise FieldError(f"{place}: not an offset, a dtype and a shape")
+    offset = integer(*parts[0], 0, MAX_BYTES)
+    if offset % align:
+        raise FieldError(f"{place}[0]: {offset} is not a multiple of {align}")
+    return Placement(offset, *_kind(parts[1], parts[2]))
+
+
+def _kind(dtype: tuple[Any, str], shape: tuple[Any, str]) -> tuple[str, tuple[int, ...]]:
+    """Return a dtype and a shape whose bytes can be counted."""
+    value, place = dtype
+    if not isinstance(value, str) or value not in DTYPES:
+        raise FieldError(f"{place}: not one of {', '.join(DTYPES)}")
+    extents = tuple(integer(*each, 0, MAX_BYTES) for each in array(*shape, MAX_RANK))
+    if math.prod(max(extent, 1) for extent in extents) > MAX_BYTES // 8:
+        raise FieldError(f"{shape[1]}: more than {MAX_BYTES // 8} elements")
+    return value, extents
+
+
+def _row_count(value: Any, place: str) -> int | None:
+    return None if value is None else integer(value, place, 0, 2 * MAX_TENSORS)
+
+
+def _check_ends(name: str, placements: Sequence[Placement], size: int) -> None:
+    for index, placement in enumerate(placements):
+        if placement.end > size:
+            raise FieldError(f"{name}[{index}]: ends at byte {placement.end} of {size}")
+
+
+def _check_row_counts(header: ArtifactHeader) -> None:
+    counts = [count for count in header.row_counts if count is not None]
+    if header.row_counts and len(header.row_counts) != len(header.outputs):
+        raise FieldError(
+            f"row_counts: {len(header.row_counts)} of them for {len(header.outputs)} outputs"
+        )
+    # Behind the outputs come only counts, each of one output or more.
+    if counts and max(counts) >= len(header.outputs) + len(set(counts)):
+        raise FieldError(f"row_counts: main returns nothing at position {max(counts)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from neocpu.schedules.errors import UsageError, did_you_mean
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]
+
+_HOST_DEVICES: Final = (1, 3, 11)
+"""DLPack's devices whose memory the CPU reads: its own, and pinned for CUDA and ROCm."""
 
 
 def check_positional(specs: Sequence[TensorSpec], values: Any) -> list[AnyArray]:
@@ -51,32 +54,48 @@ def check_named(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> list[
 def check_input(spec: TensorSpec, value: Any) -> AnyArray:
     """Return ``value`` as an array of the input's shape and dtype, in any strides and byte order.
 
-    Nothing is cast: a wrong dtype is more often a forgotten normalisation than a wish.
+    Nothing is cast: a wrong dtype is more often a forgotten normalisation than a wish. Arrays of
+    other libraries (DLPack) and buffers are not copied.
 
     Raises
     ------
     UsageError
         If it is not an array, or its shape or dtype differ.
     """
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"input '{spec.name}' is not an array: {error}") from error
+    array = value if isinstance(value, np.ndarray) else _as_array(spec, value)
     expected = np.dtype(spec.dtype)
     if array.dtype != expected and array.dtype.newbyteorder("=") != expected:
         raise UsageError(
-            f"input '{spec.name}': expected {_describe(spec.dtype, spec.shape)}, got dtype "
+            f"input '{spec.name}': expected {describe(spec.dtype, spec.shape)}, got dtype "
             f"{array.dtype}: convert it with x.astype('{spec.dtype}')"
         )
     if array.shape != spec.shape:
         raise UsageError(
-            f"input '{spec.name}': expected {_describe(spec.dtype, spec.shape)}, got "
-            f"{_describe(spec.dtype, array.shape)}{_shape_hint(spec.shape, array.shape)}"
+            f"input '{spec.name}': expected {describe(spec.dtype, spec.shape)}, got "
+            f"{describe(spec.dtype, array.shape)}{_shape_hint(spec.shape, array.shape)}"
         )
     return array
 
 
-def _describe(dtype: str, shape: tuple[int, ...]) -> str:
+def _as_array(spec: TensorSpec, value: Any) -> AnyArray:
+    """Return what is not numpy's as an array: in place if it exports DLPack or a buffer."""
+    try:
+        if not hasattr(value, "__dlpack__"):
+            return np.asarray(value)
+        kind, _ = value.__dlpack_device__()
+        if kind in _HOST_DEVICES:
+            return np.from_dlpack(value)
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"input '{spec.name}' is not an array: {reason}") from error
+    raise UsageError(
+        f"input '{spec.name}' does not lie in the CPU's memory (DLPack device type {int(kind)}): "
+        "copy it there first, as with x.cpu()"
+    )
+
+
+def describe(dtype: str, shape: tuple[int, ...]) -> str:
+    """Return a dtype and a shape as messages have them: ``float32[1,3,224,224]``."""
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 

@@ -1,121 +1,148 @@
-"""The virtual machine of one module. Everything here runs on the module's worker thread."""
+"""The virtual machine of one module. Everything here runs on the first thread of its pool."""
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from neocpu.runtime.artifact import Artifact
-from neocpu.runtime.denormals import flush_denormals
+from neocpu.runtime.ffi import DLTensor, FfiError, Function
 from neocpu.runtime.library import Library
-from neocpu.runtime.memory import huge_pages
-from neocpu.tensor_spec import TensorSpec
+from neocpu.runtime.memory import ASSUMED_ALIGNMENT, address_of, aligned_empty, huge_pages
+from neocpu.schedules.errors import ArtifactError
 
-_INPUT_ALIGN: Final = 128
 _CPU: Final = 1  # kDLCPU
 _POOLED: Final = 2  # AllocatorType::kPooled
-_SHARE_ALL_CORES: Final = -3  # ThreadGroup::kSpecifyThreadShareAllCore
 
-AnyArray = np.ndarray[Any, Any]
+AnyArray: TypeAlias = np.ndarray[Any, Any]
 
 
 class Session:
-    """A VM with its weights and its memory bound, ready to run.
+    """A virtual machine with its weights and its memory bound, ready to run.
 
-    The tensors between its kernels lie in one arena, made here and used by every run. Generated
-    code assumes 64-byte aligned buffers, which numpy does not promise, so inputs are copied into
-    buffers of our own; and outputs are copied out, so that they never alias.
+    The tensors between its kernels lie in one arena, made here and used by every run. All tensors
+    are made once; from run to run only the addresses of the inputs change, which kernels read where
+    they lie unless generated code cannot.
+
+    Raises
+    ------
+    ArtifactError
+        If the code is not that of a virtual machine.
     """
 
-    __slots__ = ("_arguments", "_instrument", "_library", "_main", "_row_counts", "_staging")
+    __slots__ = (
+        "_arrays",
+        "_instrument",
+        "_library",
+        "_main",
+        "_row_counts",
+        "_set_instrument",
+        "_specs",
+        "_staging",
+        "_tensors",
+    )
 
-    def __init__(
-        self, artifact: Artifact, library: Library, threads: int, *, hugepages: bool
-    ) -> None:
-        import tvm_ffi
-
-        flush_denormals()  # before the pool is made, whose threads inherit it
-        configure_pool(threads)
-        self._library = library
-        header = artifact.header
-        self._row_counts = header.row_counts or (None,) * len(header.outputs)
-        self._staging = [_aligned(spec) for spec in header.inputs]
+    def __init__(self, artifact: Artifact, library: Library, *, hugepages: bool) -> None:
+        header, ffi = artifact.header, library.ffi
         arena = huge_pages(header.arena_bytes)
-        arrays = [
-            *self._staging,
+        self._library = library
+        self._specs = header.inputs
+        self._row_counts = header.row_counts or (None,) * len(header.outputs)
+        self._staging: dict[int, AnyArray] = {}
+        self._arrays = [
             *artifact.weight_arrays(hugepages=hugepages),
             *(placement.view(arena) for placement in header.activations),
         ]
-        # Only the versioned capsule can carry a read-only array; it lets the weights stay in the
-        # read-only mapping of the file.
-        self._arguments = [
-            tvm_ffi.from_dlpack(array.__dlpack__(max_version=(1, 0))) for array in arrays
-        ]
-        vm = library.executable["vm_load_executable"]()
-        vm["vm_initialization"](_CPU, 0, _POOLED)
-        self._main = vm["main"]
-        self._instrument = vm["set_instrument"]
+        self._tensors = [ffi.tensor(0, np.dtype(one.dtype), one.shape) for one in header.inputs]
+        others = [ffi.tensor(address_of(one), one.dtype, one.shape) for one in self._arrays]
+        try:
+            vm = ffi.member(library.executable, "vm_load_executable")()
+            ffi.member(vm, "vm_initialization")(_CPU, 0, _POOLED)
+            self._main = ffi.member(vm, "main").bind([*self._tensors, *others])
+            self._set_instrument = ffi.member(vm, "set_instrument")
+        except FfiError as error:
+            raise ArtifactError(f"cannot run the code of {artifact.path}: {error}") from error
+        self._instrument: Function | None = None
 
-    def run(self, inputs: Sequence[AnyArray]) -> tuple[AnyArray, ...]:
+    def run(
+        self, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None
+    ) -> tuple[AnyArray, ...]:
         """Run ``main`` once.
 
         Parameters
         ----------
         inputs : sequence of array
-            In graph order, with the model's shapes; any strides and byte order.
+            In graph order, with the model's shapes; any strides, alignment and byte order.
+        out : sequence of array, optional
+            In graph order, with the model's shapes and dtypes. They may overlap inputs.
 
         Returns
         -------
         tuple of array
-            New arrays, in graph order, of those rows that count.
+            In graph order, of those rows that count: new arrays, or ``out`` and views of it.
         """
-        for buffer, value in zip(self._staging, inputs, strict=True):
-            np.copyto(buffer, value)
-        result = self._main(*self._arguments)
-        tensors = (result,) if hasattr(result, "__dlpack__") else result
-        arrays = [np.from_dlpack(tensor) for tensor in tensors]
-        # Counts come behind the outputs, so the shorter list ends where they begin.
-        return tuple(
-            (array if count is None else array[: int(arrays[count][0])]).copy()
-            for array, count in zip(arrays, self._row_counts, strict=False)
-        )
+        copied = []
+        for position, array in enumerate(inputs):
+            address = address_of(array)
+            if reason := _reason_to_copy(array, address, out):
+                address = self._stage(position, array)
+                copied.append(f"'{self._specs[position].name}' ({reason})")
+            self._tensors[position].content.data = address
+        if copied:
+            import logging  # here, because `load` would spend a tenth of its time on it
+
+            logger = logging.getLogger("neocpu")
+            logger.debug("inputs copied before the run: %s", ", ".join(copied))
+        return self._main(self._read, out)
 
     def instrument(self, callback: Callable[..., None]) -> None:
         """Have ``callback`` called before and after each call of the virtual machine from now on.
 
-        Its arguments are the function, its name, whether it is about to be called, what it
-        returned, and its arguments.
+        Its arguments are the function (None), its name, whether it is about to be called, what it
+        returned, and its arguments: numbers, strings, `DLTensor` or None.
         """
-        self._instrument(callback)
+        function = self._library.ffi.callback(callback)
+        self._set_instrument(function)
+        self._instrument = function  # until the virtual machine has another one
+
+    def _stage(self, position: int, array: AnyArray) -> int:
+        """Copy an input to where kernels can read it; return the address."""
+        if position not in self._staging:
+            spec = self._specs[position]
+            self._staging[position] = aligned_empty(spec.shape, spec.dtype)
+        np.copyto(self._staging[position], array)
+        return address_of(self._staging[position])
+
+    def _read(
+        self, tensors: Sequence[DLTensor], out: Sequence[AnyArray] | None
+    ) -> tuple[AnyArray, ...]:
+        """Copy the outputs out of tensors that belong to the virtual machine."""
+        arrays = [tensor.array() for tensor in tensors]
+        results = []
+        for position, count in enumerate(self._row_counts):
+            array = arrays[position]
+            if count is not None:
+                array = array[: int(arrays[count][0])]
+            if out is None:
+                results.append(array.copy())
+                continue
+            given = out[position] if count is None else out[position][: len(array)]
+            np.copyto(given, array)
+            results.append(given)
+        return tuple(results)
 
 
-def configure_pool(threads: int) -> None:
-    """Give the calling thread its own TVM pool of exactly ``threads`` threads, itself included.
-
-    TVM's pool binds its threads, and the thread that launches it, to single cores when it is made;
-    the second call and the last line take that back, so that all of them may run on all CPUs this
-    process may use. (The environment variable that prevents it is process-wide: not ours to set.)
-    """
-    import tvm_ffi
-
-    configure = tvm_ffi.get_global_func("runtime.config_threadpool")
-    allowed = os.sched_getaffinity(0)
-    cpus = [str(cpu) for cpu in sorted(allowed)]
-    configure(_SHARE_ALL_CORES, threads, list(itertools.islice(itertools.cycle(cpus), threads)))
-    if threads > 1:
-        configure(_SHARE_ALL_CORES, threads, cpus)
-    os.sched_setaffinity(0, allowed)
-    assert tvm_ffi.get_global_func("runtime.NumThreads")() == threads
-
-
-def _aligned(spec: TensorSpec) -> AnyArray:
-    """Return an array of zeros that starts on a multiple of `_INPUT_ALIGN` bytes."""
-    dtype = np.dtype(spec.dtype)
-    size = int(np.prod(spec.shape, dtype=np.int64)) * dtype.itemsize
-    raw = np.zeros(size + _INPUT_ALIGN, np.uint8)
-    start = -raw.ctypes.data % _INPUT_ALIGN
-    return np.ndarray(spec.shape, dtype, raw, start)
+def _reason_to_copy(array: AnyArray, address: int, out: Sequence[AnyArray] | None) -> str | None:
+    """Return why kernels cannot read an input where it lies, or None if they can."""
+    if not array.flags.c_contiguous:
+        return "not C-contiguous"
+    if not array.dtype.isnative:
+        return "of the other byte order"
+    if address % ASSUMED_ALIGNMENT:
+        return f"not aligned to {ASSUMED_ALIGNMENT} bytes"
+    # An output may be an input as it is, and is written after others.
+    if out is not None and any(np.may_share_memory(array, one) for one in out):
+        return "overlaps an output"
+    return None

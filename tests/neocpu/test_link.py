@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from neocpu import link
-from neocpu.link import check_destination, write_artifact
+from neocpu.link import write_artifact
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.elf import read_elf
-from neocpu.runtime.header import WEIGHT_ALIGN, WEIGHTS_SECTION
+from neocpu.runtime.header import WEIGHT_ALIGN, WEIGHTS_SECTION, Placement
 from neocpu.runtime.module import load
-from neocpu.schedules.errors import ArtifactError, UsageError
+from neocpu.schedules.errors import ArtifactError, UnsupportedError, UsageError
+from neocpu.schedules.files import check_destination
+from neocpu.tensor_spec import TensorSpec
 
 OTHER = "aarch64" if os.uname().machine == "x86_64" else "x86_64"
 
@@ -62,6 +64,21 @@ def test_weights_of_any_kind(linear, tmp_path):
         for array, weight in zip(artifact.weight_arrays(), weights, strict=True):
             assert array.dtype == weight.dtype
             np.testing.assert_array_equal(array, weight)
+
+
+@pytest.mark.parametrize("field", ["outputs", "activations"])
+def test_dtypes_that_a_header_cannot_name(linear, tmp_path, field):
+    specs = {
+        "outputs": (TensorSpec("y", "bfloat16", (4, 33)),),
+        "activations": (Placement(0, "bfloat16", (4,)),),
+    }
+    header = replace(linear.header, **{field: specs[field]})
+    path = tmp_path / "a.so"
+    message = refused(
+        UnsupportedError, lambda: write_artifact(linear.executable, linear.weights, header, path)
+    )
+    assert "is of dtype bfloat16" in message
+    assert os.listdir(tmp_path) == []
 
 
 def test_no_weights_at_all(tmp_path, linear):

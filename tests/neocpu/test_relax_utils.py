@@ -8,7 +8,6 @@ from tvm import relax
 
 from neocpu.relax_utils import (
     CONSTANT_ALIGNMENT,
-    aligned_empty,
     bindings,
     constant_value,
     consumers,
@@ -20,6 +19,7 @@ from neocpu.relax_utils import (
     rewrite_function,
     static_shape,
 )
+from neocpu.runtime.memory import aligned_empty
 
 R = relax.op
 SHAPE = (2, 3)

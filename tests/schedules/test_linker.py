@@ -41,7 +41,7 @@ def test_what_is_no_command_is_named(cxx, message):
 def test_cross_compiler_from_ziglang_or_a_hint(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(linker.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="pip install ziglang"):
+    with pytest.raises(UsageError, match=r"pip install 'neocpu\[cross\]'"):
         find_linker(OTHER)
     monkeypatch.setattr(linker.importlib.util, "find_spec", lambda name: object())
     assert find_linker(OTHER)[:3] == (sys.executable, "-m", "ziglang")

@@ -4,15 +4,16 @@ from itertools import product
 import pytest
 
 from neocpu.schedules.memory import (
-    DRAM_BANDWIDTH,
     L2_WAYS,
-    L3_BANDWIDTH,
     LINE,
     conflicts_in_l2,
     fork_seconds,
+    stream_seconds,
     with_memory,
 )
 from neocpu.schedules.target import parse_target
+
+SERVER = parse_target("llvm -mcpu=znver3")
 
 
 def test_one_thread_does_not_fork():
@@ -20,18 +21,26 @@ def test_one_thread_does_not_fork():
 
 
 def test_the_slowest_part_hides_most_of_the_others():
-    alone = with_memory(1e-3, 0, 0)
+    _, beyond_l2, memory = SERVER.bandwidths
+    alone = with_memory(1e-3, 0, 0, SERVER)
     assert alone == 1e-3
-    bound = with_memory(1e-3, 0, 4e-3 * DRAM_BANDWIDTH)
+    bound = with_memory(1e-3, 0, 4e-3 * memory, SERVER)
     assert 4e-3 < bound < 4.5e-3
-    assert with_memory(0, 3e-3 * L3_BANDWIDTH, 0) == pytest.approx(3e-3)
+    assert with_memory(0, 3e-3 * beyond_l2, 0, SERVER) == pytest.approx(3e-3)
+
+
+def test_a_board_waits_longer_for_memory():
+    """So that Winograd's many weights are worth it where they are few, as they are on a server."""
+    board = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
+    assert with_memory(0, 0, 1e6, board) > 4 * with_memory(0, 0, 1e6, SERVER)
+    assert stream_seconds(1 << 24, board, 4) > 4 * stream_seconds(1 << 24, SERVER, 4)
 
 
 @pytest.mark.parametrize("image", [16, 28, 32, 48, 56, 64, 112, 128])
 @pytest.mark.parametrize("chunks", [4, 8, 16, 64])
 def test_conflicts_are_those_of_a_set_associative_cache(image, chunks):
     """Four pixels of 32 bytes, below each other, in every chunk: count the lines of each set."""
-    target = parse_target("llvm -mcpu=znver3")
+    target = SERVER
     row = image * 32
     axes = (chunks, image * row), (4, row)
     sets = target.l2 // (L2_WAYS * LINE)

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from neocpu.schedules import target as module
+from neocpu.schedules.cpus import ALIASES, CACHES, FMA_BYTES
 from neocpu.schedules.errors import TargetError
-from neocpu.schedules.host import host_features
-from neocpu.schedules.target import host_target, missing_on_host, parse_target
+from neocpu.schedules.instruction_sets import ARM_BITS, X86_BITS, host_features
+from neocpu.schedules.target import ISA_FEATURES, host_target, missing_on_host, parse_target
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,45 @@ def test_spellings_are_equal(spelling):
     cpu = parse_target(spelling)
     assert cpu == parse_target("llvm -mcpu=skylake-avx512 -mattr=+avx2")
     assert (cpu.isa, cpu.lanes(), cpu.vector_registers) == ("avx512", 16, 32)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "rpi4",
+        "raspberry-pi-4",
+        "cortex-a72",
+        "llvm -mcpu=cortex-a72",
+        "llvm -mcpu=rpi4",
+        "llvm -mtriple=arm64-linux-gnu -mcpu=cortex-a72",
+        "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=cortex-a72",
+        "llvm -mtriple=aarch64 -mcpu=graviton1",
+        '{"mtriple": "aarch64-linux", "mcpu": "rpi4"}',
+    ],
+)
+def test_boards_and_triples_are_names_of_cpus(spelling):
+    assert parse_target(spelling) == parse_target(
+        "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
+    )
+
+
+@pytest.mark.parametrize("name", [*ALIASES, *CACHES, *FMA_BYTES])
+def test_every_name_in_the_tables_is_a_cpu_to_llvm(name):
+    cpu = parse_target(name)
+    assert cpu.mcpu == ALIASES.get(name, name)
+    assert (cpu.mcpu in ALIASES) is False
+
+
+def test_a_cpu_of_both_machines_is_this_hosts():
+    assert parse_target("generic").machine == host_target().machine
+    assert parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=generic").machine == "aarch64"
+    assert parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=generic").machine == "x86_64"
+
+
+def test_the_host_can_be_asked_for_every_feature_that_gates():
+    assert ISA_FEATURES == X86_BITS.keys() | ARM_BITS.keys()
+    cpus = ("diamondrapids", "tigerlake", "neoverse-v2")  # between them they have all of them
+    assert ISA_FEATURES == {name for cpu in cpus for name in parse_target(cpu).features}
 
 
 def test_printed_target_parses_back():
@@ -74,6 +114,13 @@ def test_multiply_adds_of_half_width_units_take_two_cycles(text, expected):
         ("llvm -mcpu=haswell -mattr=+avx512ff", "did you mean 'avx512f'"),
         ("llvm -mcpu=haswell -mattr=avx2", "must start with"),
         ("cuda", "not supported"),
+        ("rpi6", "did you mean 'rpi5'"),
+        ("apple-m7", "did you mean 'apple-m"),
+        ("llvm -mcpu=cortex-a77ae", "did you mean 'cortex-a7"),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=rpi4", "needs -mtriple=aarch64-linux-gnu"),
+        ("llvm -mtriple=arm64-apple-darwin -mcpu=apple-m1", "ELF files for Linux.*not for apple"),
+        ("llvm -mtriple=aarch64-linux-musl -mcpu=rpi4", "GNU C library, not for linux-musl"),
+        ("llvm -mtriple=aarch64_be-linux-gnu -mcpu=rpi4", "only x86_64 and aarch64"),
         ("llvm -mtriple=riscv64-linux-gnu -mcpu=x", "only x86_64 and aarch64"),
         ("llvm haswell", "not of the form"),
         ("{kind", "not valid JSON"),

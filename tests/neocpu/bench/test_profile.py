@@ -12,6 +12,7 @@ from neocpu.bench import call_times, profile_tables, suite_tables
 from neocpu.bench.profile import Operator, ProfileReport, measure_profile, operators_of
 from neocpu.bench.roofline import Limits
 from neocpu.models.graph import NetworkBuilder
+from neocpu.runtime.ffi import runtime
 from neocpu.schedules.errors import ArtifactError
 
 LIMITS = Limits(2, flops=1e11, dram=1e10, cache=1_000_000, cache_read=4e10)
@@ -193,19 +194,13 @@ def test_every_kernel_of_the_plan_is_timed_in_the_running_network(compiled):
 
 
 def test_the_instrument_counts_what_kernels_move():
-    class Tensor:
-        def __init__(self, array):
-            self.array, self.dtype = array, array.dtype
-
-        def data_ptr(self):
-            return self.array.ctypes.data
-
-        def numel(self):
-            return self.array.size
+    def tensor(array):
+        return runtime().tensor(array.ctypes.data, array.dtype, array.shape)
 
     weights = np.zeros(100, np.float32)
     stopwatch = call_times.Stopwatch(weights)
-    arguments = (Tensor(weights[10:20]), Tensor(np.zeros(5)), 7)
+    tensors = tensor(weights[10:20]), tensor(np.zeros(5))
+    arguments = (*(one.content for one in tensors), 7)
     for name in ("kernel", "vm.builtin.copy"):
         for before in (True, False):
             stopwatch(None, name, before, None, *arguments)

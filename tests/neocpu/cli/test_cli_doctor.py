@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from command_line import Cli
 
-from neocpu.cli import health
+from neocpu.cli import health, runtime_health
+from neocpu.cli.findings import Finding, examine
 from neocpu.schedules.errors import UsageError
 
 
-def one(check: Any) -> health.Finding:
-    (finding,) = health.examine((check,))
+def one(check: Any) -> Finding:
+    (finding,) = examine((check,))
     return finding
 
 
@@ -36,20 +37,40 @@ def test_this_machine_is_fit(cli: Cli) -> None:
 
 def test_text_and_exit_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def checks() -> Any:
-        yield health.Finding("good", "ok", "is well", "not shown")
-        yield health.Finding("odd", "warning", "is odd", "look at it")
+        yield Finding("good", "ok", "is well", "not shown")
+        yield Finding("odd", "warning", "is odd", "look at it")
 
     def bad() -> Any:
-        yield health.Finding("bad", "failed", "is broken", "mend it")
+        yield Finding("bad", "failed", "is broken", "mend it")
 
-    monkeypatch.setattr(health.examine, "__defaults__", ((checks,),))
+    monkeypatch.setattr(health, "CHECKS", (checks,))
     outcome = cli("doctor")
     assert outcome.code == 0
     assert outcome.out == "✓ good: is well\n! odd: is odd\n    look at it\nfit\n"
-    monkeypatch.setattr(health.examine, "__defaults__", ((checks, bad),))
+    monkeypatch.setattr(health, "CHECKS", (checks, bad))
     outcome = cli("doctor")
     assert outcome.code == 1
     assert outcome.out.endswith("✗ bad: is broken\n    mend it\nnot fit: see the lines with ✗\n")
+
+
+def test_where_models_are_only_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neocpu.cli.doctor.installed", lambda name: False)
+    report = json.loads(cli("doctor", "--json").out)
+    assert report["fit"] is True
+    names = [check["name"] for check in report["checks"]]
+    assert names == ["python", "neocpu-runtime", "runtime libraries", "CPU", "threads"]
+
+
+def test_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    from neocpu.runtime import native
+    from neocpu.schedules.errors import TargetError
+
+    def find() -> Any:
+        raise TargetError("not installed here: pip install neocpu")
+
+    monkeypatch.setattr(native, "find_libraries", find)
+    finding = one(runtime_health.libraries)
+    assert (finding.status, finding.detail) == ("failed", "not installed here: pip install neocpu")
 
 
 class TestChildren:
@@ -91,7 +112,7 @@ def test_wrong_and_missing_versions(monkeypatch: pytest.MonkeyPatch) -> None:
         return found[package]
 
     monkeypatch.setattr(metadata, "version", version)
-    findings = {finding.name: finding for finding in health.examine((health.pinned_versions,))}
+    findings = {finding.name: finding for finding in examine((health.pinned_versions,))}
     assert findings["apache-tvm"].status == "failed"
     assert findings["apache-tvm"].detail.startswith("0.25.0 instead of 0.27")
     assert findings["apache-tvm-ffi"].detail == "not installed"
@@ -121,8 +142,8 @@ def test_a_quota_limits_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     monkeypatch.setattr(host, "usable_cpus", lambda: 2)
-    assert "2 by default: affinity allows 4 of" in one(health.threads).detail
-    assert "the control group's quota 2" in one(health.threads).detail
+    assert "2 by default: affinity allows 4 of" in one(runtime_health.threads).detail
+    assert "the control group's quota 2" in one(runtime_health.threads).detail
 
 
 def test_databases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +169,7 @@ def test_a_check_that_fails_is_a_finding() -> None:
     def breaks() -> Any:
         raise ValueError("first\nlast")
 
-    findings = list(health.examine((fails, breaks)))
+    findings = list(examine((fails, breaks)))
     assert [finding.detail for finding in findings] == [
         "what and how to mend it",
         "ValueError: last",

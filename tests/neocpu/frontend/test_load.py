@@ -266,6 +266,19 @@ class TestShapes:
         model.ir_version = 9
         assert "input 's' holds strings" in failure(UnsupportedError, model)
 
+    @pytest.mark.parametrize("name", ["BFLOAT16", "COMPLEX64", "FLOAT8E4M3FN"])
+    def test_numbers_modules_do_not_take_are_refused(self, name):
+        kind = TensorProto.DataType.Value(name)
+        graph = helper.make_graph(
+            [helper.make_node("Identity", ["x"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", kind, [1])],
+            [helper.make_tensor_value_info("y", kind, [1])],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
+        model.ir_version = 9
+        assert "which modules do not take" in failure(UnsupportedError, model)
+
 
 class TestUnsupported:
     def test_all_are_listed_at_once(self):

@@ -10,6 +10,7 @@ import pytest
 from neocpu.link import write_artifact
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.module import load
+from neocpu.schedules.errors import UsageError
 from neocpu.tensor_spec import TensorSpec
 
 ROWS = 7
@@ -71,3 +72,19 @@ def test_the_header_says_what_is_bounded(counted):
         assert module.outputs == header.outputs
         assert "more: float32[up to 7, 2], total: float32[2]" in repr(module)
         module.warmup(1)
+
+
+@pytest.mark.parametrize("count", [0, 3, ROWS])
+def test_the_caller_s_array_takes_the_most_rows_there_can_be(counted, count):
+    x = np.arange(2 * ROWS, dtype=np.float32).reshape(ROWS, 2)
+    number = np.array([count], np.int64)
+    out = {"more": np.full((ROWS, 2), -1, "f4"), "total": np.empty(2, "f4")}
+    with load(counted, threads=1) as module:
+        results = module.run({"count": number, "x": x}, out=out)
+        with pytest.raises(UsageError, match=r"'more': expected float32\[7,2\] \(its largest\)"):
+            module([x, number], [np.empty((count + 1, 3), "f4"), out["total"]])
+    assert results["more"].shape == (count, 2)
+    assert results["more"].base is out["more"]
+    np.testing.assert_array_equal(out["more"][:count], x[:count] + 1)
+    assert (out["more"][count:] == -1).all()
+    assert results["total"] is out["total"]

@@ -237,8 +237,8 @@ def test_running_imports_no_compiler(linear):
     script = """
 import sys, neocpu, numpy as np
 print(neocpu.load(sys.argv[1])(np.ones((4, 64), 'float32')).shape)
-heavy = {'tvm', 'onnx', 'xgboost', 'scipy', 'click', 'rich', 'onnxslim', 'psutil', 'tornado'}
-print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))
+heavy = {'tvm', 'tvm_ffi', 'onnx', 'xgboost', 'scipy', 'click', 'rich', 'onnxslim', 'psutil'}
+print(sorted((heavy | {'tornado'}) & {name.partition('.')[0] for name in sys.modules}))
 print(neocpu.Module.__name__, neocpu.__version__)
 """
     output = run_script(script, str(linear.path)).splitlines()
@@ -260,6 +260,22 @@ for _ in range(3):
 module.warmup(20)
 """
     run_script(script, str(linear.path))
+
+
+def test_exit_finishes_what_was_submitted(linear):
+    script = """
+import sys, neocpu, numpy as np
+pool = neocpu.ThreadPool(2)
+modules = [neocpu.load(sys.argv[1], pool=pool), neocpu.load(sys.argv[1], 2)]
+done = []
+for module in modules:
+    for _ in range(50):
+        future = module.submit(np.ones((4, 64), 'float32'))
+        future.add_done_callback(lambda future: done.append(future.result().shape))
+"""
+    # Exit functions run last in, first out: this one behind those of the pools.
+    script = "import atexit\natexit.register(lambda: print(len(done)))\n" + script
+    assert run_script(script, str(linear.path)) == "100\n"
 
 
 def test_close_waits_for_calls_and_refuses_later_ones(linear):
@@ -304,9 +320,7 @@ while len(os.listdir('/proc/self/task')) > threads_before and time.monotonic() <
 print(len(os.listdir('/proc/self/task')) - threads_before)
 """
     # numpy's BLAS has threads of its own; TVM's idle ones would spin for a while.
-    script = (
-        "import os, numpy, tvm_ffi\nthreads_before = len(os.listdir('/proc/self/task'))" + script
-    )
+    script = "import os, numpy\nthreads_before = len(os.listdir('/proc/self/task'))" + script
     output = run_script(script, str(linear.path), TVM_THREAD_POOL_SPIN_COUNT="0")
     assert output == "0\n"
 
@@ -369,6 +383,24 @@ def test_other_library_version_is_refused(linear, tmp_path, field, package):
     with pytest.raises(ArtifactError) as caught:
         load(path)
     assert f"{path} was compiled with {package} 0.0.7, installed is " in str(caught.value)
+
+
+def test_code_that_is_no_virtual_machine_s(linear, tmp_path):
+    """A file whose digests are right, and whose code has no ``main``."""
+    import tvm
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 64), "float32"))
+    with builder.function("other", [x]):
+        builder.emit_func_output(x)
+    executable = tvm.compile(builder.get(), tvm.target.Target({"kind": "llvm"}))
+    path = tmp_path / "other.so"
+    write_artifact(executable, linear.weights, linear.header, path)
+    before = {thread for thread in threading.enumerate() if thread.name == "neocpu-linear"}
+    with pytest.raises(ArtifactError, match=r"cannot run the code of .*other\.so: .*'main'"):
+        load(path)
+    assert before == {t for t in threading.enumerate() if t.name == "neocpu-linear"}
 
 
 def test_a_refused_artifact_leaves_no_thread(linear, tmp_path):

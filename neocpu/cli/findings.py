@@ -1,0 +1,54 @@
+"""What ``neocpu doctor`` finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from neocpu.schedules.errors import NeoCPUError
+
+Status: TypeAlias = Literal["ok", "warning", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's report.
+
+    Attributes
+    ----------
+    name : str
+        What was looked at.
+    status : str
+        ``ok``; ``warning``, with which neocpu works; ``failed``, with which it does not.
+    detail : str
+        What was found.
+    fix : str
+        What to do about it.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    fix: str = ""
+
+
+Check: TypeAlias = Callable[[], Iterator[Finding]]
+
+
+def examine(checks: Sequence[Check]) -> Iterator[Finding]:
+    """Make all checks, in order; one that fails to work is a failed finding."""
+    for check in checks:
+        name = check.__name__.replace("_", " ")
+        try:
+            yield from check()
+        except NeoCPUError as error:
+            yield Finding(name, "failed", str(error))
+        except Exception as error:
+            yield Finding(name, "failed", f"{type(error).__name__}: {last_line(str(error))}")
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a text that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"

@@ -1,0 +1,191 @@
+"""``neocpu inspect``: what a compiled file is, without loading it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.terminal import Terminal, print_fields, print_table
+from neocpu.progress import Progress, ProgressCallback
+from neocpu.schedules.errors import TargetError
+from neocpu.units import size
+
+if TYPE_CHECKING:
+    from neocpu.runtime.artifact import Artifact
+    from neocpu.runtime.header import ArtifactHeader
+
+PATIENCE: Final = 2.0
+"""Seconds of hashing before progress is shown."""
+
+EPILOG = """\b
+Examples:
+  neocpu inspect resnet50.so
+  neocpu inspect resnet50.so --verify
+  neocpu inspect resnet50.so --json | jq '.variants[].isa_features'"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option("--verify", is_flag=True, help="Check the weights against their digest too.")
+@options.common
+def command(terminal: Terminal, artifact: Path, verify: bool) -> None:
+    """Show what ARTIFACT is: versions, target, inputs and outputs, sizes, whether it runs here.
+
+    Nothing of it is loaded or run, so it may be for another machine. Code and header are always
+    checked against their digest; a damaged file ends this command with exit code 8.
+    """
+    from neocpu.runtime.artifact import open_variants
+
+    with ExitStack() as stack:
+        opened = [stack.enter_context(each) for each in open_variants(artifact)]
+        if verify:
+            with terminal.progress() as on_progress:
+                _verify(opened, on_progress)
+        report = {
+            "artifact": str(artifact),
+            "bytes": artifact.stat().st_size,
+            "fat": bool(opened[0].variant),
+            "loaded_here": _loaded_here(artifact),
+            "variants": [_describe(each, verify) for each in opened],
+        }
+    terminal.result(report, lambda: _show(report))
+
+
+def _verify(opened: Sequence[Artifact], on_progress: ProgressCallback) -> None:
+    start = time.monotonic()
+    total = sum(each.weights.nbytes for each in opened)
+    before = 0
+
+    def report(done: int) -> None:
+        if time.monotonic() - start > PATIENCE:
+            share = f"{size(before + done)} of {size(total)}"
+            on_progress(Progress("verify", (before + done) >> 20, total >> 20, share))
+
+    for artifact in opened:
+        artifact.verify_weights(report)
+        before += artifact.weights.nbytes
+
+
+def _loaded_here(path: Path) -> str | None:
+    """Return the name of the variant that `neocpu.load` would take; None if it would refuse."""
+    from neocpu.runtime.artifact import open_artifact
+
+    try:
+        with open_artifact(path) as artifact:
+            return None if _obstacle(artifact.header) else artifact.variant
+    except TargetError:
+        return None
+
+
+def _obstacle(header: ArtifactHeader) -> str | None:
+    """Return why this host cannot run an artifact as it is, None if it can."""
+    from neocpu.runtime.artifact import obstacle
+    from neocpu.runtime.native import find_libraries
+
+    if (reason := obstacle(header)) is not None:
+        return reason
+    try:
+        libraries = find_libraries()
+    except TargetError:
+        return "TVM's runtime is not installed"
+    for package, wanted, found in (
+        ("apache-tvm", header.tvm_version, libraries.tvm_version),
+        ("apache-tvm-ffi", header.ffi_version, libraries.ffi_version),
+    ):
+        if found != wanted:
+            return f"{package} {found} is installed, not {wanted}"
+    return None
+
+
+def _describe(artifact: Artifact, verified: bool) -> dict[str, Any]:
+    header = artifact.header
+    return {
+        "name": artifact.variant,
+        "bytes": artifact.size,
+        "format": header.format,
+        "model": header.name,
+        "versions": header.to_json()["versions"],
+        "target": header.target,
+        "machine": header.machine,
+        "isa_features": list(header.isa_features),
+        "obstacle": _obstacle(header),
+        "threads": header.threads,
+        "inputs": [spec.to_json() for spec in header.inputs],
+        "outputs": [spec.to_json() for spec in header.outputs],
+        "code_bytes": artifact.code_bytes,
+        "weight_bytes": artifact.weights.nbytes,
+        "arena_bytes": header.arena_bytes,
+        "weights_verified": verified,
+        "templates": _templates(header.plan),
+    }
+
+
+def _templates(plan: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many operators each template computes, as far as the plan says so."""
+    ops = plan.get("ops")
+    listed = ops if isinstance(ops, list) else []
+    schemes = [op.get("scheme") for op in listed if isinstance(op, dict)]
+    names = (str(scheme.get("template")) for scheme in schemes if isinstance(scheme, dict))
+    return dict(Counter(name.removeprefix("conv2d_") for name in names).most_common())
+
+
+def _show(report: Mapping[str, Any]) -> None:
+    variants, chosen = report["variants"], report["loaded_here"]
+    what = f"fat file of {len(variants)} variants" if report["fat"] else "artifact"
+    print(f"{report['artifact']}: neocpu {what}, {size(report['bytes'])}")
+    if not report["fat"]:
+        print_fields(_fields(variants[0]))
+        return
+    print_table(
+        ("variant", "machine", "target", "size", "here"),
+        [
+            (
+                each["name"],
+                each["machine"],
+                each["target"],
+                size(each["bytes"]),
+                "loaded" if each["name"] == chosen else each["obstacle"] or "runs",
+            )
+            for each in variants
+        ],
+        right=("size",),
+    )
+    shown = next((each for each in variants if each["name"] == chosen), variants[0])
+    print(f"\n{shown['name']}:")
+    print_fields(_fields(shown))
+
+
+def _fields(variant: Mapping[str, Any]) -> list[tuple[str, str]]:
+    versions = ", ".join(f"{name} {version}" for name, version in variant["versions"].items())
+    weights = "weights match their digest" if variant["weights_verified"] else "weights unchecked"
+    templates = ", ".join(f"{count} {name}" for name, count in variant["templates"].items())
+    return [
+        ("model", variant["model"]),
+        ("inputs", _tensors(variant["inputs"])),
+        ("outputs", _tensors(variant["outputs"])),
+        ("target", variant["target"]),
+        ("instructions", ", ".join(variant["isa_features"]) or "no extensions"),
+        ("runs here", f"no, {variant['obstacle']}" if variant["obstacle"] else "yes"),
+        ("threads", f"planned for {variant['threads']}"),
+        ("code", size(variant["code_bytes"])),
+        ("weights", size(variant["weight_bytes"])),
+        ("activations", size(variant["arena_bytes"])),
+        ("schemes", templates or "none"),
+        ("format", f"{variant['format']}, by {versions}"),
+        ("checksums", f"code and header match their digest; {weights}"),
+    ]
+
+
+def _tensors(specs: Sequence[Mapping[str, Any]]) -> str:
+    return "; ".join(
+        f"{spec['name']}: {spec['dtype']}"
+        f"[{'up to ' if spec.get('bounded') else ''}{', '.join(map(str, spec['shape']))}]"
+        for spec in specs
+    )

@@ -1,0 +1,77 @@
+"""Check the arrays that a user wants results written to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from neocpu.runtime.inputs import describe
+from neocpu.schedules.errors import UsageError, did_you_mean
+from neocpu.tensor_spec import TensorSpec
+
+AnyArray = np.ndarray[Any, Any]
+
+
+def check_positional_out(specs: Sequence[TensorSpec], out: Any) -> list[AnyArray]:
+    """Check one array, or a list or tuple of arrays in graph order.
+
+    Raises
+    ------
+    UsageError
+        If their number is not the model's, or results cannot be written to one.
+    """
+    sequence = list(out) if isinstance(out, list | tuple) else [out]
+    if len(sequence) != len(specs):
+        names = ", ".join(spec.name for spec in specs)
+        raise UsageError(
+            f"the model has {len(specs)} outputs ({names}), out= has {len(sequence)} arrays"
+        )
+    return [check_output(spec, array) for spec, array in zip(specs, sequence, strict=True)]
+
+
+def check_named_out(specs: Sequence[TensorSpec], out: Mapping[str, Any]) -> list[AnyArray]:
+    """Check arrays given by output name, and return them in graph order.
+
+    Raises
+    ------
+    UsageError
+        If it is no mapping, a name is unknown or missing, or results cannot be written to one.
+    """
+    if not isinstance(out, Mapping):
+        raise UsageError("out= must be a mapping from the name of each output to an array")
+    names = [spec.name for spec in specs]
+    for name in out:
+        if name not in names:
+            raise UsageError(
+                f"out=: the model has no output '{name}', only {', '.join(names)}"
+                f"{did_you_mean(str(name), names)}"
+            )
+    if missing := [name for name in names if name not in out]:
+        raise UsageError(f"out=: missing output {', '.join(missing)}")
+    return [check_output(spec, out[spec.name]) for spec in specs]
+
+
+def check_output(spec: TensorSpec, array: Any) -> AnyArray:
+    """Return ``array`` if an output fits into it, in any strides, alignment and byte order.
+
+    Raises
+    ------
+    UsageError
+        If it is no numpy array, its shape or dtype differ, or it is read-only.
+    """
+    if not isinstance(array, np.ndarray):
+        raise UsageError(
+            f"out= for '{spec.name}' must be a numpy array, got {type(array).__name__}: "
+            "pass a view of it, as np.asarray(x) or np.from_dlpack(x) make"
+        )
+    if array.dtype.newbyteorder("=") != spec.dtype or array.shape != spec.shape:
+        bound = " (its largest)" if spec.bounded else ""
+        raise UsageError(
+            f"out= for '{spec.name}': expected {describe(spec.dtype, spec.shape)}{bound}, got "
+            f"{describe(str(array.dtype), array.shape)}"
+        )
+    if not array.flags.writeable:
+        raise UsageError(f"out= for '{spec.name}' is read-only: pass a writeable array")
+    return array

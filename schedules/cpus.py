@@ -1,0 +1,93 @@
+"""What LLVM does not know of CPUs: caches, how wide multiply-adds are, machines that have them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+
+DEFAULT_CACHES: Final = (32 * KIB, 512 * KIB, 1024 * KIB)
+# (L1d, L2, L3) bytes of one core, for CPUs other than the host. What cores share is divided among
+# them, an L2 too: on a Cortex-A72 four of them have 1 MiB.
+CACHES: Final[dict[str, tuple[int, int, int]]] = {
+    "znver2": (32 * KIB, 512 * KIB, 4096 * KIB),
+    "znver3": (32 * KIB, 512 * KIB, 4096 * KIB),
+    "znver4": (32 * KIB, 1024 * KIB, 4096 * KIB),
+    "znver5": (48 * KIB, 1024 * KIB, 4096 * KIB),
+    "skylake-avx512": (32 * KIB, 1024 * KIB, 1408 * KIB),
+    "cascadelake": (32 * KIB, 1024 * KIB, 1408 * KIB),
+    "icelake-server": (48 * KIB, 1280 * KIB, 1536 * KIB),
+    "sapphirerapids": (48 * KIB, 2048 * KIB, 1920 * KIB),
+    "emeraldrapids": (48 * KIB, 2048 * KIB, 5120 * KIB),
+    "cortex-a53": (32 * KIB, 128 * KIB, 0),
+    "cortex-a55": (32 * KIB, 128 * KIB, 256 * KIB),
+    "cortex-a57": (32 * KIB, 512 * KIB, 0),
+    "cortex-a72": (32 * KIB, 256 * KIB, 0),
+    "cortex-a73": (32 * KIB, 256 * KIB, 0),
+    "cortex-a76": (64 * KIB, 512 * KIB, 512 * KIB),
+    "cortex-a78ae": (64 * KIB, 256 * KIB, 512 * KIB),
+    "neoverse-n1": (64 * KIB, 1024 * KIB, 1024 * KIB),
+    "neoverse-n2": (64 * KIB, 1024 * KIB, 1024 * KIB),
+    "neoverse-v1": (64 * KIB, 1024 * KIB, 512 * KIB),
+    "neoverse-v2": (64 * KIB, 2048 * KIB, 384 * KIB),
+    "ampere1": (64 * KIB, 2048 * KIB, 512 * KIB),
+    "apple-a14": (128 * KIB, 3072 * KIB, 1024 * KIB),
+    "apple-a15": (128 * KIB, 4096 * KIB, 1024 * KIB),
+    "apple-a16": (128 * KIB, 4096 * KIB, 1024 * KIB),
+}
+
+# Bytes per second that estimates assume: of one core from the cache that the operator before left
+# its data in, from beyond its L2, and of all cores together from memory. The default is of current
+# server CPUs, measured in networks: DRAM gives 33e9 on a Zen 4 and 20e9 on a Zen 3. Those of boards
+# are what is commonly measured there: single-board computers have one narrow channel of memory.
+DEFAULT_BANDWIDTHS: Final = (40e9, 32e9, 28e9)
+BANDWIDTHS: Final[dict[str, tuple[float, float, float]]] = {
+    "cortex-a53": (5e9, 2e9, 2e9),
+    "cortex-a55": (8e9, 5e9, 4e9),
+    "cortex-a57": (10e9, 6e9, 8e9),
+    "cortex-a72": (10e9, 4e9, 4e9),
+    "cortex-a73": (10e9, 5e9, 5e9),
+    "cortex-a76": (25e9, 15e9, 10e9),
+}
+
+# Widest multiply-adds, in bytes, of CPUs that split the widest of their instruction set in two.
+FMA_BYTES: Final[dict[str, int]] = {
+    "znver1": 16,
+    "znver4": 32,
+    "cortex-a53": 8,
+    "cortex-a55": 8,
+    "cortex-a57": 8,
+    "cortex-a72": 8,
+    "cortex-a73": 8,
+}
+
+# LLVM's name of the CPU for other names: of instruction sets (the oldest CPU that has one), of
+# machines, and of Apple's cores, which LLVM names after the telephones.
+ALIASES: Final[dict[str, str]] = {
+    "sse": "nehalem",
+    "avx2": "haswell",
+    "avx512": "skylake-avx512",
+    "neon": "cortex-a72",
+    "raspberry-pi-3": "cortex-a53",
+    "rpi3": "cortex-a53",
+    "raspberry-pi-zero-2": "cortex-a53",
+    "raspberry-pi-4": "cortex-a72",
+    "rpi4": "cortex-a72",
+    "raspberry-pi-5": "cortex-a76",
+    "rpi5": "cortex-a76",
+    "jetson-nano": "cortex-a57",
+    "jetson-orin": "cortex-a78ae",
+    "rk3399": "cortex-a72",
+    "rk3588": "cortex-a76",
+    "graviton1": "cortex-a72",
+    "graviton2": "neoverse-n1",
+    "graviton3": "neoverse-v1",
+    "graviton4": "neoverse-v2",
+    "ampere-altra": "neoverse-n1",
+    "ampere-one": "ampere1",
+    "axion": "neoverse-v2",
+    "cobalt-100": "neoverse-n2",
+    "apple-m1": "apple-a14",
+    "apple-m2": "apple-a15",
+    "apple-m3": "apple-a16",
+}

@@ -1,0 +1,113 @@
+"""Which instruction sets programs may use here, in LLVM's names.
+
+The answer comes from the CPU itself, as this process sees it: an emulator's or a masked one is not
+what ``/proc/cpuinfo`` describes. What the system saves no registers for is left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+EAX, EBX, ECX, EDX = range(4)
+X86_BITS: Final = {
+    # Feature: glibc's index of the CPUID leaf (1, 7 and 7.1 are 0, 1 and 6), register, bit
+    "sse4.1": (0, ECX, 19),
+    "sse4.2": (0, ECX, 20),
+    "movbe": (0, ECX, 22),
+    "popcnt": (0, ECX, 23),
+    "fma": (0, ECX, 12),
+    "avx": (0, ECX, 28),
+    "f16c": (0, ECX, 29),
+    "bmi": (1, EBX, 3),
+    "avx2": (1, EBX, 5),
+    "bmi2": (1, EBX, 8),
+    "avx512f": (1, EBX, 16),
+    "avx512dq": (1, EBX, 17),
+    "avx512ifma": (1, EBX, 21),
+    "avx512cd": (1, EBX, 28),
+    "avx512bw": (1, EBX, 30),
+    "avx512vl": (1, EBX, 31),
+    "avx512vbmi": (1, ECX, 1),
+    "avx512vbmi2": (1, ECX, 6),
+    "gfni": (1, ECX, 8),
+    "avx512vnni": (1, ECX, 11),
+    "avx512bitalg": (1, ECX, 12),
+    "avx512vpopcntdq": (1, ECX, 14),
+    "avx512fp16": (1, EDX, 23),
+    "amx-tile": (1, EDX, 24),
+    "avxvnni": (6, EAX, 4),
+    "avx512bf16": (6, EAX, 5),
+}
+# Where the kernel's flag is not LLVM's name without its punctuation.
+CPUINFO_FLAGS: Final = {"bmi": "bmi1"}
+
+AT_HWCAP, AT_HWCAP2 = 16, 26
+ARM_BITS: Final = {
+    # Feature: entry of the auxiliary vector, bit
+    "neon": (AT_HWCAP, 1),
+    "lse": (AT_HWCAP, 8),
+    "fullfp16": (AT_HWCAP, 10),
+    "rdm": (AT_HWCAP, 12),
+    "jsconv": (AT_HWCAP, 13),
+    "complxnum": (AT_HWCAP, 14),
+    "rcpc": (AT_HWCAP, 15),
+    "dotprod": (AT_HWCAP, 20),
+    "sve": (AT_HWCAP, 22),
+    "fp16fml": (AT_HWCAP, 23),
+    "sve2": (AT_HWCAP2, 1),
+    "i8mm": (AT_HWCAP2, 13),
+    "bf16": (AT_HWCAP2, 14),
+}
+
+LeafReader = Callable[[int], Sequence[int]]
+"""From glibc's index of a CPUID leaf to eight words: four the CPU's own, then what may be used."""
+
+
+def host_features() -> frozenset[str]:
+    """Return the instruction sets of this host, limited to those that gate generated code."""
+    libc = ctypes.CDLL(None)
+    if os.uname().machine == "aarch64":
+        libc.getauxval.restype = ctypes.c_ulong
+        libc.getauxval.argtypes = (ctypes.c_ulong,)
+        return arm_features(libc.getauxval)
+    try:
+        read = libc.__x86_get_cpuid_feature_leaf
+    except AttributeError:  # glibc before 2.33, or another C library
+        return cpuinfo_features(Path("/proc/cpuinfo").read_text())
+    read.restype = ctypes.POINTER(ctypes.c_uint32 * 8)
+    read.argtypes = (ctypes.c_uint,)
+    return x86_features(lambda leaf: read(leaf).contents)
+
+
+def missing_features(required: Iterable[str], available: frozenset[str]) -> tuple[str, ...]:
+    """Return those of ``required`` that are not ``available``, in their order."""
+    return tuple(name for name in required if name not in available)
+
+
+def x86_features(read: LeafReader) -> frozenset[str]:
+    """Return the features whose bits are among those that may be used."""
+    leaves = {leaf: read(leaf)[4:8] for leaf, _, _ in X86_BITS.values()}
+    return frozenset(
+        name for name, (leaf, word, bit) in X86_BITS.items() if leaves[leaf][word] >> bit & 1
+    )
+
+
+def arm_features(auxiliary: Callable[[int], int]) -> frozenset[str]:
+    """Return the features that the auxiliary vector, such as ``getauxval`` reads, has bits of."""
+    return frozenset(name for name, (entry, bit) in ARM_BITS.items() if auxiliary(entry) >> bit & 1)
+
+
+def cpuinfo_features(text: str) -> frozenset[str]:
+    """Return the features of the first x86 CPU in a text like that of ``/proc/cpuinfo``."""
+    lines = (line.partition(":") for line in text.splitlines())
+    flags = next((value for key, _, value in lines if key.strip() == "flags"), "")
+    plain = {flag.replace("_", "") for flag in flags.split()}
+    return frozenset(name for name in X86_BITS if CPUINFO_FLAGS.get(name, _plain(name)) in plain)
+
+
+def _plain(feature: str) -> str:
+    return feature.replace(".", "").replace("-", "")

@@ -1,0 +1,152 @@
+"""``neocpu compile --fat``, and the other commands on what it writes."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import Cli
+
+import neocpu
+from neocpu.progress import Progress
+from neocpu.runtime.artifact import read_header, read_variants
+from neocpu.schedules import linker
+from neocpu.schedules.errors import UsageError
+from neocpu.schedules.target import CpuTarget
+
+BASE = "sse" if os.uname().machine == "x86_64" else "neon"
+OTHER = "sandybridge" if BASE == "sse" else "cortex-a35"
+FOREIGN = "neon" if BASE == "sse" else "avx2"
+HOST_FIRST = f"host,{BASE}"
+
+
+@pytest.fixture(scope="module")
+def fat(onnx_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small model for this host and for the oldest CPU of its kind."""
+    from neocpu.cli.main import main
+
+    path = tmp_path_factory.mktemp("fat") / "small.so"
+    command = ["compile", onnx_file, "--fat", f"{BASE},host", "-o", path, "--quiet"]
+    assert main([str(word) for word in command]) == 0
+    return path
+
+
+@dataclass
+class Compiled:
+    """What `neocpu.compile` returns, of an artifact that is there."""
+
+    path: Path
+    plan: dict[str, Any]
+    seconds: dict[str, float]
+
+    def __enter__(self) -> "Compiled":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+@pytest.fixture
+def compiled(fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Take the parts of a file that is there instead of compiling; return the CPUs' names."""
+    parts = {each.header.target: each for each in read_variants(fat)}
+    calls: list[str] = []
+
+    def take(model: str, *, target: CpuTarget, on_progress: Any, **_: Any) -> Compiled:
+        if not parts:
+            raise UsageError("no")
+        calls.append(target.mcpu)
+        on_progress(Progress("search"))
+        part = parts.pop(str(target))
+        path = tmp_path / f"{target.mcpu}.so"
+        path.write_bytes(fat.read_bytes()[part.offset :][: part.size])
+        return Compiled(path, part.header.plan, {"search": 1.0})
+
+    monkeypatch.setattr(neocpu, "compile", take)
+    return calls
+
+
+def test_report(cli: Cli, compiled: list[str]) -> None:
+    outcome = cli("compile", "small.onnx", "--fat", HOST_FIRST)
+    assert outcome.code == 0
+    assert f"neocpu: {BASE}: search" in outcome.err
+    first, header, *rows = outcome.out.splitlines()
+    assert first.startswith("small.so: ")
+    assert header.split() == [*"variant target size transforms predicted largest error".split()]
+    assert [row.split()[0] for row in rows] == ["host", BASE]
+    assert all("norm-wise" in row for row in rows)
+    assert len(compiled) == 2
+
+
+def test_json_report(cli: Cli, compiled: list[str]) -> None:
+    report = json.loads(cli("compile", "small.onnx", "--fat", HOST_FIRST, "--json", "-q").out)
+    assert report["bytes"] == Path("small.so").stat().st_size
+    assert [each["name"] for each in report["variants"]] == ["host", BASE]
+    headers = [each.header for each in read_variants("small.so")]
+    assert [each["target"] for each in report["variants"]] == [each.target for each in headers]
+    assert all(each["verification"]["norm_error"] < 1e-5 for each in report["variants"])
+    assert headers[0].isa_features != headers[1].isa_features
+
+
+def test_it_runs(cli: Cli, fat: Path, artifact: Path) -> None:
+    document = json.loads(cli("run", fat, "--json", "-o", "fat.npz").out)
+    assert document["target"] == read_header(fat, "host").target
+    cli("run", artifact, "-o", "plain.npz")
+    with np.load("fat.npz") as ours, np.load("plain.npz") as theirs:
+        assert ours.files == theirs.files
+        for name in ours.files:
+            np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_explain(cli: Cli, fat: Path) -> None:
+    def target(*options: str) -> str:
+        return str(json.loads(cli("explain", fat, "--json", *options).out)["target"])
+
+    assert target() == target("--variant", "host") != target("--variant", BASE)
+    outcome = cli("explain", fat, "--variant", "hots")
+    assert outcome.code == 2
+    assert "did you mean 'host'?" in outcome.error
+
+
+def test_bench(cli: Cli, fat: Path) -> None:
+    outcome = cli("bench", fat, "--json", "-q", "--rounds", 2)
+    assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.parametrize(
+    ("options", "blamed"),
+    [
+        (["--fat", "avx2", "--target", "host"], "--fat names the targets itself"),
+        (["--fat", "avx2,"], "is not a list"),
+        (["--fat", "avx2,haswell"], "'avx2' and 'haswell' are the same CPU"),
+        (["--fat", "avx3"], "did you mean 'avx2'?"),
+        (["--fat", f"host,{FOREIGN}", "--tune-budget", "9"], f"cannot run '{FOREIGN}'"),
+    ],
+)
+def test_wrong_names(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, options: list[str], blamed: str
+) -> None:
+    monkeypatch.setattr(neocpu, "compile", lambda *_, **__: pytest.fail("it was compiled"))
+    outcome = cli("compile", "resnet50", *options)
+    assert outcome.code in (2, 5)
+    assert blamed in outcome.error
+    assert os.listdir() == []
+
+
+def test_a_missing_linker_is_noticed_first(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(machine: str) -> Any:
+        raise UsageError(f"no linker for {machine}")
+
+    monkeypatch.setattr(linker, "find_linker", none)
+    monkeypatch.setattr(neocpu, "compile", lambda *_, **__: pytest.fail("it was compiled"))
+    assert "no linker for " in cli("compile", "resnet50", "--fat", "host,neon").error
+
+
+def test_nothing_is_written_if_one_fails(cli: Cli, compiled: list[str]) -> None:
+    outcome = cli("compile", "small.onnx", "--fat", f"{HOST_FIRST},{OTHER}")
+    assert outcome.code == 2
+    assert len(compiled) == 2
+    assert os.listdir() == []

@@ -1,0 +1,152 @@
+"""``neocpu inspect``."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import Cli, environment
+
+from neocpu.cli import inspect as inspect_module
+from neocpu.fat_file import combine
+from neocpu.link import write_artifact
+from neocpu.runtime.artifact import read_header
+from neocpu.runtime.elf import read_elf
+from neocpu.runtime.header import WEIGHTS_SECTION
+
+HOST = os.uname().machine
+
+
+def words(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_text(cli: Cli, artifact: Path) -> None:
+    outcome = cli("inspect", artifact)
+    assert outcome.code == 0
+    first, *fields = words(outcome.out)
+    assert first.startswith(f"{artifact}: neocpu artifact, ")
+    header = read_header(artifact)
+    for line in (
+        "model small",
+        "inputs image: float32[1, 3, 16, 16]",
+        "outputs features: float32[1, 8, 16, 16]",
+        f"target {header.target}",
+        f"instructions {', '.join(header.isa_features)}",
+        "runs here yes",
+        f"threads planned for {header.threads}",
+        "checksums code and header match their digest; weights unchecked",
+    ):
+        assert line in fields
+
+
+def test_json(cli: Cli, artifact: Path) -> None:
+    document = json.loads(cli("inspect", artifact, "--json", "--verify").out)
+    header = read_header(artifact)
+    assert document["bytes"] == artifact.stat().st_size
+    assert document["fat"] is False
+    assert document["loaded_here"] == ""
+    (only,) = document["variants"]
+    assert only["inputs"] == [spec.to_json() for spec in header.inputs]
+    assert only["isa_features"] == list(header.isa_features)
+    assert only["weights_verified"] is True
+    assert only["obstacle"] is None
+    assert sum(only["templates"].values()) == 1
+    parts = only["code_bytes"] + only["weight_bytes"]
+    assert 0 < parts < only["bytes"]
+
+
+def test_of_another_machine(cli: Cli, linear: Any) -> None:
+    header = replace(linear.header, isa_features=("avx99",))
+    write_artifact(linear.executable, linear.weights, header, "far.so")
+    outcome = cli("inspect", "far.so")
+    assert outcome.code == 0
+    assert "runs here no, this host lacks avx99" in words(outcome.out)
+    document = json.loads(cli("inspect", "far.so", "--json").out)
+    assert document["loaded_here"] is None
+    assert document["variants"][0]["obstacle"] == "this host lacks avx99"
+
+
+def test_of_another_runtime(cli: Cli, linear: Any) -> None:
+    header = replace(linear.header, tvm_version="0.1")
+    write_artifact(linear.executable, linear.weights, header, "old.so")
+    found = f"apache-tvm {linear.header.tvm_version} is installed, not 0.1"
+    assert f"runs here no, {found}" in words(cli("inspect", "old.so").out)
+    assert json.loads(cli("inspect", "old.so", "--json").out)["loaded_here"] is None
+
+
+def test_fat_file(cli: Cli, linear: Any) -> None:
+    header = replace(linear.header, isa_features=("avx99",))
+    write_artifact(linear.executable, linear.weights, header, "far.so")
+    combine({"far": "far.so", "near": linear.path}, "fat.so")
+    outcome = cli("inspect", "fat.so", "--verify")
+    assert outcome.code == 0
+    lines = words(outcome.out)
+    assert lines[0].startswith("fat.so: neocpu fat file of 2 variants, ")
+    assert lines[2].startswith(f"far {HOST} llvm ")
+    assert lines[2].endswith("this host lacks avx99")
+    assert lines[3].startswith("near ")
+    assert lines[3].endswith("loaded")
+    assert lines[5] == "near:"
+    document = json.loads(cli("inspect", "fat.so", "--json").out)
+    assert document["loaded_here"] == "near"
+    assert [each["name"] for each in document["variants"]] == ["far", "near"]
+
+
+def test_damage(cli: Cli, linear: Any) -> None:
+    data = bytearray(linear.path.read_bytes())
+    section = read_elf(memoryview(data)).find(WEIGHTS_SECTION)
+    assert section is not None
+    data[section.offset + 5] ^= 1
+    Path("weights.so").write_bytes(data)
+    assert cli("inspect", "weights.so").code == 0
+    outcome = cli("inspect", "weights.so", "--verify")
+    assert outcome.code == 8
+    assert "the weights are damaged" in outcome.error
+    Path("short.so").write_bytes(data[:-100])
+    outcome = cli("inspect", "short.so", "--json")
+    assert outcome.code == 8
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize("name", [".", "none.so", np._core._multiarray_umath.__file__])
+def test_what_is_no_artifact(cli: Cli, name: str) -> None:
+    outcome = cli("inspect", name)
+    assert outcome.code == 8
+    assert name in outcome.error
+
+
+def test_long_verification_says_how_far_it_is(
+    cli: Cli, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "verify" not in cli("inspect", artifact, "--verify").err
+    monkeypatch.setattr(inspect_module, "PATIENCE", -1)
+    assert "neocpu: verify" in cli("inspect", artifact, "--verify").err
+
+
+def test_nothing_heavy_is_imported(artifact: Path) -> None:
+    code = (
+        "import sys; from neocpu.cli.main import main; "
+        f"main(['inspect', {str(artifact)!r}, '--json']); "
+        "print(sorted({'tvm', 'tvm_ffi', 'onnx', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_plan_that_says_nothing_of_schemes(cli: Cli, linear: Any) -> None:
+    for number, plan in enumerate(({}, {"ops": 3}, {"ops": [3, {"scheme": 4}]}, {"ops": None})):
+        write_artifact(
+            linear.executable, linear.weights, replace(linear.header, plan=plan), f"{number}.so"
+        )
+        assert "schemes none" in words(cli("inspect", f"{number}.so").out)
+        outcome = cli("explain", f"{number}.so")
+        assert outcome.code == 8
+        assert "has a plan that cannot be shown" in outcome.error

@@ -1,0 +1,231 @@
+"""Files nobody wrote: read or refused in one line, and what is read can be used."""
+
+import hashlib
+import json
+import os
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forgery import sign, with_header
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from neocpu.fat_file import combine
+from neocpu.link import write_artifact
+from neocpu.runtime.artifact import check_host, open_variants
+from neocpu.runtime.fat import BLOCK
+from neocpu.runtime.header import Placement
+from neocpu.runtime.memory import huge_pages
+from neocpu.schedules.errors import ArtifactError, TargetError
+from neocpu.tensor_spec import TensorSpec
+
+fuzz = settings(
+    derandomize=True,
+    deadline=5000,
+    max_examples=120,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+Json = Any
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([-1, 0, 1, 63, 64, 128, 1 << 20, 1 << 31, 1 << 40, 1 << 63, 10**30]),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(["float32", "int64", "object", "<f4", "bool", "x86_64", "aarch64", "\ud800"]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(
+            st.sampled_from(["name", "dtype", "shape", "offset", "format", "x"]), inner, max_size=4
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@pytest.fixture(scope="module")
+def whole(linear: Any, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """An artifact whose header uses every field."""
+    header = replace(
+        linear.header,
+        outputs=(TensorSpec("y", "float32", (4, 33), bounded=True),),
+        row_counts=(1,),
+        activations=(Placement(0, "float32", (4, 64)), Placement(1024, "int64", (1,))),
+        arena_bytes=1032,
+        isa_features=("sse4.2",),
+    )
+    path = tmp_path_factory.mktemp("whole") / "a.so"
+    write_artifact(linear.executable, linear.weights, header, path)
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def fat(linear: Any, two_way: Any, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("fat") / "fat.so"
+    combine({"a": linear.path, "b": linear.path}, path)
+    return path.read_bytes()
+
+
+def survives(path: Path, data: bytes | bytearray) -> None:
+    """Check that a file is refused in one line, or read and of use."""
+    path.write_bytes(data)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    try:
+        opened = open_variants(path)
+    except ArtifactError as error:
+        message = str(error)
+        assert str(path) in message
+        assert "\n" not in message
+        assert len(message) < 1000
+        message.encode()
+    else:
+        for artifact in opened:
+            with artifact:
+                _use(artifact)
+        del artifact, opened
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def _use(artifact: Any) -> None:
+    header = artifact.header
+    header.encode()
+    arrays = artifact.weight_arrays()
+    assert sum(array.nbytes for array in arrays) < 1 << 40
+    arena = huge_pages(min(header.arena_bytes, 1 << 30))
+    for placement in header.activations:
+        if placement.end <= 1 << 30:
+            placement.view(arena)
+    assert len({spec.name for spec in header.inputs}) == len(header.inputs)
+    for count in header.row_counts:
+        assert count is None or 0 <= count < 2 * len(header.outputs)
+    try:
+        check_host(header, artifact.path)
+    except TargetError as error:
+        str(error).encode()
+
+
+def _places(value: Json, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner: list[Any] = []
+    if isinstance(value, dict):
+        inner = list(value.items())
+    elif isinstance(value, list):
+        inner = list(enumerate(value))
+    return [way, *(place for key, each in inner for place in _places(each, (*way, key)))]
+
+
+@st.composite
+def edits(draw: st.DrawFn, document: Json) -> Json:
+    """Draw a document with one to three values replaced, removed or repeated."""
+    document = json.loads(json.dumps(document))
+    for _ in range(draw(st.integers(1, 3))):
+        way = draw(st.sampled_from(_places(document)))
+        if not way:
+            return draw(VALUES)
+        inner = document
+        for step in way[:-1]:
+            inner = inner[step]
+        match draw(st.sampled_from(["replace", "remove", "repeat"])):
+            case "replace":
+                inner[way[-1]] = draw(VALUES)
+            case "remove":
+                del inner[way[-1]]
+            case "repeat" if isinstance(inner, list):
+                inner.insert(way[-1], inner[way[-1]])
+    return document
+
+
+def _header_of(data: bytes) -> Json:
+    start = data.index(b'{"format"')
+    return json.loads(data[start : data.index(b"\n", start)])
+
+
+@fuzz
+@given(data=st.data())
+def test_headers_of_other_content(whole: bytes, tmp_path: Path, data: st.DataObject) -> None:
+    document = data.draw(edits(_header_of(whole)))
+    survives(tmp_path / "a.so", with_header(whole, json.dumps(document).encode()))
+
+
+@fuzz
+@given(data=st.data())
+def test_headers_of_other_bytes(whole: bytes, tmp_path: Path, data: st.DataObject) -> None:
+    text = bytearray(json.dumps(_header_of(whole)).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(text)))
+        end = start + data.draw(st.integers(0, 3))
+        text[start:end] = data.draw(
+            st.one_of(
+                st.binary(max_size=4),
+                st.sampled_from([b"[", b"{", b'"', b"NaN", b"1e999", b"-", b"\xff", b"\\ud800"]),
+                st.sampled_from([b"[" * 50_000, b'{"a":' * 20_000, b"9" * 5000]),
+            )
+        )
+    survives(tmp_path / "a.so", with_header(whole, bytes(text)))
+
+
+@fuzz
+@given(data=st.data())
+def test_section_tables_of_other_content(whole: bytes, tmp_path: Path, data: st.DataObject) -> None:
+    changed = bytearray(whole)
+    table = struct.unpack_from("<Q", changed, 40)[0]
+    count = struct.unpack_from("<H", changed, 60)[0]
+    interesting = st.sampled_from([0, 1, 64, len(whole), 1 << 31, (1 << 63) - 1, (1 << 64) - 1])
+    for _ in range(data.draw(st.integers(1, 4))):
+        if data.draw(st.booleans()):
+            # The last sections are ours; fields of eight bytes: offset, size, alignment.
+            entry = table + 64 * data.draw(st.integers(max(count - 5, 0), count - 1))
+            place = entry + data.draw(st.sampled_from([0, 4, 16, 24, 32, 48]))
+            value = data.draw(st.one_of(interesting, st.integers(0, len(whole))))
+            struct.pack_into("<Q", changed, place, value)
+        else:
+            changed[data.draw(st.integers(0, 63))] = data.draw(st.integers(0, 255))
+    # As good a digest as can be had: a table that cannot be read cannot be signed.
+    try:
+        sign(changed)
+    except (AttributeError, ValueError, struct.error):
+        pass
+    survives(tmp_path / "a.so", changed)
+
+
+@fuzz
+@given(
+    start=st.sampled_from(
+        [b"", b"\x7fELF", b"\x7fELF\x02\x01\x01", b"NEOCPU-FAT", b"NEOCPU-FAT 1\n"]
+    ),
+    rest=st.binary(max_size=300),
+    padding=st.sampled_from([0, 1, 200_000]),
+)
+def test_random_bytes(tmp_path: Path, start: bytes, rest: bytes, padding: int) -> None:
+    survives(tmp_path / "a.so", start + rest + bytes(padding))
+
+
+@fuzz
+@given(data=st.data())
+def test_indices_of_other_content(fat: bytes, tmp_path: Path, data: st.DataObject) -> None:
+    magic, line, _, _ = fat.split(b"\n", 3)
+    document = data.draw(edits(json.loads(line)))
+    text = json.dumps(document).encode()
+    if data.draw(st.booleans()):
+        where = data.draw(st.integers(0, len(text)))
+        text = text[:where] + data.draw(st.binary(max_size=3)) + text[where:]
+    lines = magic + b"\n" + text + b"\n"
+    index = lines + hashlib.sha256(lines).hexdigest().encode() + b"\n"
+    survives(tmp_path / "a.so", index.ljust(BLOCK, b"\0") + fat[BLOCK:])
+
+
+@fuzz
+@given(data=st.data())
+def test_fat_files_of_other_bytes(fat: bytes, tmp_path: Path, data: st.DataObject) -> None:
+    changed = bytearray(fat)
+    for _ in range(data.draw(st.integers(1, 3))):
+        places = st.one_of(st.integers(0, 700), st.integers(0, len(fat) - 1))
+        changed[data.draw(places)] = data.draw(st.integers(0, 255))
+    length = data.draw(st.one_of(st.just(len(fat)), st.integers(0, len(fat))))
+    survives(tmp_path / "a.so", changed[:length])

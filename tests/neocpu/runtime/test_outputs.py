@@ -1,0 +1,121 @@
+"""Results in the caller's arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from neocpu.runtime.module import load
+from neocpu.schedules.errors import UsageError
+
+SHAPE = (2, 3, 8, 6)
+
+
+@pytest.fixture
+def module(two_way):
+    with load(two_way.path, threads=2) as module:
+        yield module
+
+
+def fresh(dtype="f4"):
+    return np.full(SHAPE, np.nan, dtype)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        fresh,
+        lambda: fresh(">f4"),
+        lambda: np.asfortranarray(fresh()),
+        lambda: np.full((2, 3, 8, 12), np.nan, "f4")[..., ::2],
+        lambda: fresh()[..., ::-1],
+        lambda: np.zeros(4 * 288 + 1, "u1")[1:].view("f4").reshape(SHAPE),
+    ],
+    ids=["plain", "big-endian", "fortran", "strided", "reversed", "misaligned"],
+)
+def test_results_are_written_to_the_arrays_and_those_returned(two_way, module, make):
+    inputs = two_way.inputs()
+    expected = module(inputs)
+    out = [make(), make()]
+    results = module(inputs, out)
+    assert results[0] is out[0]
+    assert results[1] is out[1]
+    for result, value in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, value)
+
+
+def test_one_output_takes_one_array(linear):
+    out = np.empty((4, 33), "f4")
+    with load(linear.path) as module:
+        assert module(linear.inputs(), out=out) is out
+        np.testing.assert_array_equal(module(linear.inputs()), out)
+        assert module(linear.inputs(), out=[out]) is out
+
+
+def test_by_name_in_any_order(two_way, module):
+    image, mask = two_way.inputs()
+    expected = module([image, mask])
+    out = {"same": fresh(), "sum": fresh()}
+    results = module.run({"image": image, "mask": mask}, out=out)
+    assert list(results) == ["sum", "same"]
+    assert all(results[name] is out[name] for name in out)
+    for name, value in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(out[name], value)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_input_may_take_a_result(two_way, module, which):
+    """The second output is the first input as it is: it must not be what the first became."""
+    inputs = two_way.inputs()
+    expected = module(inputs)
+    out = [inputs[which], fresh()]
+    results = module(inputs, out)
+    for result, value in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, value)
+
+
+def test_later_calls_leave_earlier_results_alone(two_way, module):
+    first, second = two_way.inputs(1), two_way.inputs(2)
+    out = [fresh(), fresh()]
+    kept = module(first, out)
+    copies = [one.copy() for one in kept]
+    module(second)
+    module(second, [fresh(), fresh()])
+    for one, other in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def frozen():
+    array = fresh()
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        (fresh(), r"2 outputs \(sum, same\), out= has 1 arrays"),
+        ([fresh()] * 3, "out= has 3 arrays"),
+        ([fresh("f8"), fresh()], r"'sum': expected float32\[2,3,8,6\], got float64\[2,3,8,6\]"),
+        ([fresh(), fresh()[0]], r"'same': expected float32\[2,3,8,6\], got float32\[3,8,6\]"),
+        ([fresh(), frozen()], "out= for 'same' is read-only"),
+        ([fresh(), fresh().tolist()], "'same' must be a numpy array, got list"),
+    ],
+)
+def test_arrays_that_do_not_fit(two_way, module, out, message):
+    with pytest.raises(UsageError, match=message):
+        module(two_way.inputs(), out)
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ({"sum": fresh()}, "missing output same"),
+        ({"sum": fresh(), "some": fresh()}, "no output 'some', only sum, same; did you mean"),
+        ([fresh(), fresh()], "must be a mapping"),
+    ],
+)
+def test_names_that_do_not_fit(two_way, module, out, message):
+    image, mask = two_way.inputs()
+    with pytest.raises(UsageError, match=message):
+        module.run({"image": image, "mask": mask}, out=out)

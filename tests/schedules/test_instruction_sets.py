@@ -1,0 +1,116 @@
+"""Which instruction sets a host offers: bits as CPUs and systems give them, and this host's own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import neocpu
+from neocpu.schedules import instruction_sets
+from neocpu.schedules.instruction_sets import (
+    ARM_BITS,
+    AT_HWCAP,
+    AT_HWCAP2,
+    X86_BITS,
+    arm_features,
+    cpuinfo_features,
+    host_features,
+    missing_features,
+    x86_features,
+)
+
+SKYLAKE = """processor\t: 0
+model name\t: Intel(R) Xeon(R) Platinum 8168
+flags\t\t: fpu sse sse2 pni ssse3 fma sse4_1 sse4_2 abm avx avx2 bmi1 avx512f avx512_vnni amx_tile
+bugs\t\t: spectre_v1
+processor\t: 1
+flags\t\t: fpu
+"""
+x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="about x86_64's own host")
+
+
+def leaves(*usable, present=()):
+    """Return a reader of CPUID leaves in which these (leaf, register, bit) are set."""
+
+    def read(leaf):
+        words = [0] * 8
+        for offset, bits in ((4, usable), (0, (*usable, *present))):
+            for index, word, bit in bits:
+                words[offset + word] |= (index == leaf) << bit
+        return words
+
+    return read
+
+
+def test_a_feature_is_one_bit_of_cpuid():
+    assert len(set(X86_BITS.values())) == len(X86_BITS)
+    assert x86_features(leaves()) == frozenset()
+    for name, place in X86_BITS.items():
+        assert x86_features(leaves(place)) == {name}
+
+
+def test_registers_the_system_does_not_save_are_not_offered():
+    # The CPU has AVX-512, but its system enabled the state of AVX only.
+    avx, avx512 = X86_BITS["avx2"], X86_BITS["avx512f"]
+    assert x86_features(leaves(avx, present=(avx512,))) == {"avx2"}
+
+
+def test_a_feature_is_one_bit_of_the_auxiliary_vector():
+    assert len(set(ARM_BITS.values())) == len(ARM_BITS)
+    for name, (entry, bit) in ARM_BITS.items():
+        assert arm_features(lambda asked, e=entry, b=bit: (asked == e) << b) == {name}
+
+
+def test_the_c_runtime_knows_the_same_features():
+    source = Path(neocpu.__file__).parent / "bundle" / "native" / "src" / "features.c"
+    named = set(re.findall(r'\{"([^"]+)"', source.read_text()))
+    assert X86_BITS.keys() | ARM_BITS.keys() <= named
+
+
+def test_raspberry_pis():
+    # AT_HWCAP as Linux reports it on a Cortex-A72 and a Cortex-A76.
+    assert arm_features({AT_HWCAP: 0x887, AT_HWCAP2: 0}.__getitem__) == {"neon"}
+    a76 = arm_features({AT_HWCAP: 0x119FFF, AT_HWCAP2: 0}.__getitem__)
+    assert a76 == {"neon", "lse", "rdm", "rcpc", "dotprod", "fullfp16"}
+
+
+def test_flags_of_the_kernel_where_the_library_does_not_tell():
+    features = cpuinfo_features(SKYLAKE)
+    assert {"sse4.1", "sse4.2", "bmi", "avx512f", "avx512vnni", "fma", "amx-tile"} < features
+    assert missing_features(("avx2", "avx512f", "movbe"), features) == ("movbe",)
+    assert cpuinfo_features("processor : 0\n") == frozenset()
+
+
+@x86_64
+def test_both_sources_agree_here():
+    with open("/proc/cpuinfo") as file:
+        assert host_features() == cpuinfo_features(file.read())
+
+
+@x86_64
+def test_a_library_without_the_function(monkeypatch):
+    monkeypatch.setattr(instruction_sets.ctypes, "CDLL", lambda name: object())
+    assert "sse4.2" in host_features()
+
+
+@x86_64
+@pytest.mark.skipif("avx2" not in host_features(), reason="needs AVX2 to take it away")
+def test_what_the_c_library_is_told_to_leave_alone_is_not_offered():
+    script = (
+        "from neocpu.schedules.instruction_sets import host_features; "
+        "print('avx2' in host_features(), 'sse4.2' in host_features())"
+    )
+    answers = []
+    for tunables in ("", "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable"):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "GLIBC_TUNABLES": tunables},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        answers.append(done.stdout.strip())
+    assert answers == ["True True", "False True"]
