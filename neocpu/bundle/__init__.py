@@ -1,1 +1,1 @@
-"""Write a folder from which a compiled model is built into a C or C++ program."""
+"""A compiled model with all it takes to run it from C and C++, without Python."""

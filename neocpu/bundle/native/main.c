@@ -1,0 +1,250 @@
+/* neocpu_run: run a compiled model on arrays from .npy files. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "neocpu.h"
+#include "src/npy.h"
+
+enum { MAX_FILES = 64, TOP = 5, PROBLEM_SIZE = 1024 };
+
+static const char usage[] =
+    "usage: neocpu_run MODEL.so [INPUT.npy]... [-o OUTPUT.npy]... [--threads N] [--repeat N]\n"
+    "\n"
+    "Runs the model on arrays given in the order of its inputs, on zeros if none are given, and\n"
+    "prints its outputs: the five highest classes, else their range. -o writes them, in order.\n"
+    "\n"
+    "Exit codes: 0 done, 1 failed, 2 usage, 5 target or instruction set, 8 bad artifact.\n";
+
+typedef struct arguments {
+  const char *model;
+  const char *inputs[MAX_FILES], *outputs[MAX_FILES];
+  size_t input_count, output_count;
+  long threads, repeat;
+} arguments;
+
+static int fail(int code, const char *message) {
+  fprintf(stderr, "neocpu_run: error: %s\n", message);
+  return code;
+}
+
+/* A positive number; 0 if it is none. */
+static long positive(const char *text) {
+  char *end = NULL;
+  errno = 0;
+  const long number = text == NULL ? 0 : strtol(text, &end, 10);
+  return errno == 0 && number > 0 && number <= 1 << 30 && *end == '\0' ? number : 0;
+}
+
+/* Return 0, or the exit code after a message. */
+static int parse(int count, char **words, arguments *parsed) {
+  for (int i = 1; i < count; ++i) {
+    const char *word = words[i], *next = i + 1 < count ? words[i + 1] : NULL;
+    if (strcmp(word, "-o") == 0) {
+      if (next == NULL) return fail(NEOCPU_USAGE, "-o takes a file");
+      if (parsed->output_count == MAX_FILES) return fail(NEOCPU_USAGE, "too many outputs");
+      parsed->outputs[parsed->output_count++] = words[++i];
+    } else if (strcmp(word, "--threads") == 0 || strcmp(word, "--repeat") == 0) {
+      long *value = word[2] == 't' ? &parsed->threads : &parsed->repeat;
+      *value = positive(next);
+      if (*value == 0) return fail(NEOCPU_USAGE, "--threads and --repeat take a positive number");
+      ++i;
+    } else if (word[0] == '-' && word[1] != '\0') {
+      fputs(usage, stderr);
+      return fail(NEOCPU_USAGE, "unknown option");
+    } else if (parsed->model == NULL) {
+      parsed->model = word;
+    } else if (parsed->input_count == MAX_FILES) {
+      return fail(NEOCPU_USAGE, "too many inputs");
+    } else {
+      parsed->inputs[parsed->input_count++] = word;
+    }
+  }
+  if (parsed->model != NULL) return 0;
+  fputs(usage, stderr);
+  return fail(NEOCPU_USAGE, "no model is given");
+}
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void print_spec(const char *kind, const neocpu_spec *spec) {
+  printf("  %-8s %s %s[%s", kind, spec->name, spec->dtype, spec->bounded ? "up to " : "");
+  for (size_t i = 0; i < spec->rank; ++i) {
+    printf("%s%lld", i > 0 ? "," : "", (long long)spec->shape[i]);
+  }
+  printf("]");
+}
+
+/* Print the highest elements of a row of classes. */
+static void print_top(const float *row, size_t count) {
+  size_t shown[TOP];
+  printf(", highest:");
+  for (size_t n = 0; n < TOP && n < count; ++n) {
+    size_t best = count;
+    for (size_t i = 0; i < count; ++i) {
+      int taken = 0;
+      for (size_t j = 0; j < n; ++j) taken |= shown[j] == i;
+      if (!taken && (best == count || row[i] > row[best])) best = i;
+    }
+    shown[n] = best;
+    printf(" %zu (%g)", best, (double)row[best]);
+  }
+}
+
+static void print_range(const float *values, size_t count) {
+  double low = INFINITY, high = -INFINITY, sum = 0;
+  for (size_t i = 0; i < count; ++i) {
+    low = fmin(low, (double)values[i]);
+    high = fmax(high, (double)values[i]);
+    sum += (double)values[i];
+  }
+  if (count > 0) printf(", from %g to %g, mean %g", low, high, sum / (double)count);
+}
+
+static void print_output(const neocpu_spec *spec, const neocpu_output *output) {
+  print_spec("output", spec);
+  if (spec->bounded) printf(", %zu rows", output->rows);
+  if (strcmp(spec->dtype, "float32") == 0) {
+    size_t count = spec->bytes / sizeof(float);
+    if (spec->bounded && count > 0) count = count / (size_t)spec->shape[0] * output->rows;
+    const int classes = spec->rank >= 2 && (size_t)spec->shape[1] == count && count > TOP;
+    (classes ? print_top : print_range)(output->data, count);
+  }
+  printf("\n");
+}
+
+/* Memory and files of a run. */
+typedef struct buffers {
+  neocpu_input *inputs;
+  neocpu_output *outputs;
+} buffers;
+
+static int make_buffers(const arguments *given, const neocpu_description *model, buffers *made) {
+  char problem[PROBLEM_SIZE];
+  made->inputs = calloc(model->input_count + 1, sizeof *made->inputs);
+  made->outputs = calloc(model->output_count + 1, sizeof *made->outputs);
+  if (made->inputs == NULL || made->outputs == NULL) return fail(NEOCPU_FAILURE, "out of memory");
+  if (given->input_count > 0 && given->input_count != model->input_count) {
+    snprintf(problem, sizeof problem, "the model takes %zu inputs, got %zu files",
+             model->input_count, given->input_count);
+    return fail(NEOCPU_USAGE, problem);
+  }
+  if (given->output_count > model->output_count) {
+    return fail(NEOCPU_USAGE, "the model has fewer outputs than files to write");
+  }
+  for (size_t i = 0; i < model->input_count; ++i) {
+    const neocpu_spec *spec = &model->inputs[i];
+    void *data = NULL;
+    if (given->input_count == 0) {
+      data = calloc(1, spec->bytes + 1);
+      if (data == NULL) return fail(NEOCPU_FAILURE, "out of memory");
+    } else if (!npy_read(given->inputs[i], spec, &data, problem, sizeof problem)) {
+      return fail(NEOCPU_USAGE, problem);
+    }
+    made->inputs[i] = (neocpu_input){data, spec->bytes};
+  }
+  for (size_t i = 0; i < model->output_count; ++i) {
+    const size_t bytes = model->outputs[i].bytes;
+    made->outputs[i] = (neocpu_output){malloc(bytes + 1), bytes, 0};
+    if (made->outputs[i].data == NULL) return fail(NEOCPU_FAILURE, "out of memory");
+  }
+  return 0;
+}
+
+static void free_buffers(const neocpu_description *model, buffers *made) {
+  for (size_t i = 0; made->inputs != NULL && i < model->input_count; ++i) {
+    free((void *)made->inputs[i].data);
+  }
+  for (size_t i = 0; made->outputs != NULL && i < model->output_count; ++i) {
+    free(made->outputs[i].data);
+  }
+  free(made->inputs);
+  free(made->outputs);
+}
+
+static int compare(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Run once, then `repeat` times more, and print how long that took. */
+static int run(neocpu_model *model, const neocpu_description *description, buffers *data,
+               long repeat) {
+  double *times = calloc((size_t)repeat + 1, sizeof *times);
+  if (times == NULL) return fail(NEOCPU_FAILURE, "out of memory");
+  for (long i = 0; i <= repeat; ++i) {
+    const double start = seconds();
+    const neocpu_status status = neocpu_run(model, data->inputs, description->input_count,
+                                            data->outputs, description->output_count);
+    times[i] = seconds() - start;
+    if (status != NEOCPU_OK) {
+      free(times);
+      return fail((int)status, neocpu_error());
+    }
+  }
+  printf("  first run %.3f ms\n", times[0] * 1e3);
+  if (repeat > 0) {
+    qsort(times + 1, (size_t)repeat, sizeof *times, compare);
+    printf("  latency  median %.3f ms, fastest %.3f ms, slowest %.3f ms of %ld runs\n",
+           times[1 + repeat / 2] * 1e3, times[1] * 1e3, times[repeat] * 1e3, repeat);
+  }
+  free(times);
+  return 0;
+}
+
+static int write_outputs(const arguments *given, const neocpu_description *model,
+                         const buffers *data) {
+  char problem[PROBLEM_SIZE];
+  for (size_t i = 0; i < given->output_count; ++i) {
+    const neocpu_output *output = &data->outputs[i];
+    if (!npy_write(given->outputs[i], &model->outputs[i], output->rows, output->data, problem,
+                   sizeof problem)) {
+      return fail(NEOCPU_USAGE, problem);
+    }
+  }
+  return 0;
+}
+
+static int run_model(const arguments *given, neocpu_model *model) {
+  const neocpu_description *description = neocpu_describe(model);
+  buffers data = {0};
+  int code = make_buffers(given, description, &data);
+  if (code == 0) code = run(model, description, &data, given->repeat);
+  for (size_t i = 0; code == 0 && i < description->output_count; ++i) {
+    print_output(&description->outputs[i], &data.outputs[i]);
+  }
+  if (code == 0) code = write_outputs(given, description, &data);
+  free_buffers(description, &data);
+  return code;
+}
+
+int main(int count, char **words) {
+  arguments given = {0};
+  if (count == 2 && strcmp(words[1], "--help") == 0) return fputs(usage, stdout) < 0;
+  int code = parse(count, words, &given);
+  if (code != 0) return code;
+  neocpu_model *model;
+  const neocpu_options options = {.threads = (int)given.threads};
+  const double start = seconds();
+  const neocpu_status status = neocpu_load(given.model, &options, &model);
+  if (status != NEOCPU_OK) return fail((int)status, neocpu_error());
+  const double loaded = seconds() - start;
+  const neocpu_description *description = neocpu_describe(model);
+  printf("%s\n  target   %s\n  threads  %d\n", description->name, description->target,
+         description->threads);
+  for (size_t i = 0; i < description->input_count; ++i) {
+    print_spec("input", &description->inputs[i]);
+    printf("\n");
+  }
+  printf("  load     %.3f ms\n", loaded * 1e3);
+  code = run_model(&given, model);
+  neocpu_free(model);
+  return code;
+}

@@ -1,0 +1,114 @@
+/* neocpu.h: run models that neocpu compiled, from C and C++, without Python.
+ *
+ *     neocpu_model *model;
+ *     if (neocpu_load("resnet50.so", NULL, &model) != NEOCPU_OK) {
+ *       fprintf(stderr, "%s\n", neocpu_error());
+ *       return 1;
+ *     }
+ *     neocpu_input image = {pixels, sizeof(float) * 3 * 224 * 224};
+ *     neocpu_output scores = {logits, sizeof(float) * 1000, 0};
+ *     neocpu_run(model, &image, 1, &scores, 1);
+ *     neocpu_free(model);
+ *
+ * A process may hold any number of models, and any number of threads may call one: calls run one
+ * after another, on the model's own threads. Nothing here ends the process.
+ */
+#ifndef NEOCPU_H_
+#define NEOCPU_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NEOCPU_API __attribute__((visibility("default")))
+
+/* What a call came to. The numbers are the exit codes of neocpu's command line. */
+typedef enum neocpu_status {
+  NEOCPU_OK = 0,
+  NEOCPU_FAILURE = 1,  /* out of memory, or the operating system refused */
+  NEOCPU_USAGE = 2,    /* a wrong argument: number or size of inputs or outputs, threads */
+  NEOCPU_TARGET = 5,   /* compiled for another machine, or for instructions this one lacks */
+  NEOCPU_ARTIFACT = 8, /* missing, damaged, foreign, or of other versions */
+} neocpu_status;
+
+/* A loaded model. */
+typedef struct neocpu_model neocpu_model;
+
+/* How to load; all zeros, or a null pointer, are the defaults. */
+typedef struct neocpu_options {
+  /* Threads of a call; 0: the CPUs this process may use (affinity and control-group quota). */
+  int threads;
+  /* Weights are hashed in the background, and no result is handed out before they were found
+   * undamaged. Nonzero: trust them. Code and header are always checked before any of it runs. */
+  int trust_weights;
+  /* Nonzero: copy the weights to huge pages of this process. They stream a few per cent faster, but
+   * loading takes longer and no other process shares them. */
+  int huge_pages;
+  /* The folder of libtvm_ffi.so, libtvm_runtime.so and versions.json; null: where the dynamic
+   * loader looks (beside the program that the bundle's makefiles build, in LD_LIBRARY_PATH). The
+   * first model that a process loads decides. */
+  const char *libraries;
+} neocpu_options;
+
+/* One input or output. */
+typedef struct neocpu_spec {
+  const char *name;     /* in UTF-8 */
+  const char *dtype;    /* as numpy calls it: float32, int64, … */
+  const int64_t *shape; /* `rank` extents; elements lie in C order, without gaps */
+  size_t rank;
+  size_t bytes; /* of the whole tensor */
+  int bounded;  /* nonzero: only the run decides how many rows count, at most shape[0] */
+} neocpu_spec;
+
+/* What a model is; valid until it is freed. */
+typedef struct neocpu_description {
+  const char *name;
+  const char *target; /* what it was compiled for, such as "llvm -mcpu=znver4" */
+  int threads;        /* of a call */
+  const neocpu_spec *inputs;
+  size_t input_count;
+  const neocpu_spec *outputs;
+  size_t output_count;
+} neocpu_description;
+
+/* An input's elements. Data that start on a multiple of 64 bytes are read where they lie, others
+ * are copied first. */
+typedef struct neocpu_input {
+  const void *data;
+  size_t bytes; /* exactly the specification's */
+} neocpu_input;
+
+/* Where an output's elements go. */
+typedef struct neocpu_output {
+  void *data;
+  size_t bytes; /* room there, at least the specification's */
+  size_t rows;  /* written by neocpu_run: extent of the first axis, which counts if bounded */
+} neocpu_output;
+
+/* Load a compiled model. On failure *model is null. */
+NEOCPU_API neocpu_status neocpu_load(const char *path, const neocpu_options *options,
+                                     neocpu_model **model);
+
+/* Name, target, inputs and outputs, both in graph order. */
+NEOCPU_API const neocpu_description *neocpu_describe(const neocpu_model *model);
+
+/* Run the model; inputs and outputs in graph order. Outputs may overlap inputs, but not each other.
+ * After a failure their contents are unspecified. */
+NEOCPU_API neocpu_status neocpu_run(neocpu_model *model, const neocpu_input *inputs,
+                                    size_t input_count, neocpu_output *outputs,
+                                    size_t output_count);
+
+/* Free a model that no other thread is using; null is ignored. */
+NEOCPU_API void neocpu_free(neocpu_model *model);
+
+/* What the calling thread's last failed call came to: one line, valid until its next one. */
+NEOCPU_API const char *neocpu_error(void);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* NEOCPU_H_ */

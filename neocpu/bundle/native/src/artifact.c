@@ -1,0 +1,174 @@
+#include "artifact.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "elf.h"
+#include "error.h"
+#include "fat.h"
+#include "features.h"
+
+#define REMEDY "compile the model again with `neocpu compile`"
+
+enum { MAX_HEADER = 16 << 20, PIECE = 1 << 20 /* bytes hashed between looks at the stop flag */ };
+
+enum { HEADER, WEIGHTS, DIGEST, SECTIONS };
+
+static neocpu_status damaged(const nc_file *file, const char *problem) {
+  return nc_fail(NEOCPU_ARTIFACT, "%s is damaged: %s; " REMEDY, file->path, problem);
+}
+
+/* Check the sections' order: weights, header, digests, which end the file. */
+static neocpu_status check_sections(const nc_file *file, const nc_section *sections) {
+  const nc_section *header = &sections[HEADER], *weights = &sections[WEIGHTS];
+  const nc_section *digest = &sections[DIGEST];
+  if (!header->found || !weights->found || !digest->found) {
+    return nc_fail(NEOCPU_ARTIFACT,
+                   "%s is a shared library but not a neocpu artifact (no .neocpu section): " REMEDY,
+                   file->path);
+  }
+  const uint64_t weights_end = weights->offset + weights->size;
+  if (digest->size != 2 * NC_SHA256_SIZE || digest->offset + digest->size != file->size) {
+    return damaged(file, "bytes are missing or added at its end");
+  }
+  if (header->offset < weights_end || header->offset + header->size > digest->offset ||
+      file->size - weights_end > MAX_HEADER || (file->offset + weights->offset) % NC_ALIGN != 0) {
+    return damaged(file, "its sections are out of order");
+  }
+  return NEOCPU_OK;
+}
+
+/* Check the digest of `code`, which is what lies before the weights, and `rest`, what lies behind
+ * them; read the header in there. */
+static neocpu_status read_body(const nc_file *file, const nc_section *sections, const char *rest,
+                               const char *machine, nc_artifact *artifact) {
+  const nc_section *header = &sections[HEADER], *weights = &sections[WEIGHTS];
+  const uint64_t start = weights->offset + weights->size;
+  const uint8_t *digests = (const uint8_t *)rest + (sections[DIGEST].offset - start);
+  uint8_t found[NC_SHA256_SIZE];
+  nc_sha256 hash;
+  nc_sha256_start(&hash);
+  nc_sha256_update(&hash, artifact->code, artifact->code_size);
+  nc_sha256_update(&hash, rest, sections[DIGEST].offset - start);
+  nc_sha256_finish(&hash, found);
+  if (memcmp(found, digests, sizeof found) != 0) {
+    return damaged(file, "its checksum does not match");
+  }
+  memcpy(artifact->weights_digest, digests + NC_SHA256_SIZE, NC_SHA256_SIZE);
+  const neocpu_status status =
+      nc_header_read(file->path, rest + (header->offset - start), header->size, weights->size,
+                     &artifact->header);
+  if (status == NEOCPU_OK && strcmp(artifact->header.machine, machine) != 0) {
+    return nc_fail(NEOCPU_ARTIFACT, "%s: header and code disagree on the machine; " REMEDY,
+                   file->path);
+  }
+  return status;
+}
+
+static neocpu_status map_weights(const nc_file *file, const nc_section *section,
+                                 nc_artifact *artifact) {
+  if (section->size == 0) return NEOCPU_OK;
+  const uint64_t offset = file->offset + section->offset;
+  const size_t before = offset % (uint64_t)sysconf(_SC_PAGESIZE), size = before + section->size;
+  void *mapping =
+      mmap(NULL, size, PROT_READ, MAP_PRIVATE, file->fd, (off_t)(offset - before));
+  if (mapping == MAP_FAILED) {
+    return nc_fail(NEOCPU_FAILURE, "cannot map the weights of %s: %s", file->path,
+                   strerror(errno));
+  }
+  artifact->mapping = mapping;
+  artifact->mapping_size = size;
+  artifact->weights = (const uint8_t *)mapping + before;
+  artifact->weights_size = section->size;
+  return NEOCPU_OK;
+}
+
+static neocpu_status read_artifact(const nc_file *file, nc_artifact *artifact) {
+  nc_section sections[SECTIONS] = {
+      [HEADER] = {.name = ".neocpu"},
+      [WEIGHTS] = {.name = ".neocpu.weights"},
+      [DIGEST] = {.name = ".neocpu.sha256"},
+  };
+  const char *machine;
+  void *rest;
+  if (file->size == 0) return nc_fail(NEOCPU_ARTIFACT, "%s is empty: " REMEDY, file->path);
+  neocpu_status status = nc_elf_read(file, sections, SECTIONS, &machine);
+  if (status == NEOCPU_OK) status = check_sections(file, sections);
+  if (status != NEOCPU_OK) return status;
+  const uint64_t start = sections[WEIGHTS].offset + sections[WEIGHTS].size;
+  artifact->code_size = sections[WEIGHTS].offset;
+  status = nc_file_read_new(file, 0, artifact->code_size, &artifact->code);
+  if (status != NEOCPU_OK) return status;
+  status = nc_file_read_new(file, start, file->size - start, &rest);
+  if (status != NEOCPU_OK) return status;
+  status = read_body(file, sections, rest, machine, artifact);
+  free(rest);
+  return status == NEOCPU_OK ? map_weights(file, &sections[WEIGHTS], artifact) : status;
+}
+
+neocpu_status nc_artifact_open(const char *path, nc_artifact *artifact) {
+  nc_file file;
+  *artifact = (nc_artifact){0};
+  neocpu_status status = nc_file_open(path, &file);
+  if (status != NEOCPU_OK) return status;
+  status = nc_fat_choose(&file);
+  if (status == NEOCPU_OK) status = read_artifact(&file, artifact);
+  close(file.fd);
+  if (status != NEOCPU_OK) nc_artifact_free(artifact);
+  return status;
+}
+
+neocpu_status nc_artifact_check_host(const nc_artifact *artifact, const char *path) {
+  const nc_header *header = &artifact->header;
+  struct utsname host;
+  char missing[256];
+  uname(&host);
+  if (strcmp(header->machine, host.machine) != 0) {
+    return nc_fail(NEOCPU_TARGET,
+                   "%s is compiled for %s (%s), this host is %s: compile the model again with "
+                   "--target host",
+                   path, header->machine, header->target, host.machine);
+  }
+  if (nc_missing_features(header->features, header->feature_count, missing, sizeof missing) > 0) {
+    return nc_fail(NEOCPU_TARGET,
+                   "%s is compiled for '%s', this host lacks %s: compile the model again with "
+                   "--target host",
+                   path, header->target, missing);
+  }
+  const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+  double needed = (double)header->arena_bytes;
+  for (size_t i = 0; i < header->input_count; ++i) needed += (double)header->inputs[i].bytes;
+  for (size_t i = 0; i < header->output_count; ++i) needed += (double)header->outputs[i].bytes;
+  if (needed > memory) {
+    return nc_fail(NEOCPU_TARGET,
+                   "%s: its tensors take %.1f GB and this host has %.1f GB of memory", path,
+                   needed / 1e9, memory / 1e9);
+  }
+  return NEOCPU_OK;
+}
+
+neocpu_status nc_artifact_verify(const nc_artifact *artifact, const char *path,
+                                 const atomic_int *stop) {
+  uint8_t found[NC_SHA256_SIZE];
+  nc_sha256 hash;
+  nc_sha256_start(&hash);
+  for (size_t done = 0; done < artifact->weights_size && !atomic_load(stop);) {
+    const size_t left = artifact->weights_size - done, size = left < PIECE ? left : PIECE;
+    nc_sha256_update(&hash, artifact->weights + done, size);
+    done += size;
+  }
+  nc_sha256_finish(&hash, found);
+  if (memcmp(found, artifact->weights_digest, sizeof found) == 0) return NEOCPU_OK;
+  return nc_fail(NEOCPU_ARTIFACT, "%s: the weights are damaged; " REMEDY, path);
+}
+
+void nc_artifact_free(nc_artifact *artifact) {
+  nc_header_free(&artifact->header);
+  free(artifact->code);
+  if (artifact->mapping != NULL) munmap(artifact->mapping, artifact->mapping_size);
+  *artifact = (nc_artifact){0};
+}

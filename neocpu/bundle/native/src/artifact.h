@@ -1,0 +1,38 @@
+/* An artifact file: checked, its weights mapped, its code at hand, and none of it run.
+ *
+ *     ELF .. code .. | pad | .neocpu.weights | .neocpu | section tables | .neocpu.sha256
+ *
+ * The last section holds two SHA-256 digests: of everything but the weights, and of the weights. */
+#ifndef NEOCPU_ARTIFACT_H_
+#define NEOCPU_ARTIFACT_H_
+
+#include <stdatomic.h>
+
+#include "header.h"
+#include "sha256.h"
+
+typedef struct nc_artifact {
+  nc_header header;
+  const uint8_t *weights; /* read-only, shared with every process that maps the file */
+  size_t weights_size;
+  uint8_t weights_digest[NC_SHA256_SIZE];
+  void *code; /* what the dynamic loader needs: the file up to its weights */
+  size_t code_size;
+  void *mapping;
+  size_t mapping_size;
+} nc_artifact;
+
+/* Open an artifact and check everything but the weights. Of a fat file, the variant that suits this
+ * machine best. Free with nc_artifact_free. */
+neocpu_status nc_artifact_open(const char *path, nc_artifact *artifact);
+
+/* Whether this machine can run the code: kind, instruction sets, memory. */
+neocpu_status nc_artifact_check_host(const nc_artifact *artifact, const char *path);
+
+/* Hash the weights and compare, unless *stop becomes nonzero meanwhile. */
+neocpu_status nc_artifact_verify(const nc_artifact *artifact, const char *path,
+                                 const atomic_int *stop);
+
+void nc_artifact_free(nc_artifact *artifact);
+
+#endif

@@ -1,0 +1,18 @@
+/* Fat files: artifacts of one model for several CPUs, behind an index.
+ *
+ *     NEOCPU-FAT 1\n
+ *     {"variants": [{"name", "offset", "size", "target", "machine", "isa_features"}, …]}\n
+ *     SHA-256 of the two lines above, 64 hexadecimal digits\n
+ *
+ * Each variant is a complete artifact and starts on a multiple of 64 KiB. */
+#ifndef NEOCPU_FAT_H_
+#define NEOCPU_FAT_H_
+
+#include "file.h"
+
+/* Narrow the range of a fat file to the best variant that this machine can run: the one compiled
+ * for this very CPU; else the one with the widest vectors, then the most instruction sets, then the
+ * first. A file that is not fat stays as it is. */
+neocpu_status nc_fat_choose(nc_file *file);
+
+#endif

@@ -1,0 +1,106 @@
+#include "features.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* A feature: CPUID leaf and subleaf, register (eax to edx) and bit, and the bits of XCR0 that say
+ * whether the operating system saves its registers. */
+typedef struct feature {
+  const char *name;
+  unsigned leaf, subleaf, reg, bit, state;
+} feature;
+
+enum { EAX, EBX, ECX, EDX };
+enum { AVX = 0x6, AVX512 = 0xe6, AMX = 0x60000 };
+
+static const feature features[] = {
+    {"sse3", 1, 0, ECX, 0, 0},
+    {"ssse3", 1, 0, ECX, 9, 0},
+    {"sse4.1", 1, 0, ECX, 19, 0},
+    {"sse4.2", 1, 0, ECX, 20, 0},
+    {"movbe", 1, 0, ECX, 22, 0},
+    {"popcnt", 1, 0, ECX, 23, 0},
+    {"fma", 1, 0, ECX, 12, AVX},
+    {"avx", 1, 0, ECX, 28, AVX},
+    {"f16c", 1, 0, ECX, 29, AVX},
+    {"bmi", 7, 0, EBX, 3, 0},
+    {"avx2", 7, 0, EBX, 5, AVX},
+    {"bmi2", 7, 0, EBX, 8, 0},
+    {"avx512f", 7, 0, EBX, 16, AVX512},
+    {"avx512dq", 7, 0, EBX, 17, AVX512},
+    {"avx512ifma", 7, 0, EBX, 21, AVX512},
+    {"avx512cd", 7, 0, EBX, 28, AVX512},
+    {"avx512bw", 7, 0, EBX, 30, AVX512},
+    {"avx512vl", 7, 0, EBX, 31, AVX512},
+    {"avx512vbmi", 7, 0, ECX, 1, AVX512},
+    {"avx512vbmi2", 7, 0, ECX, 6, AVX512},
+    {"gfni", 7, 0, ECX, 8, 0},
+    {"avx512vnni", 7, 0, ECX, 11, AVX512},
+    {"avx512bitalg", 7, 0, ECX, 12, AVX512},
+    {"avx512vpopcntdq", 7, 0, ECX, 14, AVX512},
+    {"avx512fp16", 7, 0, EDX, 23, AVX512},
+    {"amx-tile", 7, 0, EDX, 24, AMX},
+    {"avxvnni", 7, 1, EAX, 4, AVX},
+    {"avx512bf16", 7, 1, EAX, 5, AVX512},
+};
+
+static unsigned enabled_state(void) {
+  unsigned a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return 0;
+  __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+  return a;
+}
+
+static int has(const feature *wanted) {
+  unsigned r[4];
+  if (!__get_cpuid_count(wanted->leaf, wanted->subleaf, &r[0], &r[1], &r[2], &r[3])) return 0;
+  return (r[wanted->reg] >> wanted->bit & 1) && (~enabled_state() & wanted->state) == 0;
+}
+
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+/* A feature: bit of the auxiliary vector's AT_HWCAP, or of AT_HWCAP2. */
+typedef struct feature {
+  const char *name;
+  unsigned long vector;
+  unsigned bit;
+} feature;
+
+static const feature features[] = {
+    {"neon", AT_HWCAP, 1},     {"aes", AT_HWCAP, 3},   {"sha2", AT_HWCAP, 6},
+    {"crc", AT_HWCAP, 7},      {"lse", AT_HWCAP, 8},   {"fullfp16", AT_HWCAP, 10},
+    {"rdm", AT_HWCAP, 12},     {"jsconv", AT_HWCAP, 13}, {"complxnum", AT_HWCAP, 14},
+    {"rcpc", AT_HWCAP, 15},    {"dotprod", AT_HWCAP, 20}, {"sve", AT_HWCAP, 22},
+    {"fp16fml", AT_HWCAP, 23}, {"sve2", AT_HWCAP2, 1}, {"i8mm", AT_HWCAP2, 13},
+    {"bf16", AT_HWCAP2, 14},
+};
+
+static int has(const feature *wanted) { return getauxval(wanted->vector) >> wanted->bit & 1; }
+
+#else
+#error "neocpu runs on x86-64 and AArch64"
+#endif
+
+static int host_has(const char *name) {
+  for (size_t i = 0; i < sizeof features / sizeof *features; ++i) {
+    if (strcmp(features[i].name, name) == 0) return has(&features[i]);
+  }
+  return 0;
+}
+
+size_t nc_missing_features(const char *const *required, size_t count, char *missing, size_t size) {
+  size_t found = 0, used = 0;
+  missing[0] = '\0';
+  for (size_t i = 0; i < count; ++i) {
+    if (host_has(required[i])) continue;
+    const int length = snprintf(missing + used, size - used, "%s%s", found > 0 ? ", " : "",
+                                required[i]);
+    used = used + (size_t)length < size ? used + (size_t)length : size - 1;
+    ++found;
+  }
+  return found;
+}

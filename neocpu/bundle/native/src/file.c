@@ -1,0 +1,62 @@
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "error.h"
+
+neocpu_status nc_file_open(const char *path, nc_file *file) {
+  /* Without O_NONBLOCK a pipe would wait for its writer. */
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (fd < 0 || fstat(fd, &status) != 0) {
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    return nc_fail(NEOCPU_ARTIFACT, "cannot open %s: %s", path, strerror(error));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    close(fd);
+    return nc_fail(NEOCPU_ARTIFACT, "cannot open %s: it is not a regular file", path);
+  }
+  *file = (nc_file){.fd = fd, .path = path, .size = (uint64_t)status.st_size};
+  return NEOCPU_OK;
+}
+
+int nc_file_contains(const nc_file *file, uint64_t offset, uint64_t size) {
+  return offset <= file->size && size <= file->size - offset;
+}
+
+neocpu_status nc_file_read(const nc_file *file, uint64_t offset, void *data, size_t size) {
+  char *bytes = data;
+  while (size > 0) {
+    const ssize_t count = pread(file->fd, bytes, size, (off_t)(file->offset + offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      return nc_fail(NEOCPU_ARTIFACT, "cannot read %s: %s", file->path,
+                     count < 0 ? strerror(errno) : "it got shorter meanwhile");
+    }
+    bytes += count;
+    offset += (uint64_t)count;
+    size -= (size_t)count;
+  }
+  return NEOCPU_OK;
+}
+
+neocpu_status nc_file_read_new(const nc_file *file, uint64_t offset, uint64_t size, void **data) {
+  *data = malloc(size + 1);
+  if (*data == NULL) {
+    return nc_fail(NEOCPU_FAILURE, "out of memory for %llu bytes of %s", (unsigned long long)size,
+                   file->path);
+  }
+  ((char *)*data)[size] = '\0';
+  const neocpu_status status = nc_file_read(file, offset, *data, size);
+  if (status != NEOCPU_OK) {
+    free(*data);
+    *data = NULL;
+  }
+  return status;
+}

@@ -1,0 +1,230 @@
+#include "header.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "json.h"
+
+/* Far more than any network needs, and few enough that nothing overflows or takes long. */
+enum { MAX_RANK = 32, MAX_SPECS = 4096 };
+static const int64_t MAX_BYTES = (int64_t)1 << 40;
+
+static const struct {
+  const char *name;
+  uint8_t code, bits; /* DLPack's */
+} dtypes[] = {{"float32", 2, 32}, {"float64", 2, 64}, {"float16", 2, 16}, {"int8", 0, 8},
+              {"int16", 0, 16},   {"int32", 0, 32},   {"int64", 0, 64},   {"uint8", 1, 8},
+              {"uint16", 1, 16},  {"uint32", 1, 32},  {"uint64", 1, 64},  {"bool", 6, 8}};
+enum { DTYPE_COUNT = sizeof dtypes / sizeof *dtypes };
+
+void nc_dtype(const char *dtype, uint8_t *code, uint8_t *bits) {
+  for (int i = 0; i < DTYPE_COUNT; ++i) {
+    if (strcmp(dtypes[i].name, dtype) == 0) *code = dtypes[i].code, *bits = dtypes[i].bits;
+  }
+}
+
+/* What reading needs: where results go, and the first field that was wrong. */
+typedef struct reader {
+  char *free; /* next byte of the header's memory, which is large enough for any document */
+  const char *wrong;
+} reader;
+
+static int wrong(reader *r, const char *field) {
+  if (r->wrong == NULL) r->wrong = field;
+  return 0;
+}
+
+static void *new_array(reader *r, size_t count, size_t size) {
+  void *array = r->free;
+  r->free += (count * size + 7) / 8 * 8;
+  return array;
+}
+
+/* Null unless it is a string; then a copy. */
+static const char *read_string(reader *r, const nc_json *value, const char *field) {
+  if (value == NULL || value->kind != NC_JSON_STRING) {
+    wrong(r, field);
+    return NULL;
+  }
+  char *text = new_array(r, value->length + 1, 1);
+  if (!nc_json_string(value, text)) wrong(r, field);
+  return text;
+}
+
+static int read_size(reader *r, const nc_json *value, const char *field, size_t *size) {
+  int64_t integer;
+  if (!nc_json_integer(value, &integer) || integer > MAX_BYTES) return wrong(r, field);
+  *size = (size_t)integer;
+  return 1;
+}
+
+/* The elements of an array, in memory of that many of `size` bytes; null if it is none. */
+static void *read_array(reader *r, const nc_json *value, const char *field, size_t size,
+                        size_t *count) {
+  if (value == NULL || value->kind != NC_JSON_ARRAY) {
+    wrong(r, field);
+    *count = 0;
+    return NULL;
+  }
+  *count = value->size;
+  return new_array(r, value->size, size);
+}
+
+/* dtype and shape, and from them bytes. */
+static int read_type(reader *r, const nc_json *dtype, const nc_json *shape, const char *field,
+                     neocpu_spec *spec) {
+  int64_t bytes = 0;
+  for (int i = 0; i < DTYPE_COUNT; ++i) {
+    if (!nc_json_equals(dtype, dtypes[i].name)) continue;
+    spec->dtype = dtypes[i].name;
+    bytes = dtypes[i].bits / 8;
+  }
+  int64_t *extents = read_array(r, shape, field, sizeof *extents, &spec->rank);
+  if (bytes == 0 || extents == NULL || spec->rank > MAX_RANK) return wrong(r, field);
+  const nc_json *extent = nc_json_first(shape);
+  for (size_t i = 0; i < spec->rank; ++i, extent = nc_json_next(extent)) {
+    if (!nc_json_integer(extent, &extents[i]) || extents[i] > MAX_BYTES) return wrong(r, field);
+    if (bytes > 0 && extents[i] > MAX_BYTES / bytes) return wrong(r, field);
+    bytes *= extents[i];
+  }
+  spec->shape = extents;
+  spec->bytes = (size_t)bytes;
+  return 1;
+}
+
+/* Inputs or outputs. */
+static neocpu_spec *read_specs(reader *r, const nc_json *array, const char *field, size_t *count) {
+  neocpu_spec *specs = read_array(r, array, field, sizeof *specs, count);
+  if (*count > MAX_SPECS) wrong(r, field);
+  const nc_json *item = nc_json_first(array);
+  for (size_t i = 0; i < *count && r->wrong == NULL; ++i, item = nc_json_next(item)) {
+    specs[i].name = read_string(r, nc_json_member(item, "name"), field);
+    read_type(r, nc_json_member(item, "dtype"), nc_json_member(item, "shape"), field, &specs[i]);
+    const nc_json *bounded = nc_json_member(item, "bounded");
+    specs[i].bounded = bounded != NULL && bounded->kind == NC_JSON_TRUE;
+    if (specs[i].bounded && specs[i].rank == 0) wrong(r, field);
+    for (size_t j = 0; j < i && r->wrong == NULL; ++j) {
+      if (strcmp(specs[i].name, specs[j].name) == 0) wrong(r, field);
+    }
+  }
+  return specs;
+}
+
+/* Weights or activations, which lie in `room` bytes and start on multiples of `align`. */
+static nc_placement *read_placements(reader *r, const nc_json *array, const char *field,
+                                     size_t room, size_t align, size_t *count) {
+  nc_placement *placements = read_array(r, array, field, sizeof *placements, count);
+  const nc_json *item = nc_json_first(array);
+  for (size_t i = 0; i < *count && r->wrong == NULL; ++i, item = nc_json_next(item)) {
+    nc_placement *placement = &placements[i];
+    const nc_json *offset = nc_json_first(item);
+    if (offset == NULL || item->size != 3) {
+      wrong(r, field);
+      break;
+    }
+    const nc_json *dtype = nc_json_next(offset);
+    if (!read_size(r, offset, field, &placement->offset)) break;
+    if (!read_type(r, dtype, nc_json_next(dtype), field, &placement->spec)) break;
+    const size_t bytes = placement->spec.bytes;
+    const int inside = bytes <= room && placement->offset <= room - bytes;
+    if (!inside || placement->offset % align != 0) wrong(r, field);
+  }
+  return placements;
+}
+
+static void read_features(reader *r, const nc_json *array, nc_header *header) {
+  header->features = read_array(r, array, "isa_features", sizeof *header->features,
+                                &header->feature_count);
+  const nc_json *item = nc_json_first(array);
+  for (size_t i = 0; i < header->feature_count; ++i, item = nc_json_next(item)) {
+    header->features[i] = read_string(r, item, "isa_features");
+  }
+}
+
+static void read_row_counts(reader *r, const nc_json *array, nc_header *header) {
+  size_t count;
+  header->result_count = header->output_count;
+  header->row_counts = new_array(r, header->output_count, sizeof *header->row_counts);
+  read_array(r, array, "row_counts", 0, &count);
+  if (count != 0 && count != header->output_count) wrong(r, "row_counts");
+  const nc_json *item = nc_json_first(array);
+  for (size_t i = 0; i < count && r->wrong == NULL; ++i, item = nc_json_next(item)) {
+    size_t *position = &header->row_counts[i];
+    if ((item->kind == NC_JSON_NULL) == header->outputs[i].bounded) wrong(r, "row_counts");
+    if (item->kind == NC_JSON_NULL || !read_size(r, item, "row_counts", position)) continue;
+    /* Counts come behind the outputs, and there are not more of them. */
+    if (*position < header->output_count || *position >= 2 * header->output_count) {
+      wrong(r, "row_counts");
+    } else if (*position >= header->result_count) {
+      header->result_count = *position + 1;
+    }
+  }
+}
+
+static void read_fields(reader *r, const nc_json *root, size_t weights_size, nc_header *header) {
+  const nc_json *versions = nc_json_member(root, "versions");
+  header->name = read_string(r, nc_json_member(root, "name"), "name");
+  header->target = read_string(r, nc_json_member(root, "target"), "target");
+  header->machine = read_string(r, nc_json_member(root, "machine"), "machine");
+  header->tvm_version = read_string(r, nc_json_member(versions, "apache-tvm"), "versions");
+  header->ffi_version = read_string(r, nc_json_member(versions, "apache-tvm-ffi"), "versions");
+  read_features(r, nc_json_member(root, "isa_features"), header);
+  header->inputs = read_specs(r, nc_json_member(root, "inputs"), "inputs", &header->input_count);
+  header->outputs =
+      read_specs(r, nc_json_member(root, "outputs"), "outputs", &header->output_count);
+  if (header->output_count == 0) wrong(r, "outputs");
+  if (r->wrong != NULL) return;
+  read_row_counts(r, nc_json_member(root, "row_counts"), header);
+  header->weights = read_placements(r, nc_json_member(root, "weights"), "weights", weights_size,
+                                    NC_ALIGN, &header->weight_count);
+  read_size(r, nc_json_member(root, "arena_bytes"), "arena_bytes", &header->arena_bytes);
+  header->activations = read_placements(r, nc_json_member(root, "activations"), "activations",
+                                        header->arena_bytes, NC_ARGUMENT_ALIGN,
+                                        &header->activation_count);
+}
+
+static neocpu_status malformed(const char *path, const char *problem) {
+  return nc_fail(NEOCPU_ARTIFACT,
+                 "%s has a malformed header (%s); compile the model again with `neocpu compile`",
+                 path, problem);
+}
+
+static neocpu_status read_document(const char *path, const nc_json *root, size_t length,
+                                   size_t weights_size, nc_header *header) {
+  int64_t format;
+  if (!nc_json_integer(nc_json_member(root, "format"), &format)) return malformed(path, "format");
+  if (format != NC_FORMAT) {
+    return nc_fail(NEOCPU_ARTIFACT,
+                   "%s has artifact format %lld, this program reads format %d: compile the model "
+                   "again with `neocpu compile`",
+                   path, (long long)format, NC_FORMAT);
+  }
+  /* Each value becomes one placement at most, and each string itself, a zero and padding. */
+  const size_t room = length + root->extent * (sizeof(nc_placement) + 16);
+  header->memory = calloc(1, room);
+  if (header->memory == NULL) {
+    return nc_fail(NEOCPU_FAILURE, "out of memory for the header of %s", path);
+  }
+  reader r = {.free = header->memory};
+  read_fields(&r, root, weights_size, header);
+  if (r.wrong == NULL) return NEOCPU_OK;
+  nc_header_free(header);
+  return malformed(path, r.wrong);
+}
+
+neocpu_status nc_header_read(const char *path, const char *text, size_t length, size_t weights_size,
+                             nc_header *header) {
+  const char *problem;
+  *header = (nc_header){0};
+  nc_json *root = nc_json_read(text, length, &problem);
+  if (root == NULL) return malformed(path, problem);
+  const neocpu_status status = read_document(path, root, length, weights_size, header);
+  free(root);
+  return status;
+}
+
+void nc_header_free(nc_header *header) {
+  free(header->memory);
+  *header = (nc_header){0};
+}

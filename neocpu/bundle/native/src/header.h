@@ -1,0 +1,42 @@
+/* The JSON header of an artifact, read strictly: whatever it says is in range, or refused. */
+#ifndef NEOCPU_HEADER_H_
+#define NEOCPU_HEADER_H_
+
+#include "file.h"
+
+enum {
+  NC_FORMAT = 3, /* of the artifacts this code reads */
+  NC_ALIGN = 128, /* bytes that weights start on a multiple of */
+  NC_ARGUMENT_ALIGN = 64 /* bytes that generated code assumes of every tensor's start */
+};
+
+/* Where a weight or an activation lies: bytes from the start of the weights, or of the arena. */
+typedef struct nc_placement {
+  size_t offset;
+  neocpu_spec spec; /* without a name */
+} nc_placement;
+
+typedef struct nc_header {
+  const char *name, *target, *machine, *tvm_version, *ffi_version;
+  const char **features; /* instruction sets, as LLVM calls them */
+  size_t feature_count;
+  neocpu_spec *inputs, *outputs;
+  size_t input_count, output_count;
+  size_t *row_counts; /* of each output: where main returns the count of its rows, or 0 */
+  size_t result_count; /* outputs and counts */
+  nc_placement *weights, *activations;
+  size_t weight_count, activation_count;
+  size_t arena_bytes;
+  void *memory; /* all of the above */
+} nc_header;
+
+/* Read a header. Its weights lie in `weights_size` bytes. Free with nc_header_free. */
+neocpu_status nc_header_read(const char *path, const char *text, size_t length, size_t weights_size,
+                             nc_header *header);
+
+void nc_header_free(nc_header *header);
+
+/* DLPack's type code and bits of a dtype that a header has. */
+void nc_dtype(const char *dtype, uint8_t *code, uint8_t *bits);
+
+#endif

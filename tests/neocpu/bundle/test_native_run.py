@@ -1,0 +1,178 @@
+"""What the C program computes is what Python computes, bit for bit."""
+
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import neocpu
+
+
+def save(folder, arrays):
+    paths = [folder / f"x{i}.npy" for i in range(len(arrays))]
+    for path, array in zip(paths, arrays, strict=True):
+        np.save(path, array)
+    return paths
+
+
+def outputs(run, folder, model, arrays, count):
+    """Run the program on arrays; return its outputs."""
+    written = [folder / f"y{i}.npy" for i in range(count)]
+    options = [word for path in written for word in ("-o", path)]
+    done = run(model, *save(folder, arrays), *options)
+    assert done.returncode == 0, done.stderr
+    return [np.load(path) for path in written]
+
+
+@pytest.mark.parametrize("name", ["linear", "two_way"])
+def test_outputs_are_those_of_python(run, tmp_path, name, request):
+    toy = request.getfixturevalue(name)
+    for seed in range(2):
+        arrays = toy.inputs(seed)
+        with neocpu.load(toy.path) as module:
+            expected = module.run(dict(zip((s.name for s in module.inputs), arrays, strict=True)))
+        found = outputs(run, tmp_path, toy.path, arrays, len(expected))
+        for array, value in zip(found, expected.values(), strict=True):
+            assert array.dtype == value.dtype
+            np.testing.assert_array_equal(array, value)
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 7])
+def test_only_the_rows_that_count_are_written(run, counted, tmp_path, count):
+    x = np.arange(14, dtype=np.float32).reshape(7, 2)
+    more, total = outputs(run, tmp_path, counted, [x, np.array([count])], 2)
+    np.testing.assert_array_equal(more, x[:count] + 1)
+    assert more.shape == (count, 2)
+    np.testing.assert_array_equal(total, x.sum(0))
+
+
+def test_a_count_that_cannot_be_is_refused(run, counted, tmp_path):
+    x = np.zeros((7, 2), np.float32)
+    done = run(counted, *save(tmp_path, [x, np.array([8])]))
+    assert done.returncode == 1
+    assert "counted 8 rows of 7" in done.stderr
+
+
+def test_denormals_are_zero_as_in_python(run, linear, tmp_path):
+    (x,) = linear.inputs()
+    x *= np.float32(1e-38)
+    with neocpu.load(linear.path) as module:
+        expected = module(x)
+    (found,) = outputs(run, tmp_path, linear.path, [x], 1)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_repeat_and_threads(run, linear):
+    done = run(linear.path, "--threads", 1, "--repeat", 5)
+    assert done.returncode == 0
+    assert "threads  1" in done.stdout
+    assert "of 5 runs" in done.stdout
+    assert "output   y float32[4,33], from 0 to" in done.stdout
+
+
+def test_the_folder_may_be_moved(built, linear, tmp_path):
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(built.folder, moved)
+    command = [moved / "neocpu_run", "linear.so"]
+    done = subprocess.run(command, cwd=moved, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_of_python_is_linked(built):
+    for tool in (["ldd"], ["readelf", "-d"]):
+        for name in ("neocpu_run", "libtvm_ffi.so", "libtvm_runtime.so"):
+            listing = subprocess.run(
+                [*tool, built.folder / name], check=True, capture_output=True, text=True
+            ).stdout
+            assert "python" not in listing.lower()
+    assert "$ORIGIN" in listing
+
+
+def test_without_its_libraries(built, tmp_path):
+    shutil.copy(built.folder / "neocpu_run", tmp_path)
+    command = [tmp_path / "neocpu_run", built.folder / "linear.so"]
+    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "keep it beside the program" in done.stderr
+
+
+def test_libraries_of_another_version(built, tmp_path):
+    folder = tmp_path / "bundle"
+    shutil.copytree(built.folder, folder)
+    (folder / "versions.json").write_text('{"apache-tvm": "9.9", "apache-tvm-ffi": "0.1"}')
+    command = [folder / "neocpu_run", folder / "linear.so"]
+    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 8
+    assert "the libraries here are of 9.9" in done.stderr
+    (folder / "versions.json").write_text("{")
+    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "cannot read" in done.stderr
+
+
+def test_cpp_includes_the_header(built, linear):
+    done = built.run(built.compile("consumer.cc"), linear.path)
+    assert (done.returncode, done.stdout) == (0, "linear 4 1\n")
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+def test_cmake_builds_it_too(built, linear, tmp_path):
+    command = ["cmake", "-S", built.folder, "-B", tmp_path]
+    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(["cmake", "--build", tmp_path, "-j2"], check=True, capture_output=True)
+    command = [tmp_path / "neocpu_run", linear.path]
+    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_wrong_inputs(run, linear, tmp_path):
+    (x,) = linear.inputs()
+    wrong = {
+        "takes shape (4, 64), the file holds (64, 4)": x.reshape(64, 4),
+        "takes shape (4, 64), the file holds (256,)": x.reshape(-1),
+        "x.astype('<f4')": x.astype(">f4"),
+        "takes float32, the file holds dtype '<f8'": x.astype("f8"),
+        "np.ascontiguousarray": np.asfortranarray(x),
+    }
+    for message, array in wrong.items():
+        done = run(linear.path, *save(tmp_path, [array]), "--threads", 1)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_wrong_files(run, linear, tmp_path):
+    (path,) = save(tmp_path, linear.inputs())
+    content = path.read_bytes()
+    for wrong in (b"", b"\x93NUMPY", content[:40], content[:-1], b"PK" + content[2:]):
+        path.write_bytes(wrong)
+        done = run(linear.path, path, "--threads", 1)
+        assert done.returncode == 2
+        assert "not a .npy file" in done.stderr or "truncated" in done.stderr
+    assert "No such file" in run(linear.path, tmp_path / "none.npy").stderr
+    path.write_bytes(content)
+    done = run(linear.path, path, "-o", tmp_path / "none" / "y.npy")
+    assert (done.returncode, "No such file" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--what"], ["m.so", "--threads"], ["m.so", "--threads", "x"], ["m.so", "--repeat", "0"]],
+)
+def test_wrong_command_lines(run, words):
+    assert run(*words).returncode == 2
+
+
+def test_numbers_of_files_and_threads(run, linear, two_way, tmp_path):
+    (path,) = save(tmp_path, linear.inputs())
+    assert "the model takes 2 inputs, got 1 files" in run(two_way.path, path).stderr
+    assert run(two_way.path, path).returncode == 2
+    assert run(linear.path, path, "-o", "a.npy", "-o", "b.npy").returncode == 2
+    assert "threads must be from 1 to" in run(linear.path, "--threads", 10**6).stderr
+
+
+def test_help(run):
+    done = run("--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("usage: neocpu_run MODEL.so")

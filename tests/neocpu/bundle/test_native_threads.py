@@ -1,0 +1,42 @@
+"""The C interface under load, in a loop, and in wrong hands."""
+
+
+def test_many_threads_on_two_models(built, linear, two_way):
+    done = built.run(built.compile("threads.c"), linear.path, two_way.path)
+    assert done.returncode == 0, done.stderr
+    threads, rest, left = done.stdout.splitlines()
+    assert len(set(threads.split()[1:])) == 1  # none were added by calls
+    assert rest == "wrong 0 affinity 0"
+    assert left == "left 1"
+
+
+def test_loading_again_and_again_keeps_nothing(built, linear):
+    done = built.run(built.compile("reload.c"), linear.path, 120)
+    assert done.returncode == 0, done.stderr
+    early, late, threads = map(int, done.stdout.split())
+    assert late - early < 1000  # kB in 120 loads
+    assert threads == 1
+
+
+def test_misuse_is_told(sanitized, libraries_path, linear):
+    done = sanitized.run(sanitized.compile("misuse.c"), linear.path, environment=libraries_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = done.stdout.splitlines()
+    assert len(told) == 11
+    assert told[0].startswith("threads must be from 1 to")
+    assert told[-1].endswith("was loaded before this process forked: load it in the child")
+
+
+def test_no_leak_and_no_undefined_behaviour(sanitized, libraries_path, linear, two_way):
+    for toy in (linear, two_way):
+        done = sanitized.run("neocpu_run", toy.path, "--repeat", 20, environment=libraries_path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_damaged_files_crash_nothing(sanitized, libraries_path, linear):
+    done = sanitized.run(sanitized.compile("fuzz.c"), linear.path, 1500, environment=libraries_path)
+    assert done.returncode == 0, done.stderr
+    counts = [int(word.rstrip(",")) for word in done.stdout.split() if word.rstrip(",").isdigit()]
+    assert counts[0] == 1500
+    # Damage reached every parser, and mattered.
+    assert all(0 < count < 1500 for count in counts[1:])
