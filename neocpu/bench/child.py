@@ -91,9 +91,14 @@ def serve(requests: IO[str], replies: IO[str]) -> None:
         replies.flush()
 
 
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it ends, even while stopped."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
     """Serve the parent process and die with it, even while stopped."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     # What an engine prints must not land among the replies.
     with os.fdopen(os.dup(1), "w") as replies:
         os.dup2(2, 1)

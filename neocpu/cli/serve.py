@@ -1,0 +1,157 @@
+"""``neocpu serve``: artifacts behind the Open Inference Protocol v2."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.terminal import Terminal
+from neocpu.schedules.errors import UsageError
+from neocpu.units import plural
+
+EPILOG = """\b
+Examples:
+  neocpu serve resnet50.so
+  neocpu serve resnet50.so --name resnet50 --host 0.0.0.0 --port 8080
+  neocpu serve old.so new.so --name net:1 --name net:2 --instances 2
+  curl http://127.0.0.1:8080/v2/models/resnet50
+
+It speaks the Open Inference Protocol v2: JSON and binary tensor data, health
+under /v2/health, Prometheus metrics under /metrics. SIGTERM and Ctrl-C answer
+what was accepted, refuse the rest with 503, and end it."""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("artifacts", metavar="OUT.so…", type=click.Path(path_type=Path), nargs=-1)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME[:VERSION]",
+    help="What the model is called, by default like its file; once for each file, in order.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="The address to listen on; 0.0.0.0 is all of the machine's.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    metavar="N",
+    help="The port to listen on; 0 is any free one.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads of each call; by default the CPUs this process may use, over the instances.",
+)
+@click.option(
+    "--instances",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Calls that run at the same time, of whichever models.",
+)
+@click.option(
+    "--queue",
+    type=click.IntRange(min=0),
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="Requests of a model that may wait; more are refused with 429.",
+)
+@click.option(
+    "--max-request-bytes",
+    type=options.Size(),
+    metavar="SIZE",
+    help="The largest request, by default what a model's inputs can take as JSON; larger ones are "
+    "refused with 413, unread.",
+)
+@click.option(
+    "--drain-seconds",
+    type=options.Duration(),
+    default="30s",
+    show_default=True,
+    metavar="TIME",
+    help="How long a shutdown waits for accepted requests.",
+)
+@options.common
+def command(
+    terminal: Terminal,
+    artifacts: tuple[Path, ...],
+    names: tuple[str, ...],
+    host: str,
+    port: int,
+    threads: int | None,
+    instances: int,
+    queue: int,
+    max_request_bytes: int | None,
+    drain_seconds: float,
+) -> int:
+    """Serve OUT.so, files that neocpu compile wrote, over HTTP.
+
+    The models are loaded, checked and warmed up before the first request is accepted; then one
+    line says where they are.
+    """
+    from neocpu.serving.repository import entries
+
+    models = entries(artifacts, names)
+    _check_installed()
+    from neocpu.serving.http_server import bind, serve, url
+    from neocpu.serving.server import InferenceServer, Limits
+
+    limits = Limits(instances, threads, queue, max_request_bytes)
+    server = InferenceServer(models, limits)
+    terminal.kept = lambda: "every accepted request was answered"
+    with bind(host, port) as bound:
+        server.start()
+        document = {
+            "url": url(bound),
+            "models": [{"name": m.name, "version": m.version, "path": str(m.path)} for m in models],
+            "instances": limits.instances,
+            "threads": limits.threads_per_instance,
+        }
+        ended = serve(
+            server,
+            bound,
+            drain_seconds,
+            lambda: _announce(terminal, document),
+        )
+    if ended.unanswered:
+        terminal.note(f"{plural(ended.unanswered, 'request')} cut off after {drain_seconds:g} s")
+        terminal.kept = lambda: "not every accepted request was answered"
+    if ended.signal == signal.SIGINT:
+        raise KeyboardInterrupt
+    return 0
+
+
+def _check_installed() -> None:
+    try:
+        import fastapi
+        import orjson
+        import prometheus_client
+        import uvicorn
+    except ImportError as error:
+        raise UsageError(
+            f"{error.name} is not installed: pip install 'neocpu[serve]' or 'neocpu-runtime[serve]'"
+        ) from error
+    del fastapi, orjson, prometheus_client, uvicorn
+
+
+def _announce(terminal: Terminal, document: Mapping[str, Any]) -> None:
+    names = ", ".join(dict.fromkeys(model["name"] for model in document["models"]))
+    terminal.result(document, lambda: print(f"serving {names} on {document['url']}"))
+    sys.stdout.flush()  # whoever waits for it reads a pipe

@@ -1,0 +1,74 @@
+"""A request's body, received into one buffer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from neocpu import aligned_empty
+from neocpu.serving.errors import RequestError, SlowRequestError, TooLargeError
+
+_ALIGNMENT = 128
+_CHUNKED_START = 1 << 16
+
+
+async def read_body(
+    chunks: AsyncIterator[bytes],
+    length: int | None,
+    *,
+    limit: int,
+    seconds: float,
+    json_bytes: int | None,
+) -> memoryview:
+    """Receive a body; nothing is read of one that says it is too large.
+
+    Parameters
+    ----------
+    chunks : async iterator of bytes
+        As the socket delivers them.
+    length : int or None
+        What the request says in Content-Length; None if the body is chunked.
+    limit : int
+        Most bytes a body may have.
+    seconds : float
+        Most time it may take to arrive.
+    json_bytes : int or None
+        Where the JSON ends and binary tensor data begin. Those get an aligned place, so that the
+        module reads the first tensor where it lies.
+
+    Raises
+    ------
+    RequestError
+        If the body is too large, too slow, or ends early.
+    """
+    if length is not None and length > limit:
+        raise _too_large(limit)
+    skew = -(json_bytes or 0) % _ALIGNMENT
+    buffer = _allocate(skew, _CHUNKED_START if length is None else length)
+    received = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in chunks:
+                end = received + len(chunk)
+                if end > limit:
+                    raise _too_large(limit)
+                if end > buffer.nbytes:
+                    larger = _allocate(skew, min(limit, 2 * end))
+                    larger[:received] = buffer[:received]
+                    buffer = larger
+                buffer[received:end] = chunk
+                received = end
+    except TimeoutError:
+        raise SlowRequestError(f"the body did not arrive within {seconds:g} s") from None
+    if length is not None and received != length:
+        raise RequestError(f"the body ended after {received} of {length} bytes")
+    return buffer[:received]
+
+
+def _allocate(skew: int, size: int) -> memoryview:
+    # Not cleared: a request that only claims to be large costs no memory.
+    return aligned_empty((skew + size,), "uint8").data[skew:]
+
+
+def _too_large(limit: int) -> TooLargeError:
+    return TooLargeError(f"the request has more than {limit} bytes (--max-request-bytes)")

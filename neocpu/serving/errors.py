@@ -1,0 +1,73 @@
+"""What a request can be refused for, each with the HTTP status that says so."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from neocpu.schedules.errors import NeoCPUError
+
+
+class RequestError(NeoCPUError):
+    """A request that cannot be answered. The message is what the client gets to read.
+
+    Attributes
+    ----------
+    status : int
+        HTTP status code.
+    retry_after : int or None
+        Seconds after which trying again makes sense.
+    """
+
+    status: ClassVar[int] = 400
+
+    def __init__(self, message: str, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class UnknownModelError(RequestError):
+    """No model of that name or version."""
+
+    status = 404
+
+
+class SlowRequestError(RequestError):
+    """The body did not arrive in time."""
+
+    status = 408
+
+
+class TooLargeError(RequestError):
+    """More bytes than a request may have."""
+
+    status = 413
+
+
+class EncodingError(RequestError):
+    """A body that is compressed."""
+
+    status = 415
+
+
+class NotFiniteError(RequestError):
+    """An output that JSON cannot spell."""
+
+    status = 422
+
+
+class AbandonedError(RequestError):
+    """The client went away; nobody reads the answer, but it is counted. The status is nginx's."""
+
+    status = 499
+
+
+class OverloadedError(RequestError):
+    """As many requests wait as may."""
+
+    status = 429
+
+
+class UnavailableError(RequestError):
+    """The model is not ready, or the server is shutting down."""
+
+    status = 503

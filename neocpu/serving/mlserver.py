@@ -1,0 +1,144 @@
+"""A runtime for MLServer: in ``model-settings.json``, ``"implementation"`` is
+``"neocpu.serving.mlserver.NeoCPURuntime"`` and ``"parameters": {"uri": …}`` the artifact.
+
+``"extra": {"threads": 2, "instances": 1, "queue": 64}`` beside ``"uri"`` are what ``neocpu serve``
+has as options. Set ``"parallel_workers": 0`` in ``settings.json``: modules have threads of their
+own, and another process would only copy tensors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import prometheus_client
+from mlserver import MLModel
+from mlserver.errors import MLServerError
+from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, ResponseOutput
+from mlserver.utils import get_model_uri
+
+from neocpu.schedules.errors import UsageError
+from neocpu.serving.datatypes import DATATYPES, AnyArray
+from neocpu.serving.errors import RequestError, UnavailableError
+from neocpu.serving.metadata import tensor_metadata
+from neocpu.serving.metrics import Metrics
+from neocpu.serving.model import Lane, ServedModel
+from neocpu.serving.repository import FIRST_VERSION, ModelEntry
+from neocpu.serving.request import parse_document
+from neocpu.serving.response import json_data
+from neocpu.serving.server import Limits
+
+
+class NeoCPURuntime(MLModel):  # type: ignore[misc]
+    """Serves one artifact."""
+
+    _lanes: tuple[Lane, ...] = ()
+    _model: ServedModel | None = None
+
+    async def load(self) -> bool:
+        """Load and warm up; ready after that.
+
+        Raises
+        ------
+        NeoCPUError
+            As `neocpu.load`, or if the settings are wrong.
+        """
+        uri = await get_model_uri(self.settings)
+        entry = ModelEntry(self.name, Path(uri), self.version or FIRST_VERSION)
+        limits = _limits(self.settings.parameters.extra if self.settings.parameters else None)
+        await asyncio.to_thread(self._open, entry, limits)
+        assert self._model is not None
+        header = self._model.header
+        self.inputs = [MetadataTensor(**tensor_metadata(spec)) for spec in header.inputs]
+        self.outputs = [MetadataTensor(**tensor_metadata(spec)) for spec in header.outputs]
+        return True
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Answer a request.
+
+        Raises
+        ------
+        MLServerError
+            With the HTTP status of what was wrong with it.
+        """
+        model = self._model
+        if model is None:
+            raise MLServerError(f"model '{self.name}' is not loaded", UnavailableError.status)
+        try:
+            with model.answering():
+                return await self._answer(model, payload)
+        except RequestError as error:
+            raise MLServerError(str(error), error.status) from error
+
+    async def unload(self) -> bool:
+        """Wait for the call under way and free the model."""
+        await asyncio.to_thread(self._close)
+        return True
+
+    async def _answer(self, model: ServedModel, payload: InferenceRequest) -> InferenceResponse:
+        header = model.header
+        document = {
+            "id": payload.id,
+            "inputs": [
+                {
+                    "name": tensor.name,
+                    "datatype": str(getattr(tensor.datatype, "value", tensor.datatype)),
+                    "shape": tensor.shape,
+                    "data": tensor.data.root,
+                }
+                for tensor in payload.inputs
+            ],
+            "outputs": [{"name": output.name} for output in payload.outputs or []],
+        }
+        request = parse_document(document, memoryview(b""), header.inputs, header.outputs)
+        results = await model.infer(request.inputs)
+        return InferenceResponse(
+            id=payload.id,
+            model_name=self.name,
+            model_version=self.version,
+            outputs=[_output(wanted.name, results[wanted.name]) for wanted in request.outputs],
+        )
+
+    def _open(self, entry: ModelEntry, limits: Limits) -> None:
+        lanes = tuple(Lane(limits.threads_per_instance) for _ in range(limits.instances))
+        try:
+            self._model = ServedModel(entry, lanes, limits.queue, _metrics())
+        finally:
+            self._lanes = lanes
+            if self._model is None:
+                self._close()
+
+    def _close(self) -> None:
+        if self._model is not None:
+            self._model.close()
+        for lane in self._lanes:
+            lane.pool.close()
+
+
+@cache
+def _metrics() -> Metrics:
+    # MLServer shows the registry of the process, in which a name exists once.
+    return Metrics(prometheus_client.REGISTRY)
+
+
+def _limits(extra: dict[str, Any] | None) -> Limits:
+    settings = extra or {}
+    known = ("instances", "threads", "queue")
+    for name, value in settings.items():
+        if name not in known or type(value) is not int or value < (name != "queue"):
+            raise UsageError(
+                f"model-settings.json, parameters.extra: {name} = {value!r} is not one of "
+                f"{', '.join(known)} with a positive number"
+            )
+    return Limits(**settings)
+
+
+def _output(name: str, array: AnyArray) -> ResponseOutput:
+    return ResponseOutput(
+        name=name,
+        shape=list(array.shape),
+        datatype=DATATYPES[array.dtype.name],
+        data=json_data(name, array).tolist(),
+    )

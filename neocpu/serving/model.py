@@ -1,0 +1,222 @@
+"""A model being served: its modules, a bounded queue before them, and what they are measured by."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from neocpu import Module, ThreadPool, load
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.schedules.errors import NeoCPUError, UnsupportedError
+from neocpu.serving.datatypes import DATATYPES, AnyArray
+from neocpu.serving.errors import (
+    AbandonedError,
+    OverloadedError,
+    RequestError,
+    UnavailableError,
+)
+from neocpu.serving.metrics import Metrics, ModelMetrics
+from neocpu.serving.repository import ModelEntry
+
+WARMUP_CALLS: Final = 3
+
+Departure: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+"""Returns what ends when a client goes away."""
+
+
+class Lane:
+    """A thread pool on which one call runs at a time, of whichever model.
+
+    Attributes
+    ----------
+    pending : int
+        Calls handed to it and not finished. Of the event loop alone.
+    """
+
+    __slots__ = ("_finished", "pending", "pool")
+
+    def __init__(self, threads: int) -> None:
+        self.pool = ThreadPool(threads)
+        self.pending = 0
+        self._finished = 0.0
+
+    def finish(self, submitted: float) -> tuple[float, float]:
+        """Return the seconds a call that ends now has waited and run."""
+        # Calls run one after another, so it began when it came or when the one before it ended.
+        now = time.perf_counter()
+        began = max(submitted, self._finished)
+        self._finished = now
+        return began - submitted, now - began
+
+
+class ServedModel:
+    """One version of a model: a module on each lane.
+
+    Attributes
+    ----------
+    entry : ModelEntry
+    ready : bool
+        Whether it is warmed up and open.
+    """
+
+    def __init__(
+        self, entry: ModelEntry, lanes: Sequence[Lane], queue: int, metrics: Metrics
+    ) -> None:
+        """Load the artifact and warm it up.
+
+        Parameters
+        ----------
+        lanes : sequence of Lane
+            Shared with other models.
+        queue : int
+            How many requests may wait besides one on each lane.
+
+        Raises
+        ------
+        NeoCPUError
+            As `neocpu.load`.
+        """
+        self.entry = entry
+        self.ready = False
+        self.metrics = ModelMetrics(metrics, entry.name, entry.version)
+        self._lanes = lanes
+        self._limit = len(lanes) + queue
+        self._admitted = 0
+        self._seconds = 0.0
+        self._modules: list[Module] = []
+        try:
+            for lane in lanes:
+                self._modules.append(load(entry.path, pool=lane.pool))
+            _check_types(entry, self.header)
+            for module in self._modules:
+                module.wait_verified()
+                module.warmup(WARMUP_CALLS)
+        except BaseException:
+            self.close()
+            raise
+        self.ready = True
+        self.metrics.ready.set(1)
+
+    @property
+    def header(self) -> ArtifactHeader:
+        """Inputs, outputs and all else the artifact says of itself."""
+        return self._modules[0].metadata
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Hold one of the bounded number of places for a request, and count how it is answered.
+
+        To be entered before its body is read, and left with the answer.
+
+        Raises
+        ------
+        RequestError
+            If all places are taken, or the model is closed or cannot run; and as the answer.
+        """
+        code = 500
+        try:
+            self._admit()
+            try:
+                yield
+            finally:
+                self._admitted -= 1
+                self.metrics.in_flight.dec()
+            code = 200
+        except RequestError as error:
+            code = error.status
+            raise
+        except NeoCPUError as error:
+            # The request was checked: it is the module that cannot run, closed or damaged.
+            code = UnavailableError.status
+            raise UnavailableError(str(error)) from error
+        finally:
+            self.metrics.answered(code)
+
+    async def infer(
+        self, inputs: Mapping[str, AnyArray], gone: Departure | None = None
+    ) -> dict[str, AnyArray]:
+        """Run on the lane with the fewest calls; one that still waits is cancelled with its task.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            As `Module.run` takes them.
+        gone : callable, optional
+            Return what ends when the client goes away; it is not computed for then.
+
+        Raises
+        ------
+        AbandonedError
+            If it ended first.
+        """
+        position = min(range(len(self._lanes)), key=lambda index: self._lanes[index].pending)
+        lane = self._lanes[position]
+        lane.pending += 1
+        try:
+            submitted = time.perf_counter()
+            future = self._modules[position].submit(inputs)
+            future.add_done_callback(partial(self._observe, lane, submitted))
+            return await _unless(gone, asyncio.wrap_future(future))
+        finally:
+            lane.pending -= 1
+
+    def close(self) -> None:
+        """Wait for the call under way and free the modules. May be repeated."""
+        self.ready = False
+        self.metrics.ready.set(0)
+        for module in self._modules:
+            module.close()
+
+    def _admit(self) -> None:
+        if not self.ready:
+            raise UnavailableError(f"model '{self.entry.name}' is not ready")
+        if self._admitted >= self._limit:
+            waiting = self._limit - len(self._lanes)
+            seconds = self._seconds * self._admitted / len(self._lanes)
+            raise OverloadedError(
+                f"{waiting} requests wait for model '{self.entry.name}' already: try again later",
+                max(1, math.ceil(seconds)),
+            )
+        self._admitted += 1
+        self.metrics.in_flight.inc()
+
+    def _observe(self, lane: Lane, submitted: float, future: Future[Any]) -> None:
+        if future.cancelled():
+            return
+        waited, self._seconds = lane.finish(submitted)
+        self.metrics.queue.observe(waited)
+        self.metrics.inference.observe(self._seconds)
+
+
+async def _unless(
+    gone: Departure | None, results: asyncio.Future[dict[str, AnyArray]]
+) -> dict[str, AnyArray]:
+    """Return the results, unless the client goes away before they are there."""
+    if gone is None:
+        return await results
+    watch = asyncio.ensure_future(gone())
+    watch.add_done_callback(lambda _: results.cancel())
+    try:
+        return await results
+    except asyncio.CancelledError:
+        if watch.done():
+            raise AbandonedError("the client went away before the answer") from None
+        raise
+    finally:
+        watch.cancel()
+
+
+def _check_types(entry: ModelEntry, header: ArtifactHeader) -> None:
+    """Refuse a model with a tensor that the protocol has no datatype for."""
+    for spec in (*header.inputs, *header.outputs):
+        if spec.dtype not in DATATYPES:
+            raise UnsupportedError(
+                f"{entry.path}: '{spec.name}' is {spec.dtype}, which the Open Inference Protocol "
+                f"lacks; it has {', '.join(DATATYPES)}"
+            )

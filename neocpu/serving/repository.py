@@ -1,0 +1,95 @@
+"""Which models a server has: names, versions and the files they are in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from neocpu.schedules.errors import UsageError
+
+FIRST_VERSION: Final = "1"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_VERSION: Final = re.compile(r"[1-9][0-9]{0,8}")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A model to serve.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in addresses: letters, digits, ``.``, ``_`` and ``-``.
+    path : Path
+        The artifact.
+    version : str
+        A positive number.
+    """
+
+    name: str
+    path: Path
+    version: str = FIRST_VERSION
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be told from something else in an address.
+
+        Raises
+        ------
+        UsageError
+        """
+        if not _NAME.fullmatch(self.name):
+            raise UsageError(
+                f"{self.name!r} is no name for a model: use letters, digits, '.', '_' and '-', at "
+                "most 128 and a letter or digit first"
+            )
+        if not _VERSION.fullmatch(self.version):
+            raise UsageError(
+                f"{self.version!r} is no version of model '{self.name}': use a number from 1"
+            )
+
+
+def entries(paths: Sequence[Path], names: Sequence[str]) -> tuple[ModelEntry, ...]:
+    """Return what a command line names: a file each, called ``NAME[:VERSION]`` or like the file.
+
+    Raises
+    ------
+    UsageError
+        If there are names, but not one for each file, or a name cannot be one.
+    """
+    if names and len(names) != len(paths):
+        raise UsageError(
+            f"--name is given {len(names)} times for {len(paths)} files: one for each, in order"
+        )
+    made = []
+    for path, text in zip(paths, names or [path.stem for path in paths], strict=True):
+        name, colon, version = text.partition(":")
+        made.append(ModelEntry(name, path, version if colon else FIRST_VERSION))
+    return unique(made)
+
+
+def unique(models: Iterable[ModelEntry]) -> tuple[ModelEntry, ...]:
+    """Return the models, none of them twice.
+
+    Raises
+    ------
+    UsageError
+        If there are none, two have the same name and version, or names differ in case alone.
+    """
+    found: dict[tuple[str, str], ModelEntry] = {}
+    spelling: dict[str, str] = {}
+    for model in models:
+        known = spelling.setdefault(model.name.casefold(), model.name)
+        if known != model.name:
+            raise UsageError(f"'{known}' and '{model.name}' differ in case alone: rename one")
+        if (model.name, model.version) in found:
+            raise UsageError(
+                f"two files are model '{model.name}' version {model.version}: give them different "
+                "names or versions, as in --name net:1 --name net:2"
+            )
+        found[model.name, model.version] = model
+    if not found:
+        raise UsageError("there is no model to serve: name an artifact")
+    return tuple(found.values())

@@ -1,0 +1,211 @@
+"""An inference request of the Open Inference Protocol v2, from its bytes.
+
+A body is JSON, and behind it, with the binary tensor data extension, the data of those inputs whose
+``binary_data_size`` says so, in their order; a header of the request says where the JSON ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from neocpu.schedules.errors import did_you_mean
+from neocpu.serving.datatypes import AnyArray
+from neocpu.serving.errors import RequestError
+from neocpu.serving.tensors import brief, check_declaration, from_binary, from_json
+from neocpu.tensor_spec import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedOutput:
+    """An output a client wants, and whether as binary tensor data."""
+
+    name: str
+    binary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """A checked request.
+
+    Attributes
+    ----------
+    id : str or None
+        The client's own, returned with the response.
+    inputs : dict of str to array
+        Of the model's dtypes and shapes; views of the body where that was binary.
+    outputs : tuple of RequestedOutput
+        In the order of the response.
+    """
+
+    id: str | None
+    inputs: dict[str, AnyArray]
+    outputs: tuple[RequestedOutput, ...]
+
+
+def parse_request(
+    body: memoryview,
+    json_bytes: int | None,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+) -> InferRequest:
+    """Check and decode a request.
+
+    Parameters
+    ----------
+    body : memoryview
+        The whole body. It must stay unchanged as long as the arrays are in use.
+    json_bytes : int or None
+        Where the JSON ends; None if it is all there is.
+    inputs, outputs : sequence of TensorSpec
+        Of the model.
+
+    Raises
+    ------
+    RequestError
+        Whatever is wrong with it, by name.
+    """
+    if json_bytes is not None and not 0 < json_bytes <= body.nbytes:
+        raise RequestError(
+            f"Inference-Header-Content-Length is {json_bytes}, the body has {body.nbytes} bytes"
+        )
+    tail = body[json_bytes:] if json_bytes is not None else body[:0]
+    return parse_document(_parse_json(body[:json_bytes]), tail, inputs, outputs)
+
+
+def parse_document(
+    document: dict[str, Any],
+    tail: memoryview,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+) -> InferRequest:
+    """Check and decode a request whose JSON is parsed already.
+
+    Parameters
+    ----------
+    document : dict
+        Nothing of it is trusted.
+    tail : memoryview
+        Binary tensor data.
+
+    Raises
+    ------
+    RequestError
+        As `parse_request`.
+    """
+    tensors = _parse_inputs(document.get("inputs"), tail, inputs)
+    identity = document.get("id")
+    if identity is not None and not isinstance(identity, str):
+        raise RequestError(f"id must be a string, got {brief(identity)}")
+    binary = _flag(_parameters(document, "the request"), "binary_data_output", "the request")
+    return InferRequest(identity, tensors, _parse_outputs(document, outputs, binary))
+
+
+def _parse_json(text: memoryview) -> dict[str, Any]:
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        # Its message quotes nothing of the text, which may be long or unprintable.
+        raise RequestError(f"the body is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise RequestError("the body must be a JSON object with 'inputs'")
+    return document
+
+
+def _parse_inputs(
+    entries: object, tail: memoryview, specs: Sequence[TensorSpec]
+) -> dict[str, AnyArray]:
+    if not isinstance(entries, list):
+        raise RequestError("the request has no list of 'inputs'")
+    by_name = {spec.name: spec for spec in specs}
+    tensors: dict[str, AnyArray] = {}
+    offset = 0
+    for entry in entries:
+        spec = _named(entry, by_name, tensors, "input")
+        check_declaration(spec, entry.get("datatype"), entry.get("shape"))
+        size = _binary_size(entry, spec.name)
+        if size is None:
+            tensors[spec.name] = from_json(spec, entry.get("data"))
+        else:
+            if "data" in entry:
+                raise RequestError(f"input '{spec.name}' has both data and binary_data_size")
+            if size > tail.nbytes - offset:
+                raise RequestError(
+                    f"input '{spec.name}': binary_data_size is {size}, only "
+                    f"{tail.nbytes - offset} bytes are left of the body"
+                )
+            tensors[spec.name] = from_binary(spec, tail[offset : offset + size])
+            offset += size
+    if offset != tail.nbytes:
+        raise RequestError(f"{tail.nbytes - offset} bytes of the body belong to no input")
+    if missing := [name for name in by_name if name not in tensors]:
+        raise RequestError(f"missing input {', '.join(missing)}")
+    return tensors
+
+
+def _parse_outputs(
+    document: dict[str, Any], specs: Sequence[TensorSpec], binary: bool | None
+) -> tuple[RequestedOutput, ...]:
+    entries = document.get("outputs")
+    if entries is None or entries == []:
+        return tuple(RequestedOutput(spec.name, bool(binary)) for spec in specs)
+    if not isinstance(entries, list):
+        raise RequestError(f"outputs must be a list, got {brief(entries)}")
+    by_name = {spec.name: spec for spec in specs}
+    wanted: dict[str, RequestedOutput] = {}
+    for entry in entries:
+        spec = _named(entry, by_name, wanted, "output")
+        where = f"output '{spec.name}'"
+        parameters = _parameters(entry, where)
+        if parameters.get("classification"):
+            raise RequestError(f"{where}: the classification extension is not supported")
+        own = _flag(parameters, "binary_data", where)
+        wanted[spec.name] = RequestedOutput(spec.name, bool(binary if own is None else own))
+    return tuple(wanted.values())
+
+
+def _named(
+    entry: object, specs: dict[str, TensorSpec], seen: dict[str, Any], kind: str
+) -> TensorSpec:
+    """Return which tensor of the model an entry is about."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise RequestError(f"every {kind} must be an object with a name, got {brief(entry)}")
+    name = entry["name"]
+    if name not in specs:
+        raise RequestError(
+            f"the model has no {kind} {brief(name)}, only {', '.join(specs)}"
+            f"{did_you_mean(name[:100], specs)}"
+        )
+    if name in seen:
+        raise RequestError(f"{kind} '{name}' is given twice")
+    return specs[name]
+
+
+def _binary_size(entry: dict[str, Any], name: str) -> int | None:
+    where = f"input '{name}'"
+    parameters = _parameters(entry, where)
+    if "shared_memory_region" in parameters:
+        raise RequestError(f"{where}: the shared memory extension is not supported")
+    size = parameters.get("binary_data_size")
+    if size is not None and (type(size) is not int or size < 0):
+        raise RequestError(f"{where}: binary_data_size must be a number, got {brief(size)}")
+    return size
+
+
+def _parameters(entry: dict[str, Any], where: str) -> dict[str, Any]:
+    parameters = entry.get("parameters")
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise RequestError(f"{where}: parameters must be an object, got {brief(parameters)}")
+    return parameters
+
+
+def _flag(parameters: dict[str, Any], key: str, where: str) -> bool | None:
+    value = parameters.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise RequestError(f"{where}: {key} must be true or false, got {brief(value)}")
+    return value

@@ -1,0 +1,76 @@
+"""A response of the Open Inference Protocol v2, as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from neocpu.serving.datatypes import DATATYPES, AnyArray, wire_dtype
+from neocpu.serving.errors import NotFiniteError
+from neocpu.serving.request import InferRequest
+
+
+@dataclass(frozen=True, slots=True)
+class InferResponse:
+    """A response's body.
+
+    Attributes
+    ----------
+    body : bytes
+    json_bytes : int or None
+        Where the JSON ends and binary tensor data begin; None if it is all there is.
+    """
+
+    body: bytes
+    json_bytes: int | None
+
+
+def render_response(
+    model: str, version: str, request: InferRequest, results: Mapping[str, AnyArray]
+) -> InferResponse:
+    """Return the response with those outputs that ``request`` wants, as it wants them.
+
+    Raises
+    ------
+    NotFiniteError
+        If an output that is wanted as JSON holds an infinity or NaN.
+    """
+    entries = []
+    blobs: list[bytes] = []
+    for output in request.outputs:
+        array = results[output.name]
+        entry: dict[str, Any] = {
+            "name": output.name,
+            "datatype": DATATYPES[array.dtype.name],
+            "shape": array.shape,
+        }
+        if output.binary:
+            blobs.append(array.astype(wire_dtype(array.dtype.name), copy=False).tobytes())
+            entry["parameters"] = {"binary_data_size": len(blobs[-1])}
+        else:
+            entry["data"] = json_data(output.name, array)
+        entries.append(entry)
+    document: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": entries}
+    if request.id is not None:
+        document["id"] = request.id
+    text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    return InferResponse(b"".join([text, *blobs]), len(text) if blobs else None)
+
+
+def json_data(name: str, array: AnyArray) -> AnyArray:
+    """Return an output's numbers in a row, all of which JSON can spell.
+
+    Raises
+    ------
+    NotFiniteError
+        If it cannot.
+    """
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise NotFiniteError(
+            f"output '{name}' holds infinities or NaN, which JSON cannot spell: ask for binary data"
+        )
+    return np.ascontiguousarray(array).reshape(-1)

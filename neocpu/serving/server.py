@@ -1,0 +1,239 @@
+"""An inference server without a web framework: models, admission, draining."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from neocpu.schedules.errors import did_you_mean
+from neocpu.schedules.host import usable_cpus
+from neocpu.serving.body import read_body
+from neocpu.serving.errors import UnavailableError, UnknownModelError
+from neocpu.serving.metadata import model_metadata
+from neocpu.serving.metrics import Metrics
+from neocpu.serving.model import Departure, Lane, ServedModel
+from neocpu.serving.repository import ModelEntry, unique
+from neocpu.serving.request import parse_request
+from neocpu.serving.response import InferResponse, render_response
+from neocpu.serving.tensors import brief, json_bytes_at_most
+
+DRAINING: Final = "the server is shutting down: send the request to another"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server takes on.
+
+    Attributes
+    ----------
+    instances : int
+        Calls that run at the same time, each on threads of its own.
+    threads : int or None
+        Of each call; by default an equal share of the CPUs this process may use.
+    queue : int
+        Requests of a model that may wait.
+    max_request_bytes : int or None
+        Largest body; by default what the model's inputs can take as JSON.
+    body_seconds : float
+        Longest time a body may take to arrive.
+    """
+
+    instances: int = 1
+    threads: int | None = None
+    queue: int = 64
+    max_request_bytes: int | None = None
+    body_seconds: float = 30.0
+
+    @property
+    def threads_per_instance(self) -> int:
+        """How many threads a call runs on."""
+        return self.threads or max(1, usable_cpus() // self.instances)
+
+
+@dataclass(frozen=True, slots=True)
+class InferCall:
+    """What came with an inference request besides its body.
+
+    Attributes
+    ----------
+    model : str
+    version : str or None
+        None for the latest.
+    length : int or None
+        Content-Length; None if the body is chunked.
+    json_bytes : int or None
+        Inference-Header-Content-Length.
+    """
+
+    model: str
+    version: str | None
+    length: int | None
+    json_bytes: int | None
+
+
+class InferenceServer:
+    """Models behind the Open Inference Protocol v2.
+
+    `start` and `close` block; everything else belongs to one event loop.
+
+    Attributes
+    ----------
+    metrics : Metrics
+    draining : bool
+        Whether new requests are refused for good.
+    in_flight : int
+        Requests accepted and not yet answered, of all models.
+    """
+
+    def __init__(self, models: Iterable[ModelEntry], limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.metrics = Metrics(CollectorRegistry())
+        self.draining = False
+        self._entries = unique(models)
+        self._lanes: list[Lane] = []
+        self._models: dict[str, dict[str, ServedModel]] = {}
+        self.in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def start(self) -> None:
+        """Load all models and warm them up; nothing if that is done.
+
+        Raises
+        ------
+        NeoCPUError
+            As `neocpu.load`, of the first that cannot be loaded.
+        """
+        if self._lanes:
+            return
+        limits = self.limits
+        try:
+            for _ in range(limits.instances):
+                self._lanes.append(Lane(limits.threads_per_instance))
+            for entry in self._entries:
+                model = ServedModel(entry, self._lanes, limits.queue, self.metrics)
+                self._models.setdefault(entry.name, {})[entry.version] = model
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def ready(self) -> bool:
+        """Whether every model is warmed up and new requests are taken."""
+        count = sum(model.ready for model in self._all())
+        return count == len(self._entries) and not self.draining
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new requests, and wait at most so long for those accepted."""
+        self.draining = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+
+    def close(self) -> None:
+        """Close all modules and pools. May be repeated."""
+        for model in self._all():
+            model.close()
+        for lane in self._lanes:
+            lane.pool.close()
+
+    def find(self, name: str, version: str | None = None) -> ServedModel:
+        """Return a model, in its latest version unless told which.
+
+        Raises
+        ------
+        UnknownModelError
+        """
+        versions = self._models.get(name)
+        if versions is None:
+            hint = did_you_mean(name[:128], self._models)
+            raise UnknownModelError(f"no model {brief(name)} is served here{hint}")
+        if version is None:
+            return versions[max(versions, key=int)]
+        if version not in versions:
+            raise UnknownModelError(
+                f"model '{name}' has no version {brief(version)}, only {', '.join(versions)}"
+            )
+        return versions[version]
+
+    def metadata(self, name: str, version: str | None) -> dict[str, Any]:
+        """Return what the protocol tells of a model."""
+        model = self.find(name, version)
+        versions = [version] if version else sorted(self._models[name], key=int)
+        return model_metadata(name, versions, model.header)
+
+    def index(self, *, only_ready: bool) -> list[dict[str, str]]:
+        """Return the repository index: every version of every model, and whether it is ready."""
+        listed = []
+        for model in self._all():
+            ready = model.ready and not self.draining
+            if ready or not only_ready:
+                state = "READY" if ready else "UNAVAILABLE"
+                entry = model.entry
+                listed.append({"name": entry.name, "version": entry.version, "state": state})
+        return listed
+
+    async def infer(
+        self,
+        call: InferCall,
+        chunks: AsyncIterator[bytes],
+        gone: Departure,
+    ) -> InferResponse:
+        """Answer an inference request.
+
+        Parameters
+        ----------
+        chunks : async iterator of bytes
+            The body; read only if the request is admitted.
+        gone : callable
+            Called once the body is read.
+
+        Raises
+        ------
+        RequestError
+            Whatever it is refused for.
+        """
+        model = self.find(call.model, call.version)
+        with model.answering(), self._accepted():
+            return await self._answer(model, call, chunks, gone)
+
+    async def _answer(
+        self,
+        model: ServedModel,
+        call: InferCall,
+        chunks: AsyncIterator[bytes],
+        gone: Departure,
+    ) -> InferResponse:
+        header = model.header
+        body = await read_body(
+            chunks,
+            call.length,
+            limit=self.limits.max_request_bytes or json_bytes_at_most(header.inputs),
+            seconds=self.limits.body_seconds,
+            json_bytes=call.json_bytes,
+        )
+        request = parse_request(body, call.json_bytes, header.inputs, header.outputs)
+        results = await model.infer(request.inputs, gone)
+        return render_response(model.entry.name, model.entry.version, request, results)
+
+    @contextmanager
+    def _accepted(self) -> Iterator[None]:
+        """Count a request among those that a shutdown waits for."""
+        if self.draining:
+            raise UnavailableError(DRAINING, 1)
+        self.in_flight += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            if not self.in_flight:
+                self._idle.set()
+
+    def _all(self) -> Sequence[ServedModel]:
+        return [model for versions in self._models.values() for model in versions.values()]

@@ -1,0 +1,64 @@
+"""Bodies, received into one buffer."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neocpu.serving.body import read_body
+from neocpu.serving.errors import RequestError, TooLargeError
+
+
+async def chunks(parts):
+    for part in parts:
+        yield part
+
+
+def read(parts, length=None, limit=1 << 20, json_bytes=None):
+    return asyncio.run(
+        read_body(chunks(parts), length, limit=limit, seconds=60, json_bytes=json_bytes)
+    )
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.binary(max_size=50)), st.booleans(), st.none() | st.integers(0, 300))
+def test_chunks_are_put_together(parts, announced, json_bytes):
+    whole = b"".join(parts)
+    length = len(whole) if announced else None
+    assert bytes(read(parts, length, json_bytes=json_bytes)) == whole
+
+
+@pytest.mark.parametrize("length", [300_000, None])
+def test_larger_than_the_first_buffer(length):
+    parts = [bytes([number]) * 60_000 for number in range(5)]
+    assert bytes(read(parts, length, json_bytes=77)) == b"".join(parts)
+
+
+@pytest.mark.parametrize("json_bytes", [1, 77, 128, 200])
+def test_tensors_lie_aligned_so_that_the_module_need_not_copy_them(json_bytes):
+    body = read([bytes(json_bytes + 40)], json_bytes + 40, json_bytes=json_bytes)
+    data = np.frombuffer(body[json_bytes:], np.float32)
+    assert data.ctypes.data % 128 == 0
+
+
+def test_nothing_is_read_of_what_is_announced_too_large():
+    async def untouchable():
+        pytest.fail("it was read")
+        yield b""
+
+    with pytest.raises(TooLargeError):
+        asyncio.run(read_body(untouchable(), 11, limit=10, seconds=60, json_bytes=None))
+
+
+@pytest.mark.parametrize(("sent", "announced"), [(9, 10), (11, 10)])
+def test_another_length_than_announced(sent, announced):
+    with pytest.raises(RequestError, match=f"{sent} of {announced} bytes"):
+        read([bytes(sent)], announced)
+
+
+def test_exactly_the_limit():
+    assert read([bytes(5), bytes(5)], limit=10).nbytes == 10
+    with pytest.raises(TooLargeError):
+        read([bytes(5), bytes(6)], limit=10)

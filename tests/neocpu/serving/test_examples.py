@@ -1,0 +1,55 @@
+"""The examples of serving, as their READMEs say."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from server_process import free_ports
+
+pytest.importorskip("tritonclient.http")
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def run(*arguments):
+    done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_fastapi(linear):
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-B", "-m", "uvicorn", "main:app", "--port", str(port)]
+    environment = {**os.environ, "NEOCPU_MODEL": str(linear.path)}
+    with tempfile.TemporaryFile("w+") as log:
+        folder = EXAMPLES / "serve_fastapi"
+        streams = {"stdout": log, "stderr": log}
+        with subprocess.Popen(command, cwd=folder, env=environment, **streams) as process:
+            try:
+                assert _read(f"{url}/", process) == '{"model":"linear","ready":true}'
+                direct = run(EXAMPLES / "load_and_run.py", linear.path).splitlines()
+                assert direct[0].startswith("<neocpu.Module linear")
+                for options in ([], ["--json"]):
+                    asked = run(EXAMPLES / "v2_client.py", url, "linear", *options)
+                    assert asked.splitlines() == direct[1:]
+            finally:
+                process.terminate()
+            assert process.wait(timeout=30) in (0, -15)
+        log.seek(0)
+        assert "Application shutdown complete" in log.read()
+
+
+def _read(url, process):
+    until = time.monotonic() + 60
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as stream:
+                return stream.read().decode()
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("no server")

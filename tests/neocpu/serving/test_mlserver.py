@@ -1,0 +1,114 @@
+"""The runtime in MLServer itself, asked by a client that is not ours."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from server_process import free_ports
+
+import neocpu
+
+pytest.importorskip("mlserver")
+triton = pytest.importorskip("tritonclient.http")
+EXAMPLE = Path(__file__).parents[3] / "examples" / "serve_mlserver"
+
+
+@pytest.fixture(scope="module")
+def server(linear, tmp_path_factory):
+    """The example, with a toy model and free ports: its address and that of its metrics."""
+    folder = tmp_path_factory.mktemp("mlserver")
+    ports = free_ports(3)
+    for name, changes in {
+        "settings.json": dict(zip(("http_port", "grpc_port", "metrics_port"), ports, strict=True)),
+        "model-settings.json": {
+            "name": "linear",
+            "parameters": {"uri": str(linear.path), "version": "3", "extra": {"queue": 64}},
+        },
+    }.items():
+        settings = json.loads((EXAMPLE / name).read_text())
+        (folder / name).write_text(json.dumps({**settings, **changes}))
+    with tempfile.TemporaryFile("w+") as log:
+        program = "from mlserver.cli.main import main; main()"
+        command = [sys.executable, "-c", program, "start", str(folder)]
+        with subprocess.Popen(command, stdout=log, stderr=log) as process:
+            try:
+                _wait(f"http://127.0.0.1:{ports[0]}/v2/health/ready", process, log)
+                yield f"127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[2]}/metrics"
+            finally:
+                process.terminate()
+                try:
+                    process.wait(timeout=30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+def _wait(url, process, log):
+    until = time.monotonic() + 120
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.05)
+    log.seek(0)
+    raise AssertionError(log.read())
+
+
+def ask(client, x, name="x", binary=False):
+    tensor = triton.InferInput(name, x.shape, "FP32" if x.dtype == "float32" else "FP64")
+    tensor.set_data_from_numpy(x, binary_data=binary)
+    wanted = [triton.InferRequestedOutput("y", binary_data=False)]
+    return client.infer("linear", [tensor], outputs=wanted, request_id="7")
+
+
+def test_metadata(server):
+    with triton.InferenceServerClient(server[0]) as client:
+        assert client.is_model_ready("linear")
+        found = client.get_model_metadata("linear")
+    assert found["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [4, 64]}]
+    assert found["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [4, 33]}]
+
+
+@pytest.mark.parametrize("clients", [1, 8])
+def test_outputs_are_those_of_direct_calls(server, linear, clients):
+    def work(seed):
+        (x,) = linear.inputs(seed)
+        with triton.InferenceServerClient(server[0]) as client:
+            return x, ask(client, x)
+
+    with neocpu.load(linear.path, 1) as module, ThreadPoolExecutor(clients) as pool:
+        for x, answer in pool.map(work, range(2 * clients)):
+            assert answer.as_numpy("y").tobytes() == module(x).tobytes()
+            assert answer.get_response()["id"] == "7"
+            assert answer.get_response()["model_version"] == "3"
+
+
+def test_mistakes_are_the_clients(server, linear):
+    (x,) = linear.inputs(0)
+    with triton.InferenceServerClient(server[0]) as client:
+        for array, name, words in [
+            (x, "z", "no input 'z'"),
+            (x[:1], "x", "compiled for batches of 4"),
+            (x.astype("float64"), "x", "takes FP32, got FP64"),
+            (np.full_like(x, np.nan), "x", "json_invalid"),
+        ]:
+            with pytest.raises(triton.InferenceServerException, match=words) as caught:
+                ask(client, array, name)
+            assert caught.value.status() in ("400", "422")
+
+
+def test_metrics(server, linear):
+    (x,) = linear.inputs(0)
+    with triton.InferenceServerClient(server[0]) as client:
+        ask(client, x)
+    with urllib.request.urlopen(server[1], timeout=5) as stream:
+        text = stream.read().decode()
+    assert 'neocpu_requests_total{code="200",model="linear",version="3"}' in text
+    assert 'neocpu_model_ready{model="linear",version="3"} 1.0' in text

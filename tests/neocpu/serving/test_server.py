@@ -1,0 +1,372 @@
+"""The server without HTTP, on modules whose calls end when the test says so."""
+
+import asyncio
+import json
+from contextlib import suppress
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fake_modules import FakeModule
+from prometheus_client import generate_latest
+from v2_requests import body, tensor
+
+from neocpu.schedules.errors import ArtifactError, UsageError
+from neocpu.serving import model as served
+from neocpu.serving.app import create_app
+from neocpu.serving.errors import (
+    OverloadedError,
+    RequestError,
+    SlowRequestError,
+    TooLargeError,
+    UnavailableError,
+    UnknownModelError,
+)
+from neocpu.serving.repository import ModelEntry, entries
+from neocpu.serving.server import InferCall, InferenceServer, Limits
+
+X = np.array([1, 2], "float32")
+GOOD = body(tensor("x", X))
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """``all`` modules that were made, in order, and the ``log`` of what was done to them."""
+    made = SimpleNamespace(all=[], log=[])
+
+    class FakePool:
+        def __init__(self, threads):
+            self.threads = threads
+
+        def close(self):
+            made.log.append("pool closed")
+
+    def load(path, *, pool):
+        made.log.append(f"load {path} on {pool.threads}")
+        made.all.append(FakeModule(log=made.log))
+        return made.all[-1]
+
+    monkeypatch.setattr(served, "load", load)
+    monkeypatch.setattr(served, "ThreadPool", FakePool)
+    return made
+
+
+def start(*models, **limits):
+    names = models or ("net",)
+    server = InferenceServer([ModelEntry(*_split(name)) for name in names], Limits(**limits))
+    server.start()
+    return server
+
+
+def _split(text):
+    name, _, version = text.partition(":")
+    return (name, f"{name}.so", version) if version else (name, f"{name}.so")
+
+
+async def chunks(content=GOOD, pause=None, size=7):
+    for start in range(0, len(content), size):
+        if pause is not None:
+            await pause.wait()
+        yield content[start : start + size]
+
+
+def ask(server, name="net", version=None, content=GOOD, length=None, **options):
+    call = InferCall(name, version, length, None)
+    return asyncio.ensure_future(server.infer(call, chunks(content, **options), stays))
+
+
+async def stays():
+    """A client that waits for its answer."""
+    await asyncio.Event().wait()
+
+
+async def settle():
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def metrics(server):
+    lines = generate_latest(server.metrics.registry).decode().splitlines()
+    return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+
+def test_a_request(modules):
+    async def scene():
+        server = start(instances=1, threads=2)
+        answer = ask(server)
+        await settle()
+        modules.all[0].finish()
+        return server, json.loads((await answer).body)
+
+    server, document = asyncio.run(scene())
+    assert document == {
+        "model_name": "net",
+        "model_version": "1",
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [2], "data": [2.0, 4.0]}],
+    }
+    assert modules.log[:3] == ["load net.so on 2", "verified", "warm"]
+    found = metrics(server)
+    assert found['neocpu_requests_total{code="200",model="net",version="1"}'] == "1.0"
+    assert found['neocpu_inference_seconds_count{model="net",version="1"}'] == "1.0"
+    assert found['neocpu_requests_in_flight{model="net",version="1"}'] == "0.0"
+
+
+def test_not_ready_before_every_module_is_warm(modules, monkeypatch):
+    seen = []
+    server = InferenceServer([ModelEntry("a", "a.so"), ModelEntry("b", "b.so")])
+    monkeypatch.setattr(FakeModule, "warmup", lambda *_: seen.append(server.ready))
+    server.start()
+    assert seen == [False, False]
+    assert server.ready
+    server.close()
+    assert not server.ready
+    assert all(module.closed for module in modules.all)
+
+
+def test_what_cannot_be_loaded_closes_the_rest(modules, monkeypatch):
+    def damaged(self):
+        if len(modules.all) == 2:
+            raise ArtifactError("b.so: the weights are damaged")
+
+    monkeypatch.setattr(FakeModule, "wait_verified", damaged)
+    server = InferenceServer([ModelEntry("a", "a.so"), ModelEntry("b", "b.so")])
+    with pytest.raises(ArtifactError, match="damaged"):
+        server.start()
+    assert [module.closed for module in modules.all] == [True, True]
+
+
+def test_more_than_may_wait_are_refused_unread(modules):
+    async def scene():
+        server = start(instances=1, threads=1, queue=2)
+        waiting = [ask(server) for _ in range(3)]
+        await settle()
+        never = asyncio.Event()
+        with pytest.raises(OverloadedError, match="2 requests wait for model 'net'") as caught:
+            await ask(server, pause=never)
+        assert caught.value.status == 429
+        assert caught.value.retry_after >= 1
+        for _ in waiting:
+            modules.all[0].finish()
+        await asyncio.gather(*waiting)
+        last = ask(server)
+        await settle()
+        modules.all[0].finish()
+        await last
+        return metrics(server)
+
+    found = asyncio.run(scene())
+    assert found['neocpu_requests_total{code="429",model="net",version="1"}'] == "1.0"
+    assert found['neocpu_requests_total{code="200",model="net",version="1"}'] == "4.0"
+
+
+def test_instances_share_the_requests(modules):
+    async def scene():
+        server = start("net", "other", instances=2, threads=1)
+        answers = [ask(server), ask(server), ask(server, "other"), ask(server, "other")]
+        await settle()
+        # net's two modules, then other's two; each on a lane of its own.
+        assert [len(module.calls) for module in modules.all] == [1, 1, 1, 1]
+        for module in modules.all:
+            module.finish()
+        await asyncio.gather(*answers)
+
+    asyncio.run(scene())
+
+
+def test_a_client_that_goes_away_is_not_computed_for(modules):
+    async def scene():
+        server = start(instances=1, threads=1, queue=0)
+        app = create_app(server)
+        leaves = asyncio.Event()
+        events = [{"type": "http.request", "body": GOOD, "more_body": False}]
+
+        async def receive():
+            if not events:
+                await leaves.wait()
+            return events.pop() if events else {"type": "http.disconnect"}
+
+        sent = []
+
+        async def send(event):
+            sent.append(event)
+
+        path = "/v2/models/net/infer"
+        scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+        answer = asyncio.ensure_future(app(scope, receive, send))
+        await settle()
+        ((future, _),) = modules.all[0].calls
+        assert not future.cancelled()
+        leaves.set()
+        await answer
+        assert future.cancelled()
+        assert server.in_flight == 0
+        return metrics(server)
+
+    found = asyncio.run(scene())
+    assert found['neocpu_requests_total{code="499",model="net",version="1"}'] == "1.0"
+
+
+def test_a_cancelled_request_gives_up_its_place(modules):
+    async def scene():
+        server = start(instances=1, threads=1, queue=0)
+        answer = ask(server)
+        await settle()
+        answer.cancel()
+        with suppress(asyncio.CancelledError):
+            await answer
+        future, _ = modules.all[0].calls.pop()
+        assert future.cancelled()
+        answer = ask(server)
+        await settle()
+        modules.all[0].finish()
+        await answer
+
+    asyncio.run(scene())
+
+
+def test_draining_answers_what_was_accepted_and_refuses_the_rest(modules):
+    async def scene():
+        server = start(instances=1, threads=1)
+        body_to_come = asyncio.Event()
+        accepted = [ask(server), ask(server), ask(server, pause=body_to_come)]
+        await settle()
+        drained = asyncio.ensure_future(server.drain(60))
+        await settle()
+        assert not server.ready
+        with pytest.raises(UnavailableError, match="shutting down"):
+            await ask(server)
+        body_to_come.set()
+        for _ in accepted:
+            assert not drained.done()
+            await settle()
+            modules.all[0].finish()
+        assert len(await asyncio.gather(*accepted)) == 3
+        await drained
+        assert server.in_flight == 0
+
+    asyncio.run(scene())
+
+
+def test_draining_ends_in_time(modules):
+    async def scene():
+        server = start(instances=1, threads=1)
+        answer = ask(server)
+        await settle()
+        await server.drain(0.01)
+        assert server.in_flight == 1
+        answer.cancel()
+
+    asyncio.run(scene())
+
+
+def test_a_module_that_fails_is_the_servers_fault(modules):
+    async def scene():
+        server = start(instances=1, threads=1)
+        answer = ask(server)
+        await settle()
+        modules.all[0].finish(ArtifactError("net.so: the weights are damaged"))
+        with pytest.raises(UnavailableError, match="damaged"):
+            await answer
+        return metrics(server)
+
+    assert asyncio.run(scene())['neocpu_requests_total{code="503",model="net",version="1"}']
+
+
+def test_the_latest_version_answers_unless_one_is_named(modules):
+    async def scene():
+        server = start("net:9", "net:10", instances=1, threads=1)
+        answers = [ask(server), ask(server, version="9")]
+        await settle()
+        for module in modules.all:
+            module.finish()
+        return [json.loads((await a).body)["model_version"] for a in answers], server
+
+    versions, server = asyncio.run(scene())
+    assert versions == ["10", "9"]
+    assert server.metadata("net", None)["versions"] == ["9", "10"]
+    assert server.metadata("net", "9")["versions"] == ["9"]
+
+
+@pytest.mark.parametrize("name", ["..", "", "net.so", "NET", "net/1", "n\0et", "x" * 5000, "né"])
+def test_unknown_names(modules, name):
+    with pytest.raises(UnknownModelError) as caught:
+        start().find(name)
+    assert caught.value.status == 404
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("version", ["", "0", "2", "latest", ".."])
+def test_unknown_versions(modules, version):
+    with pytest.raises(UnknownModelError, match="has no version"):
+        start().find("net", version)
+
+
+@pytest.mark.parametrize(
+    ("content", "length", "error"),
+    [
+        (GOOD, 101, TooLargeError),
+        (GOOD + bytes(100), None, TooLargeError),
+        (GOOD, len(GOOD) + 1, RequestError),
+        (GOOD[:-1], len(GOOD), RequestError),
+        (b"", 0, RequestError),
+    ],
+)
+def test_bodies_of_another_size(modules, content, length, error):
+    async def scene():
+        server = start(instances=1, threads=1, max_request_bytes=100)
+        with pytest.raises(error) as caught:
+            await ask(server, content=content, length=length)
+        return caught.value.status
+
+    assert asyncio.run(scene()) == error.status
+
+
+@pytest.mark.parametrize(("length", "status"), [((1 << 16) + 64, 400), ((1 << 16) + 65, 413)])
+def test_bodies_may_be_as_large_as_the_inputs_in_json(modules, length, status):
+    async def scene():
+        with pytest.raises(RequestError) as caught:
+            await ask(start(instances=1, threads=1), length=length)
+        return caught.value.status
+
+    assert asyncio.run(scene()) == status
+
+
+def test_a_body_that_never_ends(modules):
+    async def scene():
+        server = start(instances=1, threads=1, body_seconds=0.01)
+        with pytest.raises(SlowRequestError):
+            await ask(server, pause=asyncio.Event())
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", ".net", "a/b", "a\\b", "a\0b", "a b", "a%2fb", "é", "x" * 129]
+)
+def test_names_that_addresses_cannot_have(name):
+    with pytest.raises(UsageError, match="no name for a model"):
+        ModelEntry(name, "net.so")
+
+
+@pytest.mark.parametrize("version", ["", "0", "-1", "01", "latest", "1.0", "²"])
+def test_versions_are_numbers(version):
+    with pytest.raises(UsageError, match="no version"):
+        ModelEntry("net", "net.so", version)
+
+
+def test_models_of_a_command_line(tmp_path):
+    a, b = tmp_path / "a.v2.so", tmp_path / "b.so"
+    assert [(e.name, e.version) for e in entries([a, b], [])] == [("a.v2", "1"), ("b", "1")]
+    named = entries([a, b], ["net:1", "net:12"])
+    assert [(e.name, e.version, e.path) for e in named] == [("net", "1", a), ("net", "12", b)]
+    for names, words in [
+        (["x"], "1 times for 2 files"),
+        (["x", "x"], "two files are model 'x' version 1"),
+        (["x", "X"], "differ in case"),
+        (["x", "y:"], "no version"),
+    ]:
+        with pytest.raises(UsageError, match=words):
+            entries([a, b], names)
+    with pytest.raises(UsageError, match="no model to serve"):
+        entries([], [])
