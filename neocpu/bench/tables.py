@@ -108,19 +108,24 @@ def kernel_table(title: str, report: KernelReport) -> Table:
 
 
 def cold_start_table(title: str, report: ColdStartReport, baseline: str) -> Table:
-    """Return times to the first output, and each of the others' relative to ``baseline``'s."""
+    """Return times to the first output, by step and in all, and relative to ``baseline``'s."""
     base = next((result for result in report.results if result.label == baseline), None)
     rows = tuple(
         (
             result.label,
+            *(ms(result.step(step)) for step in ("interpreter", "imports", "load", "first_call")),
             ms(result.median),
             "" if base is None or result is base else interval(report.ratio(result, base)),
+            ms(result.step("second_call")),
             f"{result.peak_bytes / 1e6:.0f}",
         )
         for result in report.results
     )
     notes = tuple(f"{failure.label} failed: {failure.reason}" for failure in report.failures)
-    header = ("contender", "first output ms", f"it / {baseline} (95 %)", "peak MB")
+    header = (
+        *("contender", "Python, numpy ms", "import ms", "load ms", "first call ms"),
+        *("first output ms", f"it / {baseline} (95 %)", "second call ms", "peak MB"),
+    )
     return Table(title, header, rows, notes)
 
 

@@ -85,4 +85,4 @@ def test_the_command_fails_where_a_promise_is_broken(monkeypatch, capsys):
 @pytest.mark.parametrize("option", ["--vs=onnxruntime", "--rounds=3", "--ablation", "--solvers"])
 def test_what_does_not_go_with_it(option, capsys):
     assert main(["bench", "net.onnx", "--accuracy", option]) == 2
-    assert "--accuracy measures no latency: leave out" in capsys.readouterr().err
+    assert "--accuracy is a measurement of its own: leave out" in capsys.readouterr().err

@@ -1,0 +1,169 @@
+"""How much memory processes that run the same artifact have in common: what the kernel counts."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from neocpu.runtime.artifact import open_artifact
+from neocpu.schedules.errors import ArtifactError
+
+PROCESSES: Final = 2
+
+# Runs once, so that all pages are there, and lives until its standard input ends.
+_PROGRAM: Final = """
+import sys
+from neocpu import load
+with load(sys.argv[1], int(sys.argv[2])) as module:
+    module.warmup(1)
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+_SIZE: Final = re.compile(r"^(\w+): +(\d+) kB$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A part of a process's memory, in bytes.
+
+    Attributes
+    ----------
+    resident : int
+        What is in memory.
+    shared : int
+        What of it other processes have mapped too.
+    """
+
+    resident: int
+    shared: int
+
+    @property
+    def share(self) -> float:
+        """How much of what is resident is shared; 1 where nothing is."""
+        return self.shared / self.resident if self.resident else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SharingReport:
+    """What `PROCESSES` processes that run one artifact hold, each.
+
+    Attributes
+    ----------
+    weights : tuple of Memory
+        The mapping of the artifact that holds the weights.
+    total : tuple of Memory
+        Everything.
+    """
+
+    weights: tuple[Memory, ...]
+    total: tuple[Memory, ...]
+
+    @property
+    def share(self) -> float:
+        """The smallest share of a process's weights that it has in common with another."""
+        return min(memory.share for memory in self.weights)
+
+    @property
+    def own_bytes(self) -> int:
+        """What one more process takes: the most that one has for itself."""
+        return max(memory.resident - memory.shared for memory in self.total)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"share": self.share, "own_bytes": self.own_bytes, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A range of addresses, as ``/proc/PID/smaps`` describes it.
+
+    Attributes
+    ----------
+    file : tuple of int
+        Device and inode; zeros where the range is of no file.
+    start, size : int
+        The bytes of the file.
+    memory : Memory
+    """
+
+    file: tuple[int, int]
+    start: int
+    size: int
+    memory: Memory
+
+    def holds(self, file: tuple[int, int], part: range) -> bool:
+        """Return whether bytes of a part of a file are mapped here."""
+        return self.file == file and self.start < part.stop and part.start < self.start + self.size
+
+
+def measure_sharing(artifact: Path, threads: int) -> SharingReport:
+    """Run an artifact in `PROCESSES` processes at once and read what they share.
+
+    Raises
+    ------
+    ArtifactError
+        If a process does not get as far as its first output.
+    """
+    with open_artifact(artifact) as opened:
+        status = os.fstat(opened.fd)
+        start = opened.offset + opened.code_bytes
+        weights = range(start, start + opened.weights.nbytes)
+    file = (status.st_dev, status.st_ino)
+    with ExitStack() as stack:
+        pids = [stack.enter_context(_running(artifact, threads)) for _ in range(PROCESSES)]
+        found = [parse_smaps(Path(f"/proc/{pid}/smaps").read_text()) for pid in pids]
+    return SharingReport(
+        tuple(_sum(one for one in maps if one.holds(file, weights)) for maps in found),
+        tuple(map(_sum, found)),
+    )
+
+
+def parse_smaps(text: str) -> tuple[Mapping, ...]:
+    """Return what ``/proc/PID/smaps`` says of every range."""
+    found = []
+    for block in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", text, flags=re.MULTILINE)[1:]:
+        head, _, rest = block.partition("\n")
+        addresses, _, offset, device, inode, *_ = head.split()
+        start, end = (int(word, 16) for word in addresses.split("-"))
+        major, minor = (int(word, 16) for word in device.split(":"))
+        sizes = {name: int(size) << 10 for name, size in _SIZE.findall(rest)}
+        shared = sizes["Shared_Clean"] + sizes["Shared_Dirty"]
+        file = (os.makedev(major, minor), int(inode))
+        memory = Memory(sizes["Rss"], shared)
+        found.append(Mapping(file, int(offset, 16), end - start, memory))
+    return tuple(found)
+
+
+@contextmanager
+def _running(artifact: Path, threads: int) -> Iterator[int]:
+    """Yield the id of a process that has run ``artifact`` once and keeps it open."""
+    command = [sys.executable, "-c", _PROGRAM, str(artifact), str(threads)]
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            if process.stdout.readline() != b"ready\n":
+                errors.seek(0)
+                words = errors.read().decode(errors="replace").strip().splitlines()
+                raise ArtifactError(f"{artifact} does not run: {words[-1] if words else 'no word'}")
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def _sum(mappings: Iterable[Mapping]) -> Memory:
+    memories = [mapping.memory for mapping in mappings]
+    return Memory(sum(one.resident for one in memories), sum(one.shared for one in memories))
