@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from neocpu.cli.commands import COMMANDS
+from wheels import runtime
+from wheels.imports import closure, find_source
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
@@ -24,6 +28,12 @@ def packages_on_disk() -> set[str]:
             inner = source.parent.relative_to(ROOT / top).parts
             found.add(".".join((package, *inner)))
     return found
+
+
+def folder(package: str) -> Path:
+    path = find_source(package, runtime.FOLDERS)
+    assert path is not None
+    return path.parent
 
 
 def test_the_mapped_folders() -> None:
@@ -48,13 +58,17 @@ def test_every_package_has_an_init_file(package: str) -> None:
     assert Path(module.__file__).is_relative_to(ROOT)
 
 
-def test_data_files_exist() -> None:
-    assert (ROOT / "neocpu" / "py.typed").is_file()
-    assert SETUPTOOLS["package-data"] == {
-        "neocpu": ["py.typed"],
-        "neocpu.search": ["rpc_harness.c"],
-        "neocpu.tuning_db": ["records/*.jsonl"],
+def test_data_files_are_listed() -> None:
+    listed = {
+        path
+        for package, patterns in SETUPTOOLS["package-data"].items()
+        for pattern in patterns
+        for path in folder(package).glob(pattern)
     }
+    files = {path for top in FOLDERS for path in (ROOT / top).rglob("*") if path.is_file()}
+    known = {".py", ".pyc", ".orig"}
+    assert {path for path in files if path.suffix not in known} <= listed
+    assert ROOT / "neocpu" / "py.typed" in listed
 
 
 def test_engines_to_compare_with_are_extras() -> None:
@@ -67,7 +81,8 @@ def test_engines_to_compare_with_are_extras() -> None:
 def test_every_import_is_declared() -> None:
     # An undeclared one works wherever another package happens to have brought it.
     project = PROJECT["project"]
-    lines = [*project["dependencies"], *project["optional-dependencies"]["bench"]]
+    extras = (project["optional-dependencies"][name] for name in ("bench", "serve", "mlserver"))
+    lines = [*project["dependencies"], *(line for extra in extras for line in extra)]
     declared = {canonical(re.split(r"[^\w.-]", line)[0]) for line in lines}
     homes = packages_distributions()
     for folder in FOLDERS:
@@ -105,6 +120,61 @@ def test_faces_import_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "[]\n", done.stderr
+
+
+class TestRuntimeDistribution:
+    """``neocpu-runtime``: `tests/neocpu/test_runtime_wheel.py` installs it."""
+
+    def test_reaches_nothing_of_the_compiler(self) -> None:
+        found = runtime.shipped()
+        needed = [line for lines in runtime.requirements().values() for line in lines]
+        declared = {canonical(re.split(r"[^\w-]", line)[0]) for line in needed}
+        assert {canonical(name) for name in found.others} <= declared
+        assert not any(name.startswith("neocpu.search") for name in found.modules)
+
+    def test_runs_with_numpy_alone(self) -> None:
+        roots = [name for name in runtime.shipped().modules if name.startswith("neocpu.runtime")]
+        assert set(closure([*roots, "neocpu"], runtime.FOLDERS).others) == {"numpy"}
+
+    def test_asks_for_its_version_under_either_name(self) -> None:
+        # Who asks for the version of "neocpu" alone fails where only neocpu-runtime is installed.
+        askers = [
+            name
+            for name, path in runtime.shipped().modules.items()
+            if 'version("neocpu")' in path.read_text()
+        ]
+        assert askers == ["neocpu"]
+
+    def test_has_what_the_command_line_offers(self) -> None:
+        assert set(runtime.COMMANDS) < set(COMMANDS)
+
+    def test_takes_its_requirements_from_the_project(self) -> None:
+        needed = runtime.requirements()
+        assert [line for line in needed["dependencies"] if line.startswith("numpy>=")]
+        for extra in ("serve", "mlserver"):
+            assert set(PROJECT["project"]["optional-dependencies"][extra]) <= set(needed[extra])
+
+    def test_follows_imports_inside_functions_but_not_those_of_type_checkers(
+        self, tmp_path: Path
+    ) -> None:
+        (tmp_path / "__init__.py").write_text("")
+        (tmp_path / "a.py").write_text(
+            "from typing import TYPE_CHECKING\n"
+            "if TYPE_CHECKING:\n    import torch\n    from top import c\n"
+            "else:\n    import json\n"
+            "def f():\n    from top import b\n    import numpy.linalg\n"
+        )
+        (tmp_path / "b.py").write_text("import top.d.e\n")
+        (tmp_path / "c.py").write_text("")
+        (tmp_path / "d").mkdir()
+        (tmp_path / "d" / "__init__.py").write_text("")
+        (tmp_path / "d" / "e.py").write_text("")
+        found = closure(["top.a"], {"top": tmp_path})
+        assert sorted(found.modules) == ["top", "top.a", "top.b", "top.d", "top.d.e"]
+        assert found.others == {"numpy": "top.a"}
+        (tmp_path / "b.py").write_text("import top.none\n")
+        with pytest.raises(LookupError, match=r"top\.b imports top\.none, which is not there"):
+            closure(["top.a"], {"top": tmp_path})
 
 
 def test_modules_that_tests_share_can_be_imported_by_name() -> None:

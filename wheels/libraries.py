@@ -1,0 +1,105 @@
+"""TVM's two runtime libraries, for any machine: `python -m wheels.libraries MACHINE FOLDER`.
+
+Writes ``libtvm_ffi.so``, ``libtvm_runtime.so``, ``versions.json`` and the licences into FOLDER, out
+of the wheels on PyPI. `neocpu bundle --libraries FOLDER` takes it from there.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from neocpu.bundle.wheels import extract_libraries
+from neocpu.runtime.native import VERSIONS, NativeLibraries, find_libraries
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGES: Final = ("apache-tvm", "apache-tvm-ffi")
+SYSTEM: Final = "manylinux_2_28"
+"""The oldest Linux (glibc 2.28) that both wheels are for."""
+# pip takes tags literally: a wheel for an older system must be asked for by name.
+_TAGS: Final = tuple(
+    f"manylinux{tag}" for tag in ("_2_28", "_2_27", "_2_26", "_2_24", "_2_17", "2014")
+)
+
+
+def take_installed(folder: Path) -> None:
+    """Fill ``folder``, which is made if need be, with the libraries of this installation."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = find_libraries()
+    for path in (found.ffi, found.runtime):
+        shutil.copy(path, folder)
+    for package in PACKAGES:
+        for file in importlib.metadata.files(package) or ():
+            if file.parent.name == "licenses":
+                shutil.copy(str(file.locate()), folder / f"{file.name}-{package}")
+    _write_versions(found, folder)
+
+
+def download(machine: str, folder: Path) -> None:
+    """Fill ``folder``, which is made if need be, for ``x86_64`` or ``aarch64``.
+
+    Raises
+    ------
+    subprocess.CalledProcessError
+        If pip cannot download a wheel; it has said why.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="neocpu-wheels-") as wheels:
+        _pip_download(machine, Path(wheels))
+        found = extract_libraries(Path(wheels), folder)
+        for wheel in Path(wheels).glob("*.whl"):
+            package = wheel.name.partition("-")[0].replace("_", "-")
+            with zipfile.ZipFile(wheel) as archive:
+                for name in archive.namelist():
+                    if re.search(r"\.dist-info/licenses/[^/]+$", name):
+                        licence = folder / f"{Path(name).name}-{package}"
+                        licence.write_bytes(archive.read(name))
+    _write_versions(found, folder)
+
+
+def wheels_for(machine: str) -> tuple[str, ...]:
+    """Return the options that make pip take wheels for Python 3.11 on a machine."""
+    platforms = (word for tag in _TAGS for word in ("--platform", f"{tag}_{machine}"))
+    return ("--no-deps", "--only-binary", ":all:", "--python-version", "3.11", *platforms)
+
+
+def _pip_download(machine: str, wheels: Path) -> None:
+    pins = _pins()
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "download", "-q", "--dest", str(wheels)),
+            *wheels_for(machine),
+            *(f"{package}=={pins[package]}" for package in PACKAGES),
+        ],
+        check=True,
+    )
+
+
+def _pins() -> Mapping[str, str]:
+    """Return the versions of TVM's distributions that this neocpu is made for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    exact = (re.fullmatch(r"([\w.-]+)==([\w.]+)", line) for line in project["dependencies"])
+    return {match[1]: match[2] for match in exact if match}
+
+
+def _write_versions(found: NativeLibraries, folder: Path) -> None:
+    facts = {
+        "machine": found.machine,
+        "apache-tvm": found.tvm_version,
+        "apache-tvm-ffi": found.ffi_version,
+    }
+    (folder / VERSIONS).write_text(json.dumps(facts) + "\n")
+
+
+if __name__ == "__main__":
+    download(sys.argv[1], Path(sys.argv[2]))

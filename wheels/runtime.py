@@ -1,0 +1,171 @@
+"""Build the distribution ``neocpu-runtime``: `python -m wheels.runtime [MACHINE]`.
+
+It holds the modules that running, inspecting, serving and bundling compiled models need, as far as
+their imports reach, and TVM's two runtime libraries for MACHINE: ``x86_64`` or ``aarch64``, by
+default this one. The wheel is written to ``dist``.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import string
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from wheels import libraries
+from wheels.imports import Closure, closure
+
+ROOT: Final = Path(__file__).parents[1]
+HERE: Final = Path(__file__).parent
+DIST: Final = ROOT / "dist"
+
+PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+FOLDERS: Final[Mapping[str, Path]] = {
+    package: ROOT / folder
+    for package, folder in PROJECT["tool"]["setuptools"]["package-dir"].items()
+}
+
+WHOLE: Final = ("neocpu.runtime", "neocpu.serving", "neocpu.bundle")
+"""Packages of which every module is shipped."""
+COMMANDS: Final = ("run", "inspect", "serve", "bundle", "doctor")
+"""Commands of ``neocpu`` that need no compiler."""
+BY_NAME: Final = ("neocpu.__main__", "neocpu.cli.runtime_health")
+"""Modules that nothing imports by a statement."""
+CLI: Final = ("click", "rich")
+"""What the command line needs, an extra here."""
+
+
+def shipped() -> Closure:
+    """Return the modules of the distribution, and the other packages that they import."""
+    commands = (f"neocpu.cli.{command}" for command in COMMANDS)
+    whole = (module for package in WHOLE for module in _modules(package))
+    return closure((*BY_NAME, *commands, *whole), FOLDERS)
+
+
+def _modules(package: str) -> Iterator[str]:
+    """Yield a package of the folder ``neocpu`` and its modules."""
+    folder = FOLDERS["neocpu"]
+    for path in folder.joinpath(*package.split(".")[1:]).rglob("*.py"):
+        inner = path.relative_to(folder.parent).with_suffix("").parts
+        yield ".".join(inner).removesuffix(".__init__")
+
+
+def requirements() -> Mapping[str, list[str]]:
+    """Return neocpu's own lines for what is needed always, ``dependencies``, and for each extra."""
+    project = PROJECT["project"]
+    lines = {re.split(r"[^\w-]", line)[0]: line for line in project["dependencies"]}
+    extras = project["optional-dependencies"]
+    cli = [lines[name] for name in CLI]
+    return {
+        "dependencies": [lines["numpy"]],
+        "cli": cli,
+        "serve": [*cli, *extras["serve"]],
+        "mlserver": list(extras["mlserver"]),
+    }
+
+
+def build(machine: str, dist: Path, stage: Path) -> Path:
+    """Write the wheel for ``machine`` into ``dist`` and return its path.
+
+    Parameters
+    ----------
+    stage : Path
+        A folder for what goes into it; emptied first.
+    """
+    shutil.rmtree(stage, ignore_errors=True)
+    package = stage / "src"
+    found = shipped()
+    for name, path in found.modules.items():
+        _copy(path, package, _place(name, path))
+    for path, place in _data(found):
+        _copy(path, package, place)
+    _add_libraries(machine, stage, package / "neocpu" / "runtime" / "lib")
+    for path in (ROOT / "LICENSE", HERE / "README.md", HERE / "setup.py"):
+        shutil.copy(path, stage)
+    (stage / "pyproject.toml").write_text(_project_file(package))
+    dist.mkdir(exist_ok=True)
+    platform = f"{libraries.SYSTEM}_{machine}"
+    # Not isolated, so that nothing is downloaded: this environment has setuptools.
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"),
+            *("--config-settings", f"--build-option=--plat-name={platform}"),
+            *("--wheel-dir", str(dist), str(stage)),
+        ],
+        check=True,
+    )
+    (wheel,) = dist.glob(f"neocpu_runtime-{PROJECT['project']['version']}-*-{platform}.whl")
+    return wheel
+
+
+def _place(name: str, path: Path) -> Path:
+    """Return where a module lies in an installation."""
+    inner = Path(*name.split("."))
+    return inner / "__init__.py" if path.name == "__init__.py" else inner.with_suffix(".py")
+
+
+def _data(found: Closure) -> Iterator[tuple[Path, Path]]:
+    """Yield the data files of the shipped packages, and where they lie in an installation."""
+    for package, patterns in PROJECT["tool"]["setuptools"]["package-data"].items():
+        if package in found.modules:
+            folder = found.modules[package].parent
+            for path in (path for pattern in patterns for path in folder.glob(pattern)):
+                if path.is_file():
+                    yield path, Path(*package.split(".")) / path.relative_to(folder)
+
+
+def _add_libraries(machine: str, stage: Path, folder: Path) -> None:
+    if machine == os.uname().machine:
+        libraries.take_installed(folder)
+    else:
+        libraries.download(machine, folder)
+    for licence in (*folder.glob("LICENSE*"), *folder.glob("NOTICE*")):
+        shutil.move(licence, stage)
+
+
+def _project_file(package: Path) -> str:
+    """Return ``pyproject.toml``; a JSON list of strings is one of TOML too."""
+    folders = {path.parent.relative_to(package) for path in package.rglob("__init__.py")}
+    lists = {"packages": sorted(".".join(folder.parts) for folder in folders), **requirements()}
+    return string.Template((HERE / "runtime.toml").read_text()).substitute(
+        version=PROJECT["project"]["version"],
+        python=PROJECT["project"]["requires-python"],
+        **{name: json.dumps(values) for name, values in lists.items()},
+    )
+
+
+def _copy(path: Path, folder: Path, place: Path) -> None:
+    (folder / place).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, folder / place)
+
+
+def _describe(wheel: Path) -> str:
+    """Return the wheel's size, installed and packed, beside that of the numpy it needs."""
+    with zipfile.ZipFile(wheel) as archive:
+        installed = sum(member.file_size for member in archive.infolist())
+    numpy = importlib.metadata.distribution("numpy")
+    files = (file.locate() for file in numpy.files or () if file.suffix != ".pyc")
+    beside = sum(os.path.getsize(path) for path in files if os.path.exists(path))
+    return (
+        f"{wheel}: {wheel.stat().st_size / 1e6:.1f} MB, installed {installed / 1e6:.1f} MB "
+        f"(numpy {numpy.version} besides: {beside / 1e6:.1f} MB)"
+    )
+
+
+def main() -> None:
+    """Build the wheel and say how large it is."""
+    machine = sys.argv[1] if len(sys.argv) > 1 else os.uname().machine
+    print(_describe(build(machine, DIST, ROOT / "build" / "runtime-wheel" / machine)))
+
+
+if __name__ == "__main__":
+    main()
