@@ -6,12 +6,12 @@ BUDGET ?= 60s
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format bench clean
+.PHONY: help demo test test-arm lint types format bench runtime-wheel clean
 # A recipe that fails leaves no half-made stamp behind.
 .DELETE_ON_ERROR:
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 demo: $(VENV)/.bench ## compile, explain and run ResNet-50, and compare it with ONNX Runtime
 	mkdir -p build
@@ -22,8 +22,15 @@ demo: $(VENV)/.bench ## compile, explain and run ResNet-50, and compare it with 
 	$(BIN)/neocpu run build/resnet50.so --repeat 50
 	$(BIN)/neocpu bench build/resnet50.so --model resnet50 --vs onnxruntime
 
-test: $(VENV)/.test ## run the tests
-	$(BIN)/pytest $(PYTEST)
+test: $(VENV)/.test ## run the tests but those of test-arm
+	$(BIN)/pytest --ignore=tests/arm $(PYTEST)
+
+test-arm: build/arm/.ready ## compile for ARM and run what comes of it under qemu
+	$(BIN)/pytest tests/arm $(PYTEST)
+
+# An AArch64 system under build/arm; the script says what is in it.
+build/arm/.ready: $(VENV)/.test tests/arm/sysroot.py wheels/libraries.py
+	$(BIN)/python -m tests.arm.sysroot
 
 lint: $(VENV)/.test types ## check style and types
 	$(BIN)/ruff check .
@@ -35,8 +42,9 @@ types: $(VENV)/.test ## check types alone
 	rm -rf build/types
 	mkdir -p build/types/neocpu
 	ln -s $(CURDIR)/neocpu/* $(CURDIR)/schedules $(CURDIR)/search $(CURDIR)/tuning_db build/types/neocpu
+	ln -s $(CURDIR)/wheels build/types
 	cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
-		--cache-dir $(CURDIR)/.mypy_cache -p neocpu
+		--cache-dir $(CURDIR)/.mypy_cache -p neocpu -m wheels.runtime
 
 format: $(VENV)/.test ## format the sources
 	$(BIN)/ruff check --fix .
@@ -44,6 +52,9 @@ format: $(VENV)/.test ## format the sources
 
 bench: $(VENV)/.bench ## measure the paper's fifteen networks beside the other engines; writes docs/benchmarks.md
 	$(BIN)/neocpu bench --suite paper --vs onnxruntime,openvino,ncnn --roofline -o docs/benchmarks.md
+
+runtime-wheel: $(VENV)/.test ## build dist/neocpu_runtime-*.whl, which runs compiled models; MACHINE=aarch64
+	$(BIN)/python -m wheels.runtime $(MACHINE)
 
 clean: ## remove what was built, the virtual environment included
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,9 +13,13 @@ from click.core import ParameterSource
 
 from neocpu.cli import (
     bench_accuracy,
+    bench_callers,
+    bench_instructions,
     bench_latency,
     bench_page,
+    bench_served,
     bench_solvers,
+    bench_startup,
     bench_strategies,
     options,
 )
@@ -34,22 +39,66 @@ Examples:
   neocpu bench resnet50 --profile
   neocpu bench --suite all --accuracy -o accuracy.md
   neocpu bench --suite all --solvers -o search.md
-  neocpu bench resnet50 --strategies --db tuned.jsonl -o tuning.md"""
+  neocpu bench resnet50 --strategies --db tuned.jsonl -o tuning.md
+  neocpu bench resnet50.so --startup --model resnet50 --vs onnxruntime
+  neocpu bench resnet50.so --callers 32 --duration 10m
+  neocpu bench resnet18 mobilenet_v2 --instructions --vs ncnn -o arm.md"""
 
 ARGUMENTS = "neocpu.bench.arguments"
 
-# The views that measure no latency, each with the options that are its own; what all views heed.
-VIEWS: Final = {"accuracy": (), "solvers": ("milp_seconds",), "strategies": ("seeds",)}
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Something to measure instead of latency.
+
+    Attributes
+    ----------
+    compare : callable
+        Take the terminal, the models' names, what is known, the page and the view's own options by
+        name; measure, print, write, and return the exit code.
+    own : tuple of str
+        Options that go with this view, and perhaps with others, alone.
+    of_artifacts : bool
+        Whether it is for files that neocpu compile wrote, rather than for models.
+    single_thread : bool
+        Whether it heeds no ``--threads``.
+    """
+
+    compare: Callable[..., int]
+    own: tuple[str, ...] = ()
+    of_artifacts: bool = False
+    single_thread: bool = False
+
+
+VIEWS: Final[Mapping[str, View]] = {
+    "accuracy": View(bench_accuracy.compare),
+    "callers": View(bench_callers.compare, ("callers", "duration"), of_artifacts=True),
+    "instructions": View(bench_instructions.compare, ("peers", "sysroot"), single_thread=True),
+    "served": View(bench_served.compare, ("clients", "duration"), of_artifacts=True),
+    "solvers": View(bench_solvers.compare, ("milp_seconds",)),
+    "startup": View(bench_startup.compare, ("peers", "source", "rounds"), of_artifacts=True),
+    "strategies": View(bench_strategies.compare, ("seeds",)),
+}
+"""By the name of the option that asks for one."""
+
+EXTRAS: Final = ("ablation", "untuned", "kernels", "cold_start", "roofline", "profile")
+"""What can be measured besides latency."""
+
+# What all views heed.
 SHARED: Final = (
     *("models", "suite", "threads", "shapes", "databases", "markdown", "output"),
     *("json", "quiet", "verbose", "debug"),
 )
+# What the measurement of latency heeds too.
+ALSO_LATENCY: Final = ("peers", "source", "rounds")
 
 
-class ThreadCounts(click.ParamType[tuple[int, ...]]):
+class Counts(click.ParamType[tuple[int, ...]]):
     """``4``, or a list such as ``1,2,4``; ascending and without repetitions."""
 
-    name = "threads"
+    def __init__(self, name: str) -> None:
+        """Count what ``name`` says."""
+        self.name = name
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -57,7 +106,8 @@ class ThreadCounts(click.ParamType[tuple[int, ...]]):
         """Return the counts."""
         words = str(value).split(",")
         if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
-            self.fail(f"'{value}' is not a number of threads, or a list such as 1,2,4", param, ctx)
+            message = f"'{value}' is not a number of {self.name}, or a list such as 1,2,4"
+            self.fail(message, param, ctx)
         return tuple(sorted({int(word) for word in words}))
 
 
@@ -93,7 +143,7 @@ class RecordingCommand(click.Command):
 )
 @click.option(
     "--threads",
-    type=ThreadCounts(),
+    type=Counts("threads"),
     metavar="N[,N…]",
     help="Threads to use; by default the CPUs this process may use. A list also measures how "
     "engines scale.",
@@ -157,6 +207,55 @@ class RecordingCommand(click.Command):
     metavar="N",
     help="With --strategies, the runs of each.",
 )
+@click.option(
+    "--startup",
+    is_flag=True,
+    help="Measure what a process does until its first output instead, step by step, and how many "
+    "of the weights' pages two processes share.",
+)
+@click.option(
+    "--callers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Call one module from N threads instead, in turn with a single one: are outputs equal, "
+    "memory and threads steady, and calls as fast?",
+)
+@click.option(
+    "--duration",
+    type=options.Duration(),
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="With --callers or --served, how long to measure each OUT.so.",
+)
+@click.option(
+    "--served",
+    is_flag=True,
+    help="Put load on neocpu serve instead, in turn with direct calls: throughput, latency and "
+    "what a request costs.",
+)
+@click.option(
+    "--clients",
+    type=Counts("clients"),
+    default="1,8,32",
+    show_default=True,
+    metavar="N[,N…]",
+    help="With --served, how many clients at once.",
+)
+@click.option(
+    "--instructions",
+    is_flag=True,
+    help="Count what convolutions execute on a Cortex-A72 instead, emulated by QEMU, and model "
+    "their inner loops. --vs names ncnn, onnxruntime or both.",
+)
+@click.option(
+    "--sysroot",
+    type=click.Path(path_type=Path),
+    default=Path("build/arm/sysroot"),
+    show_default=True,
+    metavar="DIR",
+    help="With --instructions, an AArch64 system with Python, as make build/arm/.ready makes one.",
+)
 @click.option("--markdown", is_flag=True, help="Print the tables in Markdown.")
 @click.option(
     "-o",
@@ -176,21 +275,14 @@ def command(
     terminal: Terminal,
     models: tuple[str, ...],
     suite: str | None,
-    peers: tuple[str, ...] | None,
     source: str | None,
     threads: tuple[int, ...] | None,
-    rounds: int,
     shapes: Mapping[str, tuple[int, ...]],
     databases: tuple[Path, ...],
-    accuracy: bool,
-    solvers: bool,
-    milp_seconds: float,
-    strategies: bool,
-    seeds: int,
     markdown: bool,
     output: Path | None,
     chart: Path | None,
-    **extras: bool,
+    **values: Any,
 ) -> int:
     """Measure latency: of a MODEL, compiled first, or of an OUT.so that neocpu compile wrote.
 
@@ -199,41 +291,46 @@ def command(
     """
     from neocpu.bench.suite import Request
 
-    _check_options(click.get_current_context())
+    context = click.get_current_context()
+    view = _checked_view(context)
     names = _models(models, suite, source)
     counts = _threads(threads)
     subject = f"the {suite} suite" if suite else ", ".join(names)
     page = Page(subject, _command_line(), output, chart, markdown)
-    if not (accuracy or solvers or strategies):
-        request = Request(peers or (), counts, rounds, databases, shapes, source, **extras)
+    if view is None:
+        extras = {name: values[name] for name in EXTRAS}
+        peers, rounds = values["peers"] or (), values["rounds"]
+        request = Request(peers, counts, rounds, databases, shapes, source, **extras)
         return bench_latency.measure(terminal, names, request, page)
-    view = "accuracy" if accuracy else "solvers" if solvers else "strategies"
-    bench_page.check(f"--{view}", names, counts, output)
+    chosen = VIEWS[view]
+    bench_page.check(f"--{view}", names, counts, output, of_artifacts=chosen.of_artifacts)
     known = Known(counts[-1], databases, shapes)
-    if accuracy:
-        return bench_accuracy.compare(terminal, names, known, page)
-    if solvers:
-        return bench_solvers.compare(terminal, names, known, milp_seconds, page)
-    return bench_strategies.compare(terminal, names, known, seeds, page)
+    own = {name: context.params[name] for name in chosen.own}
+    return chosen.compare(terminal, names, known, page, **own)
 
 
-def _check_options(context: click.Context) -> None:
-    """Find out that an option was given which would be ignored."""
+def _checked_view(context: click.Context) -> str | None:
+    """Return the view that was asked for, unless an option was given that would be ignored."""
     given = {
         param.name: max(param.opts, key=len)
         for param in context.command.params
         if param.name and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
     }
-    for view, own in VIEWS.items():
-        if view in given:
-            others = [flag for name, flag in given.items() if name not in {view, *own, *SHARED}]
-            if others:
-                raise UsageError(f"--{view} measures no latency: leave out {', '.join(others)}")
-            return
-    for view, own in VIEWS.items():
-        for name in own:
-            if name in given:
-                raise UsageError(f"{given[name]} goes with --{view}")
+    view = next((name for name in VIEWS if name in given), None)
+    if view is not None:
+        heeded = {view, *VIEWS[view].own, *SHARED}
+        if VIEWS[view].of_artifacts:
+            heeded -= {"suite", "shapes", "databases"}
+        if VIEWS[view].single_thread:
+            heeded -= {"threads"}
+        if others := [flag for name, flag in given.items() if name not in heeded]:
+            raise UsageError(f"--{view} is a measurement of its own: leave out {', '.join(others)}")
+        return view
+    for name, flag in given.items():
+        views = [f"--{view}" for view, chosen in VIEWS.items() if name in chosen.own]
+        if views and name not in ALSO_LATENCY:
+            raise UsageError(f"{flag} goes with {' or '.join(views)}")
+    return None
 
 
 def _models(models: tuple[str, ...], suite: str | None, source: str | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from neocpu.cli import bench_page
 from neocpu.cli.bench_page import Page
 from neocpu.cli.terminal import Terminal
-from neocpu.schedules.errors import AccuracyError, UsageError, did_you_mean
+from neocpu.schedules.errors import AccuracyError, UsageError
 
 if TYPE_CHECKING:
     from neocpu.bench.document import Run
@@ -36,7 +36,7 @@ def measure(terminal: Terminal, models: Sequence[str], request: Request, page: P
 
     _check_page(terminal, page, request)
     asked = request.peers
-    request = replace(request, peers=_available(terminal, asked))
+    request = replace(request, peers=bench_page.available(terminal, asked))
     missing = tuple(peer for peer in asked if peer not in request.peers)
     _warn_of_few(terminal, request)
     run = Run(page.line, describe(), request.peers, request.threads, request.rounds, missing)
@@ -66,20 +66,6 @@ def measure(terminal: Terminal, models: Sequence[str], request: Request, page: P
     return 0
 
 
-def _available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
-    """Return the peers that are installed, and say how to install the others."""
-    from neocpu.bench.engines import PEERS, install_hint, installed
-
-    for peer in peers:
-        if peer not in PEERS:
-            hint = did_you_mean(peer, PEERS)
-            raise UsageError(f"no engine '{peer}' for --vs; known: {', '.join(PEERS)}{hint}")
-    for peer in peers:
-        if not installed(peer):
-            terminal.note(f"{peer} is not installed, skipped: {install_hint(peer)}")
-    return tuple(dict.fromkeys(peer for peer in peers if installed(peer)))
-
-
 def _warn_of_few(terminal: Terminal, request: Request) -> None:
     from neocpu.bench.statistics import ENOUGH_ROUNDS
 
@@ -94,7 +80,7 @@ def _warn_of_few(terminal: Terminal, request: Request) -> None:
 def _check_page(terminal: Terminal, page: Page, request: Request) -> None:
     """Find out what cannot be written before minutes are spent on measuring."""
     from neocpu.bench import chart
-    from neocpu.link import check_destination
+    from neocpu.schedules.files import check_destination
 
     bench_page.check_document(page.output)
     if page.chart is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from neocpu.cli.terminal import Terminal, print_table
 from neocpu.progress import ProgressCallback
-from neocpu.schedules.errors import NeoCPUError, UsageError
+from neocpu.schedules.errors import NeoCPUError, UsageError, did_you_mean
 from neocpu.units import plural
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def conclude(
 
 
 def run_of(page: Page, known: Known) -> Run:
-    """Return how and where a view that measures no latency is run."""
+    """Return how and where a view other than latency is run."""
     from neocpu.bench.document import Run
     from neocpu.bench.machine import describe
 
@@ -135,7 +135,7 @@ def present(
     tables: Sequence[Table],
     render: Callable[[Path], str],
 ) -> None:
-    """Conclude a view that measures no latency.
+    """Conclude a view other than latency.
 
     Parameters
     ----------
@@ -171,13 +171,36 @@ def fail(terminal: Terminal, found: Collected[Any]) -> int:
     return terminal.fail(f"{names} failed; the other results stand", code)
 
 
-def check(flag: str, models: Sequence[str], threads: Sequence[int], output: Path | None) -> None:
-    """Find out what does not go with a view that measures no latency before it begins.
+def available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
+    """Return the peers that are installed, and say how to install the others."""
+    from neocpu.bench.engines import PEERS, install_hint, installed
+
+    for peer in peers:
+        if peer not in PEERS:
+            hint = did_you_mean(peer, PEERS)
+            raise UsageError(f"no engine '{peer}' for --vs; known: {', '.join(PEERS)}{hint}")
+    for peer in peers:
+        if not installed(peer):
+            terminal.note(f"{peer} is not installed, skipped: {install_hint(peer)}")
+    return tuple(dict.fromkeys(peer for peer in peers if installed(peer)))
+
+
+def check(
+    flag: str,
+    models: Sequence[str],
+    threads: Sequence[int],
+    output: Path | None,
+    *,
+    of_artifacts: bool = False,
+) -> None:
+    """Find out what does not go with a view other than latency before it begins.
 
     Parameters
     ----------
     flag : str
         The option that asked for the view.
+    of_artifacts : bool
+        Whether the view is for artifacts, not for models.
 
     Raises
     ------
@@ -188,14 +211,16 @@ def check(flag: str, models: Sequence[str], threads: Sequence[int], output: Path
     if len(threads) > 1:
         raise UsageError(f"{flag} is for one number of threads: give --threads a single one")
     for model in models:
-        if is_artifact(model):
+        if is_artifact(model) and not of_artifacts:
             raise UsageError(f"{flag} needs a MODEL: {model} holds a plan, not its choices")
+        if of_artifacts and not is_artifact(model):
+            raise UsageError(f"{flag} needs an OUT.so: compile {model} first")
     check_document(output)
 
 
 def check_document(output: Path | None) -> None:
     """Find out that the document cannot be written before minutes are spent on measuring."""
-    from neocpu.link import check_destination
+    from neocpu.schedules.files import check_destination
 
     if output is None:
         return
@@ -218,7 +243,7 @@ def show(tables: Sequence[Table], *, markdown: bool) -> None:
 
 def write(terminal: Terminal, path: Path, text: str) -> None:
     """Write the document."""
-    from neocpu.link import replacing
+    from neocpu.schedules.files import replacing
 
     data = text.encode()
     with replacing(path, len(data)) as stream:

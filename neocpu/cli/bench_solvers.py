@@ -10,7 +10,7 @@ from neocpu.schedules.errors import AccuracyError
 
 
 def compare(
-    terminal: Terminal, models: Sequence[str], known: Known, milp_seconds: float, page: Page
+    terminal: Terminal, models: Sequence[str], known: Known, page: Page, *, milp_seconds: float
 ) -> int:
     """Solve, print and write; return the exit code.
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from neocpu.bench.strategy_race import RaceReport
 
 
-def compare(terminal: Terminal, models: Sequence[str], known: Known, seeds: int, page: Page) -> int:
+def compare(
+    terminal: Terminal, models: Sequence[str], known: Known, page: Page, *, seeds: int
+) -> int:
     """Tune, print and write; return the exit code.
 
     Parameters

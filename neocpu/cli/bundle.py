@@ -1,0 +1,84 @@
+"""``neocpu bundle``: a model with all it takes to run it from C and C++, without Python."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.terminal import Terminal, print_fields, print_table
+from neocpu.units import size
+
+if TYPE_CHECKING:
+    from neocpu.bundle.bundle import Bundle
+
+EPILOG = """\b
+Examples:
+  neocpu bundle resnet50.so -o resnet50/
+  cd resnet50 && make && ./neocpu_run resnet50.so image.npy"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FOLDER",
+    help="The folder to write; new or empty.",
+)
+@click.option(
+    "--libraries",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="TVM's runtime for another machine: its two wheels as pip downloads them, or its two "
+    "libraries with versions.json.",
+)
+@click.option("--force", is_flag=True, help="Replace the bundle that the folder holds.")
+@options.common
+def command(
+    terminal: Terminal, artifact: Path, folder: Path, libraries: Path | None, force: bool
+) -> None:
+    """Write ARTIFACT with C source, a header and libraries that run it without Python."""
+    from neocpu.bundle.bundle import write_bundle
+    from neocpu.bundle.wheels import extract_libraries
+    from neocpu.runtime.native import VERSIONS, read_libraries
+
+    with tempfile.TemporaryDirectory(prefix="neocpu-bundle-") as extracted:
+        native = None
+        if libraries is not None and (libraries / VERSIONS).exists():
+            native = read_libraries(libraries)
+        elif libraries is not None:
+            native = extract_libraries(libraries, Path(extracted))
+        bundle = write_bundle(artifact, folder, native, replace=force)
+    document = {
+        "folder": str(bundle.folder),
+        "model": bundle.model,
+        "machine": bundle.machine,
+        "files": [{"path": file.path, "bytes": file.size} for file in bundle.files],
+        "bytes": bundle.size,
+        "weight_bytes": bundle.weight_bytes,
+    }
+    terminal.result(document, lambda: _show(bundle))
+
+
+def _show(bundle: Bundle) -> None:
+    source = [file for file in bundle.files if "src" in Path(file.path).parts]
+    others = [file for file in bundle.files if file not in source]
+    rows = [(file.path, size(file.size)) for file in others]
+    rows.append((f"src ({len(source)} files)", size(sum(file.size for file in source))))
+    print_table(("file", "size"), rows, right=("size",))
+    print()
+    print_fields(
+        [
+            ("bundle", f"{bundle.folder}, for {bundle.machine}"),
+            ("size", size(bundle.size)),
+            ("all but the weights", size(bundle.size - bundle.weight_bytes)),
+            ("next", f"make -C {bundle.folder}"),
+        ]
+    )

@@ -1,0 +1,142 @@
+"""Code for another CPU is refused before any of it runs: on emulated CPUs that really lack it."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from emulator import arm_python, x86_python
+from small_model import IMAGE, small_model
+
+import neocpu
+from neocpu.reference import run_reference
+from neocpu.schedules.errors import TargetError
+from neocpu.schedules.target import parse_target
+
+x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="runs this Python under qemu")
+TARGETS = {
+    "sse": "llvm -mtriple=x86_64-linux-gnu -mcpu=nehalem",
+    "avx2": "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell",
+    "avx512": "llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512",
+    "rpi4": "rpi4",
+    "rpi5": "rpi5",
+}
+# For each module: its output's sum, or the error.
+RUN = """
+import sys
+import numpy
+import neocpu
+from neocpu.schedules.errors import NeoCPUError
+for path in sys.argv[1:]:
+    try:
+        with neocpu.load(path) as module:
+            print(module(numpy.ones(module.inputs[0].shape, 'float32')).sum())
+    except NeoCPUError as error:
+        print(error.exit_code, error)
+"""
+RUN_ONE = """
+import sys
+import numpy
+import neocpu
+with neocpu.load(sys.argv[1]) as module:
+    print(module.metadata.target)
+    print(module(numpy.ones(module.inputs[0].shape, 'float32')).sum())
+"""
+WITHOUT_THE_GATE = f"import neocpu.runtime.artifact as a; a.check_host = lambda *_: None\n{RUN}"
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory):
+    """The same small model for every target."""
+    folder = tmp_path_factory.mktemp("gate")
+    for name, target in TARGETS.items():
+        with neocpu.compile(small_model(), target=target, threads=2, verify=False) as compiled:
+            compiled.export(folder / f"{name}.so")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """What the model gives for ones."""
+    ones = {"x": np.ones_like(IMAGE)}
+    return float(run_reference(small_model(), ones)["y"].sum())
+
+
+def check(done, names, refused, expected):
+    """Modules ``refused`` are, for these reasons; the others give what they should."""
+    assert done.returncode == 0, done.stderr
+    answers = dict(zip(names, done.stdout.splitlines(), strict=True))
+    for name, answer in answers.items():
+        if name in refused:
+            assert answer.startswith(f"{TargetError.exit_code} ")
+            assert refused[name] in answer
+        else:
+            assert float(answer) == pytest.approx(expected, rel=1e-5)
+
+
+@x86_64
+@pytest.mark.parametrize(
+    ("cpu", "refused"),
+    [
+        ("Nehalem", {"avx2": "lacks avx, avx2, bmi", "avx512": "avx512f", "rpi4": "aarch64"}),
+        ("Haswell", {"avx512": "lacks avx512bw, avx512cd, avx512dq, avx512f, avx512vl"}),
+        ("Haswell,-fma", {"avx2": "lacks fma", "avx512": "avx512f"}),
+    ],
+)
+def test_x86_cpus_refuse_what_they_lack(artifacts, expected, cpu, refused):
+    names = tuple(dict.fromkeys(("sse", "avx2", *refused)))
+    paths = (artifacts / f"{name}.so" for name in names)
+    check(x86_python(cpu, "-c", RUN, *paths), names, refused, expected)
+
+
+@x86_64
+def test_without_the_gate_that_cpu_would_kill_the_process(artifacts):
+    done = x86_python("Nehalem", "-c", WITHOUT_THE_GATE, artifacts / "avx2.so")
+    assert done.returncode == -signal.SIGILL, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("cpu", "refused"),
+    [
+        ("cortex-a72", {"rpi5": "lacks dotprod, fullfp16, lse, rcpc, rdm", "avx512": "x86_64"}),
+        ("cortex-a76", {"sse": "x86_64", "avx2": "x86_64"}),
+    ],
+)
+def test_arm_boards_refuse_what_they_lack(artifacts, expected, cpu, refused):
+    names = (*refused, "rpi4", *({"rpi5"} - refused.keys()))
+    paths = (artifacts / f"{name}.so" for name in names)
+    check(arm_python("-c", RUN, *paths, cpu=cpu), names, refused, expected)
+
+
+@x86_64
+@pytest.mark.parametrize("name", ["rpi4", "rpi5"])
+def test_x86_refuses_arm_code(artifacts, name):
+    with pytest.raises(TargetError, match="aarch64"):
+        neocpu.load(artifacts / f"{name}.so")
+
+
+@pytest.fixture(scope="module")
+def fat(artifacts):
+    """All of them in one file."""
+    path = artifacts / "fat.so"
+    neocpu.combine({name: artifacts / f"{name}.so" for name in TARGETS}, path)
+    return path
+
+
+def check_target(done, name, expected):
+    """What ran is the variant called ``name``."""
+    assert done.returncode == 0, done.stderr
+    target, total = done.stdout.splitlines()
+    assert target == str(parse_target(TARGETS[name]))
+    assert float(total) == pytest.approx(expected, rel=1e-5)
+
+
+@x86_64
+@pytest.mark.parametrize(("cpu", "name"), [("Nehalem", "sse"), ("Haswell", "avx2")])
+def test_x86_cpus_take_their_part_of_a_fat_file(fat, expected, cpu, name):
+    check_target(x86_python(cpu, "-c", RUN_ONE, fat), name, expected)
+
+
+@pytest.mark.parametrize(("cpu", "name"), [("cortex-a72", "rpi4"), ("cortex-a76", "rpi5")])
+def test_arm_boards_take_their_part_of_a_fat_file(fat, expected, cpu, name):
+    check_target(arm_python("-c", RUN_ONE, fat, cpu=cpu), name, expected)
