@@ -78,6 +78,17 @@ class MultiplyByLane:
         return func.with_body(neon.multiply_by_lane(func.body))
 
 
+@tirx.transform.prim_func_pass(opt_level=0, name="ClipAsIntegers")
+class ClipAsIntegers:
+    """On NEON, clip floats by a maximum of integers; see `neocpu.schedules.neon`."""
+
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        """Return ``func`` with the second half of every clip done as integers."""
+        return func.with_body(neon.clip_as_integers(func.body)) if neon.is_target_of(func) else func
+
+
 def _maximum(extremum: Any) -> Any:
     if not str(extremum.ty.dtype).startswith("float"):
         return extremum
@@ -128,6 +139,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
             KeepAccumulatorsOnStack(),
             finalize_host_passes(),
             MultiplyByLane(),
+            ClipAsIntegers(),
             PropagateNaN(),  # last: simplification would take ``x == x`` for true
         ]
         return tvm.transform.Sequential(passes)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules import neon
 from neocpu.schedules.builder import span, splat, task_loop
 from neocpu.schedules.epilogue import apply_steps, buffer_readers
 from neocpu.schedules.layout import ceil_div
@@ -41,6 +43,20 @@ class Bands:
     rows_first: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Taps:
+    """The rows of the window: ``emit`` emits what it is given for each.
+
+    Attributes
+    ----------
+    unrolled : bool
+        Whether that is one after another from row 0, and not in a loop over those in the image.
+    """
+
+    emit: Callable[[Callable[[Any], None]], None]
+    unrolled: bool
+
+
 class Emitter:
     """Emits the loop nest, inside a builder's frame."""
 
@@ -59,12 +75,16 @@ class Emitter:
         steps, readers = workload.epilogue, buffer_readers(workload.epilogue, operands)
         # On NEON sums begin with the bias, if the epilogue does: its pipes add no faster than they
         # multiply-add, and of a 3x3 window only nine products hide an addition.
-        begins = self._by_lane and steps[:1] == (_BIAS,)
+        begins = self._by_lane and self._lanes == neon.LANES and steps[:1] == (_BIAS,)
         self._bias = readers[0] if begins else None
         self._epilogue = (steps[1:], readers[1:]) if begins else (steps, readers)
 
     def emit(self, bands: Bands) -> None:
         """Emit all tasks."""
+        with nullcontext() if self._bias is None else neon.loads_again():
+            self._tasks(bands)
+
+    def _tasks(self, bands: Bands) -> None:
         w = self._workload
         chunks = int(self._data.shape[1])
         tasks = w.batch * chunks * bands.count
@@ -99,17 +119,17 @@ class Emitter:
                 emit(first + kh)
 
         if not self._scheme.unroll_ker:
-            self._tiles((*channels, y, top), taps_inside)
+            self._tiles((*channels, y, top), _Taps(taps_inside, unrolled=False))
         elif all_inside:
-            self._tiles((*channels, y, top), every_tap)
+            self._tiles((*channels, y, top), _Taps(every_tap, unrolled=True))
         else:
             with T.If(tirx.all(top >= 0, top + (taps - 1) * dilation < w.height)):
                 with T.Then():
-                    self._tiles((*channels, y, top), every_tap)
+                    self._tiles((*channels, y, top), _Taps(every_tap, unrolled=True))
                 with T.Else():
-                    self._tiles((*channels, y, top), taps_inside)
+                    self._tiles((*channels, y, top), _Taps(taps_inside, unrolled=False))
 
-    def _tiles(self, place: tuple[Any, ...], taps: Callable[..., None]) -> None:
+    def _tiles(self, place: tuple[Any, ...], taps: _Taps) -> None:
         """Emit a row's register tiles: one loop over those whose columns all lie in the image."""
         w, reg_n = self._workload, self._scheme.reg_n
         count = ceil_div(w.out_width, reg_n)
@@ -144,7 +164,7 @@ class Emitter:
         x: Any,
         width: int,
         like: int,
-        taps: Callable[..., None],
+        taps: _Taps,
     ) -> None:
         """Emit ``width`` output pixels from column ``x``, all vectors of the chunk's channels.
 
@@ -153,25 +173,30 @@ class Emitter:
         image, chunk, y, top = place
         w, lanes, every = self._workload, self._lanes, span(0, self._lanes)
         users: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for offset, j, kw in self._columns(like * self._scheme.reg_n, width):
+        columns = self._columns(like * self._scheme.reg_n, width)
+        for offset, j, kw in columns:
             users[offset].append((j, kw))
         with T.serial(self._scheme.oc_bn // lanes) as vector:
             lane = T.Bind(vector * lanes)
             acc = T.alloc_buffer((width, lanes), w.dtype, scope="local", layout=None)
             channel = chunk * self._scheme.oc_bn + lane
-            self._begin(acc, width, image, channel)
+            late = taps.unrolled and self._width == 1 and self._bias is not None
+            begun = _first_uses(columns) if late else {}
+            others = set(range(width)).difference(*begun.values())
+            self._begin(acc, sorted(others), image, channel)
 
             def tap_row(kh: Any) -> None:
                 row = T.Bind(self._row_number(top + kh * w.dilation[0]))
                 for pixel_at, weight_at in self._steps(image, chunk, lane, row):
                     weights = [T.Bind(weight_at(kh, kw)) for kw in range(w.kernel[1])]
                     for offset in sorted(users):
+                        self._begin(acc, begun.pop(offset, []), image, channel)
                         pixel = T.Bind(pixel_at(x * w.stride[1] + offset))
                         for j, kw in users[offset]:
                             value = acc[j, every] + pixel * weights[kw]
                             T.buffer_store(acc, value, [j, every])
 
-            taps(tap_row)
+            taps.emit(tap_row)
             out_bn = self._scheme.out_layout.block
             out = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
             for j in range(width):
@@ -190,18 +215,21 @@ class Emitter:
             return row
         return tirx.bitwise_and(row, (1 << (self._workload.height - 1).bit_length()) - 1)
 
-    def _begin(self, acc: Any, width: int, image: Any, channel: Any) -> None:
-        """Begin the sums of ``width`` pixels: with the bias if the epilogue does, else at zero."""
+    def _begin(self, acc: Any, columns: Sequence[int], image: Any, channel: Any) -> None:
+        """Begin the sums of some columns: with the bias if the epilogue does, else at zero."""
+        if not columns:
+            return
         if self._bias is None:
-            for j in range(width):
+            for j in columns:
                 zeros = splat(tirx.const(0, self._workload.dtype), self._lanes)
                 T.buffer_store(acc, zeros, [j, span(0, self._lanes)])
             return
         out_bn = self._scheme.out_layout.block
         chunk, lane = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
-        for j in range(width):
-            with T.vectorized(self._lanes) as o:
-                T.buffer_store(acc, self._bias(image, chunk, 0, 0, lane + o), [j, o])
+        # Loaded for each sum: a copy would take half a multiply-add's place, and a load takes none.
+        for j in columns:
+            bias = neon.load_again(self._bias(image, chunk, 0, 0, lane))
+            T.buffer_store(acc, bias, [j, span(0, self._lanes)])
 
     def _steps(self, image: Any, chunk: Any, lane: Any, row: Any) -> Iterator[_Step]:
         """Yield what each input channel of a group adds to a vector of output channels.
@@ -237,3 +265,17 @@ class Emitter:
                     return splat(self._data[image, source[0], row, column, source[1]], lanes)
 
                 yield scalar_at, weight_at(channel)
+
+
+def _first_uses(columns: Sequence[tuple[int, int, int]]) -> dict[int, list[int]]:
+    """Return which sums the pixels of a row begin: of every two, which are one load, the first.
+
+    Loads of the bias are not LLVM's to move. All at once they would keep the pipes waiting, and
+    between two pixels they would tear these apart.
+    """
+    offsets = sorted({offset for offset, _, _ in columns})
+    firsts = {j: offset for offset, j, _ in reversed(columns)}
+    begun: dict[int, list[int]] = defaultdict(list)
+    for j, offset in sorted(firsts.items()):
+        begun[offsets[offsets.index(offset) // 2 * 2]].append(j)
+    return begun

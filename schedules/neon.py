@@ -1,22 +1,39 @@
-"""What NEON does in one instruction and LLVM does not find: multiply-adds by one lane of a vector.
+"""What NEON does in one instruction, or in a cheaper one, and LLVM does not find.
 
 A multiply-add takes one lane of a vector as a factor (``fmla v0.4s, v1.4s, v2.s[3]``), so that four
 pixels' channels, or four neighbouring pixels, are one load. Of broadcast scalars LLVM makes a load
 each, or one of every two.
+
+A maximum of floats takes a multiply-add's place in the pipes, one of integers or a copy of a
+register half of it, a load none. So clips take the latter maximum, and sums can begin with a load.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import TensorLoad
+from tvm.ir import PrimType, TensorLoad, Var
 from tvm.sym import Analyzer
+from tvm.tirx.script.builder import ir as T
 
 #: Lanes of float32.
 LANES = 4
+
+# Of the floating-point control register: every NaN that an instruction gives is 0x7fc00000.
+_DEFAULT_NAN = 1 << 25
+
+_LOAD_AGAIN = "neocpu_load_again"
+_DEFINITION = f"""
+define <{LANES} x float> @{_LOAD_AGAIN}(ptr %address) {{
+  %register = call ptr asm "", "=r,0"(ptr %address) memory(none) nounwind
+  %vector = load volatile <{LANES} x float>, ptr %register, align 4
+  ret <{LANES} x float> %vector
+}}
+"""
 
 
 def is_target_of(func: tirx.PrimFunc) -> bool:
@@ -53,6 +70,85 @@ def multiply_by_lane(body: Any) -> Any:
 
     tvm_ffi.structural_walk(body, (tirx.Bind, learn), order="pre")
     return tvm_ffi.structural_map(body, (tirx.Broadcast, lane))
+
+
+def loads_again() -> Any:
+    """Return the frame that `load_again` stands in."""
+    return T.attr(tirx.const(0, "int32"), "pragma_import_llvm", _DEFINITION)
+
+
+def load_again(first: Any) -> Any:
+    """Return the vector from a scalar on, loaded where this stands, whatever registers hold.
+
+    Of several loads from one place LLVM makes one, and copies.
+    """
+    return tirx.call_extern(f"float32x{LANES}", _LOAD_AGAIN, tirx.address_of(first))
+
+
+def clip_as_integers(body: Any) -> Any:
+    """In parallel tasks, take the greater of a float's minimum and a constant as integers.
+
+    Floats from zero on are ordered as their bits are, and negative ones are negative integers. A
+    NaN is greater than all if its sign is positive, which each task asks the CPU for: then the
+    minimum gives no other.
+    """
+
+    def clip(extremum: Any) -> Any:
+        bits = _bits(extremum.b)
+        if not isinstance(extremum.a, tirx.Min) or bits is None or bits < 0:
+            return extremum
+        lanes = int(getattr(extremum.b, "lanes", 1))
+        integers = f"int32x{lanes}" if lanes > 1 else "int32"
+        least = tirx.const(bits, "int32")
+        greater = tirx.Max(
+            tirx.reinterpret(integers, extremum.a),
+            tirx.Broadcast(least, lanes) if lanes > 1 else least,
+        )
+        return tirx.reinterpret(str(extremum.ty.dtype), greater)
+
+    def task(loop: Any) -> Any:
+        if loop.kind != tirx.ForKind.PARALLEL:
+            return loop
+        inside = tvm_ffi.structural_map(loop.body, (tirx.Max, clip))
+        if inside.same_as(loop.body):
+            return loop
+        return tirx.For(
+            loop.loop_var,
+            loop.min,
+            loop.extent,
+            loop.kind,
+            _with_default_nan(inside),
+            loop.thread_binding,
+            loop.annotations,
+            loop.step,
+            loop.span,
+        )
+
+    return tvm_ffi.structural_map(body, (tirx.For, task))
+
+
+def _with_default_nan(body: Any) -> Any:
+    """Return a statement during which every NaN that an instruction gives is the default one."""
+    before = Var("fpcr", PrimType("int64"))
+    call = tirx.call_llvm_intrin
+    during = tirx.bitwise_or(before, tirx.const(_DEFAULT_NAN, "int64"))
+    return tirx.SeqStmt(
+        [
+            tirx.Bind(before, call("int64", "llvm.aarch64.get.fpcr")),
+            tirx.Evaluate(call("void", "llvm.aarch64.set.fpcr", during)),
+            body,
+            tirx.Evaluate(call("void", "llvm.aarch64.set.fpcr", before)),
+        ]
+    )
+
+
+def _bits(value: Any) -> int | None:
+    """Return the bits of a constant of float32, as a signed integer; None of anything else."""
+    value = value.value if isinstance(value, tirx.Broadcast) else value
+    if not isinstance(value, tirx.FloatImm) or str(value.ty) != "float32":
+        return None
+    (bits,) = struct.unpack("<i", struct.pack("<f", float(value.value)))
+    return int(bits)
 
 
 def _is_whole(buffer: Any) -> bool:

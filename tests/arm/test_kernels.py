@@ -155,3 +155,42 @@ def test_neon_kernels(outputs, algorithm, draw):
     for name, want in expected.items():
         error = np.linalg.norm(actual[name] - want) / np.linalg.norm(want)
         assert error <= (1e-4 if algorithm == "winograd" else 5e-6), name
+
+
+@pytest.mark.slow
+def test_clips_keep_every_nan(tmp_path):
+    """NaNs of either sign; as integers, in which NEON clips, one of them is less than zero."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((1, 16, 40, 40)).astype(np.float32)
+    bits = x.view(np.uint32)
+    bits[0, 3, 20, 20], bits[0, 5, 30, 31], bits[0, 15, 0, 0] = 0x7FC00000, 0xFFC00001, 0xFFC00000
+    made = helper.make_model(
+        helper.make_graph(
+            [
+                helper.make_node("Conv", ["x", "w", "b"], ["c"], group=16, pads=[1] * 4),
+                helper.make_node("Clip", ["c", "low", "high"], ["y"]),
+            ],
+            "clip",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)],
+            [
+                numpy_helper.from_array(np.asarray(array, np.float32), name)
+                for name, array in (
+                    ("w", 3 * rng.standard_normal((16, 1, 3, 3))),
+                    ("b", rng.standard_normal(16)),
+                    ("low", 0.0),
+                    ("high", 6.0),
+                )
+            ],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=9,
+    )
+    with neocpu.compile(
+        made, target=str(TARGET), threads=THREADS, algorithms=["depthwise"]
+    ) as compiled:
+        compiled.export(tmp_path / "clip.so")
+    (actual,) = run_modules(tmp_path, {"clip": {"x": x}})["clip"].values()
+    expected = run_reference(made, {"x": x}, double=True)["y"]
+    assert np.isnan(expected).sum() == 9 + 9 + 4
+    np.testing.assert_allclose(actual, expected, atol=1e-4)

@@ -54,11 +54,13 @@ KERNELS = {
         Conv2dWorkload(1, 128, 56, 56, 128, (3, 3), padding=PAD, groups=32, epilogue=RELU),
     ),
 }
+CLIP = (EpilogueOp("bias_add"), EpilogueOp("clip", (0.0, 6.0)))
 DEPTHWISE = {
-    stride: Conv2dWorkload(
-        1, 144, 56, 56, 144, (3, 3), (stride, stride), PAD, groups=144, epilogue=RELU
+    (stride, steps[-1].kind): Conv2dWorkload(
+        1, 144, 56, 56, 144, (3, 3), (stride, stride), PAD, groups=144, epilogue=steps
     )
     for stride in (1, 2)
+    for steps in (RELU, CLIP)
 }
 
 
@@ -123,20 +125,25 @@ def test_products_run_at_the_speed_of_multiply_adds(name):
     assert share_of_bound(loop_of_products(assembly(*KERNELS[name]))) >= 0.95
 
 
-@pytest.mark.parametrize("stride", DEPTHWISE)
-def test_depthwise_tiles_keep_the_pipes_busy(stride):
-    """Sums begin with the bias, so a ReLU is all that takes a multiply-add's place: 9 of 10."""
-    workload = DEPTHWISE[stride]
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_depthwise_tiles_keep_the_pipes_busy(name):
+    """Sums begin with a load of the bias, so only the activation takes multiply-adds' places.
+
+    Of ten a ReLU takes one; of 10.5 a clip takes 1.5, its maximum of integers half of one.
+    """
+    workload = DEPTHWISE[name]
     scheme = conv2d_depthwise.space(workload, A72)[0]
     loops = innermost_loops(assembly(conv2d_depthwise, workload))
     (tile,) = (loop for loop in loops if len(multiply_adds(loop)) == 9 * scheme.reg_n)
     assert not any("[sp" in line for line in tile)
     assert not any(line.startswith(("fadd", "fcm")) for line in tile)
-    assert sum(line.startswith("fmax") for line in tile) == scheme.reg_n
+    clip = name[1] == "clip"
+    for instruction, expected in (("fmax", not clip), ("fmin", clip), ("smax", clip)):
+        assert sum(line.startswith(instruction) for line in tile) == scheme.reg_n * expected
     # A load or two of a multiply-add each, without an address of its own.
     assert not any(line.startswith("sub\tx") for line in tile)
     assert len(tile) < 1.9 * len(multiply_adds(tile))
-    assert share_of_bound(tile) >= 0.85
+    assert share_of_bound(tile) >= (0.85 if clip else 0.88)
 
 
 def test_dense_layers_load_four_channels_at_a_time():
@@ -208,6 +215,30 @@ def test_maxima_are_one_instruction():
     text = compile_for(build_kernel([(name, (4,), "float32") for name in "xyz"], body), A72)
     assert len(re.findall(r"\bfmax\t", text)) == len(re.findall(r"\bfmin\t", text)) == 1
     assert "fcm" not in text
+
+
+def clip_kernel(low, tasks):
+    def body(x, y):
+        with (T.parallel if tasks > 1 else T.serial)(tasks) as i, T.vectorized(4) as o:
+            clipped = tirx.min(x[i * 4 + o], tirx.const(6.0, "float32"))
+            T.buffer_store(y, tirx.max(clipped, tirx.const(low, "float32")), [i * 4 + o])
+
+    return build_kernel([(name, (4 * tasks,), "float32") for name in "xy"], body)
+
+
+def test_parallel_tasks_clip_as_integers():
+    text = compile_for(clip_kernel(0.0, tasks=8), A72)
+    assert len(re.findall(r"\bfmin\t", text)) == len(re.findall(r"\bsmax\t", text)) == 1
+    # NaNs are made positive before and the register is as it was afterwards.
+    order = re.findall(r"\b(mrs|msr|fmin|smax)\t", text)
+    assert order == ["mrs", "msr", "fmin", "smax", "msr"]
+
+
+@pytest.mark.parametrize(("low", "tasks"), [(-1.0, 8), (-0.0, 8), (0.0, 1)])
+def test_other_clips_stay_floats(low, tasks):
+    text = compile_for(clip_kernel(low, tasks), A72)
+    assert "fmax\t" in text
+    assert not re.search(r"\b(smax|msr)\t", text)
 
 
 def test_sums_vectors_and_vectors_of_lanes_fit_the_registers():
