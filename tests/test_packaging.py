@@ -177,6 +177,15 @@ class TestRuntimeDistribution:
             closure(["top.a"], {"top": tmp_path})
 
 
+def test_the_map_of_the_house_names_what_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`([\w/*]+(?:\.(?:py|c)|/))`", text))
+    assert len(named) > 100
+    rooms = [*FOLDERS, "wheels", "tests"]
+    files = {path for room in rooms for path in (ROOT / room).rglob("*")} | set(ROOT.iterdir())
+    assert not [name for name in named if not any(path.match(name) for path in files)]
+
+
 def test_modules_that_tests_share_can_be_imported_by_name() -> None:
     shared = [
         source

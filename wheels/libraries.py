@@ -16,7 +16,7 @@ import tempfile
 import tomllib
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Final
 
 from neocpu.bundle.wheels import extract_libraries
@@ -40,8 +40,8 @@ def take_installed(folder: Path) -> None:
         shutil.copy(path, folder)
     for package in PACKAGES:
         for file in importlib.metadata.files(package) or ():
-            if file.parent.name == "licenses":
-                shutil.copy(str(file.locate()), folder / f"{file.name}-{package}")
+            if name := licence_name(package, file):
+                shutil.copy(str(file.locate()), folder / name)
     _write_versions(found, folder)
 
 
@@ -60,11 +60,21 @@ def download(machine: str, folder: Path) -> None:
         for wheel in Path(wheels).glob("*.whl"):
             package = wheel.name.partition("-")[0].replace("_", "-")
             with zipfile.ZipFile(wheel) as archive:
-                for name in archive.namelist():
-                    if re.search(r"\.dist-info/licenses/[^/]+$", name):
-                        licence = folder / f"{Path(name).name}-{package}"
-                        licence.write_bytes(archive.read(name))
+                for member in archive.namelist():
+                    if name := licence_name(package, PurePosixPath(member)):
+                        (folder / name).write_bytes(archive.read(member))
     _write_versions(found, folder)
+
+
+def licence_name(package: str, file: PurePath) -> str | None:
+    """Return what a file of a wheel is called beside the libraries, or None if it is no licence.
+
+    Some lie with the metadata, some with the modules, and what the libraries have of others, as
+    libbacktrace, in folders of its own.
+    """
+    if not file.name.startswith(("LICENSE", "NOTICE")):
+        return None
+    return f"{file.name}-{file.parent.name if '3rdparty' in file.parts else package}"
 
 
 def wheels_for(machine: str) -> tuple[str, ...]:

@@ -121,10 +121,13 @@ def measure_sharing(artifact: Path, threads: int) -> SharingReport:
     with ExitStack() as stack:
         pids = [stack.enter_context(_running(artifact, threads)) for _ in range(PROCESSES)]
         found = [parse_smaps(Path(f"/proc/{pid}/smaps").read_text()) for pid in pids]
-    return SharingReport(
-        tuple(_sum(one for one in maps if one.holds(file, weights)) for maps in found),
-        tuple(map(_sum, found)),
-    )
+    held = tuple(_sum(one for one in maps if one.holds(file, weights)) for maps in found)
+    if weights and not all(memory.resident for memory in held):
+        raise ArtifactError(
+            f"{artifact}: no process has its weights mapped under the file's device and inode, by "
+            "which /proc/PID/smaps is read: copy it to a file system that is not an overlay"
+        )
+    return SharingReport(held, tuple(map(_sum, found)))
 
 
 def parse_smaps(text: str) -> tuple[Mapping, ...]:

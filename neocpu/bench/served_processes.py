@@ -151,11 +151,11 @@ class ClientsProcess:
         }
         stdin = self._process.stdin
         assert stdin is not None
-        stdin.write(json.dumps(order).encode() + b"\n")
-        stdin.flush()
         try:
+            stdin.write(json.dumps(order).encode() + b"\n")
+            stdin.flush()
             reply = json.loads(_line(self._process.stdout, duration + ANSWER_TIMEOUT))
-        except (ValueError, TimeoutError) as error:
+        except (ValueError, OSError) as error:  # a time-out is one, a broken pipe another
             raise ServingError("the clients ended without a report") from error
         if "error" in reply:
             raise ServingError(f"a client lost its connection: {reply['error']}")

@@ -27,6 +27,11 @@ from neocpu.schedules.errors import ArtifactError, TargetError, UsageError
 NATIVE: Final = Path(__file__).parent / "native"
 """What every bundle holds besides the model and the libraries."""
 
+_OTHERS: Final = frozenset(
+    (FFI_LIBRARY, RUNTIME_LIBRARY, VERSIONS, "neocpu_run", "libneocpu.a", "main.o", "build")
+)
+"""Names in a bundle of what is copied from elsewhere or built there."""
+
 _README: Final = "README.txt"
 _HEADER: Final = "neocpu.h"
 
@@ -101,7 +106,7 @@ def write_bundle(
     headers, weight_bytes = _read(artifact)
     libraries = find_libraries() if libraries is None else libraries
     header = _check_libraries(artifact, headers, libraries)
-    if artifact.name in {path.name for path in NATIVE.iterdir()} | {FFI_LIBRARY, RUNTIME_LIBRARY}:
+    if artifact.name in {path.name for path in NATIVE.iterdir()} | _OTHERS:
         raise UsageError(f"{artifact} has the name of another file of the bundle: rename it")
     _check_folder(folder, replace=replace)
     try:
@@ -209,7 +214,7 @@ def _put(made: Path, folder: Path, old: Path) -> None:
         folder.rename(old)
     try:
         made.rename(folder)
-    except OSError:
+    except BaseException:
         if old.exists():
             old.rename(folder)
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ def command(terminal: Terminal, artifact: Path, verify: bool) -> None:
                 _verify(opened, on_progress)
         report = {
             "artifact": str(artifact),
-            "bytes": artifact.stat().st_size,
+            "bytes": os.fstat(opened[0].fd).st_size,
             "fat": bool(opened[0].variant),
             "loaded_here": _loaded_here(artifact),
             "variants": [_describe(each, verify) for each in opened],
@@ -87,6 +88,7 @@ def _loaded_here(path: Path) -> str | None:
 def _obstacle(header: ArtifactHeader) -> str | None:
     """Return why this host cannot run an artifact as it is, None if it can."""
     from neocpu.runtime.artifact import obstacle
+    from neocpu.runtime.library import other_version
     from neocpu.runtime.native import find_libraries
 
     if (reason := obstacle(header)) is not None:
@@ -95,13 +97,10 @@ def _obstacle(header: ArtifactHeader) -> str | None:
         libraries = find_libraries()
     except TargetError:
         return "TVM's runtime is not installed"
-    for package, wanted, found in (
-        ("apache-tvm", header.tvm_version, libraries.tvm_version),
-        ("apache-tvm-ffi", header.ffi_version, libraries.ffi_version),
-    ):
-        if found != wanted:
-            return f"{package} {found} is installed, not {wanted}"
-    return None
+    if (other := other_version(header, libraries)) is None:
+        return None
+    package, wanted, found = other
+    return f"{package} {found} is installed, not {wanted}"
 
 
 def _describe(artifact: Artifact, verified: bool) -> dict[str, Any]:
@@ -141,7 +140,7 @@ def _show(report: Mapping[str, Any]) -> None:
     what = f"fat file of {len(variants)} variants" if report["fat"] else "artifact"
     print(f"{report['artifact']}: neocpu {what}, {size(report['bytes'])}")
     if not report["fat"]:
-        print_fields(_fields(variants[0]))
+        _print_fields(variants[0])
         return
     print_table(
         ("variant", "machine", "target", "size", "here"),
@@ -149,7 +148,7 @@ def _show(report: Mapping[str, Any]) -> None:
             (
                 each["name"],
                 each["machine"],
-                each["target"],
+                _plain(each["target"]),
                 size(each["bytes"]),
                 "loaded" if each["name"] == chosen else each["obstacle"] or "runs",
             )
@@ -159,7 +158,16 @@ def _show(report: Mapping[str, Any]) -> None:
     )
     shown = next((each for each in variants if each["name"] == chosen), variants[0])
     print(f"\n{shown['name']}:")
-    print_fields(_fields(shown))
+    _print_fields(shown)
+
+
+def _print_fields(variant: Mapping[str, Any]) -> None:
+    print_fields([(name, _plain(value)) for name, value in _fields(variant)])
+
+
+def _plain(text: str) -> str:
+    """Return text of somebody else's file without what a terminal would act on."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _fields(variant: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -141,6 +141,7 @@ def command(
 def _check_installed() -> None:
     try:
         import fastapi
+        import httptools
         import orjson
         import prometheus_client
         import uvicorn
@@ -148,7 +149,7 @@ def _check_installed() -> None:
         raise UsageError(
             f"{error.name} is not installed: pip install 'neocpu[serve]' or 'neocpu-runtime[serve]'"
         ) from error
-    del fastapi, orjson, prometheus_client, uvicorn
+    del fastapi, httptools, orjson, prometheus_client, uvicorn
 
 
 def _announce(terminal: Terminal, document: Mapping[str, Any]) -> None:

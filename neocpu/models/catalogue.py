@@ -143,7 +143,10 @@ def suite(name: str) -> tuple[str, ...]:
 def is_name(model: str) -> bool:
     """Return whether ``model`` means a built-in network, known or not, rather than a file.
 
-    That is a word without a suffix, unless there is a file of that name.
+    That is a word without a suffix, unless there is a file of that name. A folder, as `neocpu
+    bundle` may have made one, is in the way of a network's name only if there is no such network.
     """
     path = Path(model)
-    return os.sep not in model and not path.suffix and not path.exists()
+    if os.sep in model or path.suffix:
+        return False
+    return not path.exists() or (path.is_dir() and model in MODELS)

@@ -9,25 +9,40 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
+class CallFuture(Future[T]):
+    """The future of a queued call. Cancelled, it forgets the call, whose inputs may be large."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        super().__init__()
+        self.call: Callable[[], T] | None = call
+
+    def cancel(self) -> bool:
+        """Cancel the call unless it is under way or done; return whether it is cancelled."""
+        cancelled = super().cancel()
+        if cancelled:
+            self.call = None
+        return cancelled
+
+
 class FutureJob(Generic[T]):
     """A call handed to a worker by a thread that goes on; it can be cancelled while queued."""
 
-    __slots__ = ("_call", "future")
+    __slots__ = ("future",)
 
     def __init__(self, call: Callable[[], T]) -> None:
-        self._call: Callable[[], T] | None = call
-        self.future: Future[T] = Future()
+        self.future: CallFuture[T] = CallFuture(call)
 
     def run(self) -> None:
         """Make the call and tell the future, unless it was cancelled."""
-        if not self.future.set_running_or_notify_cancel():
+        future = self.future
+        if not future.set_running_or_notify_cancel():
             return
-        assert self._call is not None
+        assert future.call is not None
         try:
-            value = self._call()
+            value = future.call()
         except BaseException as error:
-            self._call = None
-            self.future.set_exception(error)
+            future.call = None
+            future.set_exception(error)
         else:
-            self._call = None
-            self.future.set_result(value)
+            future.call = None
+            future.set_result(value)

@@ -290,6 +290,11 @@ def _check_row_counts(header: ArtifactHeader) -> None:
         raise FieldError(
             f"row_counts: {len(header.row_counts)} of them for {len(header.outputs)} outputs"
         )
+    for count in counts:
+        if count < len(header.outputs):
+            spec = header.outputs[count]
+            if spec.dtype != "int64" or math.prod(spec.shape) != 1:
+                raise FieldError(f"row_counts: output {count} is no count, which is one int64")
     # Behind the outputs come only counts, each of one output or more.
     if counts and max(counts) >= len(header.outputs) + len(set(counts)):
         raise FieldError(f"row_counts: main returns nothing at position {max(counts)}")

@@ -37,8 +37,13 @@ def check_named(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> list[
     Raises
     ------
     UsageError
-        If a name is unknown or missing, or a dtype or shape is not the model's.
+        If it is no mapping, a name is unknown or missing, or a dtype or shape is not the model's.
     """
+    if not isinstance(values, Mapping):
+        raise UsageError(
+            "inputs by name must be a mapping from the name of each to an array, got "
+            f"{type(values).__name__}: call the module itself with arrays in graph order"
+        )
     names = [spec.name for spec in specs]
     for name in values:
         if name not in names:
@@ -85,7 +90,7 @@ def _as_array(spec: TensorSpec, value: Any) -> AnyArray:
         kind, _ = value.__dlpack_device__()
         if kind in _HOST_DEVICES:
             return np.from_dlpack(value)
-    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+    except (AttributeError, TypeError, ValueError, BufferError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(f"input '{spec.name}' is not an array: {reason}") from error
     raise UsageError(

@@ -10,6 +10,7 @@ from typing import Final
 
 from neocpu.runtime.artifact import Artifact
 from neocpu.runtime.ffi import Ffi, FfiError, Object, runtime
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.native import NativeLibraries
 from neocpu.schedules.errors import ArtifactError
 
@@ -81,13 +82,22 @@ def check_versions(artifact: Artifact, libraries: NativeLibraries) -> None:
     ArtifactError
         Naming both versions.
     """
-    header = artifact.header
+    if (other := other_version(artifact.header, libraries)) is not None:
+        package, wanted, found = other
+        raise ArtifactError(
+            f"{artifact.path} was compiled with {package} {wanted}, installed is {found}: "
+            f"compile the model again, or pip install {package}=={wanted}"
+        )
+
+
+def other_version(
+    header: ArtifactHeader, libraries: NativeLibraries
+) -> tuple[str, str, str] | None:
+    """Return the first package whose version is not the artifact's: its name, wanted, found."""
     for package, wanted, found in (
         ("apache-tvm", header.tvm_version, libraries.tvm_version),
         ("apache-tvm-ffi", header.ffi_version, libraries.ffi_version),
     ):
         if found != wanted:
-            raise ArtifactError(
-                f"{artifact.path} was compiled with {package} {wanted}, installed is {found}: "
-                f"compile the model again, or pip install {package}=={wanted}"
-            )
+            return package, wanted, found
+    return None

@@ -260,7 +260,7 @@ class Module:
             try:
                 self._pool.call(_nothing)  # behind the calls of this module
             except PoolUnavailable:
-                pass  # it finished them when it was closed
+                self._pool.close()  # somebody else has begun to: it finishes them first
         self._session = None
         if self._check is not None:
             self._check.stop()

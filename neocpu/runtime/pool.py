@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import weakref
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from neocpu.runtime.denormals import flush_denormals
 from neocpu.runtime.ffi import runtime
-from neocpu.runtime.worker import Worker
+from neocpu.runtime.worker import Job, Worker
 from neocpu.schedules.errors import UsageError
 from neocpu.schedules.host import usable_cpus
 
@@ -61,12 +62,12 @@ class ThreadPool:
         self.threads = check_threads(threads)
         runtime()
         self._worker = Worker(name)
-        # Also at the interpreter's exit: its last calls end before it takes itself apart.
-        self._finalizer = weakref.finalize(self, self._worker.stop)
+        self._finalizer = weakref.finalize(self, self._worker.end)
+        self._finalizer.atexit = False  # the worker sees to that itself
         try:
             self.call(partial(prepare_thread, self.threads))
         except BaseException:
-            self._finalizer()
+            self.close()
             raise
 
     def call(self, function: Callable[[], T]) -> T:
@@ -81,10 +82,14 @@ class ThreadPool:
         """
         if self._worker.is_current:
             return function()
-        job = self._worker.submit(function)
-        if job is None:
-            raise PoolUnavailable(self._refusal())
-        return job.result()
+        job = Job(function)
+        try:
+            if self._worker.put(job):
+                return job.result()
+        except BaseException:
+            job.abandon()
+            raise
+        raise PoolUnavailable(self._refusal())
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
         """Queue a function and return at once. It can be cancelled while it is queued.
@@ -156,9 +161,9 @@ def check_threads(threads: int | None) -> int:
     limit = THREADS_PER_CPU * (os.cpu_count() or 1)
     if threads is None:
         return usable_cpus()
-    if not 1 <= threads <= limit:
-        raise UsageError(f"threads must be from 1 to {limit} on this machine, got {threads}")
-    return threads
+    if not hasattr(threads, "__index__") or not 1 <= threads <= limit:
+        raise UsageError(f"threads must be from 1 to {limit} on this machine, got {threads!r}")
+    return operator.index(threads)
 
 
 def prepare_thread(threads: int) -> None:

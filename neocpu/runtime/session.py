@@ -8,12 +8,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from neocpu.runtime.artifact import Artifact
-from neocpu.runtime.ffi import DLTensor, FfiError, Function
+from neocpu.runtime.ffi import FfiError, Function
+from neocpu.runtime.ffi_values import CPU, DLTensor
 from neocpu.runtime.library import Library
 from neocpu.runtime.memory import ASSUMED_ALIGNMENT, address_of, aligned_empty, huge_pages
 from neocpu.schedules.errors import ArtifactError
 
-_CPU: Final = 1  # kDLCPU
 _POOLED: Final = 2  # AllocatorType::kPooled
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
@@ -59,7 +59,7 @@ class Session:
         others = [ffi.tensor(address_of(one), one.dtype, one.shape) for one in self._arrays]
         try:
             vm = ffi.member(library.executable, "vm_load_executable")()
-            ffi.member(vm, "vm_initialization")(_CPU, 0, _POOLED)
+            ffi.member(vm, "vm_initialization")(CPU, 0, _POOLED)
             self._main = ffi.member(vm, "main").bind([*self._tensors, *others])
             self._set_instrument = ffi.member(vm, "set_instrument")
         except FfiError as error:

@@ -28,16 +28,17 @@ class WeightsCheck:
         If the weights are few and damaged: those are checked at once.
     """
 
-    __slots__ = ("_done", "_error", "_stop", "_thread")
+    __slots__ = ("_ended", "_error", "_stop", "_thread")
 
     def __init__(self, artifact: Artifact) -> None:
         self._error: BaseException | None = None
         self._stop = False
-        self._done = False
+        # Not the thread's own end: an interrupted `join` makes Python take it for ended.
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         if artifact.weights.nbytes <= AT_ONCE:
             artifact.verify_weights()
-            self._done = True
+            self._ended.set()
             return
         name = f"neocpu-verify-{artifact.header.name}"
         self._thread = threading.Thread(target=self._run, args=(artifact,), name=name, daemon=True)
@@ -53,12 +54,10 @@ class WeightsCheck:
         UsageError
             If it was stopped before it was done.
         """
-        if not self._done and self._thread is not None:
-            self._thread.join()
+        if not self._ended.is_set():
+            self._ended.wait()
         if self._error is not None:
             raise self._error.with_traceback(None)  # or it would grow with every call
-        if not self._done:
-            raise UsageError("the module was closed before its weights were checked")
 
     def stop(self) -> None:
         """Give up, and wait for the thread to end: some milliseconds."""
@@ -70,10 +69,11 @@ class WeightsCheck:
         try:
             artifact.verify_weights(self._look)
         except _Stopped:
-            return
+            self._error = UsageError("the module was closed before its weights were checked")
         except BaseException as error:
             self._error = error
-        self._done = True
+        finally:
+            self._ended.set()
 
     def _look(self, _: int) -> None:
         if self._stop:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -15,7 +17,7 @@ class Runnable(Protocol):
     """What a worker's queue holds."""
 
     def run(self) -> None:
-        """Do the work; never raise."""
+        """Do the work. What it raises is reported as uncaught, and ends nothing."""
 
 
 class Job(Generic[T]):
@@ -46,21 +48,24 @@ class Job(Generic[T]):
             self._done.release()
 
     def result(self) -> T:
-        """Wait for the call; return what it returned or raise what it raised.
-
-        If the wait is interrupted (Ctrl-C), a call that is still queued is never made, and one that
-        is under way is waited for all the same: its caller's arrays are in use until it ends.
-        """
-        try:
-            self._done.acquire()
-        except BaseException:
-            if not self._claim.acquire(blocking=False):
-                self._done.acquire()
-            raise
+        """Wait for the call; return what it returned or raise what it raised."""
+        self._done.acquire()
         self._done.release()
         if self._error is not None:
             raise self._error
         return self._value
+
+    def abandon(self) -> None:
+        """Do without the result, where the wait for it was interrupted (Ctrl-C).
+
+        A call that is still queued is never made, and one that is under way is waited for all the
+        same: its caller's arrays are in use until it ends.
+        """
+        if self._claim.acquire(blocking=False):
+            return
+        # The interruption may have come when the call had ended and `result` held this lock.
+        if self._call is not None:
+            self._done.acquire()
 
 
 class Worker:
@@ -75,13 +80,15 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Runnable | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        # A signal's handler may stop what its own thread is just putting a job into.
+        self._lock = threading.RLock()
         self._stopped = False
         self._process = os.getpid()
         # A daemon, or an interpreter that exits without `stop` would wait for it for ever.
-        self._thread = threading.Thread(target=_serve, args=(self._jobs,), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
         self._ident = self._thread.ident
+        _running.add(self)
 
     @property
     def orphaned(self) -> bool:
@@ -113,20 +120,42 @@ class Worker:
                 self._jobs.put(job)
             return not self._stopped
 
-    def stop(self) -> None:
-        """Finish the queued jobs, then end the thread. Any number of times, from any thread."""
+    def end(self) -> None:
+        """Take no more jobs; the thread ends behind those queued. Any number of times.
+
+        Nothing is waited for, so that the garbage collector may call it: it runs on any thread,
+        even the worker's own, amid anything, with locks held that the last jobs may need.
+        """
         if self.orphaned:
             return
         with self._lock:
             if not self._stopped:
                 self._stopped = True
                 self._jobs.put(None)
-        # The garbage collector may call this on the worker's own thread.
-        if threading.current_thread() is not self._thread:
+
+    def stop(self) -> None:
+        """`end`, and wait for it, unless this is the worker's own thread."""
+        self.end()
+        if not self.orphaned and threading.current_thread() is not self._thread:
             self._thread.join()
 
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job.run()
+            except BaseException:  # a future's callback, such as one that calls sys.exit
+                uncaught = threading.ExceptHookArgs((*sys.exc_info(), self._thread))
+                threading.excepthook(uncaught)
+            del job
+        _running.discard(self)
 
-def _serve(jobs: SimpleQueue[Runnable | None]) -> None:
-    while (job := jobs.get()) is not None:
-        job.run()
-        del job
+
+# Not weak: of a worker that is dropped, the thread may still be at its last jobs.
+_running: Final[set[Worker]] = set()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Let last jobs end before the interpreter takes itself apart."""
+    for worker in tuple(_running):
+        worker.stop()

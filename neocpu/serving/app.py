@@ -44,7 +44,8 @@ def create_app(server: InferenceServer) -> FastAPI:
         yield
         await asyncio.to_thread(server.close)
 
-    app = FastAPI(title="neocpu", lifespan=lifespan, openapi_url=None)
+    # No redirects: where to is what the client itself says in Host.
+    app = FastAPI(title="neocpu", lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     _add_errors(app, server)
     _add_infer(app, server)  # first, for routes are tried in order
     _add_models(app, server)

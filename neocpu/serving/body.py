@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from neocpu import aligned_empty
 from neocpu.serving.errors import RequestError, SlowRequestError, TooLargeError
@@ -63,6 +64,18 @@ async def read_body(
     if length is not None and received != length:
         raise RequestError(f"the body ended after {received} of {length} bytes")
     return buffer[:received]
+
+
+async def discard_body(chunks: AsyncIterator[bytes], seconds: float) -> None:
+    """Receive a body for nothing, at most so long.
+
+    Where a connection is closed behind the answer, what is unread makes the system reset it, and
+    the answer is lost.
+    """
+    with suppress(TimeoutError, RequestError):
+        async with asyncio.timeout(seconds):
+            async for _ in chunks:
+                pass
 
 
 def _allocate(skew: int, size: int) -> memoryview:

@@ -16,6 +16,7 @@ import uvicorn
 
 from neocpu.schedules.errors import UsageError
 from neocpu.serving.app import create_app
+from neocpu.serving.http_protocol import BoundedProtocol
 from neocpu.serving.server import InferenceServer
 
 FLUSH_SECONDS: Final = 5
@@ -81,7 +82,7 @@ def serve(
     Parameters
     ----------
     server : InferenceServer
-        Started.
+        Started; it is closed at the end.
     announce : callable
         Called once connections are accepted.
     """
@@ -91,17 +92,22 @@ def serve(
     gc.freeze()
     config = uvicorn.Config(
         create_app(server),
+        http=BoundedProtocol,
         log_config=None,
         log_level="error",  # any client could fill a log with warnings
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here depends on who a client says it is
         ws="none",
         backlog=_BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=FLUSH_SECONDS,
     )
     running = _DrainingServer(config, server, drain_seconds, announce)
-    running.run(sockets=[bound])
+    try:
+        running.run(sockets=[bound])
+    finally:
+        server.close()  # the application did, unless it was hurried
     return Ended(running.received, running.unanswered)
 
 
@@ -150,17 +156,16 @@ class _DrainingServer(uvicorn.Server):  # type: ignore[misc]
             self._loop.call_soon_threadsafe(self._begin_drain if first else self._end_drain)
 
     def _begin_drain(self) -> None:
-        self._draining = asyncio.ensure_future(self._drain())
+        self._draining = asyncio.ensure_future(self._server.drain(self._drain_seconds))
+        # A callback runs in any case: a task that is cancelled before its first step runs nothing.
+        self._draining.add_done_callback(self._drained)
 
     def _end_drain(self) -> None:
-        if self._draining is not None:
-            self._draining.cancel()
+        if self._draining is None or not self._draining.cancel():
+            self.force_exit = True  # nor wait for clients to read the last answers
 
-    async def _drain(self) -> None:
-        try:
-            await self._server.drain(self._drain_seconds)
-        finally:
-            self.unanswered = self._server.in_flight
-            if self.unanswered:
-                self.config.timeout_graceful_shutdown = 0
-            self.should_exit = True
+    def _drained(self, _: asyncio.Task[None]) -> None:
+        self.unanswered = self._server.in_flight
+        if self.unanswered:
+            self.config.timeout_graceful_shutdown = 0
+        self.should_exit = True

@@ -46,7 +46,7 @@ class Metrics:
         )
         self.ready = Gauge(
             "neocpu_model_ready",
-            "1 once the model is warmed up, until it is closed",
+            "Copies of the model that are warmed up and open: 2 while one replaces another",
             _LABELS,
             registry=registry,
         )
@@ -62,7 +62,6 @@ class ModelMetrics:
         self.inference = metrics.inference.labels(name, version)
         self.in_flight = metrics.in_flight.labels(name, version)
         self.ready = metrics.ready.labels(name, version)
-        self.ready.set(0)
 
     def answered(self, code: int) -> None:
         """Count a request that was answered or refused with ``code``."""

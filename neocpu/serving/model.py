@@ -101,7 +101,7 @@ class ServedModel:
             self.close()
             raise
         self.ready = True
-        self.metrics.ready.set(1)
+        self.metrics.ready.inc()
 
     @property
     def header(self) -> ArtifactHeader:
@@ -168,8 +168,10 @@ class ServedModel:
 
     def close(self) -> None:
         """Wait for the call under way and free the modules. May be repeated."""
+        if self.ready:
+            # Not set to 0: the one that replaces it may be ready already.
+            self.metrics.ready.dec()
         self.ready = False
-        self.metrics.ready.set(0)
         for module in self._modules:
             module.close()
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from neocpu.schedules.errors import did_you_mean
 from neocpu.schedules.host import usable_cpus
-from neocpu.serving.body import read_body
+from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.errors import UnavailableError, UnknownModelError
 from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import Metrics
@@ -23,6 +23,9 @@ from neocpu.serving.response import InferResponse, render_response
 from neocpu.serving.tensors import brief, json_bytes_at_most
 
 DRAINING: Final = "the server is shutting down: send the request to another"
+LATE_SECONDS: Final = 4.0
+"""What clients have to send a request that is refused because the server is shutting down."""
+CUT_OFF: Final = "the server shut down before the answer: send the request to another"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +202,15 @@ class InferenceServer:
             Whatever it is refused for.
         """
         model = self.find(call.model, call.version)
+        if self.draining:
+            await discard_body(chunks, LATE_SECONDS)
         with model.answering(), self._accepted():
-            return await self._answer(model, call, chunks, gone)
+            try:
+                return await self._answer(model, call, chunks, gone)
+            except asyncio.CancelledError:
+                if self.draining:
+                    raise UnavailableError(CUT_OFF, 1) from None
+                raise
 
     async def _answer(
         self,

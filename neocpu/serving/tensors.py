@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,8 @@ from neocpu.tensor_spec import TensorSpec
 JSON_BYTES: Final = 32
 """What a number takes in JSON at most: 17 digits, signs, exponent, separators."""
 JSON_BASE: Final = 1 << 16
+_TAKES: Final[dict[str, set[type]]] = {"f": {float, int}, "i": {int}, "u": {int}, "b": {bool}}
+"""What JSON's parser makes of the elements of each kind of dtype."""
 
 
 def json_bytes_at_most(specs: Sequence[TensorSpec]) -> int:
@@ -85,58 +88,53 @@ def from_json(spec: TensorSpec, data: object) -> AnyArray:
     if not isinstance(data, list):
         raise RequestError(f"input '{spec.name}': data must be a list, got {brief(data)}")
     dtype = np.dtype(spec.dtype)
+    numbers = _flat(spec, data)
+    if not set(map(type, numbers)) <= _TAKES[dtype.kind]:
+        raise _not_numbers(spec)
+    return _array(spec, numbers, dtype).reshape(spec.shape)
+
+
+def _flat(spec: TensorSpec, data: list[Any]) -> list[Any]:
+    """Return the elements in a row; as many as the tensor has, each of any kind."""
+    # Not left to numpy, which makes room for as many strings as there are elements, each as long
+    # as the longest: a small request could have any amount of memory.
+    if data and isinstance(data[0], list):
+        level = [data]
+        for extent in spec.shape:
+            if not all(type(one) is list and len(one) == extent for one in level):
+                raise _not_numbers(spec)
+            level = list(chain.from_iterable(level))
+        return level
+    size = math.prod(spec.shape)
+    if len(data) != size:
+        raise RequestError(
+            f"input '{spec.name}': the model takes {size} elements of shape {list(spec.shape)}, "
+            f"got {len(data)}"
+        )
+    return data
+
+
+def _not_numbers(spec: TensorSpec) -> RequestError:
+    return RequestError(
+        f"input '{spec.name}': data are not {DATATYPES[spec.dtype]} numbers in a flat list, or "
+        f"nested like the shape {list(spec.shape)}"
+    )
+
+
+def _array(spec: TensorSpec, numbers: list[Any], dtype: np.dtype[Any]) -> AnyArray:
+    """Convert numbers of the right kind; refuse those that are out of range."""
     try:
-        # The widest of each kind: what is out of range must be found, not wrapped.
-        array = np.asarray(data, np.float64 if dtype.kind == "f" and _flat_numbers(data) else None)
-        if dtype == np.uint64 and array.dtype.kind == "f":
-            # numpy's common type of small and very large integers rounds them.
-            array = _integers(np.asarray(data, object))
-    except (ValueError, TypeError, OverflowError):
-        raise RequestError(
-            f"input '{spec.name}': data are not numbers in a flat list, or nested like the shape "
-            f"{list(spec.shape)}"
-        ) from None
-    if array.size != math.prod(spec.shape) or (array.ndim > 1 and array.shape != spec.shape):
-        raise RequestError(
-            f"input '{spec.name}': the model takes {math.prod(spec.shape)} elements of shape "
-            f"{list(spec.shape)}, got {array.size} of shape {brief(list(array.shape))}"
-        )
-    return _narrow(spec, array, dtype).reshape(spec.shape)
-
-
-def _flat_numbers(data: Sequence[object]) -> bool:
-    # Told its dtype numpy reads a list twice as fast, but would also take strings and booleans.
-    return set(map(type, data)) <= {float, int}
-
-
-def _integers(array: AnyArray) -> AnyArray:
-    """Return an array of objects as integers if that is what they are, else unchanged."""
-    whole = all(type(one) is int for one in array.flat)
-    return array.astype(np.uint64) if whole else array
-
-
-def _narrow(spec: TensorSpec, array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """Convert numbers as JSON has them; refuse those that are of another kind or out of range."""
-    takes = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}[dtype.kind]
-    if array.size == 0:
-        return array.astype(dtype)
-    if array.dtype.kind not in takes:
-        raise RequestError(
-            f"input '{spec.name}': data are not all {DATATYPES[spec.dtype]} numbers of its range"
-        )
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        fits = limits.min <= int(array.min()) and int(array.max()) <= limits.max
-        narrow = array.astype(dtype)
-    else:
+        if dtype.kind != "f":
+            return np.array(numbers, dtype)
         with np.errstate(over="ignore"):
-            narrow = array.astype(dtype)
-        fits = bool(np.isfinite(narrow).all())
-    if not fits:
-        raise RequestError(
-            f"input '{spec.name}': a number is out of the range of {DATATYPES[spec.dtype]}"
-        )
-    return narrow
+            array = np.array(numbers, np.float64).astype(dtype)
+        if np.isfinite(array).all():
+            return array
+    except OverflowError:
+        pass
+    raise RequestError(
+        f"input '{spec.name}': a number is out of the range of {DATATYPES[spec.dtype]}"
+    )
 
 
 def _hint(wanted: Sequence[int], shape: Sequence[int]) -> str:

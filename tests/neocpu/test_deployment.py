@@ -81,12 +81,19 @@ class TestDocker:
         assert options["host"] == "0.0.0.0"
         assert str(options["port"]) == instruction("EXPOSE")
 
+    def test_what_is_stopped_is_what_runs(self) -> None:
+        (name,) = re.findall(r"^docker run .*--name (\S+)", DEPLOY, re.MULTILINE)
+        (seconds, stopped) = re.findall(r"^docker stop -t (\d+) (\S+)", DEPLOY, re.MULTILINE)[0]
+        assert stopped == name
+        assert int(seconds) > parsed(json.loads(instruction("CMD"))).params["drain_seconds"]
+
     def test_runs_as_nobody_and_without_a_compiler(self) -> None:
         assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", instruction("USER"))
         assert instruction("STOPSIGNAL") == "SIGTERM"
         stages = DOCKERFILE.split("\nFROM ")[1:]
         assert "pip" not in re.sub(r"#.*", "", stages[-1])
-        (extra,) = re.findall(r'"neocpu-runtime\[(\w+)\]"', DOCKERFILE)
+        # The wheel itself is named: by its name alone pip would look for a newer one on PyPI.
+        (extra,) = re.findall(r"_\$\(uname -m\)\.whl\)\[(\w+)\]", DOCKERFILE)
         assert extra in runtime.requirements()
 
 

@@ -92,7 +92,7 @@ typedef struct neocpu_output {
 NEOCPU_API neocpu_status neocpu_load(const char *path, const neocpu_options *options,
                                      neocpu_model **model);
 
-/* Name, target, inputs and outputs, both in graph order. */
+/* Name, target, inputs and outputs, both in graph order; null of a null pointer. */
 NEOCPU_API const neocpu_description *neocpu_describe(const neocpu_model *model);
 
 /* Run the model; inputs and outputs in graph order. Outputs may overlap inputs, but not each other.

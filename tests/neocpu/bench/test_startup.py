@@ -65,6 +65,12 @@ def test_two_processes_share_the_weights(linear):
     assert 1e6 < report.own_bytes < 1e9
 
 
+def test_weights_that_are_not_found_are_no_success(linear, monkeypatch):
+    monkeypatch.setattr("neocpu.bench.page_sharing.parse_smaps", lambda _: parse_smaps(SMAPS))
+    with pytest.raises(ArtifactError, match="no process has its weights mapped"):
+        measure_sharing(linear.path, threads=1)
+
+
 def test_an_artifact_that_does_not_run(linear, monkeypatch):
     monkeypatch.setattr("neocpu.bench.page_sharing._PROGRAM", "raise SystemExit('broken heart')")
     with pytest.raises(ArtifactError, match=r"linear\.so does not run: broken heart"):

@@ -113,8 +113,9 @@ def test_damaged_weights_are_not_shipped(linear, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_named_like_a_library(linear, tmp_path):
-    path = tmp_path / "libtvm_ffi.so"
+@pytest.mark.parametrize("name", ["libtvm_ffi.so", "versions.json", "neocpu_run", "src"])
+def test_a_model_named_like_another_file(linear, tmp_path, name):
+    path = tmp_path / name
     path.write_bytes(linear.path.read_bytes())
     with pytest.raises(UsageError, match="rename it"):
         write_bundle(path, tmp_path / "out")

@@ -190,6 +190,9 @@ def field(*place: Any) -> Callable[[Any, Any], None]:
         (field("inputs", 0, "dtype"), ["float23", "<f4", 1, None]),
         (field("inputs", 0, "shape"), [[4, -64], [4, 6.5], ["4"], [[4]], {}, [1] * 40, None]),
         (field("inputs", 0, "shape"), [[10**18, 10**18], [1 << 31] * 4, [1 << 64]]),
+        (field("inputs", 0, "shape"), [[0, 1 << 37, 1 << 37]]),
+        (field("inputs", 0, "bounded"), [1, "yes"]),
+        (field("threads"), [0, 1025, "2", None]),
         (field("outputs"), ["y", None]),
         (field("row_counts"), [[1, 1], [7], "x", None]),
         (field("weights", 0), [[], [0, "float32"], [0, "float32", [64, 33], 1], 5]),
@@ -220,6 +223,7 @@ def test_malformed_headers(refused, linear, tmp_path, put, values):
         b'{"format": NaN}',
         b'{"format": 3} {}',
         b'{"format": "\\ud800"}',
+        b'{"format":3,"format":3}',
     ],
 )
 def test_headers_that_are_no_json(refused, linear, tmp_path, text):

@@ -18,11 +18,16 @@ def test_loading_again_and_again_keeps_nothing(built, linear):
     assert threads == 1
 
 
+def test_a_child_forked_during_a_load_can_load(built, linear):
+    done = built.run(built.compile("forks.c"), linear.path)
+    assert (done.returncode, done.stdout) == (0, "6\n"), done.stderr
+
+
 def test_misuse_is_told(sanitized, libraries_path, linear):
     done = sanitized.run(sanitized.compile("misuse.c"), linear.path, environment=libraries_path)
     assert done.returncode == 0, done.stdout + done.stderr
     told = done.stdout.splitlines()
-    assert len(told) == 11
+    assert len(told) == 14
     assert told[0].startswith("threads must be from 1 to")
     assert told[-1].endswith("was loaded before this process forked: load it in the child")
 

@@ -150,3 +150,13 @@ def test_plan_that_says_nothing_of_schemes(cli: Cli, linear: Any) -> None:
         outcome = cli("explain", f"{number}.so")
         assert outcome.code == 8
         assert "has a plan that cannot be shown" in outcome.error
+
+
+def test_names_cannot_command_the_terminal(cli: Cli, linear: Any) -> None:
+    path = linear.path.parent / "coloured.so"
+    header = replace(linear.header, name="\x1b[31mred\nline é")
+    write_artifact(linear.executable, linear.weights, header, path)
+    outcome = cli("inspect", path)
+    assert outcome.code == 0
+    assert r"model \x1b[31mred\nline é" in words(outcome.out)
+    assert json.loads(cli("inspect", path, "--json").out)["variants"][0]["model"] == header.name

@@ -291,3 +291,12 @@ def test_a_file_is_not_a_name(tmp_path, monkeypatch):
     assert not is_name("./resnet50")
     (tmp_path / "resnet50").touch()
     assert not is_name("resnet50")
+
+
+def test_a_folder_hides_no_network(tmp_path, monkeypatch):
+    # `neocpu bundle resnet50.so -o resnet50/` makes one.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "resnet50").mkdir()
+    (tmp_path / "resnet51").mkdir()
+    assert is_name("resnet50")
+    assert not is_name("resnet51")

@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from neocpu.runtime.ffi import DLTensor, FfiError, Object, runtime
+from neocpu.runtime.ffi import FfiError, Object, runtime
+from neocpu.runtime.ffi_values import DLTensor
 from neocpu.runtime.memory import address_of, aligned_empty
 
 

@@ -57,6 +57,7 @@ def changed(fields: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("row_counts", [1, 1], "row_counts: 2 of them for 1 outputs"),
         ("row_counts", [-1], "row_counts[0]: -1"),
         ("row_counts", [2], "row_counts: main returns nothing at position 2"),
+        ("row_counts", [0], "row_counts: output 0 is no count"),
         ("weights.0", [0, "float32"], "weights[0]: not an offset"),
         ("weights.0.0", -128, "weights[0][0]: -128"),
         ("weights.0.0", 64, "weights[0][0]: 64 is not a multiple of 128"),

@@ -170,6 +170,9 @@ def test_wrong_name_suggests_the_right_one(two_way, two_way_module):
         two_way_module.run({"imge": image, "mask": mask})
     with pytest.raises(UsageError, match="missing input mask"):
         two_way_module.run({"image": image})
+    for unnamed in (image, [image, mask], None):
+        with pytest.raises(UsageError, match="inputs by name must be a mapping"):
+            two_way_module.run(unnamed)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 10**6])

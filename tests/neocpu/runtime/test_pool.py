@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
+import sys
 import threading
 import time
+import weakref
 from concurrent.futures import CancelledError, wait
+from functools import partial
 
 import numpy as np
 import pytest
@@ -66,7 +70,7 @@ def test_threads_and_pool_exclude_each_other(linear):
         load(linear.path, 1, pool=pool)
 
 
-@pytest.mark.parametrize("threads", [0, -1, 10**6])
+@pytest.mark.parametrize("threads", [0, -1, 10**6, 1.5, "2"])
 def test_absurd_pools_are_refused(threads):
     with pytest.raises(UsageError, match="threads must be from 1 to"):
         neocpu.ThreadPool(threads)
@@ -147,6 +151,19 @@ def test_submit_gives_what_a_call_and_run_give(two_way):
             np.testing.assert_array_equal(one, other)
 
 
+def test_a_cancelled_call_forgets_its_inputs():
+    with ThreadPool(1) as pool:
+        busy = Busy(pool)
+        array = np.zeros(3)
+        kept = weakref.ref(array)
+        future = pool.submit(partial(np.copy, array))
+        del array
+        assert kept() is not None
+        assert future.cancel()
+        assert kept() is None
+        busy.gate.set()
+
+
 def test_a_queued_call_can_be_cancelled(linear, module):
     busy = Busy(module._pool)
     untouched = np.full((4, 33), -1, "f4")
@@ -186,6 +203,61 @@ def test_a_future_s_callback_may_call_the_module(linear, module):
     wait([future], 30)
     module.warmup(1)
     np.testing.assert_array_equal(seen[0], future.result())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_callback_that_exits_ends_no_thread(linear, module):
+    """Futures let SystemExit through; without its thread, the next call would wait for ever."""
+    busy = Busy(module._pool)
+    future = module.submit(linear.inputs())
+    future.add_done_callback(lambda _: sys.exit(1))
+    busy.gate.set()
+    np.testing.assert_array_equal(module.submit(linear.inputs()).result(30), future.result(30))
+
+
+def test_collecting_a_module_waits_for_nothing(linear):
+    """The collector runs anywhere, with locks held that a callback on the thread may wait for."""
+    module = load(linear.path, threads=1)
+    module.itself = module
+    lock, started, over = threading.Lock(), threading.Event(), threading.Event()
+
+    def take(_):
+        started.set()
+        assert lock.acquire(timeout=30)
+        over.set()
+
+    thread = module._pool._worker._thread
+    with lock:
+        busy = Busy(module._pool)
+        module.submit(linear.inputs()).add_done_callback(take)
+        busy.gate.set()
+        assert started.wait(30)
+        collected = weakref.ref(module)
+        del module, busy
+        gc.collect()
+        assert collected() is None
+        assert not over.is_set()
+    thread.join(30)
+    assert over.is_set()
+
+
+def test_a_module_closed_beside_its_pool_waits_for_its_calls(linear):
+    pool = ThreadPool(1)
+    module = load(linear.path, pool=pool)
+    expected = module(linear.inputs())
+    busy = Busy(pool)
+    futures = [module.submit(linear.inputs()) for _ in range(5)]
+    closers = [threading.Thread(target=pool.close), threading.Thread(target=module.close)]
+    closers[0].start()
+    while not pool._worker.stopped:
+        time.sleep(0.001)
+    closers[1].start()
+    closers[1].join(0.05)
+    busy.gate.set()
+    for closer in closers:
+        closer.join(30)
+    for future in futures:
+        np.testing.assert_array_equal(future.result(0), expected)
 
 
 def test_close_finishes_queued_calls(linear):

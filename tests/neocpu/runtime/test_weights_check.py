@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 
@@ -92,6 +93,24 @@ def test_close_finishes_calls_that_wait_for_it(linear, held):
     np.testing.assert_allclose(
         future.result(0), linear.reference(*linear.inputs())[0], rtol=1e-5, atol=1e-5
     )
+
+
+def test_an_interrupted_wait_is_not_taken_for_the_end(linear, held):
+    """Python takes a thread for ended once a `join` was interrupted."""
+    with load(linear.path, threads=1) as module:
+
+        def interrupt():
+            time.sleep(0.1)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            module.wait_verified()
+        thread.join()
+        future = module.submit(linear.inputs())
+        held.set()
+        assert future.result(30).shape == (4, 33)
 
 
 def test_few_weights_are_checked_by_load_itself(damaged, monkeypatch):

@@ -1,10 +1,11 @@
 """The worker: order, errors, and its end."""
 
+import signal
 import threading
 
 import pytest
 
-from neocpu.runtime.worker import Worker
+from neocpu.runtime.worker import Job, Worker
 
 
 @pytest.fixture
@@ -52,3 +53,47 @@ def test_stop_finishes_queued_jobs_and_refuses_later_ones(worker):
 def test_stop_from_its_own_thread_does_not_deadlock(worker):
     assert worker.submit(worker.stop).result() is None
     assert worker.submit(lambda: 0) is None
+
+
+def test_a_signal_may_stop_it_while_its_own_thread_queues_a_job(worker):
+    """As a handler of SIGTERM that closes a module does."""
+    previous = signal.signal(signal.SIGUSR1, lambda *_: worker.stop())
+    try:
+        with worker._lock:
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert worker.submit(lambda: 0) is None
+
+
+def test_an_interruption_after_the_end_of_a_call_waits_for_nothing(worker):
+    """Ctrl-C may be handled between two instructions, with the result there and the lock taken."""
+    job = worker.submit(lambda: 5)
+    assert job._done.acquire(timeout=30)
+    abandoning = threading.Thread(target=job.abandon, daemon=True)
+    abandoning.start()
+    abandoning.join(10)
+    assert not abandoning.is_alive()
+
+
+def test_an_abandoned_job_is_not_made(worker):
+    gate, made = threading.Event(), []
+    worker.submit(gate.wait)
+    job = Job(lambda: made.append(1))
+    assert worker.put(job)
+    job.abandon()
+    gate.set()
+    worker.stop()
+    assert not made
+
+
+def test_what_a_job_raises_is_reported_and_the_worker_lives_on(worker, monkeypatch):
+    class Exits:
+        def run(self):
+            raise SystemExit
+
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", lambda uncaught: reported.append(uncaught))
+    worker.put(Exits())
+    assert worker.submit(lambda: 5).result() == 5
+    assert [uncaught.exc_type for uncaught in reported] == [SystemExit]

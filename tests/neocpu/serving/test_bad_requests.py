@@ -1,6 +1,7 @@
 """What a real server answers to requests that are wrong: a clean 4xx, whatever they are."""
 
 import json
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -87,6 +88,15 @@ def test_too_large_is_refused_before_it_is_sent(connection):
     refused(connection.exchange(head(INFER, headers)), 413, "more than 16384 bytes")
 
 
+@pytest.mark.parametrize("part", [b"a" * 4096, b"X-One: 1\r\n" * 400])
+def test_a_head_without_end(connection, part):
+    connection.socket.sendall(head(INFER, {"X-Long": ""})[:-4])
+    with suppress(ConnectionError):
+        for _ in range(1000):
+            connection.socket.sendall(part)
+        pytest.fail("the server goes on reading it")
+
+
 def test_too_large_in_chunks(connection):
     chunk = b"1000\r\n" + b" " * 4096 + b"\r\n"
     start = head(INFER, {"Transfer-Encoding": "chunked"})
@@ -123,6 +133,8 @@ def test_compressed_bodies(connection):
         ("/v2/models/linear/explain", 404),
         ("/etc/passwd", 404),
         ("/docs", 404),
+        (f"{INFER}/", 404),
+        ("/v2/models/linear%2f", 404),
         ("/v2/health/live", 405),
     ],
 )
@@ -131,6 +143,20 @@ def test_paths(connection, path, status):
     assert answer.status == status
     assert answer.document["error"].isprintable()
     assert len(answer.content) < 400
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+        head(INFER, {"Content-Length": "-5"}),
+        head(INFER, {"Content-Length": 5, "Transfer-Encoding": "chunked"}),
+        head(INFER, {"Content-Length": 5, "content-length": 7}),
+        head(INFER, {"Transfer-Encoding": "chunked"}) + b"zz\r\n",
+    ],
+)
+def test_what_is_no_http(connection, data):
+    refused(connection.exchange(data), 400, "Invalid HTTP")
 
 
 @pytest.mark.parametrize("content", [b"[]", b'{"ready": 1}', b"{", b" " * 5000])

@@ -1,5 +1,6 @@
 """The runtime in MLServer itself, asked by a client that is not ours."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -16,6 +17,13 @@ from server_process import free_ports
 import neocpu
 
 pytest.importorskip("mlserver")
+from mlserver import ModelSettings
+from mlserver.errors import MLServerError
+from mlserver.settings import ModelParameters
+from mlserver.types import InferenceRequest, RequestInput
+
+from neocpu.serving.mlserver import NeoCPURuntime
+
 triton = pytest.importorskip("tritonclient.http")
 EXAMPLE = Path(__file__).parents[3] / "examples" / "serve_mlserver"
 
@@ -102,6 +110,31 @@ def test_mistakes_are_the_clients(server, linear):
             with pytest.raises(triton.InferenceServerException, match=words) as caught:
                 ask(client, array, name)
             assert caught.value.status() in ("400", "422")
+
+
+def test_unloading_answers_what_was_accepted(linear):
+    (x,) = linear.inputs(0)
+    tensor = {"name": "x", "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
+    request = InferenceRequest(inputs=[RequestInput(**tensor)])
+
+    async def scene():
+        parameters = ModelParameters(uri=str(linear.path), extra={"threads": 1})
+        runtime = NeoCPURuntime(
+            ModelSettings(name="going", implementation=NeoCPURuntime, parameters=parameters)
+        )
+        await runtime.load()
+        accepted = [asyncio.ensure_future(runtime.predict(request)) for _ in range(40)]
+        await asyncio.sleep(0)
+        await runtime.unload()
+        with pytest.raises(MLServerError, match="not ready"):
+            await runtime.predict(request)
+        return await asyncio.gather(*accepted)
+
+    answers = asyncio.run(scene())
+    with neocpu.load(linear.path, 1) as module:
+        expected = module(x).tobytes()
+    for answer in answers:
+        assert np.array(answer.outputs[0].data.root, "float32").tobytes() == expected
 
 
 def test_metrics(server, linear):

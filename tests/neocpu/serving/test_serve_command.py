@@ -8,13 +8,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from server_process import ServerProcess
+from server_process import ServerProcess, wait_until
 from v2_requests import Connection, NoAnswerError, binary_tensor, body, head
 
 import neocpu
 from neocpu.cli.main import main
 
 triton = pytest.importorskip("tritonclient.http")
+INFER = "/v2/models/linear/infer"
+IN_FLIGHT = 'neocpu_requests_in_flight{model="linear",version="1"}'
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +126,7 @@ def test_metrics(server, linear):
         assert _count(raw, 'neocpu_requests_total{code="400",model="linear",version="1"}') >= 1
         assert _count(raw, 'neocpu_queue_seconds_count{model="linear",version="1"}') == after
         assert _count(raw, 'neocpu_inference_seconds_sum{model="linear",version="1"}') > 0
-        assert _count(raw, 'neocpu_requests_in_flight{model="linear",version="1"}') == 0
+        assert _count(raw, IN_FLIGHT) == 0
         assert _count(raw, 'neocpu_model_ready{model="linear",version="1"}') == 1
 
 
@@ -138,18 +140,16 @@ def test_sigterm_answers_what_was_accepted(linear, direct):
     text = body(binary_tensor("x", x), parameters={"binary_data_output": True})
     content = text + x.tobytes()
     headers = {"Content-Length": len(content), "Inference-Header-Content-Length": len(text)}
-    begin = head("/v2/models/linear/infer", headers) + content[:-40]
+    begin = head(INFER, headers) + content[:-40]
     with ServerProcess(linear.path) as server:
         with Connection(server.address) as accepted, Connection(server.address) as idle:
             accepted.socket.sendall(begin)
-            while not _count(idle, 'neocpu_requests_in_flight{model="linear",version="1"}'):
-                pass
+            wait_until(lambda: _count(idle, IN_FLIGHT))
             server.terminate()
-            while idle.get("/v2/health/ready").status == 200:
-                pass
+            wait_until(lambda: idle.get("/v2/health/ready").status == 503)
             # It still listens, to say so.
             with Connection(server.address) as late:
-                refused = late.post("/v2/models/linear/infer", content, len(text))
+                refused = late.post(INFER, content, len(text))
             assert refused.status == 503
             assert refused.headers["connection"] == "close"
             assert "shutting down" in refused.document["error"]
@@ -174,7 +174,7 @@ def test_sigterm_under_load_loses_nothing(linear, direct):
         begun.wait()
         while True:
             try:
-                answer = connection.post("/v2/models/linear/infer", text + x.tobytes(), len(text))
+                answer = connection.post(INFER, text + x.tobytes(), len(text))
             except NoAnswerError:
                 # An idle connection, closed when the last answer was sent.
                 return ended.append("closed")
@@ -195,8 +195,7 @@ def test_sigterm_under_load_loses_nothing(linear, direct):
         for thread in threads:
             thread.start()
         begun.wait()
-        while len(answered) < 200:
-            pass
+        wait_until(lambda: len(answered) >= 200)
         server.terminate()
         for thread in threads:
             thread.join(timeout=60)
@@ -209,22 +208,46 @@ def test_sigterm_under_load_loses_nothing(linear, direct):
 
 @pytest.mark.parametrize("drain", ["0.2s", "1h"])
 def test_what_never_ends_is_cut_off_in_time_or_by_a_second_signal(linear, drain):
-    begin = head("/v2/models/linear/infer", {"Content-Length": 100}) + b"{"
+    begin = head(INFER, {"Content-Length": 100}) + b"{"
     with (
         ServerProcess(linear.path, "--drain-seconds", drain) as server,
         Connection(server.address) as raw,
         Connection(server.address) as stuck,
     ):
         stuck.socket.sendall(begin)
-        while not _count(raw, 'neocpu_requests_in_flight{model="linear",version="1"}'):
-            pass
+        wait_until(lambda: _count(raw, IN_FLIGHT))
         server.terminate()
         if drain == "1h":
-            while raw.get("/v2/health/ready").status == 200:
-                pass
+            wait_until(lambda: raw.get("/v2/health/ready").status == 503)
             server.terminate()
+        answer = stuck.receive()
+        assert answer.status == 503
+        assert "shut down before the answer" in answer.document["error"]
         assert server.wait() == 0
         assert "1 request cut off" in server.log()
+        assert "Traceback" not in server.log()
+
+
+def test_two_signals_at_once_end_it(linear):
+    with ServerProcess(linear.path) as server, Connection(server.address) as stuck:
+        stuck.socket.sendall(head(INFER, {"Content-Length": 100}) + b"{")
+        with Connection(server.address) as raw:
+            wait_until(lambda: _count(raw, IN_FLIGHT))
+        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+            server.process.send_signal(number)
+        assert server.wait() in (0, 130)
+
+
+def test_late_requests_are_refused_in_words_however_large(linear):
+    content = b" " * (8 << 20)  # more than the system keeps for a server that does not read
+    with ServerProcess(linear.path) as server, Connection(server.address) as stuck:
+        stuck.socket.sendall(head(INFER, {"Content-Length": 100}) + b"{")
+        with Connection(server.address) as raw:
+            wait_until(lambda: _count(raw, IN_FLIGHT))
+            server.terminate()
+            wait_until(lambda: raw.get("/v2/health/ready").status == 503)
+        with Connection(server.address) as late:
+            assert late.post(INFER, content).status == 503
 
 
 def test_ctrl_c_drains_too(linear):

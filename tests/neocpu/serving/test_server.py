@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_modules import FakeModule
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from v2_requests import body, tensor
 
-from neocpu.schedules.errors import ArtifactError, UsageError
+from neocpu.schedules.errors import ArtifactError
 from neocpu.serving import model as served
 from neocpu.serving.app import create_app
 from neocpu.serving.errors import (
@@ -22,7 +22,8 @@ from neocpu.serving.errors import (
     UnavailableError,
     UnknownModelError,
 )
-from neocpu.serving.repository import ModelEntry, entries
+from neocpu.serving.metrics import Metrics
+from neocpu.serving.repository import ModelEntry
 from neocpu.serving.server import InferCall, InferenceServer, Limits
 
 X = np.array([1, 2], "float32")
@@ -247,6 +248,38 @@ def test_draining_answers_what_was_accepted_and_refuses_the_rest(modules):
     asyncio.run(scene())
 
 
+def test_what_is_cut_off_by_a_shutdown_is_told_so(modules):
+    async def scene():
+        server = start(instances=1, threads=1)
+        answer = ask(server)
+        await settle()
+        await server.drain(0.01)
+        answer.cancel()
+        with pytest.raises(UnavailableError, match="shut down before the answer"):
+            await answer
+        return metrics(server)
+
+    assert asyncio.run(scene())['neocpu_requests_total{code="503",model="net",version="1"}']
+
+
+def _ready(shared):
+    labels = {"model": "net", "version": "1"}
+    return shared.registry.get_sample_value("neocpu_model_ready", labels)
+
+
+def test_ready_while_one_copy_replaces_another(modules):
+    shared = Metrics(CollectorRegistry())
+    old, new = (
+        served.ServedModel(ModelEntry("net", "net.so"), [served.Lane(1)], 1, shared)
+        for _ in range(2)
+    )
+    old.close()
+    old.close()
+    assert _ready(shared) == 1
+    new.close()
+    assert _ready(shared) == 0
+
+
 def test_draining_ends_in_time(modules):
     async def scene():
         server = start(instances=1, threads=1)
@@ -254,7 +287,8 @@ def test_draining_ends_in_time(modules):
         await settle()
         await server.drain(0.01)
         assert server.in_flight == 1
-        answer.cancel()
+        modules.all[0].finish()
+        await answer
 
     asyncio.run(scene())
 
@@ -339,34 +373,3 @@ def test_a_body_that_never_ends(modules):
             await ask(server, pause=asyncio.Event())
 
     asyncio.run(scene())
-
-
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", ".net", "a/b", "a\\b", "a\0b", "a b", "a%2fb", "é", "x" * 129]
-)
-def test_names_that_addresses_cannot_have(name):
-    with pytest.raises(UsageError, match="no name for a model"):
-        ModelEntry(name, "net.so")
-
-
-@pytest.mark.parametrize("version", ["", "0", "-1", "01", "latest", "1.0", "²"])
-def test_versions_are_numbers(version):
-    with pytest.raises(UsageError, match="no version"):
-        ModelEntry("net", "net.so", version)
-
-
-def test_models_of_a_command_line(tmp_path):
-    a, b = tmp_path / "a.v2.so", tmp_path / "b.so"
-    assert [(e.name, e.version) for e in entries([a, b], [])] == [("a.v2", "1"), ("b", "1")]
-    named = entries([a, b], ["net:1", "net:12"])
-    assert [(e.name, e.version, e.path) for e in named] == [("net", "1", a), ("net", "12", b)]
-    for names, words in [
-        (["x"], "1 times for 2 files"),
-        (["x", "x"], "two files are model 'x' version 1"),
-        (["x", "X"], "differ in case"),
-        (["x", "y:"], "no version"),
-    ]:
-        with pytest.raises(UsageError, match=words):
-            entries([a, b], names)
-    with pytest.raises(UsageError, match="no model to serve"):
-        entries([], [])

@@ -1,5 +1,7 @@
 """Tensor data of requests as arrays."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -78,11 +80,23 @@ def test_binary_is_not_copied():
         ("uint64", [1, 2, 2**64]),
         ("uint64", [1.5, 2, 2**63]),
         ("bool", [0, 1, 0]),
+        ("float32", [True, 1, 0]),
+        ("uint8", [[1, True, 0]]),
     ],
 )
 def test_json_of_another_kind_is_refused(dtype, data):
     with pytest.raises(RequestError, match="'x'"):
         from_json(TensorSpec("x", dtype, (3,)), data)
+
+
+@pytest.mark.parametrize("shape", [(200_000,), (1, 200_000)])
+def test_strings_take_no_more_memory_than_the_request(shape):
+    data: list = [""] * 199_999 + ["x" * 100_000]  # 80 GB as numpy keeps strings
+    tracemalloc.start()
+    with pytest.raises(RequestError, match="not FP32 numbers"):
+        from_json(TensorSpec("x", "float32", shape), data if len(shape) == 1 else [data])
+    assert tracemalloc.get_traced_memory()[1] < 10e6
+    tracemalloc.stop()
 
 
 def test_nested_deeper_than_arrays_go():

@@ -6,6 +6,8 @@
 
 #include "error.h"
 
+enum { MAX_NAMES = 1 << 20 /* bytes of all section names */ };
+
 static neocpu_status broken(const nc_file *file, const char *problem) {
   return nc_fail(NEOCPU_ARTIFACT,
                  "%s is not a complete neocpu artifact, %s; compile the model again with "
@@ -49,6 +51,9 @@ static neocpu_status find(const nc_file *file, const Elf64_Shdr *headers, size_t
                           const Elf64_Shdr *names, nc_section *sections, size_t count) {
   if (!nc_file_contains(file, names->sh_offset, names->sh_size)) {
     return broken(file, "its section names are missing: it is truncated");
+  }
+  if (names->sh_size > MAX_NAMES) {
+    return broken(file, "its section names take more than a mebibyte");
   }
   void *strings;
   const neocpu_status status = nc_file_read_new(file, names->sh_offset, names->sh_size, &strings);

@@ -94,23 +94,25 @@ static int better(const variant *one, const variant *other) {
 }
 
 static neocpu_status choose(nc_file *file, const nc_json *variants) {
-  variant best = {0}, read = {0};
+  variant best = {0}, read;
+  uint64_t end = 1; /* of the variant before, or of the index */
   char obstacle[256], obstacles[768] = "";
   const nc_json *item = nc_json_first(variants);
   if (item == NULL || variants->size > MAX_VARIANTS) return malformed(file, "variants");
   for (uint32_t i = 0; i < variants->size; ++i, item = nc_json_next(item)) {
     if (!read_variant(item, &read, obstacle, sizeof obstacle)) return malformed(file, "a variant");
-    if (read.size == 0 || read.offset % BLOCK != 0 ||
+    if (read.size == 0 || read.offset != (end + BLOCK - 1) / BLOCK * BLOCK ||
         !nc_file_contains(file, read.offset, read.size)) {
-      return malformed(file, "a variant lies outside the file: it is truncated");
+      return malformed(file, "a variant is not behind the one before, or outside the file");
     }
+    end = read.offset + read.size;
     if (obstacle[0] == '\0') {
       if (best.size == 0 || better(&read, &best)) best = read;
     } else if (strlen(obstacles) + strlen(obstacle) + 3 < sizeof obstacles) {
       strcat(strcat(obstacles, obstacles[0] == '\0' ? "" : "; "), obstacle);
     }
   }
-  if (read.offset + read.size != file->size) {
+  if (end != file->size) {
     return malformed(file, "the file goes on behind the last variant");
   }
   if (best.size == 0) {

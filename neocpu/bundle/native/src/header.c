@@ -7,8 +7,8 @@
 #include "json.h"
 
 /* Far more than any network needs, and few enough that nothing overflows or takes long. */
-enum { MAX_RANK = 32, MAX_SPECS = 4096 };
-static const int64_t MAX_BYTES = (int64_t)1 << 40;
+enum { MAX_RANK = 32, MAX_SPECS = 4096, MAX_TENSORS = 1 << 16, MAX_THREADS = 1024 };
+static const int64_t MAX_BYTES = (int64_t)1 << 40, MAX_ELEMENTS = (int64_t)1 << 37;
 
 static const struct {
   const char *name;
@@ -62,7 +62,7 @@ static int read_size(reader *r, const nc_json *value, const char *field, size_t 
 /* The elements of an array, in memory of that many of `size` bytes; null if it is none. */
 static void *read_array(reader *r, const nc_json *value, const char *field, size_t size,
                         size_t *count) {
-  if (value == NULL || value->kind != NC_JSON_ARRAY) {
+  if (value == NULL || value->kind != NC_JSON_ARRAY || value->size > MAX_TENSORS) {
     wrong(r, field);
     *count = 0;
     return NULL;
@@ -74,7 +74,7 @@ static void *read_array(reader *r, const nc_json *value, const char *field, size
 /* dtype and shape, and from them bytes. */
 static int read_type(reader *r, const nc_json *dtype, const nc_json *shape, const char *field,
                      neocpu_spec *spec) {
-  int64_t bytes = 0;
+  int64_t bytes = 0, elements = 1; /* zeros left out, or strides could overflow */
   for (int i = 0; i < DTYPE_COUNT; ++i) {
     if (!nc_json_equals(dtype, dtypes[i].name)) continue;
     spec->dtype = dtypes[i].name;
@@ -84,8 +84,9 @@ static int read_type(reader *r, const nc_json *dtype, const nc_json *shape, cons
   if (bytes == 0 || extents == NULL || spec->rank > MAX_RANK) return wrong(r, field);
   const nc_json *extent = nc_json_first(shape);
   for (size_t i = 0; i < spec->rank; ++i, extent = nc_json_next(extent)) {
-    if (!nc_json_integer(extent, &extents[i]) || extents[i] > MAX_BYTES) return wrong(r, field);
-    if (bytes > 0 && extents[i] > MAX_BYTES / bytes) return wrong(r, field);
+    if (!nc_json_integer(extent, &extents[i])) return wrong(r, field);
+    if (extents[i] > MAX_ELEMENTS / elements) return wrong(r, field);
+    if (extents[i] > 0) elements *= extents[i];
     bytes *= extents[i];
   }
   spec->shape = extents;
@@ -103,6 +104,7 @@ static neocpu_spec *read_specs(reader *r, const nc_json *array, const char *fiel
     read_type(r, nc_json_member(item, "dtype"), nc_json_member(item, "shape"), field, &specs[i]);
     const nc_json *bounded = nc_json_member(item, "bounded");
     specs[i].bounded = bounded != NULL && bounded->kind == NC_JSON_TRUE;
+    if (bounded != NULL && !specs[i].bounded && bounded->kind != NC_JSON_FALSE) wrong(r, field);
     if (specs[i].bounded && specs[i].rank == 0) wrong(r, field);
     for (size_t j = 0; j < i && r->wrong == NULL; ++j) {
       if (strcmp(specs[i].name, specs[j].name) == 0) wrong(r, field);
@@ -164,11 +166,16 @@ static void read_row_counts(reader *r, const nc_json *array, nc_header *header) 
 
 static void read_fields(reader *r, const nc_json *root, size_t weights_size, nc_header *header) {
   const nc_json *versions = nc_json_member(root, "versions");
+  size_t threads = 0; /* that it was compiled for */
   header->name = read_string(r, nc_json_member(root, "name"), "name");
   header->target = read_string(r, nc_json_member(root, "target"), "target");
   header->machine = read_string(r, nc_json_member(root, "machine"), "machine");
   header->tvm_version = read_string(r, nc_json_member(versions, "apache-tvm"), "versions");
   header->ffi_version = read_string(r, nc_json_member(versions, "apache-tvm-ffi"), "versions");
+  if (!read_size(r, nc_json_member(root, "threads"), "threads", &threads) || threads < 1 ||
+      threads > MAX_THREADS) {
+    wrong(r, "threads");
+  }
   read_features(r, nc_json_member(root, "isa_features"), header);
   header->inputs = read_specs(r, nc_json_member(root, "inputs"), "inputs", &header->input_count);
   header->outputs =

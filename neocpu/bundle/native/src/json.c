@@ -197,7 +197,10 @@ const nc_json *nc_json_member(const nc_json *value, const char *key) {
   if (value == NULL || value->kind != NC_JSON_OBJECT) return NULL;
   const nc_json *found = NULL, *name = value + 1;
   for (uint32_t i = 0; i < value->size; ++i) {
-    if (nc_json_equals(name, key)) found = name + 1; /* the last one counts, as in Python */
+    if (nc_json_equals(name, key)) {
+      if (found != NULL) return NULL;
+      found = name + 1;
+    }
     name += 1 + name[1].extent;
   }
   return found;

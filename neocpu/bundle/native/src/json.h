@@ -30,7 +30,8 @@ typedef struct nc_json {
  * *problem saying why (a constant string). The text must outlive them. */
 nc_json *nc_json_read(const char *text, size_t length, const char **problem);
 
-/* The value of an object's member; null if there is none, or `value` is null or no object. */
+/* The value of an object's member; null if there is none, there are two, or `value` is null or no
+ * object. */
 const nc_json *nc_json_member(const nc_json *value, const char *key);
 
 /* The first element of an array; null if there is none, or `value` is null or no array. */

@@ -115,6 +115,7 @@ static neocpu_status open_model(neocpu_model *model, const neocpu_options *optio
 
 neocpu_status neocpu_load(const char *path, const neocpu_options *options, neocpu_model **model) {
   static const neocpu_options defaults;
+  if (model == NULL) return nc_fail(NEOCPU_USAGE, "the place for the model is a null pointer");
   *model = NULL;
   if (path == NULL) return nc_fail(NEOCPU_USAGE, "the path of the model is a null pointer");
   neocpu_model *made = calloc(1, sizeof *made);
@@ -135,7 +136,7 @@ neocpu_status neocpu_load(const char *path, const neocpu_options *options, neocp
 }
 
 const neocpu_description *neocpu_describe(const neocpu_model *model) {
-  return &model->description;
+  return model == NULL ? NULL : &model->description;
 }
 
 static neocpu_status check_input(const neocpu_spec *spec, const neocpu_input *input) {
@@ -166,6 +167,9 @@ neocpu_status neocpu_run(neocpu_model *model, const neocpu_input *inputs, size_t
     return nc_fail(NEOCPU_USAGE, "the model has %zu inputs and %zu outputs, got %zu and %zu",
                    description->input_count, description->output_count, input_count,
                    output_count);
+  }
+  if ((inputs == NULL && input_count > 0) || outputs == NULL) {
+    return nc_fail(NEOCPU_USAGE, "the array of inputs or outputs is a null pointer");
   }
   for (size_t i = 0; i < input_count && status == NEOCPU_OK; ++i) {
     status = check_input(&description->inputs[i], &inputs[i]);

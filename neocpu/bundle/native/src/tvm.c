@@ -24,6 +24,7 @@ enum { NONE = 0, INT = 1, BOOL = 2, RAW_STRING = 8, FIRST_OBJECT = 64, TENSOR = 
 enum { CPU = 1 /* kDLCPU */, POOLED = 2 /* AllocatorType::kPooled */ };
 enum { SHARE_ALL_CORES = -3 /* ThreadGroup::kSpecifyThreadShareAllCore */ };
 enum { MAX_VERSIONS = 1 << 16 /* bytes of versions.json */ };
+enum { PATH_SIZE = 320 };
 
 /* TVMFFIObject: what an object holds lies behind it. */
 typedef struct object {
@@ -64,6 +65,10 @@ static struct {
   unsigned long loads;
   char tvm_version[64], ffi_version[64];
 } tvm = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void lock(void) { pthread_mutex_lock(&tvm.lock); }
+
+static void unlock(void) { pthread_mutex_unlock(&tvm.lock); }
 
 static nc_value text(const char *string) {
   return (nc_value){.kind = RAW_STRING, .as.string = string};
@@ -212,11 +217,16 @@ static neocpu_status check_version(const char *path, const char *package, const 
                  path, package, wanted, found);
 }
 
+/* A child forked while another thread loads a model must find the lock free, its state whole. */
+static void survive_forks(void) { pthread_atfork(lock, unlock, unlock); }
+
 neocpu_status nc_tvm_open(const char *folder, const char *path, const char *tvm_version,
                           const char *ffi_version) {
-  pthread_mutex_lock(&tvm.lock);
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, survive_forks);
+  lock();
   neocpu_status status = open_libraries(folder);
-  pthread_mutex_unlock(&tvm.lock);
+  unlock();
   if (status == NEOCPU_OK) status = check_version(path, "apache-tvm", tvm_version, tvm.tvm_version);
   if (status != NEOCPU_OK) return status;
   return check_version(path, "apache-tvm-ffi", ffi_version, tvm.ffi_version);
@@ -258,22 +268,26 @@ neocpu_status nc_tvm_make_pool(int threads) {
   return status;
 }
 
+static char *spell(char *path, uint64_t number, int digits) {
+  for (int i = 0; i < digits; ++i) path = stpcpy(path, number >> i & 1 ? "./" : "/");
+  return path;
+}
+
 /* Write the path of an open file, spelled with redundant "/" and "./" as in no load before: given a
- * path it has seen, the dynamic loader would return the old library. */
-static void spell_path(int fd, char *path, size_t size) {
-  pthread_mutex_lock(&tvm.lock);
-  unsigned long load = ++tvm.loads;
-  pthread_mutex_unlock(&tvm.lock);
-  int length = snprintf(path, size, "/proc/self/fd/");
-  for (; load > 0; load >>= 1) {
-    length += snprintf(path + length, size - (size_t)length, "%s", load & 1 ? "./" : "/");
-  }
-  snprintf(path + length, size - (size_t)length, "%d", fd);
+ * path it has seen, the dynamic loader would return the old library. The address tells loads by
+ * several copies of this code in one process apart. */
+static void spell_path(int fd, char path[PATH_SIZE]) {
+  lock();
+  const uint64_t load = ++tvm.loads;
+  unlock();
+  char *end = spell(stpcpy(path, "/proc/self/fd/"), (uintptr_t)&tvm, 64);
+  end = spell(end, load, 64);
+  snprintf(end, PATH_SIZE - (size_t)(end - path), "%d", fd);
 }
 
 /* Have TVM load a library from memory: the very bytes whose digest was checked. */
 static neocpu_status load_library(const void *code, size_t size, nc_value *library) {
-  char path[256];
+  char path[PATH_SIZE];
   const int fd = memfd_create("neocpu", MFD_CLOEXEC);
   size_t done = 0;
   while (fd >= 0 && done < size) {
@@ -287,7 +301,7 @@ static neocpu_status load_library(const void *code, size_t size, nc_value *libra
     if (fd >= 0) close(fd);
     return nc_fail(NEOCPU_FAILURE, "cannot keep the code in memory: %s", strerror(error));
   }
-  spell_path(fd, path, sizeof path);
+  spell_path(fd, path);
   const nc_value arguments[] = {text(path), text("so")};
   const neocpu_status status =
       call_global("ffi.Module.load_from_file.so", arguments, 2, library);

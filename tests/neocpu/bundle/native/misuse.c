@@ -21,6 +21,8 @@ int main(int count, char **words) {
   if (model != NULL) return 2;
   EXPECT(18, NEOCPU_USAGE, neocpu_load(NULL, NULL, &model));
   EXPECT(19, NEOCPU_USAGE, neocpu_run(model, NULL, 0, NULL, 0));
+  EXPECT(20, NEOCPU_USAGE, neocpu_load(words[1], NULL, NULL));
+  if (neocpu_describe(NULL) != NULL) return 21;
   const neocpu_options elsewhere = {.libraries = "/nowhere"};
   EXPECT(3, NEOCPU_FAILURE, neocpu_load(words[1], &elsewhere, &model));
   EXPECT(4, NEOCPU_ARTIFACT, neocpu_load("/nowhere/model.so", NULL, &model));
@@ -34,6 +36,8 @@ int main(int count, char **words) {
   neocpu_output output = {y, out, 0};
   EXPECT(6, NEOCPU_USAGE, neocpu_run(model, &input, 2, &output, 1));
   EXPECT(7, NEOCPU_USAGE, neocpu_run(model, &input, 1, &output, 0));
+  EXPECT(22, NEOCPU_USAGE, neocpu_run(model, NULL, 1, &output, 1));
+  EXPECT(23, NEOCPU_USAGE, neocpu_run(model, &input, 1, NULL, 1));
   input.bytes = in - 4;
   EXPECT(8, NEOCPU_USAGE, neocpu_run(model, &input, 1, &output, 1));
   input = (neocpu_input){NULL, in};

@@ -1,0 +1,86 @@
+"""uvicorn's HTTP protocol, with bounds on what a client sends before it gets an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_BYTES: Final = 1 << 16
+"""The largest head of a request, but for what one read of the socket brings."""
+HEAD_SECONDS: Final = 20.0
+"""The longest time from a connection, or a head's first byte, to the end of the head."""
+BODY_SECONDS: Final = 60.0
+"""The longest time a body may take, even one that nobody reads because it is refused already."""
+
+
+class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
+    """One connection.
+
+    uvicorn by itself waits for the rest of a request for ever, and keeps a head of any size.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._timer: asyncio.TimerHandle | None = None
+        self._phase = 0  # even: in a head or before it; odd: in a body
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._expect(HEAD_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        phase = self._phase
+        super().data_received(data)
+        if self._phase != phase or phase % 2:
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response(f"the head of the request has more than {HEAD_BYTES} bytes")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect(HEAD_SECONDS)
+
+    def on_headers_complete(self) -> None:
+        self._phase += 1
+        self._head_bytes = 0
+        self._expect(BODY_SECONDS)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._phase += 1
+        self._expect(None)
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, as the Open Inference Protocol has errors, and hang up."""
+        content = orjson.dumps({"error": msg})
+        head = (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + content)
+        self.transport.close()
+
+    def _expect(self, seconds: float | None) -> None:
+        """Hang up after so many seconds, if nothing else is expected before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._late)
+
+    def _late(self) -> None:
+        cycle = self.cycle
+        computing = cycle is not None and not (cycle.response_complete or cycle.more_body)
+        if computing or self.pipeline:
+            # The client is ahead of us: it is owed an answer to the request before this one.
+            self._expect(HEAD_SECONDS)
+        else:
+            self.transport.close()

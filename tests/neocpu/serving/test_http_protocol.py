@@ -1,0 +1,104 @@
+"""Connections whose clients do not get on with it."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+pytest.importorskip("httptools")
+import uvicorn
+from uvicorn.server import ServerState
+
+from neocpu.serving import http_protocol
+
+GET = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 9\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.4)
+    monkeypatch.setattr(http_protocol, "BODY_SECONDS", 0.4)
+
+
+@asynccontextmanager
+async def connected(app):
+    """Yield reader and writer of a connection to ``app``."""
+    config = uvicorn.Config(app, lifespan="off", log_config=None, timeout_keep_alive=60)
+    config.load()
+    loop, state = asyncio.get_running_loop(), ServerState()
+
+    def protocol():
+        return http_protocol.BoundedProtocol(config, state, {}, loop)
+
+    async with await loop.create_server(protocol, "127.0.0.1", 0) as server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+
+
+async def answer(send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def at_once(scope, receive, send):
+    await answer(send)
+
+
+async def after_the_body(scope, receive, send):
+    while (event := await receive())["type"] == "http.request" and event["more_body"]:
+        pass
+    if event["type"] == "http.request":
+        await answer(send)
+
+
+def exchange(app, *parts, pause=0.0):
+    """Return what the server sends to a client that sends these parts, until it hangs up."""
+
+    async def scene():
+        async with connected(app) as (reader, writer), asyncio.timeout(30):
+            for part in parts:
+                writer.write(part)
+                await asyncio.sleep(pause)
+            return await reader.read()
+
+    return asyncio.run(scene())
+
+
+@pytest.mark.parametrize("sent", [b"", GET[:10], POST, POST + b"half"])
+def test_who_stops_half_way_is_hung_up_on(sent):
+    assert exchange(after_the_body, sent) == b""
+
+
+def test_a_body_that_nobody_reads_ends_too():
+    assert exchange(at_once, POST).startswith(b"HTTP/1.1 200")
+
+
+def test_a_second_request_that_stops_half_way():
+    found = exchange(after_the_body, GET, GET[:10])
+    assert found.count(b"HTTP/1.1 200") == 1
+
+
+def test_a_first_answer_that_takes_long_is_waited_for():
+    async def slow(scope, receive, send):
+        await asyncio.sleep(1)
+        await answer(send)
+
+    found = exchange(slow, GET, GET[:10])
+    assert found.count(b"HTTP/1.1 200") == 1
+
+
+def test_heads_of_any_size_are_not_kept(monkeypatch):
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 60)
+    long = b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000
+    assert exchange(at_once, long, b"a" * 70_000, pause=0.05).startswith(b"HTTP/1.1 400")
+
+
+def test_large_bodies_are_no_heads(monkeypatch):
+    monkeypatch.setattr(http_protocol, "BODY_SECONDS", 60)
+    size = 500_000
+    post = POST.replace(b"9", b"%d" % size) + bytes(size)
+    assert exchange(after_the_body, post * 3, GET[:10]).count(b"HTTP/1.1 200") == 3
