@@ -25,6 +25,7 @@ from neocpu.runtime.header import (
     ArtifactHeader,
     Placement,
 )
+from neocpu.runtime.weights_digest import WeightsDigest
 from neocpu.schedules.errors import ArtifactError, UnsupportedError
 from neocpu.schedules.files import replacing
 from neocpu.schedules.linker import find_linker
@@ -166,7 +167,7 @@ def _write(
     file: BinaryIO, layout: _Layout, weights: Sequence[AnyArray], specs: Sequence[Placement]
 ) -> None:
     body = hashlib.sha256()
-    weights_digest = hashlib.sha256()
+    weights_digest = WeightsDigest()
     before = layout.code + bytes(layout.weights_offset - len(layout.code))
     body.update(before)
     file.write(before)

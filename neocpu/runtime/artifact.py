@@ -5,8 +5,8 @@ dynamic loader never maps::
 
     ELF .. code .. | pad | .neocpu.weights | .neocpu | section tables | .neocpu.sha256
 
-The last one holds two SHA-256 digests: of everything but the weights, and of the weights. A fat
-file (`neocpu.runtime.fat`) holds several such artifacts.
+The last one holds two SHA-256 digests: of everything but the weights, and of the digests of the
+weights' pieces. A fat file (`neocpu.runtime.fat`) holds several such artifacts.
 
 Only the weights are mapped. The rest is read, so that a file that somebody cuts short meanwhile is
 an error here and not the end of the process. Nothing can be done for a mapped file whose bytes are
@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +29,11 @@ import numpy as np
 
 from neocpu.runtime import fat
 from neocpu.runtime.content import REMEDY, Content, read_content
-from neocpu.runtime.header import ArtifactHeader, Buffer
-from neocpu.runtime.input_file import PIECE, FilePart, open_regular
+from neocpu.runtime.header import WEIGHTS_PIECE, ArtifactHeader, Buffer
+from neocpu.runtime.input_file import FilePart, open_regular
 from neocpu.runtime.memory import huge_pages
 from neocpu.runtime.strict_json import FieldError
+from neocpu.runtime.weights_digest import digest_of_pieces
 from neocpu.schedules.cpu_identity import host_cpu
 from neocpu.schedules.errors import ArtifactError, TargetError, UsageError, did_you_mean
 from neocpu.schedules.instruction_sets import host_features, missing_features
@@ -113,20 +114,38 @@ class Artifact:
         Parameters
         ----------
         on_piece : callable, optional
-            Told after every `PIECE` bytes how many are done; may raise, to give up.
+            Told after every piece how many bytes are done; may raise, to give up.
 
         Raises
         ------
         ArtifactError
             If they are not the weights that were written.
         """
-        digest = hashlib.sha256()
-        for start in range(0, self.weights.nbytes, PIECE):
-            piece = self.weights[start : start + PIECE]
-            digest.update(piece)
+        digests = []
+        for start in self.piece_starts:
+            digests.append(self.hash_piece(start))
             if on_piece is not None:
-                on_piece(start + piece.nbytes)
-        if digest.digest() != self._digests[1]:
+                on_piece(min(start + WEIGHTS_PIECE, self.weights.nbytes))
+        self.compare(digests)
+
+    @property
+    def piece_starts(self) -> range:
+        """Where the pieces of the weights begin that are hashed one by one."""
+        return range(0, self.weights.nbytes, WEIGHTS_PIECE)
+
+    def hash_piece(self, start: int) -> bytes:
+        """Return the digest of one piece of the weights, in any thread."""
+        return hashlib.sha256(self.weights[start : start + WEIGHTS_PIECE]).digest()
+
+    def compare(self, digests: Iterable[bytes]) -> None:
+        """Compare the digests of all pieces, in order, with what was written.
+
+        Raises
+        ------
+        ArtifactError
+            If they are not those of the weights that were written.
+        """
+        if digest_of_pieces(digests) != self._digests[1]:
             raise ArtifactError(f"{self._where}: the weights are damaged; {REMEDY}")
 
     def weight_arrays(self, *, hugepages: bool = False) -> list[np.ndarray[Any, Any]]:

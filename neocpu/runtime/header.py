@@ -17,7 +17,7 @@ from neocpu.tensor_spec import TensorSpec, group_rows
 
 Buffer: TypeAlias = memoryview | mmap.mmap
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Version of layout and header: raised when an older runtime could not read a newer file."""
 
 HEADER_SECTION: Final = ".neocpu"
@@ -26,6 +26,9 @@ DIGEST_SECTION: Final = ".neocpu.sha256"
 
 WEIGHT_ALIGN: Final = 128
 """Bytes each weight starts on a multiple of: two cache lines, the adjacent-line prefetch unit."""
+
+WEIGHTS_PIECE: Final = 4 << 20
+"""Bytes of weights that are hashed at a time: several threads share the pieces."""
 
 ARGUMENT_ALIGN: Final = 64
 """Bytes each argument of generated code starts on a multiple of."""

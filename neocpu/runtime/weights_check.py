@@ -6,21 +6,24 @@ import threading
 from typing import Final
 
 from neocpu.runtime.artifact import Artifact
-from neocpu.runtime.input_file import PIECE
+from neocpu.runtime.header import WEIGHTS_PIECE
 from neocpu.schedules.errors import UsageError
+from neocpu.schedules.host import usable_cpus
 
-AT_ONCE: Final = PIECE
+AT_ONCE: Final = WEIGHTS_PIECE
 """Bytes of weights that are hashed faster than a thread for it would be worth."""
 
+MAX_THREADS: Final = 4
+"""As many read about as fast as memory gives."""
 
-class _Stopped(Exception):
-    """Nobody waits for the result any more."""
+_LOOK_SECONDS: Final = 0.1
 
 
 class WeightsCheck:
-    """The weights' digest, computed by a thread that starts at once.
+    """The weights' digest, computed by threads that start at once.
 
-    It maps the weights' pages in, which the first run would wait for.
+    They leave half of the CPUs to whoever loads; who waits for the result helps. All that maps the
+    weights' pages in, which the first run would wait for.
 
     Raises
     ------
@@ -28,24 +31,29 @@ class WeightsCheck:
         If the weights are few and damaged: those are checked at once.
     """
 
-    __slots__ = ("_ended", "_error", "_stop", "_thread")
+    __slots__ = ("_artifact", "_digests", "_ended", "_error", "_left", "_stop", "_threads")
 
     def __init__(self, artifact: Artifact) -> None:
+        self._artifact = artifact
+        self._left = list(reversed(artifact.piece_starts))
+        self._digests: dict[int, bytes] = {}
         self._error: BaseException | None = None
         self._stop = False
-        # Not the thread's own end: an interrupted `join` makes Python take it for ended.
+        # Not the threads' own end: an interrupted `join` makes Python take one for ended.
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         if artifact.weights.nbytes <= AT_ONCE:
             artifact.verify_weights()
             self._ended.set()
             return
         name = f"neocpu-verify-{artifact.header.name}"
-        self._thread = threading.Thread(target=self._run, args=(artifact,), name=name, daemon=True)
-        self._thread.start()
+        for _ in range(max(1, min(MAX_THREADS, usable_cpus() // 2))):
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def wait(self) -> None:
-        """Wait until it is done.
+        """Wait until it is done, and help.
 
         Raises
         ------
@@ -55,26 +63,52 @@ class WeightsCheck:
             If it was stopped before it was done.
         """
         if not self._ended.is_set():
-            self._ended.wait()
+            self._work()
+            # Somebody who helped may be interrupted, and leave a piece.
+            while not self._ended.wait(_LOOK_SECONDS):
+                self._work()
         if self._error is not None:
             raise self._error.with_traceback(None)  # or it would grow with every call
 
     def stop(self) -> None:
-        """Give up, and wait for the thread to end: some milliseconds."""
+        """Give up, and wait for the threads to end: some milliseconds."""
         self._stop = True
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        if not self._ended.is_set():
+            self._end(UsageError("the module was closed before its weights were checked"))
 
-    def _run(self, artifact: Artifact) -> None:
+    def _run(self) -> None:
         try:
-            artifact.verify_weights(self._look)
-        except _Stopped:
-            self._error = UsageError("the module was closed before its weights were checked")
+            self._work()
         except BaseException as error:
-            self._error = error
-        finally:
-            self._ended.set()
+            self._end(error)
 
-    def _look(self, _: int) -> None:
-        if self._stop:
-            raise _Stopped
+    def _work(self) -> None:
+        """Hash pieces until none is left."""
+        while not self._stop:
+            try:
+                start = self._left.pop()
+            except IndexError:
+                return
+            try:
+                self._digests[start] = self._artifact.hash_piece(start)
+            except BaseException:
+                self._left.append(start)
+                raise
+            # Two threads may both find that all are done, and then find the same.
+            if len(self._digests) == len(self._artifact.piece_starts):
+                self._compare()
+
+    def _compare(self) -> None:
+        try:
+            self._artifact.compare(self._digests[start] for start in self._artifact.piece_starts)
+        except BaseException as error:
+            self._end(error)
+        else:
+            self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._error = error
+        self._ended.set()

@@ -16,7 +16,8 @@ FACE = Path(__file__).parents[3] / "shared/models/face/version-RFB-320.onnx"
 NETWORKS = {
     "resnet18": lambda: models.build("resnet18", image=(64, 64)),
     "mobilenet_v2": lambda: models.build("mobilenet_v2", image=(96, 96)),
-} | ({"face": lambda: onnx.load(FACE)} if FACE.exists() else {})
+    "face": lambda: onnx.load(FACE),
+}
 TOLERANCE = 1e-4
 
 
@@ -25,7 +26,8 @@ def outputs(tmp_path_factory):
     """Every network's outputs here and on ARM, in that order."""
     folder = tmp_path_factory.mktemp("networks")
     inputs, here = {}, {}
-    for name, model in NETWORKS.items():
+    present = {name: NETWORKS[name] for name in NETWORKS if name != "face" or FACE.exists()}
+    for name, model in present.items():
         with neocpu.compile(model(), threads=2, verify=False) as compiled:
             with compiled.module() as module:
                 rng = np.random.default_rng(0)
@@ -37,12 +39,14 @@ def outputs(tmp_path_factory):
         with neocpu.compile(model(), target=TARGET, threads=2) as compiled:
             compiled.export(folder / f"{name}.so")
     there = run_modules(folder, inputs)
-    return {name: (here[name], there[name]) for name in NETWORKS}
+    return {name: (here[name], there[name]) for name in present}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_arm_gives_what_x86_gives(outputs, name):
+    if name not in outputs:
+        pytest.skip(f"{FACE} is not there")
     here, there = outputs[name]
     assert list(here) == list(there)
     for output, expected in here.items():

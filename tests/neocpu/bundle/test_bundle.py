@@ -12,7 +12,7 @@ from neocpu.bundle import bundle as bundle_module
 from neocpu.bundle.bundle import NATIVE, download_command, write_bundle
 from neocpu.bundle.wheels import extract_libraries
 from neocpu.cli.main import main
-from neocpu.runtime.header import ARGUMENT_ALIGN, FORMAT, WEIGHT_ALIGN
+from neocpu.runtime.header import ARGUMENT_ALIGN, FORMAT, WEIGHT_ALIGN, WEIGHTS_PIECE
 from neocpu.runtime.native import find_libraries
 from neocpu.schedules.errors import ArtifactError, TargetError, UsageError
 
@@ -197,6 +197,7 @@ def test_c_and_python_agree_on_the_format():
     check_c(
         '#include "src/header.h"\n'
         f'_Static_assert(NC_FORMAT == {FORMAT}, "format");\n'
+        f'_Static_assert(NC_WEIGHTS_PIECE == {WEIGHTS_PIECE}, "pieces");\n'
         f'_Static_assert(NC_ALIGN == {WEIGHT_ALIGN}, "weights");\n'
         f'_Static_assert(NC_ARGUMENT_ALIGN == {ARGUMENT_ALIGN}, "arguments");\n'
     )

@@ -13,6 +13,7 @@ from neocpu.link import write_artifact
 from neocpu.runtime import weights_check
 from neocpu.runtime.artifact import Artifact
 from neocpu.runtime.module import load
+from neocpu.runtime.weights_check import WeightsCheck
 from neocpu.schedules.errors import ArtifactError, UsageError
 
 
@@ -26,14 +27,22 @@ def in_the_background(monkeypatch):
 def held(monkeypatch):
     """Whether the check may go on."""
     gate = threading.Event()
-    verify = Artifact.verify_weights
+    hash_piece = Artifact.hash_piece
+    stop = WeightsCheck.stop
 
-    def slow(self, on_piece=None):
+    def slow(self, start):
         while not gate.wait(0.005):
-            on_piece(0)
-        verify(self, on_piece)
+            if closed.is_set():
+                raise RuntimeError("nobody needs it")
+        return hash_piece(self, start)
 
-    monkeypatch.setattr(Artifact, "verify_weights", slow)
+    def stopping(self):
+        closed.set()
+        stop(self)
+
+    closed = threading.Event()
+    monkeypatch.setattr(Artifact, "hash_piece", slow)
+    monkeypatch.setattr(WeightsCheck, "stop", stopping)
     return gate
 
 

@@ -14,7 +14,7 @@
 
 #define REMEDY "compile the model again with `neocpu compile`"
 
-enum { MAX_HEADER = 16 << 20, PIECE = 1 << 20 /* bytes hashed between looks at the stop flag */ };
+enum { MAX_HEADER = 16 << 20 };
 
 enum { HEADER, WEIGHTS, DIGEST, SECTIONS };
 
@@ -154,14 +154,18 @@ neocpu_status nc_artifact_check_host(const nc_artifact *artifact, const char *pa
 neocpu_status nc_artifact_verify(const nc_artifact *artifact, const char *path,
                                  const atomic_int *stop) {
   uint8_t found[NC_SHA256_SIZE];
-  nc_sha256 hash;
-  nc_sha256_start(&hash);
+  nc_sha256 all, piece;
+  nc_sha256_start(&all);
   for (size_t done = 0; done < artifact->weights_size && !atomic_load(stop);) {
-    const size_t left = artifact->weights_size - done, size = left < PIECE ? left : PIECE;
-    nc_sha256_update(&hash, artifact->weights + done, size);
+    const size_t left = artifact->weights_size - done;
+    const size_t size = left < NC_WEIGHTS_PIECE ? left : NC_WEIGHTS_PIECE;
+    nc_sha256_start(&piece);
+    nc_sha256_update(&piece, artifact->weights + done, size);
+    nc_sha256_finish(&piece, found);
+    nc_sha256_update(&all, found, sizeof found);
     done += size;
   }
-  nc_sha256_finish(&hash, found);
+  nc_sha256_finish(&all, found);
   if (memcmp(found, artifact->weights_digest, sizeof found) == 0) return NEOCPU_OK;
   return nc_fail(NEOCPU_ARTIFACT, "%s: the weights are damaged; " REMEDY, path);
 }

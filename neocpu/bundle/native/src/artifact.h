@@ -2,7 +2,8 @@
  *
  *     ELF .. code .. | pad | .neocpu.weights | .neocpu | section tables | .neocpu.sha256
  *
- * The last section holds two SHA-256 digests: of everything but the weights, and of the weights. */
+ * The last section holds two SHA-256 digests: of everything but the weights, and of the digests of
+ * the weights' pieces. */
 #ifndef NEOCPU_ARTIFACT_H_
 #define NEOCPU_ARTIFACT_H_
 

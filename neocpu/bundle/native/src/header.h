@@ -5,7 +5,8 @@
 #include "file.h"
 
 enum {
-  NC_FORMAT = 3, /* of the artifacts this code reads */
+  NC_FORMAT = 4, /* of the artifacts this code reads */
+  NC_WEIGHTS_PIECE = 4 << 20, /* bytes of weights that are hashed at a time */
   NC_ALIGN = 128, /* bytes that weights start on a multiple of */
   NC_ARGUMENT_ALIGN = 64 /* bytes that generated code assumes of every tensor's start */
 };

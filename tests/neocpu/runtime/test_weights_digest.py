@@ -1,0 +1,57 @@
+"""The weights' digest: the same however they come, and of every piece."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from neocpu.link import write_artifact
+from neocpu.runtime.artifact import open_artifact
+from neocpu.runtime.header import WEIGHTS_PIECE
+from neocpu.runtime.weights_check import WeightsCheck
+from neocpu.runtime.weights_digest import WeightsDigest
+from neocpu.schedules.errors import ArtifactError
+
+
+@pytest.mark.parametrize("size", [0, 1, WEIGHTS_PIECE - 1, WEIGHTS_PIECE, 2 * WEIGHTS_PIECE + 7])
+@pytest.mark.parametrize("part", [WEIGHTS_PIECE // 3, 3 * WEIGHTS_PIECE])
+def test_it_is_that_of_the_pieces_digests(size, part):
+    data = np.random.default_rng(0).bytes(size)
+    pieces = (data[i : i + WEIGHTS_PIECE] for i in range(0, size, WEIGHTS_PIECE))
+    expected = hashlib.sha256(b"".join(hashlib.sha256(piece).digest() for piece in pieces))
+    found = WeightsDigest()
+    for start in range(0, size, part):
+        found.update(data[start : start + part])
+    assert found.digest() == expected.digest()
+
+
+@pytest.fixture
+def heavy(linear, tmp_path):
+    """An artifact with three pieces of weights."""
+    weights = np.random.default_rng(1).random(5 * WEIGHTS_PIECE // 8, "f4")
+    path = tmp_path / "heavy.so"
+    write_artifact(linear.executable, [weights], linear.header, path)
+    return path, weights
+
+
+@pytest.mark.parametrize("cpus", [1, 8])
+def test_threads_and_whoever_waits_share_the_pieces(heavy, cpus, monkeypatch):
+    monkeypatch.setattr("neocpu.runtime.weights_check.usable_cpus", lambda: cpus)
+    with open_artifact(heavy[0]) as artifact:
+        check = WeightsCheck(artifact)
+        check.wait()
+        check.stop()
+        artifact.verify_weights()
+
+
+@pytest.mark.parametrize("piece", [0, 1, 2])
+def test_damage_is_found_in_every_piece(heavy, piece):
+    path, weights = heavy
+    data = bytearray(path.read_bytes())
+    data[data.index(weights[:64].tobytes()) + piece * WEIGHTS_PIECE + 99] ^= 4
+    path.write_bytes(data)
+    with open_artifact(path) as artifact:
+        with pytest.raises(ArtifactError, match="the weights are damaged"):
+            WeightsCheck(artifact).wait()
+        with pytest.raises(ArtifactError, match="the weights are damaged"):
+            artifact.verify_weights()
