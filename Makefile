@@ -23,7 +23,7 @@ demo: $(VENV)/.bench ## compile, explain and run ResNet-50, and compare it with 
 	$(BIN)/neocpu bench build/resnet50.so --model resnet50 --vs onnxruntime
 
 test: $(VENV)/.test ## run the tests but those of test-arm
-	$(BIN)/pytest --ignore=tests/arm $(PYTEST)
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --ignore=tests/arm $(PYTEST)
 
 test-arm: build/arm/.ready ## compile for ARM and run what comes of it under qemu
 	$(BIN)/pytest tests/arm $(PYTEST)
