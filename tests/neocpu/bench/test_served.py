@@ -111,7 +111,7 @@ def test_a_lost_connection_is_reported(canned, tmp_path):
     answers.append(http(b"one"))
     (tmp_path / "request").write_bytes(b"any")
     order = {"address": address, "request": str(tmp_path / "request"), "clients": 1}
-    with pytest.raises(ConnectionResetError, match="closed the connection"):
+    with pytest.raises(ConnectionError):  # the kernel may notice before we do
         served_load.answer({**order, "duration": 3600})
 
 
