@@ -20,10 +20,9 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Final
 
 from neocpu.bundle.wheels import extract_libraries
-from neocpu.runtime.native import VERSIONS, NativeLibraries, find_libraries
+from neocpu.runtime.native import VERSIONS, WHEEL_LIBRARIES, NativeLibraries, find_libraries
 
 ROOT: Final = Path(__file__).parents[1]
-PACKAGES: Final = ("apache-tvm", "apache-tvm-ffi")
 SYSTEM: Final = "manylinux_2_28"
 """The oldest Linux (glibc 2.28) that both wheels are for."""
 # pip takes tags literally: a wheel for an older system must be asked for by name.
@@ -38,7 +37,7 @@ def take_installed(folder: Path) -> None:
     found = find_libraries()
     for path in (found.ffi, found.runtime):
         shutil.copy(path, folder)
-    for package in PACKAGES:
+    for package in WHEEL_LIBRARIES:
         for file in importlib.metadata.files(package) or ():
             if name := licence_name(package, file):
                 shutil.copy(str(file.locate()), folder / name)
@@ -89,7 +88,7 @@ def _pip_download(machine: str, wheels: Path) -> None:
         [
             *(sys.executable, "-m", "pip", "download", "-q", "--dest", str(wheels)),
             *wheels_for(machine),
-            *(f"{package}=={pins[package]}" for package in PACKAGES),
+            *(f"{package}=={pins[package]}" for package in WHEEL_LIBRARIES),
         ],
         check=True,
     )

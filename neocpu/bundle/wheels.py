@@ -7,14 +7,10 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from neocpu.runtime.native import FFI_LIBRARY, RUNTIME_LIBRARY, NativeLibraries
+from neocpu.runtime.native import FFI_LIBRARY, RUNTIME_LIBRARY, WHEEL_LIBRARIES, NativeLibraries
 from neocpu.schedules.errors import TargetError
 
 _WHEEL: Final = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)-[^-]+-[^-]+-(?P<platform>.+)\.whl")
-_LIBRARIES: Final = {
-    "apache_tvm": f"tvm/lib/{RUNTIME_LIBRARY}",
-    "apache_tvm_ffi": f"tvm_ffi/lib/{FFI_LIBRARY}",
-}
 
 
 def extract_libraries(folder: Path, into: Path) -> NativeLibraries:
@@ -35,12 +31,10 @@ def extract_libraries(folder: Path, into: Path) -> NativeLibraries:
     matches = [match for path in folder.glob("*.whl") if (match := _WHEEL.fullmatch(path.name))]
     versions: dict[str, str] = {}
     machines: set[str] = set()
-    for name, member in _LIBRARIES.items():
-        found = [match for match in matches if match["name"] == name]
+    for name, member in WHEEL_LIBRARIES.items():
+        found = [match for match in matches if match["name"] == name.replace("-", "_")]
         if len(found) != 1:
-            raise TargetError(
-                f"{folder} has {len(found)} wheels of {name.replace('_', '-')}, one is needed"
-            )
+            raise TargetError(f"{folder} has {len(found)} wheels of {name}, one is needed")
         versions[name] = found[0]["version"]
         machines.add("aarch64" if found[0]["platform"].endswith("_aarch64") else "x86_64")
         wheel = folder / found[0].string
@@ -54,7 +48,7 @@ def extract_libraries(folder: Path, into: Path) -> NativeLibraries:
     return NativeLibraries(
         into / FFI_LIBRARY,
         into / RUNTIME_LIBRARY,
-        versions["apache_tvm"],
-        versions["apache_tvm_ffi"],
+        versions["apache-tvm"],
+        versions["apache-tvm-ffi"],
         machines.pop(),
     )

@@ -31,7 +31,7 @@ WEIGHTS_PIECE: Final = 4 << 20
 """Bytes of weights that are hashed at a time: several threads share the pieces."""
 
 ARGUMENT_ALIGN: Final = 64
-"""Bytes each argument of generated code starts on a multiple of."""
+"""Bytes each argument of generated code starts on a multiple of: TVM's ``kAllocAlignment``."""
 
 # What a header may say. Far more than any network needs, and few enough that nothing overflows.
 MAX_HEADER: Final = 16 << 20

@@ -44,16 +44,34 @@ def check_named(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> list[
             "inputs by name must be a mapping from the name of each to an array, got "
             f"{type(values).__name__}: call the module itself with arrays in graph order"
         )
+    check_names(specs, values, "input")
+    return [check_input(spec, values[spec.name]) for spec in specs]
+
+
+def check_names(
+    specs: Sequence[TensorSpec], values: Mapping[str, Any], kind: str, where: str = ""
+) -> None:
+    """Check that ``values`` has a value for each specification, and no other.
+
+    Parameters
+    ----------
+    kind, where : str
+        What specifications are of, and what messages begin with.
+
+    Raises
+    ------
+    UsageError
+        If a name is unknown or missing.
+    """
     names = [spec.name for spec in specs]
     for name in values:
         if name not in names:
             raise UsageError(
-                f"the model has no input '{name}', only {', '.join(names)}"
+                f"{where}the model has no {kind} '{name}', only {', '.join(names)}"
                 f"{did_you_mean(str(name), names)}"
             )
     if missing := [name for name in names if name not in values]:
-        raise UsageError(f"missing input {', '.join(missing)}")
-    return [check_input(spec, values[spec.name]) for spec in specs]
+        raise UsageError(f"{where}missing {kind} {', '.join(missing)}")
 
 
 def check_input(spec: TensorSpec, value: Any) -> AnyArray:

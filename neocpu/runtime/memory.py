@@ -15,9 +15,6 @@ from neocpu.schedules.errors import TargetError
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-ASSUMED_ALIGNMENT: Final = 64
-"""Bytes that kernels take their arguments to start on a multiple of: TVM's ``kAllocAlignment``."""
-
 ALIGNMENT: Final = 128
 """What our own arrays start on: two cache lines, the unit of adjacent-line prefetching."""
 

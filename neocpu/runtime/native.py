@@ -13,6 +13,12 @@ from neocpu.schedules.errors import TargetError
 
 FFI_LIBRARY: Final = "libtvm_ffi.so"
 RUNTIME_LIBRARY: Final = "libtvm_runtime.so"
+WHEEL_LIBRARIES: Final = {
+    "apache-tvm": f"tvm/lib/{RUNTIME_LIBRARY}",
+    "apache-tvm-ffi": f"tvm_ffi/lib/{FFI_LIBRARY}",
+}
+"""Which library each of TVM's distributions brings, and where below site-packages."""
+
 VERSIONS: Final = "versions.json"
 """Beside libraries that lie in a folder of their own: their machine and versions."""
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from neocpu.runtime.inputs import describe
-from neocpu.schedules.errors import UsageError, did_you_mean
+from neocpu.runtime.inputs import check_names, describe
+from neocpu.schedules.errors import UsageError
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]
@@ -41,15 +41,7 @@ def check_named_out(specs: Sequence[TensorSpec], out: Mapping[str, Any]) -> list
     """
     if not isinstance(out, Mapping):
         raise UsageError("out= must be a mapping from the name of each output to an array")
-    names = [spec.name for spec in specs]
-    for name in out:
-        if name not in names:
-            raise UsageError(
-                f"out=: the model has no output '{name}', only {', '.join(names)}"
-                f"{did_you_mean(str(name), names)}"
-            )
-    if missing := [name for name in names if name not in out]:
-        raise UsageError(f"out=: missing output {', '.join(missing)}")
+    check_names(specs, out, "output", "out=: ")
     return [check_output(spec, out[spec.name]) for spec in specs]
 
 

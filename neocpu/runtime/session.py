@@ -10,8 +10,9 @@ import numpy as np
 from neocpu.runtime.artifact import Artifact
 from neocpu.runtime.ffi import FfiError, Function
 from neocpu.runtime.ffi_values import CPU, DLTensor
+from neocpu.runtime.header import ARGUMENT_ALIGN
 from neocpu.runtime.library import Library
-from neocpu.runtime.memory import ASSUMED_ALIGNMENT, address_of, aligned_empty, huge_pages
+from neocpu.runtime.memory import address_of, aligned_empty, huge_pages
 from neocpu.schedules.errors import ArtifactError
 
 _POOLED: Final = 2  # AllocatorType::kPooled
@@ -140,8 +141,8 @@ def _reason_to_copy(array: AnyArray, address: int, out: Sequence[AnyArray] | Non
         return "not C-contiguous"
     if not array.dtype.isnative:
         return "of the other byte order"
-    if address % ASSUMED_ALIGNMENT:
-        return f"not aligned to {ASSUMED_ALIGNMENT} bytes"
+    if address % ARGUMENT_ALIGN:
+        return f"not aligned to {ARGUMENT_ALIGN} bytes"
     # An output may be an input as it is, and is written after others.
     if out is not None and any(np.may_share_memory(array, one) for one in out):
         return "overlaps an output"

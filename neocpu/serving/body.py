@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
-from neocpu import aligned_empty
+from neocpu.runtime.memory import ALIGNMENT, aligned_empty
 from neocpu.serving.errors import RequestError, SlowRequestError, TooLargeError
 
-_ALIGNMENT = 128
 _CHUNKED_START = 1 << 16
 
 
@@ -44,7 +43,7 @@ async def read_body(
     """
     if length is not None and length > limit:
         raise _too_large(limit)
-    skew = -(json_bytes or 0) % _ALIGNMENT
+    skew = -(json_bytes or 0) % ALIGNMENT
     buffer = _allocate(skew, _CHUNKED_START if length is None else length)
     received = 0
     try:

@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 
 from neocpu.bench.instruction_count import TOOLS as COUNTING_TOOLS
+from neocpu.runtime.native import WHEEL_LIBRARIES
 from wheels.libraries import download, wheels_for
 
 ROOT = Path(__file__).parents[2]
@@ -42,11 +43,6 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 # One release, whatever this system is: the wheels below are for its Python.
 SOURCE = f"deb [signed-by={KEYRING}] http://deb.debian.org/debian bookworm main\n"
 PACKAGES = ("python3.11-minimal", "libpython3.11-stdlib", "libstdc++6")
-# Where TVM's wheels have the libraries that compiled modules need.
-TVM_LIBRARIES = {
-    "apache-tvm": "tvm/lib/libtvm_runtime.so",
-    "apache-tvm-ffi": "tvm_ffi/lib/libtvm_ffi.so",
-}
 
 
 def main(packages: list[str]) -> None:
@@ -124,7 +120,7 @@ def take_libraries() -> None:
     """
     download("aarch64", LIBRARIES)
     versions = json.loads((LIBRARIES / "versions.json").read_text())
-    for package, library in TVM_LIBRARIES.items():
+    for package, library in WHEEL_LIBRARIES.items():
         (SITE / library).parent.mkdir(parents=True, exist_ok=True)
         (SITE / library).unlink(missing_ok=True)
         (SITE / library).symlink_to(LIBRARIES / Path(library).name)

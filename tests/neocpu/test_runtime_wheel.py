@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import neocpu
-from wheels import libraries, runtime
+from neocpu.runtime.native import WHEEL_LIBRARIES
+from wheels import runtime
 
 INSTALLED = "lib/python{}.{}/site-packages".format(*sys.version_info)
 
@@ -76,7 +77,7 @@ def test_is_for_this_machine_and_any_python(wheel: Path) -> None:
     assert [line.split()[1].split(">")[0] for line in always] == ["numpy"]
     assert "neocpu/runtime/lib/libtvm_runtime.so" in names
     licences = {name.rpartition("/")[2] for name in names if "/licenses/" in name}
-    of_tvm = {f"{name}-{owner}" for name in ("LICENSE", "NOTICE") for owner in libraries.PACKAGES}
+    of_tvm = {f"{name}-{owner}" for name in ("LICENSE", "NOTICE") for owner in WHEEL_LIBRARIES}
     assert licences >= {"LICENSE", "LICENSE-libbacktrace", *of_tvm}
     # Six megabytes of libraries; the compiler's would be a quarter of a gigabyte.
     assert wheel.stat().st_size < 8e6
