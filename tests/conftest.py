@@ -1,6 +1,15 @@
 """What holds for every test."""
 
+import resource
 import signal
+from pathlib import Path
+
+import pytest
+from checkout_tree import broken_bytecode, differences, snapshot
+
+CHECKOUT = Path(__file__).parents[1]
+BEFORE = pytest.StashKey[dict[str, str]]()
+LEFT = pytest.StashKey[list[str]]()
 
 
 def pytest_configure():
@@ -8,3 +17,32 @@ def pytest_configure():
     # tests that interrupt one would wait forever.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Children that crash on purpose would leave their memory beside the tests.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def pytest_sessionstart(session):
+    if not hasattr(session.config, "workerinput"):  # not a worker of pytest-xdist
+        session.config.stash[BEFORE] = snapshot(CHECKOUT)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_sessionfinish(session):
+    """Fail the run if the checkout is not as it was, once the workers have ended."""
+    result = yield
+    before = session.config.stash.get(BEFORE, None)
+    if before is not None:
+        left = [*differences(before, snapshot(CHECKOUT)), *broken_bytecode(CHECKOUT)]
+        session.config.stash[LEFT] = left
+        if left and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    return result
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    left = config.stash.get(LEFT, [])
+    if left:
+        terminalreporter.section("the checkout is not as it was before the tests", red=True)
+        terminalreporter.write_line("A test changed it, or someone else meanwhile:")
+        for line in left:
+            terminalreporter.write_line(line)

@@ -1,9 +1,9 @@
 """A bundle's C program: cross-compiled and run on AArch64, and its gate on an older x86 CPU."""
 
-import os
 import shutil
 import subprocess
 
+import needs
 import numpy as np
 import pytest
 from emulator import X86_QEMU, arm, emulate, run_modules
@@ -67,7 +67,7 @@ def test_the_c_program_refuses_another_cpus_code(board, tmp_path):
         assert reason in done.stderr
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="runs this machine's code under qemu")
+@needs.machine("x86_64")
 def test_the_c_program_refuses_avx_on_an_older_cpu(tmp_path):
     bundle = build(small_model(), tmp_path, "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
     command = (bundle / PROGRAM, bundle / "model.so")

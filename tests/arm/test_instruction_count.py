@@ -1,8 +1,6 @@
 """Counting a convolution from end to end: compiled for ARM, emulated, its inner loop modelled."""
 
-import shutil
-
-import pytest
+import needs
 from sysroot import SYSROOT
 
 from neocpu.bench.arm_kernels import Kernel
@@ -13,9 +11,7 @@ from neocpu.schedules import registry
 from neocpu.schedules.target import parse_target
 from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
 
-pytestmark = pytest.mark.skipif(
-    any(shutil.which(command) is None for command in TOOLS), reason="needs qemu-user and llvm"
-)
+pytestmark = needs.programs(*TOOLS)
 
 
 def test_a_kernel_is_counted_and_its_inner_loop_modelled(tmp_path):

@@ -1,8 +1,8 @@
 """Code for another CPU is refused before any of it runs: on emulated CPUs that really lack it."""
 
-import os
 import signal
 
+import needs
 import numpy as np
 import pytest
 from emulator import arm_python, x86_python
@@ -13,7 +13,7 @@ from neocpu.reference import run_reference
 from neocpu.schedules.errors import TargetError
 from neocpu.schedules.target import parse_target
 
-x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="runs this Python under qemu")
+x86_64 = needs.machine("x86_64")
 TARGETS = {
     "sse": "llvm -mtriple=x86_64-linux-gnu -mcpu=nehalem",
     "avx2": "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell",

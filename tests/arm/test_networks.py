@@ -1,7 +1,6 @@
 """Whole networks compiled for a Raspberry Pi give what they give on x86."""
 
-from pathlib import Path
-
+import needs
 import numpy as np
 import onnx
 import pytest
@@ -11,7 +10,7 @@ import neocpu
 from neocpu import models
 
 TARGET = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
-FACE = Path(__file__).parents[3] / "shared/models/face/version-RFB-320.onnx"
+FACE = needs.FACE_DETECTOR
 # Images small enough for the emulator; channels, and so kernels, are the networks' own.
 NETWORKS = {
     "resnet18": lambda: models.build("resnet18", image=(64, 64)),
@@ -46,7 +45,7 @@ def outputs(tmp_path_factory):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_arm_gives_what_x86_gives(outputs, name):
     if name not in outputs:
-        pytest.skip(f"{FACE} is not there")
+        needs.skip(needs.file(FACE))
     here, there = outputs[name]
     assert list(here) == list(there)
     for output, expected in here.items():

@@ -1,7 +1,6 @@
 """Whole networks, compiled, loaded and run, against ONNX Runtime."""
 
-from pathlib import Path
-
+import needs
 import numpy as np
 import onnx
 import onnxruntime
@@ -11,7 +10,7 @@ from onnx import TensorProto, helper
 
 import neocpu
 
-FACE = Path(__file__).parents[2].parent / "shared/models/face/version-RFB-320.onnx"
+FACE = needs.FACE_DETECTOR
 RTOL, ATOL = 1e-3, 1e-4
 
 
@@ -53,7 +52,7 @@ def test_light_models(name):
     assert plan["search"]["gap"] == 0.0
 
 
-@pytest.mark.skipif(not FACE.exists(), reason="the pretrained face detector is not here")
+@needs.file(FACE)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_face_detector(seed):
     actual, expected, plan = check(onnx.load(FACE), seed)

@@ -2,13 +2,12 @@
 
 import errno
 import os
-import resource
-import shutil
 import stat
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from file_limits import files_up_to
 
 from neocpu import link
 from neocpu.link import write_artifact
@@ -101,10 +100,9 @@ def test_no_weights_at_all(tmp_path, linear):
 
 @pytest.mark.parametrize(("machine", "page"), [("x86_64", 4096), ("aarch64", 65536)])
 def test_weights_start_on_the_largest_page(linear, tmp_path, machine, page):
-    compiler = shutil.which("g++") or shutil.which("c++")
     path = tmp_path / "a.so"
     header = replace(linear.header, machine=machine)
-    write_artifact(linear.executable, linear.weights, header, path, cxx=compiler)
+    write_artifact(linear.executable, linear.weights, header, path, cxx="g++")
     section = read_elf(memoryview(path.read_bytes())).find(WEIGHTS_SECTION)
     assert section.offset % page == 0
     assert section.align == page
@@ -164,15 +162,11 @@ def test_write_that_fails_halfway_keeps_the_older_file(linear, tmp_path):
     path = tmp_path / "a.so"
     path.write_text("older")
     weights = [*linear.weights, np.zeros(4 << 20, "uint8")]
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, hard))
-    try:
+    with files_up_to(2 << 20):
         message = refused(
             ArtifactError,
             lambda: write_artifact(linear.executable, weights, linear.header, path),
         )
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert message.startswith(f"cannot write {path}: File too large (4.2 MB needed)")
     assert path.read_text() == "older"
     assert os.listdir(tmp_path) == ["a.so"]

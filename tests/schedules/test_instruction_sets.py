@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+import needs
 
 import neocpu
 from neocpu.schedules import instruction_sets
@@ -29,7 +29,7 @@ bugs\t\t: spectre_v1
 processor\t: 1
 flags\t\t: fpu
 """
-x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="about x86_64's own host")
+x86_64 = needs.machine("x86_64")
 
 
 def leaves(*usable, present=()):
@@ -97,7 +97,7 @@ def test_a_library_without_the_function(monkeypatch):
 
 
 @x86_64
-@pytest.mark.skipif("avx2" not in host_features(), reason="needs AVX2 to take it away")
+@needs.instruction_set("avx2")
 def test_what_the_c_library_is_told_to_leave_alone_is_not_offered():
     script = (
         "from neocpu.schedules.instruction_sets import host_features; "

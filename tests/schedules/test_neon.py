@@ -2,9 +2,9 @@
 
 import functools
 import re
-import shutil
 import subprocess
 
+import needs
 import pytest
 from kernel_harness import HOST, compile_for
 from tvm import tirx
@@ -99,9 +99,7 @@ def is_by_lane(line):
 
 def share_of_bound(loop):
     """Return multiply-adds per cycle, of which a Cortex-A72 starts one, by LLVM's model."""
-    if shutil.which("llvm-mca") is None:
-        pytest.skip("needs llvm-mca (Debian: apt install llvm)")
-    command = ["llvm-mca", "-mtriple=aarch64", "-mcpu=cortex-a72", "-iterations=100"]
+    command = [needs.program("llvm-mca"), "-mtriple=aarch64", "-mcpu=cortex-a72", "-iterations=100"]
     done = subprocess.run(
         command, input="\n".join(loop), capture_output=True, text=True, check=True
     )

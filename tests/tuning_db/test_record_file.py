@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
-import resource
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from file_limits import files_up_to
 from tuning_records import RECORD, open_store, record
 
 from neocpu.schedules.errors import DatabaseError
@@ -37,14 +37,14 @@ def in_child(work: Callable[..., None], *arguments: object) -> int | None:
 
 
 def append_until_full(database: Path, limit: int, batch: int, kept: Path) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    store = open_store(database)
-    for start in range(0, 100, batch):
-        try:
-            store.append([record(1.0, reg_n=1 + start + i) for i in range(batch)])
-        except DatabaseError as error:
-            kept.write_text(f"{start} {error}")
-            return
+    with files_up_to(limit):
+        store = open_store(database)
+        for start in range(0, 100, batch):
+            try:
+                store.append([record(1.0, reg_n=1 + start + i) for i in range(batch)])
+            except DatabaseError as error:
+                kept.write_text(f"{start} {error}")
+                return
     raise AssertionError("nothing was refused")
 
 
@@ -228,8 +228,8 @@ def test_a_reason_is_short_however_long_the_line(database: Path):
 
 
 def replace_beyond_limit(database: Path) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * len(LINE), 2 * len(LINE)))
-    with pytest.raises(DatabaseError, match="File too large; make room"), locked(database) as real:
+    refused = pytest.raises(DatabaseError, match="File too large; make room")
+    with files_up_to(2 * len(LINE)), refused, locked(database) as real:
         replace_contents(real, LINE * 3)
 
 

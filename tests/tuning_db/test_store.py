@@ -7,6 +7,7 @@ import errno
 import os
 from pathlib import Path
 
+import needs
 import pytest
 from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record
 
@@ -171,7 +172,7 @@ def test_a_read_only_database_reads_but_refuses_to_write(
     assert store.results(WORKLOAD, TARGET, 2).keys() == {RECORD.scheme}
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anything")
+@needs.ordinary_user()
 def test_a_read_only_folder(tmp_path: Path):
     tmp_path.chmod(0o500)
     with pytest.raises(DatabaseError) as caught:

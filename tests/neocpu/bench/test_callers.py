@@ -5,6 +5,7 @@ import os
 import threading
 import time
 
+import needs
 import numpy as np
 import pytest
 
@@ -102,7 +103,7 @@ def test_errors_are_results(linear):
     assert note == "linear: calls failed: UsageError: closed"
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+@needs.cpus(2)
 def test_a_changed_affinity_is_noticed(linear):
     def call(x):
         if threading.current_thread().name == "caller-0":

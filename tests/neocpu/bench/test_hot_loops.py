@@ -1,13 +1,10 @@
 """Inner loops in what was executed, by hand-written code whose loops are known."""
 
-import shutil
-
+import needs
 import pytest
 
 from neocpu.bench.hot_loops import Loop, disassemble, hottest, innermost_loops, multiply_adds
 from neocpu.bench.instruction_count import Executed
-
-needs_llvm = pytest.mark.skipif(shutil.which("llvm-mc") is None, reason="llvm is not installed")
 
 
 def program(*lines, start=0x1000):
@@ -98,7 +95,7 @@ def test_the_hottest_loops_are_the_fewest_that_do_the_share():
     assert [loop.work for loop in hottest(loops, 100.0, 0.99)] == [60.0, 30.0, 5.0]
 
 
-@needs_llvm
+@needs.programs("llvm-mc")
 def test_machine_code_becomes_llvms_text():
     words = [0x4FA21020, 0x3DC00044, 0xF1000400, 0x54FFFF81, 0xFFFFFFFF, 0x4FA21020]
     assert disassemble(words) == {

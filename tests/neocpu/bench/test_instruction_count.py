@@ -1,8 +1,8 @@
 """Counting under QEMU, on a C program whose loop is known to the instruction."""
 
-import shutil
 import subprocess
 
+import needs
 import pytest
 
 from neocpu.bench.arm_guest import MARK
@@ -17,10 +17,7 @@ from neocpu.bench.instruction_count import (
 from neocpu.schedules.errors import NeoCPUError, UsageError
 
 CROSS = "aarch64-linux-gnu-gcc"
-needs_qemu = pytest.mark.skipif(
-    any(shutil.which(command) is None for command in ("qemu-aarch64", CROSS, "cc")),
-    reason="needs qemu-user and a cross compiler",
-)
+needs_qemu = needs.programs("qemu-aarch64", CROSS, "cc")
 SOURCE = f"""
 #include <stdio.h>
 #include <stdlib.h>

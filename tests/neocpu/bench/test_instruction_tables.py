@@ -5,7 +5,7 @@ import json
 import pytest
 from synthetic import MACHINE
 
-from neocpu.bench import convolution_counter
+from neocpu.bench import convolution_counter, instruction_count
 from neocpu.bench.arm_kernels import Kernel
 from neocpu.bench.convolution_counter import summarise
 from neocpu.bench.document import Run
@@ -78,8 +78,9 @@ def test_what_was_executed_is_summed_up(monkeypatch):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """The command, with everything but the counting itself."""
+    """The command, with everything but the counting itself, and the programs that count."""
     monkeypatch.setattr(convolution_counter, "require_tools", lambda: None)
+    monkeypatch.setattr(instruction_count, "tool_versions", lambda: {"QEMU": "7.2", "LLVM": "14.0"})
 
     def outcomes(models, request, on_progress):
         yield from reports
@@ -101,7 +102,9 @@ def test_the_command_prints_and_writes(counted, capsys, tmp_path):
         ("neocpu", 8960),
         ("ncnn", 12800),
     ]
-    assert page.read_text().startswith("# Convolutions on a cortex-a72: resnet18\n")
+    text = page.read_text()
+    assert text.startswith("# Convolutions on a cortex-a72: resnet18\n")
+    assert "QEMU 7.2" in text
 
 
 def test_a_failure_of_our_own_fails_the_command(counted, capsys):

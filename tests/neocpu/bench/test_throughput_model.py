@@ -1,13 +1,12 @@
 """The pipelines' model, on loops whose limits follow from the Cortex-A72's manual."""
 
-import shutil
-
+import needs
 import pytest
 
 from neocpu.bench.throughput_model import model
 from neocpu.schedules.errors import NeoCPUError
 
-pytestmark = pytest.mark.skipif(shutil.which("llvm-mca") is None, reason="llvm is not installed")
+pytestmark = needs.programs("llvm-mca")
 
 COUNTER = ("subs x0, x0, #1", "b.ne #-64")
 

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from importlib.resources import files
 
+import needs
 import numpy as np
 import pytest
 
@@ -14,7 +15,6 @@ from neocpu.link import write_artifact
 from neocpu.schedules import cpu_identity
 from neocpu.schedules.cpu_identity import host_cpu
 from neocpu.schedules.errors import NeoCPUError
-from neocpu.schedules.instruction_sets import host_features
 
 CPU = host_cpu() or "unknown"
 HERE = "avx2" if os.uname().machine == "x86_64" else "neon"
@@ -37,7 +37,7 @@ def variants(linear, tmp_path):
     return write
 
 
-@pytest.mark.skipif(HERE not in host_features(), reason=f"this host lacks {HERE}")
+@needs.instruction_set(HERE)
 @pytest.mark.parametrize(
     "each",
     [

@@ -3,12 +3,12 @@
 import copy
 import json
 import os
-import shutil
 import struct
 import subprocess
 from collections.abc import Callable
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 from forgery import forge, forge_header
@@ -18,9 +18,6 @@ from neocpu.runtime.elf import read_elf
 from neocpu.runtime.header import FORMAT, WEIGHTS_SECTION
 from neocpu.schedules.instruction_sets import host_features
 from neocpu.schedules.target import ISA_FEATURES
-
-HOST = os.uname().machine
-EMULATOR = shutil.which("qemu-x86_64-static")
 
 
 @pytest.fixture
@@ -134,12 +131,14 @@ def test_both_agree_on_each_instruction_set(run, linear, tmp_path):
         assert done.returncode == (0 if feature in host_features() else 5), done.stderr
 
 
-@pytest.mark.skipif(HOST != "x86_64" or EMULATOR is None, reason="needs qemu-x86_64-static")
+@needs.machine("x86_64")
 @pytest.mark.parametrize(("cpu", "code"), [("Nehalem", 5), ("Haswell", 0)])
 def test_what_an_emulated_cpu_lacks(built, linear, tmp_path, cpu, code):
     fields = {**fields_of(linear), "isa_features": ["sse4.2", "avx2", "fma"]}
     path = forge_header(linear.path, tmp_path / "avx2.so", fields)
-    command = [EMULATOR, "-cpu", cpu, built.folder / "neocpu_run", path, "--threads", "1"]
+    emulator = needs.program("qemu-x86_64-static")
+    program = built.folder / "neocpu_run"
+    command = [emulator, "-cpu", cpu, program, path, "--threads", "1"]
     done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     assert ("this host lacks avx2, fma" in done.stderr) == (code == 5)

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 
+import needs
 import numpy as np
 import pytest
 
@@ -116,7 +117,7 @@ def test_cpp_includes_the_header(built, linear):
     assert (done.returncode, done.stdout) == (0, "linear 4 1\n")
 
 
-@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+@needs.programs("cmake")
 def test_cmake_builds_it_too(built, linear, tmp_path):
     command = ["cmake", "-S", built.folder, "-B", tmp_path]
     subprocess.run(command, check=True, capture_output=True)

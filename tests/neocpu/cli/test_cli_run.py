@@ -1,7 +1,6 @@
 """``neocpu run``: arrays in, arrays out, and every bad input on the way."""
 
 import json
-import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import Cli, environment
+from file_limits import run_with_files_up_to
 
 from neocpu.cli.arrays import write_archive
 from neocpu.link import write_artifact
@@ -177,13 +177,8 @@ class TestOutputs:
 
     def test_disk_full(self, linear: Any) -> None:
         Path("y.npz").write_text("what was here before")
-        done = subprocess.run(
-            [sys.executable, "-m", "neocpu", "run", str(linear.path), "-o", "y.npz"],
-            capture_output=True,
-            text=True,
-            env=environment(),
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
-        )
+        command = [sys.executable, "-m", "neocpu", "run", str(linear.path), "-o", "y.npz"]
+        done = run_with_files_up_to(100, command, environment(), capture_output=True, text=True)
         assert done.returncode == 8
         assert done.stderr.startswith("neocpu: error: cannot write y.npz: ")
         assert done.stderr.count("\n") == 1

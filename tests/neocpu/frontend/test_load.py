@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import numpy as np
 import onnx
 import pytest
@@ -114,7 +114,7 @@ class TestFiles:
     def test_folder(self, tmp_path):
         assert "is a folder" in failure(ModelError, tmp_path)
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+    @needs.ordinary_user()
     def test_unreadable(self, saved):
         saved.chmod(0)
         assert "Permission denied" in failure(ModelError, saved)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import needs
 import numpy as np
 import onnx
 import pytest
@@ -13,7 +12,7 @@ from neocpu.frontend import import_relax, load_model
 from tests.light_models import LIGHT_MODELS, light_model, light_model_path
 from tests.neocpu.frontend.differential import relax_ops, run_imported, run_onnxruntime
 
-FACE_DETECTOR = Path(__file__).parents[4] / "shared" / "models" / "face" / "version-RFB-320.onnx"
+FACE_DETECTOR = needs.FACE_DETECTOR
 # What the networks consist of once imported: anything else would escape the layout planner.
 EXPECTED_OPS = {
     "add",
@@ -61,7 +60,7 @@ def test_light_models_compute(name):
     assert expected.max() < 0.999  # a saturated softmax would prove nothing
 
 
-@pytest.mark.skipif(not FACE_DETECTOR.exists(), reason="the face detector is not at hand")
+@needs.file(FACE_DETECTOR)
 def test_face_detector():
     model = onnx.load(FACE_DETECTOR)
     feeds = {"input": np.random.default_rng(1).random((1, 3, 240, 320), np.float32) * 2 - 1}

@@ -1,8 +1,8 @@
 """Fixtures of the runtime's tests."""
 
-import shutil
 import subprocess
 
+import needs
 import pytest
 
 
@@ -11,9 +11,7 @@ def binutils():
     """Run one of GNU binutils: a reader of ELF that is not ours."""
 
     def run(tool: str, *arguments: object) -> str:
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
-        command = [tool, *map(str, arguments)]
+        command = [needs.program(tool), *map(str, arguments)]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     return run

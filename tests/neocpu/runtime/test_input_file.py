@@ -133,9 +133,6 @@ def test_cut_short_before_it_is_mapped(linear, tmp_path, monkeypatch):
 
 def test_a_foreign_library_is_never_loaded(tmp_path):
     """Its constructor would write a file."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
     witness = tmp_path / "witness"
     source = tmp_path / "evil.c"
     source.write_text(
@@ -144,7 +141,7 @@ def test_a_foreign_library_is_never_loaded(tmp_path):
         f'{{ fclose(fopen("{witness}", "w")); }}\n'
     )
     path = tmp_path / "evil.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", path, source], check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", path, source], check=True)
     for by in (load, open_variants):
         refused(path, "not a neocpu artifact", by=by)
     assert not witness.exists()

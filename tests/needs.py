@@ -1,0 +1,80 @@
+"""What a test needs of the machine: where that is lacking, the test is skipped, and says what is.
+
+A fresh machine has Python, gcc and make, and may run the tests as an ordinary user. Whatever else a
+test calls or reads is asked for here, so that no test fails for want of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from neocpu.schedules.host import usable_cpus
+from neocpu.schedules.instruction_sets import host_features
+
+#: Debian's package of each program, where it has another name.
+PACKAGES: Final[Mapping[str, str]] = {
+    "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu",
+    "cc": "gcc",
+    "llvm-mc": "llvm",
+    "llvm-mca": "llvm",
+    "objcopy": "binutils",
+    "qemu-aarch64": "qemu-user",
+    "qemu-x86_64-static": "qemu-user-static",
+    "readelf": "binutils",
+}
+
+#: A pretrained detector, which lies beside the checkout on some machines.
+FACE_DETECTOR: Final = Path(__file__).parents[2] / "shared/models/face/version-RFB-320.onnx"
+
+
+def programs(*names: str) -> pytest.MarkDecorator:
+    """Skip where a program is not installed."""
+    missing = [name for name in names if shutil.which(name) is None]
+    packages = dict.fromkeys(PACKAGES.get(name, name) for name in missing)
+    reason = f"needs {', '.join(missing)} (Debian: apt install {' '.join(packages)})"
+    return pytest.mark.skipif(bool(missing), reason=reason)
+
+
+def program(name: str) -> str:
+    """Return the path of a program; skip the test that runs where it is not installed."""
+    skip(programs(name))
+    path = shutil.which(name)
+    assert path is not None
+    return path
+
+
+def skip(mark: pytest.MarkDecorator) -> None:
+    """Skip the test that runs if one of these marks would have."""
+    if mark.args[0]:
+        pytest.skip(mark.kwargs["reason"])
+
+
+def file(path: Path) -> pytest.MarkDecorator:
+    """Skip where a file that is not part of the checkout is not there."""
+    return pytest.mark.skipif(not path.exists(), reason=f"{path} is not there")
+
+
+def machine(name: str) -> pytest.MarkDecorator:
+    """Skip on other architectures than ``name``, as ``uname`` calls it."""
+    return pytest.mark.skipif(os.uname().machine != name, reason=f"needs {name}")
+
+
+def instruction_set(name: str) -> pytest.MarkDecorator:
+    """Skip where the host lacks an instruction set."""
+    return pytest.mark.skipif(name not in host_features(), reason=f"this host lacks {name}")
+
+
+def cpus(count: int) -> pytest.MarkDecorator:
+    """Skip where fewer CPUs than ``count`` may be used."""
+    return pytest.mark.skipif(usable_cpus() < count, reason=f"needs {count} CPUs")
+
+
+def ordinary_user() -> pytest.MarkDecorator:
+    """Skip for the superuser, whom no permission stops."""
+    return pytest.mark.skipif(os.geteuid() == 0, reason="no permission stops the superuser")

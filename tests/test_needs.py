@@ -1,0 +1,38 @@
+"""What a machine lacks is skipped, with its reason, in one way."""
+
+from pathlib import Path
+
+import needs
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+def test_a_program_that_is_missing_is_named_with_what_installs_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    reason = needs.programs("llvm-mc", "llvm-mca", "cmake").kwargs["reason"]
+    assert reason == "needs llvm-mc, llvm-mca, cmake (Debian: apt install llvm cmake)"
+    with pytest.raises(
+        pytest.skip.Exception, match=r"needs readelf \(Debian: apt install binutils"
+    ):
+        needs.program("readelf")
+    tool = tmp_path / "readelf"
+    tool.touch(0o755)
+    assert needs.program("readelf") == str(tool)
+    assert needs.programs("readelf").args == (False,)
+
+
+def test_files(tmp_path):
+    with pytest.raises(pytest.skip.Exception, match="none is not there"):
+        needs.skip(needs.file(tmp_path / "none"))
+    needs.skip(needs.file(tmp_path))
+
+
+def test_nothing_else_looks_for_programs():
+    others = [
+        path.relative_to(TESTS).as_posix()
+        for path in TESTS.rglob("*.py")
+        if "shutil.which(" in path.read_text()
+    ]
+    # That one installs them.
+    assert sorted({*others} - {Path(__file__).name}) == ["arm/sysroot.py", "needs.py"]
