@@ -6,7 +6,7 @@ BUDGET ?= 60s
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-arm lint types format bench runtime-wheel clean
+.PHONY: help demo test test-arm fresh lint types format bench runtime-wheel clean
 # A recipe that fails leaves no half-made stamp behind.
 .DELETE_ON_ERROR:
 
@@ -32,6 +32,10 @@ test-arm: build/arm/.ready ## compile for ARM and run what comes of it under qem
 build/arm/.ready: $(VENV)/.test tests/arm/sysroot.py wheels/libraries.py
 	$(BIN)/python -m tests.arm.sysroot
 
+# With the system's own Python: nothing of this checkout is used, not even its .venv.
+fresh: ## make demo and test, shuffled, on a new minimal Debian (as root; 25 minutes); SEED=N repeats one
+	$(PYTHON) -B -m tests.fresh $(SEED)
+
 lint: $(VENV)/.test types ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,7 +48,7 @@ types: $(VENV)/.test ## check types alone
 	ln -s $(CURDIR)/neocpu/* $(CURDIR)/schedules $(CURDIR)/search $(CURDIR)/tuning_db build/types/neocpu
 	ln -s $(CURDIR)/wheels build/types
 	cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
-		--cache-dir $(CURDIR)/.mypy_cache -p neocpu -m wheels.runtime
+		--cache-dir $(CURDIR)/.mypy_cache -p neocpu -m wheels.runtime -m wheels.backend
 
 format: $(VENV)/.test ## format the sources
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,71 @@
+"""Building and installing leaves nothing in the checkout, and forgets nothing."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+INGREDIENTS = (
+    *("neocpu", "schedules", "search", "tuning_db", "wheels"),
+    *("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"),
+)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of what an installation is made of."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    for name in INGREDIENTS:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, folder)
+    return folder
+
+
+def listing(folder):
+    return sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+
+
+def pip(*arguments):
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    offline = ("-q", "--no-build-isolation", "--no-deps", "--no-index", "--no-cache-dir")
+    command = [sys.executable, "-m", "pip", *map(str, arguments), *offline]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("editable", [False, True], ids=["plain", "editable"])
+def test_an_installation_leaves_nothing_in_the_checkout(checkout, tmp_path, editable):
+    before = listing(checkout)
+    option = ["-e"] if editable else []
+    pip("install", "--prefix", tmp_path / "installed", *option, checkout)
+    assert listing(checkout) == before
+    (metadata,) = tmp_path.glob("installed/lib/*/site-packages/neocpu-*.dist-info")
+    assert (metadata.parent / "neocpu" / "search").is_dir() != editable
+
+
+def test_the_archive_of_sources_builds_the_same_wheel(checkout, tmp_path):
+    before = listing(checkout)
+    script = "import sys; from wheels import backend; backend.build_sdist(sys.argv[1])"
+    command = [sys.executable, "-B", "-c", script, str(tmp_path)]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert listing(checkout) == before
+    (archive,) = tmp_path.glob("neocpu-*.tar.gz")
+    shutil.unpack_archive(archive, tmp_path / "sources")
+    (unpacked,) = (tmp_path / "sources").iterdir()
+    contents = []
+    for number, source in enumerate((checkout, unpacked)):
+        pip("wheel", "--wheel-dir", tmp_path / str(number), source)
+        (wheel,) = (tmp_path / str(number)).iterdir()
+        with zipfile.ZipFile(wheel) as members:
+            contents.append({member.filename: member.CRC for member in members.infolist()})
+    assert contents[0] == contents[1]
