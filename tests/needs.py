@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from neocpu.schedules.host import usable_cpus
+from neocpu.bench.engines import PEERS, install_hint, installed
 from neocpu.schedules.instruction_sets import host_features
 
 #: Debian's package of each program, where it has another name.
@@ -55,6 +55,12 @@ def skip(mark: pytest.MarkDecorator) -> None:
         pytest.skip(mark.kwargs["reason"])
 
 
+def engine(name: str) -> pytest.MarkDecorator:
+    """Skip where an engine to compare with is not installed."""
+    missing = name in PEERS and not installed(name)
+    return pytest.mark.skipif(missing, reason=f"needs {name} ({install_hint(name)})")
+
+
 def file(path: Path) -> pytest.MarkDecorator:
     """Skip where a file that is not part of the checkout is not there."""
     return pytest.mark.skipif(not path.exists(), reason=f"{path} is not there")
@@ -72,7 +78,7 @@ def instruction_set(name: str) -> pytest.MarkDecorator:
 
 def cpus(count: int) -> pytest.MarkDecorator:
     """Skip where fewer CPUs than ``count`` may be used."""
-    return pytest.mark.skipif(usable_cpus() < count, reason=f"needs {count} CPUs")
+    return pytest.mark.skipif(len(os.sched_getaffinity(0)) < count, reason=f"needs {count} CPUs")
 
 
 def ordinary_user() -> pytest.MarkDecorator:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from setuptools import build_meta
 
-Settings = Mapping[str, Any] | None
+Settings = dict[str, Any] | None
 
 _OPTIONS: Final = """\
 [build]

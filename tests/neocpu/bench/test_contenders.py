@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import needs
 import numpy as np
 import psutil
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from neocpu.bench import contenders
 from neocpu.bench.child import serve
 from neocpu.bench.contenders import Contender, ContenderError, ContenderProcess, Usage, converted
-from neocpu.bench.engines import ENGINES, PEERS, installed
+from neocpu.bench.engines import ENGINES
 from neocpu.bench.inputs import load_inputs, save_inputs
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_contender.py")))
@@ -75,8 +76,7 @@ def test_a_failure_is_one_line(behaviour, message):
 def test_every_engine_computes_the_model(
     engine, linear, linear_onnx, linear_inputs, inputs_file, tmp_path
 ):
-    if engine in PEERS and not installed(engine):
-        pytest.skip(f"{engine} is not installed")
+    needs.skip(needs.engine(engine))
     path = linear.path if engine == "neocpu" else linear_onnx
     ready = converted(Contender(engine, engine, path), tmp_path)
     with ContenderProcess(ready, 2, inputs_file) as process:

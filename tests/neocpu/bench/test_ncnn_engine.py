@@ -4,6 +4,7 @@ import importlib.util
 import stat
 from types import SimpleNamespace
 
+import needs
 import numpy as np
 import onnx
 import pytest
@@ -19,7 +20,7 @@ from neocpu.models.graph import NetworkBuilder
 from neocpu.reference import run_reference
 from neocpu.tensor_spec import random_inputs
 
-needs_ncnn = pytest.mark.skipif(not installed("ncnn"), reason="ncnn or pnnx is not installed")
+needs_ncnn = needs.engine("ncnn")
 
 
 def _network(batch):
