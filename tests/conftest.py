@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from checkout_tree import broken_bytecode, differences, snapshot
+from hypothesis import HealthCheck, settings
 
 CHECKOUT = Path(__file__).parents[1]
 BEFORE = pytest.StashKey[dict[str, str]]()
@@ -17,6 +18,11 @@ def pytest_configure():
     # tests that interrupt one would wait forever.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Nothing is asserted on time, which a busy machine has little of.
+    settings.register_profile(
+        "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("untimed")
     # Children that crash on purpose would leave their memory beside the tests.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 

@@ -8,7 +8,7 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuning_records import RECORD, WORKLOAD, open_store, record
 
@@ -114,7 +114,7 @@ scheme_records = st.builds(
 )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30)
 @given(st.lists(st.lists(scheme_records, max_size=4), min_size=3, max_size=3))
 def test_standing_does_not_depend_on_the_order_of_files(
     tmp_path_factory: pytest.TempPathFactory, contents: list[list[Record]]
