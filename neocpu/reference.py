@@ -1,7 +1,8 @@
 """The independent reference that compiled modules are verified against.
 
 It is onnx's own reference evaluator, an executable form of the standard, with its slow operators in
-fast numpy. Neither TVM nor ONNX Runtime is involved, so that a shared mistake is unlikely.
+fast numpy and what the standard leaves open defined. Neither TVM nor ONNX Runtime is involved, so
+that a shared mistake is unlikely.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from neocpu import reference_integer as integer
+from neocpu import reference_lookup as lookup
 from neocpu import reference_ops as ops
 from neocpu import reference_resize as resize
 from neocpu.reference_detection import NonMaxSuppression
@@ -23,7 +26,7 @@ from neocpu.reference_run import evaluate
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_FAST_OPS = [
+_OPERATORS = [
     ops.AveragePool,
     ops.BatchNormalization,
     ops.Conv,
@@ -35,6 +38,15 @@ _FAST_OPS = [
     ops.MaxPool,
     NonMaxSuppression,
     ops.Softmax,
+    integer.Cast,
+    integer.CastLike,
+    integer.Pow,
+    lookup.Gather,
+    lookup.GatherElements,
+    lookup.GatherND,
+    lookup.MaxUnpool,
+    lookup.ScatterElements,
+    lookup.ScatterND,
     resize.Resize,
     resize.Upsample,
 ]
@@ -60,7 +72,7 @@ def run_reference(
     dict of str to array
         The graph outputs by name, in graph order.
     """
-    return evaluate(model, inputs, _FAST_OPS, double=double)
+    return evaluate(model, inputs, _OPERATORS, double=double)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ are written down directly, instead of being derived by schedule primitives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tvm import tirx
@@ -18,6 +20,8 @@ from neocpu.schedules.vector_math import vectorize_calls
 
 # Below this many elements a fork and join (about 4 us) costs more than the second core saves.
 PARALLEL_ELEMENTS = 8192
+# Tasks that keep every thread busy however the rows divide.
+ENOUGH_TASKS = 16
 
 Parameter = tuple[str, tuple[int, ...], str]  # name, physical shape, dtype
 
@@ -69,6 +73,30 @@ def part_start(number: Any, total: int, parts: int) -> Any:
 def task_loop(tasks: int, elements: int) -> Any:
     """Return the frame of the outermost loop: parallel if ``elements`` written are worth a fork."""
     return T.parallel(tasks) if tasks > 1 and elements >= PARALLEL_ELEMENTS else T.serial(tasks)
+
+
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return how many elements apart neighbours along each axis lie, row-major."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+@contextmanager
+def loop_nest(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]]:
+    """Emit what is in its body for every index into ``extents``, the last axis innermost.
+
+    Leading loops that make enough tasks are one, parallel if ``elements`` written are worth it.
+    """
+    lead = 1
+    while lead < len(extents) and math.prod(extents[:lead]) < ENOUGH_TASKS:
+        lead += 1
+    tasks = extents[:lead]
+    with ExitStack() as nest:
+        task = nest.enter_context(task_loop(math.prod(tasks), elements))
+        index = [
+            task // stride % extent for stride, extent in zip(strides_of(tasks), tasks, strict=True)
+        ]
+        index += [nest.enter_context(T.serial(extent)) for extent in extents[lead:]]
+        yield tuple(index)
 
 
 def span(start: Any, width: int) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.builder import (
+    ENOUGH_TASKS,
     PARALLEL_ELEMENTS,
     build_kernel,
     for_vectors,
@@ -27,9 +28,6 @@ END_TO_END = "neocpu.end_to_end"
 
 #: Bytes that kernels take their arguments to be aligned to: TVM's ``kAllocAlignment``.
 ALIGNMENT = 64
-
-# Tasks that keep every thread busy.
-ENOUGH_TASKS = 16
 
 
 def lower_concat(

@@ -17,14 +17,12 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.s_tir.stmt import SBlockRealize
 
 from neocpu.schedules import reduction
-from neocpu.schedules.builder import PARALLEL_ELEMENTS
+from neocpu.schedules.builder import ENOUGH_TASKS, PARALLEL_ELEMENTS
 from neocpu.schedules.stage import Stage, read_stage
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
 
 SCHEDULED = "tirx.is_scheduled"
-# Tasks that keep every thread busy however the rows divide.
-ENOUGH_TASKS = 16
 
 
 def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:

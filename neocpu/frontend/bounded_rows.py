@@ -92,11 +92,9 @@ class _Values:
         """Return a node's input; None if its shape is unknown."""
         if name not in self.shapes:
             return None
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(self.kinds[name])
-        integer = bool(np.issubdtype(dtype, np.integer))
         # Only parameters are looked into, and they are small.
         value = self.constant(name) if np.prod(self.shapes[name]) <= 64 else None
-        return Operand(self.shapes[name], integer, count, value)
+        return Operand(self.shapes[name], count, value)
 
 
 @dataclass(slots=True)

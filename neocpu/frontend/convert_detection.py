@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from neocpu.frontend.node import Node, dtype_of
-from neocpu.relax_utils import OPAQUE
+from neocpu.frontend.node import Node, call_kernel, dtype_of
 from neocpu.schedules.non_max_suppression import (
     NonMaxSuppressionWorkload,
     lower_non_max_suppression,
@@ -83,7 +82,7 @@ def non_max_suppression(node: Node) -> relax.Expr:
     workload = suppression_workload(node.shape(0), node.shape(1), limits, center)
     types = [relax.TensorType((workload.rows, 3), "int64"), relax.TensorType((1,), "int64")]
     kernel = lower_non_max_suppression(workload)
-    return _call(node, "non_max_suppression", kernel, [boxes, scores], types)
+    return call_kernel(node, "non_max_suppression", kernel, [boxes, scores], types)
 
 
 def top_k(node: Node) -> relax.Expr:
@@ -101,16 +100,8 @@ def top_k(node: Node) -> relax.Expr:
     kernel = lower_top_k(rows, k, largest=bool(node.attrs.get("largest", 1)))
     types = [relax.TensorType((rows[0], k, rows[2]), dtype) for dtype in ("float32", "int64")]
     flat = node.emit(relax.op.reshape(data, rows))
-    found = node.bb.emit(_call(node, "top_k", kernel, [flat], types))
+    found = node.bb.emit(call_kernel(node, "top_k", kernel, [flat], types))
     result = (*shape[:axis], k, *shape[axis + 1 :])
     return relax.Tuple(
         [node.emit(relax.op.reshape(relax.TupleGetItem(found, i), result)) for i in range(2)]
     )
-
-
-def _call(
-    node: Node, name: str, kernel: Any, args: list[relax.Expr], types: list[relax.Type]
-) -> relax.Expr:
-    """Return the call of a kernel that no later pass looks into."""
-    function = node.bb.add_func(kernel.with_attr("op_pattern", OPAQUE), name)
-    return relax.call_tir(function, relax.Tuple(args), types)

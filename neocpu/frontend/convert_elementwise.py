@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from tvm import relax
 
+from neocpu.frontend.convert_integer import as_type, integer_binary, is_integer
 from neocpu.frontend.node import Node, constant_value, dtype_of, scalar
 
 
@@ -66,20 +67,17 @@ def power(node: Node) -> relax.Expr:
     """Pow, with the usual exponents as products and roots, which vectorise."""
     base, exponent = node.inputs
     dtype = dtype_of(base)
-    # The exponent may be of another type than the base; the result has the base's. TVM raises
-    # floating-point numbers only.
+    # The exponent may be of another type than the base; the result has the base's.
     floating = dtype if dtype.startswith("float") else "float64"
     value = constant_value(exponent)
     if value is not None and value.size == 1 and value.ndim <= len(node.shape()):
         simple = _SIMPLE_POWERS.get(value.item())
         if simple is not None and (dtype == floating or value.item() != 0.5):
             return simple(base)
-    base, exponent = (node.emit(_as_type(value, floating)) for value in (base, exponent))
-    return _as_type(node.emit(relax.op.power(base, exponent)), dtype)
-
-
-def _as_type(value: relax.Expr, dtype: str) -> relax.Expr:
-    return value if dtype_of(value) == dtype else relax.op.astype(value, dtype)
+    if is_integer(base) and is_integer(exponent):
+        return integer_binary(node, "power", base, exponent)
+    base, exponent = (as_type(node, value, floating) for value in (base, exponent))
+    return as_type(node, node.emit(relax.op.power(base, exponent)), dtype)
 
 
 def mish(node: Node) -> relax.Expr:

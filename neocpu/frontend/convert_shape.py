@@ -1,4 +1,4 @@
-"""Operators that make or move data: constants, pad, split, reshape, expand, gather."""
+"""Operators that make or move data: constants, pad, split, reshape, expand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from neocpu.frontend.node import Node, const, constant_value, dtype_of
+from neocpu.frontend.node import Node, const, constant_value
 
 _PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
@@ -74,60 +74,6 @@ def expand(node: Node) -> relax.Expr:
     assert wanted is not None
     shape = np.broadcast_shapes(node.shape(), tuple(int(extent) for extent in wanted))
     return relax.op.broadcast_to(node.inputs[0], shape)
-
-
-def gather(node: Node) -> relax.Expr:
-    """Gather, with negative indices counted from the end; no index reads out of bounds."""
-    data, indices = node.inputs[:2]
-    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
-    extents = np.asarray(node.shape()[axis])
-    values = constant_value(indices)
-    if values is not None and values.ndim == 0:
-        at = int(_counted(values, extents))
-        piece = node.emit(relax.op.strided_slice(data, [axis], [at], [at + 1]))
-        return relax.op.squeeze(piece, [axis])
-    return relax.op.take(data, _within(node, indices, extents), axis, mode="clip")
-
-
-def gather_elements(node: Node) -> relax.Expr:
-    """GatherElements, with negative indices counted from the end; none reads out of bounds."""
-    data, indices = node.inputs[:2]
-    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
-    extents = np.asarray(node.shape()[axis])
-    return relax.op.gather_elements(data, _within(node, indices, extents), axis)
-
-
-def gather_nd(node: Node) -> relax.Expr:
-    """GatherND, with negative indices counted from the end; no index reads out of bounds."""
-    batch_dims = int(node.attrs.get("batch_dims", 0))
-    indexed = node.shape()[batch_dims:][: node.shape(1)[-1]]
-    indices = _within(node, node.inputs[1], np.asarray(indexed))
-    return relax.op.gather_nd(node.inputs[0], indices, batch_dims)
-
-
-def _within(node: Node, indices: relax.Expr, extents: np.ndarray) -> relax.Expr:
-    """Return indices with those below zero counted from the end, and all moved into bounds."""
-    extents = extents.astype(dtype_of(indices))
-    values = constant_value(indices)
-    if values is not None:
-        return const(_counted(values, extents))
-    zero, size = const(np.zeros_like(extents)), const(extents)
-    wrapped = node.emit(relax.op.add(indices, size))
-    counted = node.emit(relax.op.where(relax.op.less(indices, zero), wrapped, indices))
-    return relax.op.minimum(relax.op.maximum(counted, zero), const(extents - 1))
-
-
-def _counted(indices: np.ndarray, extents: np.ndarray) -> np.ndarray:
-    """Return constant indices, those below zero counted from the end; refuse others out of bounds.
-
-    ONNX makes them an error. Those computed at run time are moved into bounds instead.
-    """
-    counted = np.where(indices < 0, indices + extents, indices).astype(indices.dtype)
-    wrong = (counted < 0) | (counted >= extents)
-    if wrong.any():
-        reached = np.broadcast_to(extents, indices.shape)[wrong][0]
-        raise ValueError(f"index {indices[wrong][0]} is out of bounds of an axis of {reached}")
-    return counted
 
 
 def space_to_depth(node: Node) -> relax.Expr:

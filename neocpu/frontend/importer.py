@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx
 import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from neocpu.frontend.converters import CONVERTERS
+from neocpu.frontend.converters import CONTRIB_CONVERTERS, CONVERTERS
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.node import Node
 from neocpu.frontend.source import first_line
@@ -72,7 +73,8 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
     require_supported(graph)
     importer = _Importer({}, None, sanitize=False)
     try:
-        module = importer.from_onnx(graph, opset)
+        with np.errstate(all="ignore"):  # what converters make of constants is the model's
+            module = importer.from_onnx(graph, opset)
     except UnsupportedError:
         importer.bb._end_block()  # or TVM warns of it on stderr
         raise
@@ -127,9 +129,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _convert(self, node: onnx.NodeProto) -> relax.Expr:
         attrs = self._parse_attr(node.attribute)
         inputs = [self._nodes[name] if name else None for name in node.input]
-        if node.op_type in CONVERTERS and node.domain in STANDARD_DOMAINS:
+        ours = CONVERTERS if node.domain in STANDARD_DOMAINS else CONTRIB_CONVERTERS
+        if node.op_type in ours:
             outputs = tuple(node.output)
-            converted = CONVERTERS[node.op_type](Node(self.bb, inputs, attrs, outputs, self.opset))
+            converted = ours[node.op_type](Node(self.bb, inputs, attrs, outputs, self.opset))
             return self.bb.normalize(converted)
         attrs["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
         return self._convert_operator(

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from neocpu.relax_utils import OPAQUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,12 @@ class Node:
         """Infer an expression's type, binding its nested calls."""
         return self.bb.normalize(expr)
 
+    def convert_by_tvm(self, op_type: str, inputs: Sequence[relax.Expr | None]) -> relax.Expr:
+        """Return what TVM's importer makes of this node with other inputs."""
+        converter = onnx_frontend._get_convert_map()[op_type].get_converter(self.opset)
+        given = onnx_frontend.onnx_input(inputs)
+        return converter(self.bb, given, dict(self.attrs), [{}, {}])
+
 
 def static_shape(expr: relax.Expr) -> tuple[int, ...]:
     """Return an expression's shape.
@@ -122,3 +131,11 @@ def per_channel(expr: relax.Expr, rank: int) -> relax.Expr:
     if array is None:
         return relax.op.reshape(expr, shape)
     return const(array.reshape(shape))
+
+
+def call_kernel(
+    node: Node, name: str, kernel: Any, args: Sequence[relax.Expr], types: Sequence[relax.Type]
+) -> relax.Expr:
+    """Return the call of a kernel that no later pass looks into, or fuses anything with."""
+    function = node.bb.add_func(kernel.with_attr("op_pattern", OPAQUE), name)
+    return relax.call_tir(function, relax.Tuple(list(args)), list(types))

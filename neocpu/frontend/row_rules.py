@@ -25,8 +25,6 @@ class Operand:
     ----------
     shape : tuple of int
         With the upper bound for the number of rows.
-    integer : bool
-        Whether its elements are integers.
     count : str or None
         The value that says how many rows count; None if all do.
     constant : array or None
@@ -34,7 +32,6 @@ class Operand:
     """
 
     shape: tuple[int, ...]
-    integer: bool
     count: str | None
     constant: np.ndarray[Any, Any] | None
 
@@ -111,13 +108,6 @@ def _elementwise(node: RowNode) -> str | None:
         elif operand.rank == node.output_rank and operand.shape[0] != 1:
             return "it combines the selected rows with a fixed number of rows"
     return None
-
-
-def _division(node: RowNode) -> str | None:
-    divisor = node.operand(1)
-    if divisor is not None and divisor.count is not None and divisor.integer:
-        return "it divides by integers of rows that may not count"
-    return _elementwise(node)
 
 
 def _along_axis(default: int) -> Rule:
@@ -256,16 +246,15 @@ def _shape(node: RowNode) -> str | None:
 
 
 _ELEMENTWISE = (
-    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Cos", "Elu", "Equal", "Erf", "Exp", "Floor",
-    "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN",
-    "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mul", "Neg", "Not", "Or",
-    "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Sqrt", "Sub",
-    "Sum", "Tanh", "Where", "Xor",
+    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp",
+    "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf",
+    "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg",
+    "Not", "Or", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Sqrt",
+    "Sub", "Sum", "Tanh", "Where", "Xor",
 )  # fmt: skip
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
-    **dict.fromkeys(("Div", "Mod"), _division),
     **dict.fromkeys(("ArgMax", "ArgMin", "Split"), _along_axis(0)),
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax", "TopK"), _along_axis(-1)),
     **{

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import onnx
 import onnx.inliner
 import onnx.version_converter
@@ -142,12 +143,13 @@ def _optimise(module: ir.Model) -> None:
             node.domain = ""
     # Everything constant is folded, the weights of ConstantOfShape included: what is left for
     # the compiler is what depends on the inputs.
-    fold_constants_ir(
-        module,
-        onnx_shape_inference=True,
-        output_size_limit=_UNLIMITED,
-        should_fold=lambda node: True,
-    )
+    with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
+        fold_constants_ir(
+            module,
+            onnx_shape_inference=True,
+            output_size_limit=_UNLIMITED,
+            should_fold=_is_portable,
+        )
     ir.passes.Sequential(
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         passes.IdentityEliminationPass(),
@@ -159,6 +161,20 @@ def _optimise(module: ir.Model) -> None:
         passes.RemoveUnusedOpsetsPass(),
     )(module)
     _name_outputs(module.graph, names)
+
+
+def _is_portable(node: ir.Node) -> bool:
+    """Whether a constant node has one value everywhere.
+
+    What int32 cannot hold numpy converts to integers as each machine does: it is left to our
+    converter.
+    """
+    if node.op_type not in ("Cast", "CastLike") or node.inputs[0] is None:
+        return True
+    constant = node.inputs[0].const_value
+    if constant is None or constant.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
+        return True
+    return bool((np.abs(constant.numpy()) < 2.0**31).all())
 
 
 def _name_outputs(graph: ir.Graph, names: list[str | None]) -> None:

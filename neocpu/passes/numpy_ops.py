@@ -28,9 +28,11 @@ def _elementwise(function: NumpyOp) -> NumpyOp:
 
 def _divide(attrs: Any, a: Array, b: Array) -> Array:
     """Divide; integers are truncated towards zero, as in C."""
-    if np.issubdtype(a.dtype, np.integer):
-        return np.asarray(np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b)))
-    return np.asarray(a / b)
+    if not np.issubdtype(a.dtype, np.integer):
+        return np.asarray(a / b)
+    floored = np.floor_divide(a, b)
+    above = (np.remainder(a, b) != 0) & ((a < 0) != (b < 0))
+    return np.asarray(floored + above.astype(floored.dtype))
 
 
 def _clip(attrs: Any, a: Array, low: float, high: float) -> Array:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import tvm
+from tvm import relax
 
 from neocpu.passes.absorb_channel_shuffles import AbsorbChannelShuffles
 from neocpu.passes.canonicalize_activations import CanonicalizeActivations
@@ -15,6 +17,8 @@ from neocpu.passes.fold_batch_norm import FoldBatchNorm
 from neocpu.passes.fold_constants import FoldConstants
 from neocpu.passes.fold_scale import FoldScale
 from neocpu.passes.share_concat_prefix import ShareConcatPrefix
+from neocpu.relax_utils import bindings, shape_values
+from neocpu.schedules.errors import UnsupportedError
 
 #: Name and pass, in the order they run. Each leaves no dead binding behind.
 SIMPLIFY_PASSES: tuple[tuple[str, Any], ...] = (
@@ -55,6 +59,12 @@ def simplify(mod: tvm.IRModule) -> tvm.IRModule:
     tvm.IRModule
         Convolutions followed by at most one bias ``add`` with a ``(1, C, 1, 1)`` constant, no batch
         normalization, all-constant operators evaluated.
+
+    Raises
+    ------
+    UnsupportedError
+        If data decides the shape of a tensor, even of one that no output has the shape of: it would
+        decide what memory a kernel writes.
     """
     for _ in range(MAX_ROUNDS):
         before = mod["main"]
@@ -62,4 +72,23 @@ def simplify(mod: tvm.IRModule) -> tvm.IRModule:
             mod = simplify_pass(mod)
         if mod["main"].same_as(before):
             break
+    _require_static_shapes(mod["main"])
     return mod
+
+
+def _require_static_shapes(main: relax.Function) -> None:
+    names = [binding.var.name for binding in bindings(main) if not _is_static(binding.var.ty)]
+    if names:
+        # Most are ONNX's; what TVM made in between it has numbered.
+        name = next((name for name in names if not re.fullmatch(r"lv\d*", name)), names[0])
+        raise UnsupportedError(
+            f"the shape of '{name}' depends on the data; only static shapes are supported"
+        )
+
+
+def _is_static(ty: relax.Type) -> bool:
+    if isinstance(ty, relax.TupleType):
+        return all(map(_is_static, ty.fields))
+    if not isinstance(ty, relax.TensorType):
+        return True
+    return ty.shape is not None and shape_values(ty.shape) is not None

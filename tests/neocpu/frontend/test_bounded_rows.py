@@ -111,7 +111,6 @@ def ints(*values: int) -> np.ndarray:
         ("Concat", [np.ones((ROWS, 1), np.int64)], {"axis": 1}, "with a fixed number of rows"),
         ("Concat", [np.ones((1, 3), np.int64)], {"axis": 0}, "it appends rows to rows"),
         ("MatMul", [np.ones((2, 3, 5), np.int64)], {}, "it sums over the rows"),
-        ("Mod", [], {}, "it divides by integers of rows that may not count"),
         ("Shape", [], {}, "it asks for the number of rows"),
         ("Tile", [ints(1, 2)], {}, "it is not known to work row by row"),
     ],

@@ -1,0 +1,116 @@
+"""Arithmetic that only integers have, and conversions to them, defined for every operand."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from tvm import relax
+
+from neocpu.frontend.node import (
+    Node,
+    call_kernel,
+    const,
+    constant_value,
+    dtype_of,
+    scalar,
+    static_shape,
+)
+from neocpu.schedules.integer_arithmetic import lower_integer_binary
+
+# What int64 holds is below.
+_LIMIT = 2.0**63
+
+
+def div(node: Node) -> relax.Expr:
+    """Div; of integers it rounds towards zero, ``x / 0`` is 0 and the least one by -1 itself."""
+    return _divided(node, "Div", "divide")
+
+
+def mod(node: Node) -> relax.Expr:
+    """Mod; of integers, ``x % 0`` is 0."""
+    floored = not int(node.attrs.get("fmod", 0))
+    return _divided(node, "Mod", "floored_remainder" if floored else "truncated_remainder")
+
+
+def _divided(node: Node, op_type: str, operation: str) -> relax.Expr:
+    left, right = node.inputs[:2]
+    if not (is_integer(left) and is_integer(right)):
+        return node.convert_by_tvm(op_type, node.inputs)
+    divisors = constant_value(right)
+    if divisors is not None and (divisors == 0).any():
+        raise ValueError("it divides by a constant 0")
+    if divisors is not None and (divisors != np.array(-1).astype(divisors.dtype)).all():
+        return node.convert_by_tvm(op_type, node.inputs)  # no dividend traps
+    return integer_binary(node, operation, left, right)
+
+
+def integer_binary(node: Node, operation: str, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """Return a broadcast operation of two integer tensors, of the left one's type."""
+    shapes = [static_shape(operand) for operand in (left, right)]
+    result = np.broadcast_shapes(*shapes)
+    rank = max(1, len(result))
+    left_shape, right_shape = ((1,) * (rank - len(shape)) + shape for shape in shapes)
+    dtypes = dtype_of(left), dtype_of(right)
+    kernel = lower_integer_binary(operation, left_shape, right_shape, dtypes)
+    args = [
+        node.emit(relax.op.reshape(operand, shape))
+        for operand, shape in ((left, left_shape), (right, right_shape))
+    ]
+    types = [relax.TensorType((1,) * (rank - len(result)) + result, dtypes[0])]
+    found = node.emit(call_kernel(node, operation, kernel, args, types))
+    return node.emit(relax.op.reshape(found, result))
+
+
+def bit_shift(node: Node) -> relax.Expr:
+    """BitShift; by all bits or more, nothing is left."""
+    data, amount = node.inputs[:2]
+    if constant_value(data) is not None and constant_value(amount) is not None:
+        return node.convert_by_tvm("BitShift", node.inputs)
+    bits = np.iinfo(dtype_of(data)).bits
+    some = node.emit(relax.op.minimum(amount, scalar(bits - 1, amount)))
+    shifted = node.emit(node.convert_by_tvm("BitShift", [data, some]))
+    inside = node.emit(relax.op.less(amount, scalar(bits, amount)))
+    return relax.op.where(inside, shifted, scalar(0, data))
+
+
+def cast(node: Node) -> relax.Expr:
+    """Cast; to an integer, NaN and what int64 cannot hold become 0, and the rest wraps around."""
+    target = onnx.helper.tensor_dtype_to_np_dtype(int(node.attrs["to"]))
+    return node.convert_by_tvm("Cast", [_convertible(node, node.inputs[0], np.dtype(target))])
+
+
+def cast_like(node: Node) -> relax.Expr:
+    """CastLike, as `cast`."""
+    data, like = node.inputs[:2]
+    is_tensor = isinstance(like.ty, relax.TensorType)
+    target = np.dtype(dtype_of(like) if is_tensor else "int64")
+    return node.convert_by_tvm("CastLike", [_convertible(node, data, target), like])
+
+
+def as_type(node: Node, value: relax.Expr, dtype: str) -> relax.Expr:
+    """Return a tensor converted as by `cast`."""
+    if dtype_of(value) == dtype:
+        return value
+    return node.emit(relax.op.astype(_convertible(node, value, np.dtype(dtype)), dtype))
+
+
+def _convertible(node: Node, value: relax.Expr, target: np.dtype) -> relax.Expr:
+    """Return floats to be converted to integers, without those whose conversion is undefined."""
+    if target.kind not in "iu" or not isinstance(value.ty, relax.TensorType):
+        return value
+    if not dtype_of(value).startswith("float"):
+        return value
+    constant = constant_value(value)
+    if constant is not None:
+        return const(np.where(np.abs(constant) < _LIMIT, constant, 0).astype(np.int64))
+    inside = node.emit(relax.op.less(node.emit(relax.op.abs(value)), scalar(_LIMIT, value)))
+    clean = node.emit(relax.op.where(inside, value, scalar(0.0, value)))
+    # Below zero only the signed type is defined; the unsigned one wraps around.
+    return node.emit(relax.op.astype(clean, "int64")) if target == np.uint64 else clean
+
+
+def is_integer(operand: relax.Expr) -> bool:
+    """Whether an expression is a tensor of integers, not a shape."""
+    if not isinstance(operand.ty, relax.TensorType):
+        return False
+    return bool(np.issubdtype(np.dtype(dtype_of(operand)), np.integer))

@@ -1,0 +1,79 @@
+"""Operators that sample images at places that are data: GridSample and pooling of regions.
+
+TVM's kernels convert such places to integers, as many as it takes: numbers that are none, or far
+outside the image, are undefined there or would take for ever, so that they are replaced in front.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from tvm import relax
+
+from neocpu.frontend.convert_lookup import within
+from neocpu.frontend.node import Node, const, dtype_of, scalar
+
+# In pixels: far beyond any image, and far from where int32 ends.
+_FAR = 1 << 28
+# A region reaches at most this many image extents beyond the image, on either side: how many
+# samples its bins take grows with it.
+_MARGIN = 2
+
+
+def grid_sample(node: Node) -> relax.Expr:
+    """GridSample; a coordinate that is not a number counts as -1, as in PyTorch."""
+    data, grid = node.inputs[:2]
+    extents = node.shape()[2:]
+    if node.string("padding_mode", "zeros") == "reflection" and node.attrs.get("align_corners", 0):
+        if min(extents) < 2:
+            raise ValueError("to reflect at the centres of pixels takes at least two of them")
+    # Of -1 to 1 across the image. Reflected so far out, float32 has no digits left for the pixel.
+    limit = max(2.0, _FAR / max(extents))
+    places = relax.op.clip(_numbers(node, grid, -1.0), -limit, limit)
+    return node.convert_by_tvm("GridSample", [data, node.emit(places)])
+
+
+def roi_align(node: Node) -> relax.Expr:
+    """RoiAlign; images and corners outside are moved to the nearest, NaN to 0."""
+    data, regions, images = node.inputs[:3]
+    scale = _scale(node)
+    corners = _corners(node, _numbers(node, regions, 0.0), scale)
+    # TVM subtracts half a pixel of the image in front of the scale, ONNX behind it.
+    half = node.string("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    if half and scale != 1:
+        corners = node.emit(relax.op.add(corners, scalar(0.5 - 0.5 / scale, corners)))
+    return node.convert_by_tvm("RoiAlign", [data, corners, within(node, images, node.shape()[0])])
+
+
+def max_roi_pool(node: Node) -> relax.Expr:
+    """MaxRoiPool; images and corners outside are moved to the nearest, NaN to 0."""
+    data, regions = node.inputs[:2]
+    clean = _numbers(node, regions, 0.0)
+    last = node.shape()[0] - 1
+    image = relax.op.clip(node.emit(relax.op.strided_slice(clean, [1], [0], [1])), 0, last)
+    corners = node.emit(relax.op.strided_slice(clean, [1], [1], [5]))
+    both = [node.emit(image), _corners(node, corners, _scale(node))]
+    return node.convert_by_tvm("MaxRoiPool", [data, node.emit(relax.op.concat(both, axis=1))])
+
+
+def _numbers(node: Node, values: relax.Expr, otherwise: float) -> relax.Expr:
+    """Return values with ``otherwise`` in place of those that are no numbers."""
+    nothing = node.emit(relax.op.isnan(values))
+    return node.emit(relax.op.where(nothing, scalar(otherwise, values), values))
+
+
+def _scale(node: Node) -> float:
+    scale = float(node.attrs.get("spatial_scale", 1.0))
+    if not 0 < scale < math.inf:
+        raise ValueError(f"its spatial_scale {scale:g} is not a positive number")
+    return scale
+
+
+def _corners(node: Node, regions: relax.Expr, scale: float) -> relax.Expr:
+    """Return the corners ``(x1, y1, x2, y2)`` of regions, none of them far from the image."""
+    height, width = node.shape()[2:]
+    extents = np.array([[width, height, width, height]]) / scale
+    dtype = dtype_of(regions)
+    low, high = (const((extents * k).astype(dtype)) for k in (-_MARGIN, 1 + _MARGIN))
+    return node.emit(relax.op.minimum(node.emit(relax.op.maximum(regions, low)), high))

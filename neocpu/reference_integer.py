@@ -1,0 +1,59 @@
+"""Powers of integers and conversions to integers in numpy, for the reference.
+
+numpy refuses negative exponents, and converts what does not fit as each machine does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from onnx.helper import np_dtype_to_tensor_dtype, tensor_dtype_to_np_dtype
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_cast import cast_to
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class Pow(OpRun):  # type: ignore[misc]
+    """Power, of the base's type; of integers it wraps around and rounds towards zero."""
+
+    def _run(self, base: Array, exponent: Array) -> tuple[Array]:
+        if not all(np.issubdtype(x.dtype, np.integer) for x in (base, exponent)):
+            return (_converted(np.power(base, exponent), base.dtype),)
+        below = exponent < 0
+        # Unsigned numbers wrap around as signed ones do.
+        exponents = np.where(below, 0, exponent).astype(np.uint64)
+        power = np.power(base.astype(np.uint64), exponents).astype(base.dtype)
+        sign = np.where(exponent % 2 != 0, -1, 1)
+        reciprocal = np.where(base == 1, 1, np.where(base == -1, sign, 0)).astype(base.dtype)
+        return (np.where(below, reciprocal, power),)
+
+
+class Cast(OpRun):  # type: ignore[misc]
+    """Conversion; to integers by way of int64, and what that cannot hold is 0."""
+
+    def _run(
+        self, x: Array, to: int = 0, saturate: int = 1, round_mode: str = "up"
+    ) -> tuple[Array]:
+        if np.dtype(tensor_dtype_to_np_dtype(to)).kind in "iu":
+            return (_converted(x, tensor_dtype_to_np_dtype(to)),)
+        return (cast_to(x, to, bool(saturate), round_mode),)
+
+
+class CastLike(OpRun):  # type: ignore[misc]
+    """Conversion to another tensor's type, as `Cast`."""
+
+    def _run(self, x: Array, like: Array, saturate: int = 1, **attrs: Any) -> tuple[Array]:
+        if like.dtype.kind in "iu":
+            return (_converted(x, like.dtype),)
+        return (cast_to(x, np_dtype_to_tensor_dtype(like.dtype), bool(saturate)),)
+
+
+def _converted(x: Array, dtype: Any) -> Array:
+    target = np.dtype(dtype)
+    if x.dtype.kind == "f" and target.kind in "iu":
+        held = np.abs(x) < 2.0**63
+        x = np.where(held, x, x.dtype.type(0)).astype(np.int64)
+    return np.asarray(x.astype(target))
