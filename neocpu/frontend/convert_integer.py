@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import onnx
 from tvm import relax
 
@@ -16,9 +19,6 @@ from neocpu.frontend.node import (
     static_shape,
 )
 from neocpu.schedules.integer_arithmetic import lower_integer_binary
-
-# What int64 holds is below.
-_LIMIT = 2.0**63
 
 
 def div(node: Node) -> relax.Expr:
@@ -74,39 +74,50 @@ def bit_shift(node: Node) -> relax.Expr:
 
 
 def cast(node: Node) -> relax.Expr:
-    """Cast; to an integer, NaN and what int64 cannot hold become 0, and the rest wraps around."""
-    target = onnx.helper.tensor_dtype_to_np_dtype(int(node.attrs["to"]))
-    return node.convert_by_tvm("Cast", [_convertible(node, node.inputs[0], np.dtype(target))])
+    """Cast; to an integer, NaN and what is too large to be converted becomes 0.
+
+    That is beyond int64, and for types of 8 and 16 bits beyond int32; the rest wraps around.
+    """
+    data, target = node.inputs[0], onnx.helper.tensor_dtype_to_np_dtype(int(node.attrs["to"]))
+    if _is_converted(data, target):
+        return _integers(node, data, np.dtype(target))
+    return node.convert_by_tvm("Cast", node.inputs)
 
 
 def cast_like(node: Node) -> relax.Expr:
     """CastLike, as `cast`."""
     data, like = node.inputs[:2]
-    is_tensor = isinstance(like.ty, relax.TensorType)
-    target = np.dtype(dtype_of(like) if is_tensor else "int64")
-    return node.convert_by_tvm("CastLike", [_convertible(node, data, target), like])
+    if isinstance(like.ty, relax.TensorType) and _is_converted(data, dtype_of(like)):
+        return _integers(node, data, np.dtype(dtype_of(like)))
+    return node.convert_by_tvm("CastLike", node.inputs)
 
 
 def as_type(node: Node, value: relax.Expr, dtype: str) -> relax.Expr:
     """Return a tensor converted as by `cast`."""
     if dtype_of(value) == dtype:
         return value
-    return node.emit(relax.op.astype(_convertible(node, value, np.dtype(dtype)), dtype))
+    if _is_converted(value, dtype):
+        return _integers(node, value, np.dtype(dtype))
+    return node.emit(relax.op.astype(value, dtype))
 
 
-def _convertible(node: Node, value: relax.Expr, target: np.dtype) -> relax.Expr:
-    """Return floats to be converted to integers, without those whose conversion is undefined."""
-    if target.kind not in "iu" or not isinstance(value.ty, relax.TensorType):
-        return value
-    if not dtype_of(value).startswith("float"):
-        return value
+def _is_converted(value: relax.Expr, target: npt.DTypeLike) -> bool:
+    """Whether a tensor of floats is to become one of integers."""
+    is_tensor = isinstance(value.ty, relax.TensorType)
+    return is_tensor and dtype_of(value).startswith("float") and np.dtype(target).kind in "iu"
+
+
+def _integers(node: Node, value: relax.Expr, target: np.dtype[Any]) -> relax.Expr:
+    """Convert floats by way of the narrowest of int32 and int64 that is wider."""
+    bits = 32 if target.itemsize <= 2 else 64
+    wide, limit = np.dtype(f"int{bits}"), 2.0 ** (bits - 1)
     constant = constant_value(value)
     if constant is not None:
-        return const(np.where(np.abs(constant) < _LIMIT, constant, 0).astype(np.int64))
-    inside = node.emit(relax.op.less(node.emit(relax.op.abs(value)), scalar(_LIMIT, value)))
+        return const(np.where(np.abs(constant) < limit, constant, 0).astype(wide).astype(target))
+    inside = node.emit(relax.op.less(node.emit(relax.op.abs(value)), scalar(limit, value)))
     clean = node.emit(relax.op.where(inside, value, scalar(0.0, value)))
-    # Below zero only the signed type is defined; the unsigned one wraps around.
-    return node.emit(relax.op.astype(clean, "int64")) if target == np.uint64 else clean
+    integers = node.emit(relax.op.astype(clean, str(wide)))
+    return integers if target == wide else node.emit(relax.op.astype(integers, str(target)))
 
 
 def is_integer(operand: relax.Expr) -> bool:

@@ -12,7 +12,8 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.convert_lookup import within
-from neocpu.frontend.node import Node, const, dtype_of, scalar
+from neocpu.frontend.node import Node, call_kernel, const, dtype_of, scalar
+from neocpu.schedules.roi_align import RoiAlignWorkload, lower_roi_align
 
 # In pixels: far beyond any image, and far from where int32 ends.
 _FAR = 1 << 28
@@ -35,15 +36,29 @@ def grid_sample(node: Node) -> relax.Expr:
 
 
 def roi_align(node: Node) -> relax.Expr:
-    """RoiAlign; images and corners outside are moved to the nearest, NaN to 0."""
+    """RoiAlign of averages; images and corners outside are moved to the nearest, NaN to 0."""
     data, regions, images = node.inputs[:3]
+    if {dtype_of(data), dtype_of(regions)} != {"float32"}:
+        raise ValueError("only float32 data and regions are supported")
     scale = _scale(node)
-    corners = _corners(node, _numbers(node, regions, 0.0), scale)
-    # TVM subtracts half a pixel of the image in front of the scale, ONNX behind it.
     half = node.string("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-    if half and scale != 1:
-        corners = node.emit(relax.op.add(corners, scalar(0.5 - 0.5 / scale, corners)))
-    return node.convert_by_tvm("RoiAlign", [data, corners, within(node, images, node.shape()[0])])
+    workload = RoiAlignWorkload(
+        data=node.shape(),
+        regions=node.shape(1)[0],
+        bins=(int(node.attrs.get("output_height", 1)), int(node.attrs.get("output_width", 1))),
+        samples=max(0, int(node.attrs.get("sampling_ratio", 0))),
+        scale=scale,
+        offset=0.5 if half else 0.0,
+        least=None if half else 1.0,
+    )
+    if len(workload.data) != 4 or node.shape(1) != (workload.regions, 4):
+        raise ValueError(f"its regions {list(node.shape(1))} do not fit its data")
+    if node.shape(2) != (workload.regions,):
+        raise ValueError(f"its batch_indices {list(node.shape(2))} do not fit its regions")
+    corners = _corners(node, _numbers(node, regions, 0.0), scale)
+    args = [data, corners, within(node, images, workload.data[0])]
+    types = [relax.TensorType(workload.output, "float32")]
+    return call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
 
 
 def max_roi_pool(node: Node) -> relax.Expr:
@@ -53,8 +68,13 @@ def max_roi_pool(node: Node) -> relax.Expr:
     last = node.shape()[0] - 1
     image = relax.op.clip(node.emit(relax.op.strided_slice(clean, [1], [0], [1])), 0, last)
     corners = node.emit(relax.op.strided_slice(clean, [1], [1], [5]))
-    both = [node.emit(image), _corners(node, corners, _scale(node))]
-    return node.convert_by_tvm("MaxRoiPool", [data, node.emit(relax.op.concat(both, axis=1))])
+    scaled = node.emit(relax.op.multiply(corners, scalar(_scale(node), corners)))
+    # Halves are rounded away from zero: TVM rounds those below it up.
+    size = node.emit(relax.op.floor(relax.op.add(relax.op.abs(scaled), scalar(0.5, scaled))))
+    pixels = node.emit(relax.op.multiply(relax.op.sign(scaled), size))
+    both = [node.emit(image), _corners(node, pixels, 1.0)]
+    pooled = tuple(node.ints("pooled_shape", ()))
+    return relax.op.vision.roi_pool(data, node.emit(relax.op.concat(both, axis=1)), pooled, 1.0)
 
 
 def _numbers(node: Node, values: relax.Expr, otherwise: float) -> relax.Expr:

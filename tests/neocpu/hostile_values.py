@@ -63,7 +63,7 @@ class Case:
     )
     opset: int = 21
     rtol: float = 1e-5
-    domain: str = ""
+    draws: int = DRAWS
 
     def model(self) -> onnx.ModelProto:
         """Return the model, with all results of its nodes as outputs that nothing else reads."""
@@ -116,6 +116,8 @@ def named(prefix: str, variants: Sequence[tuple[str, Sequence[str], dict[str, An
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 REALS = np.concatenate([FLOATS, USUAL, USUAL])
+# Denormals are zero in compiled code.
+NORMAL = REALS[~((0 < np.abs(REALS)) & (np.abs(REALS) < 1e-30))]
 DATA = np.linspace(-2, 2, 64)
 
 
@@ -258,7 +260,7 @@ def arithmetic(dtype: str) -> Case:
 
 
 def remainders() -> Case:
-    inputs = {name: ("float32", (300,), REALS) for name in "ab"}
+    inputs = {name: ("float32", (300,), NORMAL) for name in "ab"}
     return Case(named("y", [("Mod", ("a", "b"), {"fmod": 1})]), inputs)
 
 
@@ -270,7 +272,7 @@ def mixed_powers() -> Case:
         {
             "i": ("int32", (200,), integers("int32")),
             "j": ("int64", (200,), integers("int64")),
-            "f": ("float32", (200,), REALS),
+            "f": ("float32", (200,), NORMAL[np.abs(NORMAL) != 2.5]),
         },
     )
 
@@ -314,7 +316,12 @@ def max_unpool() -> Case:
 def trilu() -> Case:
     variants = [("Trilu", ("x", "k"), {"upper": upper}) for upper in (0, 1)]
     inputs = {"x": ("float32", (2, 5, 4), DATA), "k": ("int64", (), integers("int64", 4))}
-    return Case(named("y", variants), inputs)
+
+    def expected(model, feeds):
+        k = int(np.clip(feeds["k"], -9, 9))  # beyond, onnx's evaluator raises
+        return {"y0": np.tril(feeds["x"], k), "y1": np.triu(feeds["x"], k)}
+
+    return Case(named("y", variants), inputs, expected=expected)
 
 
 def top_k() -> Case:
@@ -459,18 +466,22 @@ def roi_align(scale: float) -> Case:
     ]
     places = np.concatenate([REALS, np.linspace(-2, 14, 40), [1e4, -1e4]])
 
-    def image(x):
-        return np.clip(np.where(x < 0, x + 2, x), 0, 1)
+    def expected(model, feeds):
+        # onnx's evaluator, for ONNX Runtime raises where a box ends before it starts
+        images = np.clip(np.where(feeds["images"] < 0, feeds["images"] + 2, feeds["images"]), 0, 1)
+        rois = corners(feeds["rois"], scale)
+        return run_reference(model, {**feeds, "rois": rois, "images": images})
 
     return Case(
         named("y", variants),
         {
             "x": ("float32", (2, 3, HEIGHT, WIDTH), DATA),
-            "rois": ("float32", (20, 4), places),
-            "images": ("int64", (20,), integers("int64", 2)),
+            "rois": ("float32", (16, 4), places),
+            "images": ("int64", (16,), integers("int64", 2)),
         },
-        expected=onnxruntime_of({"rois": lambda x: corners(x, scale), "images": image}),
+        expected=expected,
         rtol=1e-3,
+        draws=3,
     )
 
 
@@ -531,7 +542,7 @@ def run(name: str) -> None:
     model = case.model()
     with neocpu.compile(model, threads=2, verify=False) as compiled:
         with compiled.module(2) as module:
-            for draw in range(DRAWS):
+            for draw in range(case.draws):
                 feeds = case.feeds(np.random.default_rng(draw))
                 given = {key: value.copy() for key, value in feeds.items()}
                 found = module.run(feeds)
