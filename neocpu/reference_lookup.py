@@ -111,7 +111,7 @@ class MaxUnpool(OpRun):  # type: ignore[misc]
 
 def _element_places(indices: Array, axis: int) -> tuple[Array, ...]:
     """Return where each index points to, a coordinate array per axis."""
-    places = list(np.indices(indices.shape))
+    places = np.indices(indices.shape)
     places[axis] = indices
     return tuple(places)
 

@@ -32,7 +32,7 @@ class RoiAlignWorkload:
         Smallest height and width of a region, in pixels.
     """
 
-    data: tuple[int, int, int, int]
+    data: tuple[int, ...]
     regions: int
     bins: Extents
     samples: int
@@ -41,7 +41,7 @@ class RoiAlignWorkload:
     least: float | None
 
     @property
-    def output(self) -> tuple[int, int, int, int]:
+    def output(self) -> tuple[int, ...]:
         """The output's shape."""
         return (self.regions, self.data[1], *self.bins)
 

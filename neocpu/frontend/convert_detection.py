@@ -1,4 +1,4 @@
-"""NonMaxSuppression and TopK, as kernels of our own.
+"""Operators that rank: NonMaxSuppression and TopK, as kernels of our own, ArgMax and its kin.
 
 What a NonMaxSuppression selects has a static number of rows here, of which a count says how many
 are real; see `neocpu.frontend.bounded_rows`.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from neocpu.frontend.node import Node, call_kernel, dtype_of
+from neocpu.frontend.node import Node, call_kernel, const, dtype_of, scalar
 from neocpu.schedules.non_max_suppression import (
     NonMaxSuppressionWorkload,
     lower_non_max_suppression,
@@ -105,3 +106,36 @@ def top_k(node: Node) -> relax.Expr:
     return relax.Tuple(
         [node.emit(relax.op.reshape(relax.TupleGetItem(found, i), result)) for i in range(2)]
     )
+
+
+def arg_max(node: Node) -> relax.Expr:
+    """ArgMax, where NaN counts as infinity."""
+    return _arg_extremum(node, "ArgMax", np.inf)
+
+
+def arg_min(node: Node) -> relax.Expr:
+    """ArgMin, where NaN counts as minus infinity."""
+    return _arg_extremum(node, "ArgMin", -np.inf)
+
+
+def hardmax(node: Node) -> relax.Expr:
+    """Hardmax, where NaN counts as infinity."""
+    axis, rank = int(node.attrs.get("axis", -1)), len(node.shape())
+    largest = replace(node, attrs={"axis": axis, "keepdims": 1})
+    places = np.arange(node.shape()[axis]).reshape(-1, *(1,) * (rank - 1 - axis % rank))
+    hot = node.emit(relax.op.equal(node.emit(arg_max(largest)), const(places)))
+    assert node.inputs[0] is not None
+    return relax.op.astype(hot, dtype_of(node.inputs[0]))
+
+
+def _arg_extremum(node: Node, op_type: str, extreme: float) -> relax.Expr:
+    """Convert by TVM: where nothing compares, its result is no index of the axis."""
+    data = node.inputs[0]
+    assert data is not None
+    if dtype_of(data).startswith("float"):
+        nothing = node.emit(relax.op.isnan(data))
+        data = node.emit(relax.op.where(nothing, scalar(extreme, data), data))
+    found = node.emit(node.convert_by_tvm(op_type, [data]))
+    last = node.shape()[int(node.attrs.get("axis", 0))] - 1
+    inside = node.emit(relax.op.minimum(found, scalar(last, found)))
+    return relax.op.maximum(inside, scalar(0, found))

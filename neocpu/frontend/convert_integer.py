@@ -87,6 +87,7 @@ def cast(node: Node) -> relax.Expr:
 def cast_like(node: Node) -> relax.Expr:
     """CastLike, as `cast`."""
     data, like = node.inputs[:2]
+    assert like is not None
     if isinstance(like.ty, relax.TensorType) and _is_converted(data, dtype_of(like)):
         return _integers(node, data, np.dtype(dtype_of(like)))
     return node.convert_by_tvm("CastLike", node.inputs)

@@ -155,13 +155,26 @@ def one_hot(node: Node) -> relax.Expr:
 
 def embed_layer_normalization(node: Node) -> relax.Expr:
     """ONNX Runtime's EmbedLayerNormalization; no identifier reads out of bounds."""
-    inputs = list(node.inputs)
-    # Words, segments and positions, each with the table that it looks up.
-    for number, table in ((0, 2), (1, 4), (8, 3)):
-        identifiers = node.optional(number)
-        if identifiers is not None:
-            inputs[number] = within(node, identifiers, node.shape(table)[0])
-    return node.convert_by_tvm("EmbedLayerNormalization", inputs)
+    words, segments, word_table, place_table, segment_table, gamma, beta = node.inputs[:7]
+    mask, places = node.optional(7), node.optional(8)
+    batch, length = node.shape()
+    if places is None:
+        places = const(np.tile(np.arange(length), (batch, 1)))
+    total = _rows(node, word_table, words)
+    total = node.emit(relax.op.add(total, _rows(node, place_table, places)))
+    if segments is not None:
+        total = node.emit(relax.op.add(total, _rows(node, segment_table, segments)))
+    epsilon = float(node.attrs.get("epsilon", 1e-12))
+    normal = node.emit(relax.op.nn.layer_norm(total, gamma, beta, axes=-1, epsilon=epsilon))
+    if mask is None:
+        return relax.Tuple([normal, const(np.zeros(batch, np.int32))])
+    return relax.Tuple([normal, node.emit(relax.op.sum(mask, axis=1))])
+
+
+def _rows(node: Node, table: relax.Expr | None, identifiers: relax.Expr) -> relax.Expr:
+    assert table is not None
+    places = within(node, identifiers, static_shape(table)[0])
+    return node.emit(relax.op.take(table, places, 0, mode="clip"))
 
 
 def within(node: Node, indices: relax.Expr, extent: int) -> relax.Expr:

@@ -15,12 +15,15 @@ from neocpu.frontend import (
     convert_norm,
     convert_pool,
     convert_sampling,
+    convert_scan,
     convert_shape,
 )
 from neocpu.frontend.convert_resize import resize
 from neocpu.frontend.node import Node
 
 CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
+    "ArgMax": convert_detection.arg_max,
+    "ArgMin": convert_detection.arg_min,
     "AveragePool": convert_pool.average_pool,
     "BatchNormalization": convert_norm.batch_norm,
     "BitShift": convert_integer.bit_shift,
@@ -31,6 +34,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "Constant": convert_shape.constant,
     "Conv": convert_conv.conv,
     "ConvTranspose": convert_conv.conv_transpose,
+    "CumSum": convert_scan.cumulative_sum,
     "Div": convert_integer.div,
     "Dropout": convert_elementwise.dropout,
     "Elu": convert_elementwise.elu,
@@ -40,6 +44,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "GatherND": convert_lookup.gather_nd,
     "GlobalLpPool": convert_pool.global_lp_pool,
     "GridSample": convert_sampling.grid_sample,
+    "Hardmax": convert_detection.hardmax,
     "IsInf": convert_elementwise.is_inf,
     "LRN": convert_pool.local_response_norm,
     "LayerNormalization": convert_norm.layer_norm,

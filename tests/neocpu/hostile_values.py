@@ -53,6 +53,8 @@ class Case:
         What to draw from.
     expected : callable
         Of the model and its feeds, the outputs that are documented, by name.
+    shapes : mapping of str to tuple of int
+        Of outputs, float32, whose shapes ONNX does not infer.
     """
 
     nodes: Sequence[onnx.NodeProto]
@@ -64,6 +66,7 @@ class Case:
     opset: int = 21
     rtol: float = 1e-5
     draws: int = DRAWS
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def model(self) -> onnx.ModelProto:
         """Return the model, with all results of its nodes as outputs that nothing else reads."""
@@ -78,10 +81,15 @@ class Case:
                 )
                 for name, (dtype, shape, _) in self.inputs.items()
             ],
-            [onnx.ValueInfoProto(name=name) for name in made],
+            [
+                helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, self.shapes[name])
+                if name in self.shapes
+                else onnx.ValueInfoProto(name=name)
+                for name in made
+            ],
             [numpy_helper.from_array(array, name) for name, array in self.constants.items()],
         )
-        opsets = [helper.make_opsetid("", self.opset)]
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
         return onnx.shape_inference.infer_shapes(model)
 
@@ -324,6 +332,28 @@ def trilu() -> Case:
     return Case(named("y", variants), inputs, expected=expected)
 
 
+def arg_extrema() -> Case:
+    forms = [(op, last) for op in ("ArgMax", "ArgMin") for last in (0, 1)]
+    variants = [
+        (op, ("x",), {"axis": 1, "keepdims": 0, "select_last_index": last}) for op, last in forms
+    ]
+    variants.append(("Hardmax", ("x",), {"axis": 1}))
+    nothing = np.array([np.nan, np.inf, -np.inf])
+
+    def expected(model, feeds):
+        results = {}
+        for number, (op, last) in enumerate(forms):
+            key = feeds["x"] * (1 if op == "ArgMax" else -1)
+            key = np.where(np.isnan(key), np.inf, key)
+            found = 3 - key[:, ::-1].argmax(1) if last else key.argmax(1)
+            results[f"y{number}"] = found
+        hot = np.arange(4)[:, None] == results["y0"][:, None]
+        return {**results, "y4": hot.astype(np.float32)}
+
+    values = np.concatenate([NORMAL, *[nothing] * 30])
+    return Case(named("y", variants), {"x": ("float32", (300, 4, 3), values)}, expected=expected)
+
+
 def top_k() -> Case:
     nodes = [
         helper.make_node("TopK", ["x", "k"], [f"v{largest}", f"i{largest}"], largest=largest)
@@ -419,7 +449,7 @@ def reflected_grid_sample() -> Case:
             "x": ("float32", (2, 3, 6, 5), DATA),
             "grid": ("float32", (2, 4, 7, 2), REALS),
         },
-        expected=lambda model, feeds: {},
+        expected=nothing_expected,
     )
 
 
@@ -435,7 +465,7 @@ def volume_grid_sample() -> Case:
             "x": ("float32", (1, 2, 3, 6, 5), DATA),
             "grid": ("float32", (1, 2, 4, 7, 3), REALS),
         },
-        expected=lambda model, feeds: {},
+        expected=nothing_expected,
     )
 
 
@@ -505,6 +535,107 @@ def max_roi_pool(scale: float) -> Case:
     )
 
 
+def embedding() -> Case:
+    names = ["words", "segments", "word", "position", "segment", "gamma", "beta", "", "places"]
+    node = helper.make_node(
+        "EmbedLayerNormalization", names, ["y0"], domain="com.microsoft", epsilon=1e-5
+    )
+    rng = np.random.default_rng(0)
+    extents = {"word": 11, "position": 5, "segment": 2}
+    tables = {name: rng.normal(size=(size, 8)) for name, size in extents.items()}
+    tables |= {"gamma": rng.normal(size=8), "beta": rng.normal(size=8)}
+    looked_up = {"words": 11, "segments": 2, "places": 5}
+
+    def expected(model, feeds):
+        table = {name: value.astype(np.float32) for name, value in tables.items()}
+        rows = 0.0
+        for name, values in zip(looked_up, ("word", "segment", "position"), strict=True):
+            size, index = looked_up[name], feeds[name].astype(np.int64)
+            index = np.clip(np.where(index < 0, index + size, index), 0, size - 1)
+            rows = rows + table[values][index]
+        centred = rows - rows.mean(-1, keepdims=True)
+        deviation = np.sqrt(rows.var(-1, keepdims=True) + 1e-5)
+        return {"y0": centred / deviation * table["gamma"] + table["beta"]}
+
+    return Case(
+        [node],
+        {name: ("int32", (2, 5), integers("int32", size)) for name, size in looked_up.items()},
+        {name: value.astype(np.float32) for name, value in tables.items()},
+        expected,
+        rtol=1e-4,
+        shapes={"y0": (2, 5, 8)},
+    )
+
+
+def nothing_expected(model, feeds) -> Mapping[str, np.ndarray]:
+    """Expect that it ends: for results that depend on how arithmetic treats what is no number."""
+    return {}
+
+
+def quantization() -> Case:
+    variants = [
+        ("QuantizeLinear", ("x", "scale", "zero"), {}),
+        ("QuantizeLinear", ("x", "scales", "zeros"), {"axis": 1}),
+        ("DequantizeLinear", ("q", "scale", "zero"), {}),
+    ]
+    nodes = named("y", variants)
+    nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["d0", "d1", "d2"]))
+    return Case(
+        nodes,
+        {
+            "x": ("float32", (4, 6), REALS),
+            "q": ("uint8", (4, 6), integers("uint8")),
+            "scale": ("float32", (), REALS),
+            "zero": ("uint8", (), integers("uint8")),
+            "scales": ("float32", (6,), REALS),
+            "zeros": ("uint8", (6,), integers("uint8")),
+        },
+        expected=nothing_expected,
+    )
+
+
+def floats() -> Case:
+    """Everything else that computes with floats; where they are usual, other tests compare."""
+    unary = (
+        "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Elu Erf Exp Floor Gelu "
+        "HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log LogSoftmax Mish Neg Reciprocal Relu Round "
+        "Selu Sigmoid Sign Sin Softmax Softplus Softsign Sqrt Tan Tanh ThresholdedRelu"
+    )
+    reductions = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
+    variants = [(op, ("x",), {}) for op in unary.split()]
+    variants += [(f"Reduce{kind}", ("x", "axis"), {}) for kind in reductions.split()]
+    variants += [(op, ("x", "z"), {}) for op in ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub")]
+    variants += [("Clip", ("x", "low", "high"), {}), ("CumSum", ("x", "axis0"), {})]
+    variants += [("AffineGrid", ("theta", "size"), {}), ("Where", ("b", "x", "z"), {})]
+    inputs = {name: ("float32", (5, 40), REALS) for name in "xz"}
+    inputs |= {name: ("float32", (), REALS) for name in ("low", "high")}
+    inputs |= {"theta": ("float32", (1, 2, 3), REALS), "b": ("bool", (5, 40), np.array([0, 1]))}
+    constants = {"axis": np.array([1]), "axis0": np.array(1), "size": np.array([1, 1, 4, 4])}
+    return Case(named("y", variants), inputs, constants, nothing_expected)
+
+
+def other_integers(dtype: str) -> Case:
+    """Everything else that computes with integers: it wraps around."""
+    variants = [(op, ("a",), {}) for op in ("Abs", "Neg", "Sign")]
+    variants += [
+        (op, ("a", "b"), {}) for op in ("Add", "Equal", "Less", "Max", "Min", "Mul", "Sub")
+    ]
+    kinds = ("Max", "Min", "Prod", "Sum", "SumSquare")
+    variants += [(f"Reduce{kind}", ("a", "axis"), {}) for kind in kinds]
+    variants += [("Clip", ("a", "low", "high"), {})]
+    variants += [
+        ("CumSum", ("a", f"axis{axis}"), {"exclusive": exclusive, "reverse": reverse})
+        for axis in (0, 1)
+        for exclusive in (0, 1)
+        for reverse in (0, 1)
+    ]
+    variants += [("Cast", ("a",), {"to": onnx.TensorProto.INT8})]
+    inputs = {name: (dtype, (4, 40), integers(dtype)) for name in "ab"}
+    inputs |= {name: (dtype, (), integers(dtype)) for name in ("low", "high")}
+    constants = {"axis": np.array([1]), "axis0": np.array(0), "axis1": np.array(-1)}
+    return Case(named("y", variants), inputs, constants)
+
+
 CASES: Mapping[str, Callable[[], Case]] = {
     "ScatterElements": scatter_elements,
     "ScatterElements-int32": lambda: scatter_elements("int32"),
@@ -524,6 +655,7 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "OneHot": one_hot,
     "MaxUnpool": max_unpool,
     "Trilu": trilu,
+    "ArgMax": arg_extrema,
     "TopK": top_k,
     "NonMaxSuppression": suppression,
     "GridSample": grid_sample,
@@ -533,6 +665,11 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "RoiAlign-scaled": lambda: roi_align(0.25),
     "MaxRoiPool": lambda: max_roi_pool(1.0),
     "MaxRoiPool-scaled": lambda: max_roi_pool(0.25),
+    "EmbedLayerNormalization": embedding,
+    "quantization": quantization,
+    "floats": floats,
+    "other integers-int32": lambda: other_integers("int32"),
+    "other integers-int64": lambda: other_integers("int64"),
 }
 
 
@@ -552,6 +689,8 @@ def run(name: str) -> None:
                     expected = case.expected(model, feeds)
                 for key, value in expected.items():
                     where = f"{name}: output {key} of draw {draw}"
+                    # numpy widens sums
+                    value = np.asarray(value).astype(found[key].dtype)
                     np.testing.assert_allclose(
                         found[key], value, rtol=case.rtol, atol=case.rtol, err_msg=where
                     )
