@@ -24,7 +24,8 @@ class CompiledModule:
     plan : dict
         What ``neocpu explain --json`` prints.
     verification : Comparison or None
-        Against the independent reference; None if it was not asked for or cannot run here.
+        Against the independent reference; None if it was not asked for or cannot run here, as
+        ``plan["unchecked"]`` says.
     seconds : dict of str to float
         How long each phase took.
     """

@@ -5,51 +5,42 @@ import → simplify → extract → tune → solve → rewrite → lower → bui
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 import os
-import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from typing import Any, TypeAlias
 
 import onnx
-import tvm
 
 from neocpu import models
+from neocpu.attempt import Builder
 from neocpu.compiled_module import CompiledModule
+from neocpu.descent import compile_as_promised, compile_unchecked
 from neocpu.fleet import parse_fleet
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.link import replace_header, write_artifact
-from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify import simplify
-from neocpu.pipeline import Built, Dump, build, lower
-from neocpu.planning.costs import CostModel
+from neocpu.phases import BUILDING, PhaseClock
+from neocpu.pipeline import Dump
 from neocpu.planning.extract import extract
 from neocpu.planning.network import Network
 from neocpu.planning.options import PlanOptions
-from neocpu.planning.report import explain, with_outcome
-from neocpu.planning.weights import weights_of
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.reference import Comparison
-from neocpu.runtime.header import MAX_THREADS, ArtifactHeader
+from neocpu.runtime.header import MAX_THREADS
 from neocpu.schedules import registry
 from neocpu.schedules.accuracy import Accuracy, parse_accuracy
 from neocpu.schedules.errors import UsageError
 from neocpu.schedules.host import usable_cpus
+from neocpu.schedules.instruction_sets import code_obstacle, host_features
 from neocpu.schedules.linker import find_linker
-from neocpu.schedules.target import CpuTarget, missing_on_host, parse_target
+from neocpu.schedules.target import CpuTarget, parse_target
 from neocpu.schedules.workload import Conv2dWorkload, Workload
 from neocpu.search.budget import Budget
 from neocpu.search.tuner import TuneReport
-from neocpu.tensor_spec import random_inputs
 from neocpu.tuning import (
     make_strategy,
     measured_schemes,
@@ -59,10 +50,6 @@ from neocpu.tuning import (
     workloads_of,
 )
 from neocpu.tuning_db.store import Store
-from neocpu.verification import verify
-
-# TVM keeps the functions under construction on one stack for all threads of the process.
-_BUILDING = threading.Lock()
 
 ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 
@@ -128,7 +115,6 @@ def compile(
     ------
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
     """
-    clock = _Clock(on_progress or silent)
     cpu = _linkable(target)
     how = PlanOptions.parse(opt, solver, search_seconds, max_weights)
     threads = _threads(threads)
@@ -136,52 +122,17 @@ def compile(
     templates = registry.resolve_algorithms(algorithms) if algorithms else None
     level = parse_accuracy(accuracy)
     store = open_store(databases, only=only_databases, writing=tune_budget > 0)
-    dump = Dump()
-    with clock.phase("import"):
-        loaded, mod = _imported(model, shapes, dump)
-    checked = verify and cpu.machine == os.uname().machine and not missing_on_host(cpu.features)
-    loaded = _without_graphs(loaded, keep_original=checked)
-    with clock.phase("simplify"):
-        mod = simplify(mod)
-        dump.module("simplify", mod)
-        network = extract(mod, prologues=how.fuses_prologues(templates))
+    clock = PhaseClock(on_progress or silent)
+    records = partial(measured_schemes, store, cpu, threads)
+    builder = Builder(cpu, threads, how, templates, records, level, clock, Dump())
+    unchecked = _unchecked(cpu) if verify else "--no-verify"
+    loaded, source = builder.read(partial(_load, model, shapes), keep=unchecked is None)
     if tune_budget:
         with clock.phase("tune", alone=False):
-            _tune_one(network, cpu, threads, store, budget, level, clock.report)
-    costs = CostModel(
-        cpu, threads, partial(measured_schemes, store, cpu, threads), templates, level
-    )
-    with clock.phase("search"):
-        weights = weights_of(mod, network, cpu, threads)
-        plan = how.plan(network, costs, weights.fixed)
-    with clock.phase("rewrite"):
-        rewritten = apply_plan(mod, plan, costs)
-        dump.module("rewrite", rewritten.mod)
-    report = explain(plan, rewritten, cpu, threads, level)
-    report["weights"] = weights.report(rewritten.weights, max_weights)
-    del mod, network, plan  # which hold the weights as they were before they were packed
-    with clock.phase("lower"):
-        mod = lower(rewritten.mod, cpu, dump)
-    with clock.phase("build"):
-        built = build(mod, cpu, dump, usable_cpus())
-    report = with_outcome({**report, "activation_bytes": built.arena_bytes}, clock.seconds, None)
-    dump("plan", partial(json.dumps, report, indent=1), "json")
-    compiled = CompiledModule(_header(loaded, built, cpu, threads, report))
-    with ExitStack() as on_failure:
-        on_failure.enter_context(compiled)
-        with clock.phase("link"):
-            compiled.header = write_artifact(
-                built.executable, rewritten.weights, compiled.header, compiled.path
-            )
-        del rewritten  # the packed weights: they are in the artifact now
-        if checked:
-            with clock.phase("verify", alone=False):
-                compiled.verification = _verify(loaded, compiled, threads, level)
-        report = with_outcome(report, clock.seconds, compiled.verification)
-        compiled.header = replace_header(compiled.path, replace(compiled.header, plan=report))
-        on_failure.pop_all()
-    compiled.seconds = clock.seconds
-    return compiled
+            _tune_one(source.network, cpu, threads, store, budget, level, clock.report)
+    if unchecked is not None:
+        return compile_unchecked(builder, loaded, source, unchecked)
+    return compile_as_promised(builder, loaded, source)
 
 
 def _tune_one(
@@ -197,7 +148,8 @@ def _tune_one(
     strategy = make_strategy("xgb", cpu, threads, store)
     measuring = measurer_for(strategy, cpu, threads)
     found = [workloads_of(network, cpu)]
-    tune_networks(found, cpu, threads, store, strategy, budget, report, measuring, level)
+    admission = level.admission
+    tune_networks(found, cpu, threads, store, strategy, budget, report, measuring, admission)
 
 
 def tune(
@@ -270,7 +222,8 @@ def tune(
     for number, model in enumerate(models):
         report(Progress("import", number, len(models), str(model) if _is_path(model) else ""))
         networks.append(workloads_of(read_network(model, shapes), cpu))
-    return tune_networks(networks, cpu, threads, store, chosen, limit, report, measuring, level)
+    admission = level.admission
+    return tune_networks(networks, cpu, threads, store, chosen, limit, report, measuring, admission)
 
 
 def workloads(
@@ -292,7 +245,7 @@ def convolutions(
 
 def read_network(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None = None) -> Network:
     """Return a model's operators as the layout search sees them."""
-    with _BUILDING:
+    with BUILDING:
         return extract(simplify(import_relax(_load(model, shapes))))
 
 
@@ -300,37 +253,11 @@ def _is_path(model: ModelLike) -> bool:
     return isinstance(model, str | os.PathLike)
 
 
-class _Clock:
-    """Times the phases and reports each one's start."""
-
-    def __init__(self, report: ProgressCallback) -> None:
-        self.report = report
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def phase(self, name: str, *, alone: bool = True) -> Iterator[None]:
-        """Time the body under ``name``; ``alone`` if no other thread may build meanwhile."""
-        self.report(Progress(name))
-        with _BUILDING if alone else nullcontext():
-            start = time.perf_counter()
-            yield
-            self.seconds[name] = time.perf_counter() - start
-
-
 def _load(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> LoadedModel:
     shapes = {name: _extents(name, shape) for name, shape in (shapes or {}).items()}
     if isinstance(model, str) and models.is_name(model):
         return replace(load_model(models.build_with_shapes(model, shapes)), name=model)
     return load_model(model, shapes)
-
-
-def _imported(
-    model: ModelLike, shapes: Mapping[str, Sequence[int]] | None, dump: Dump
-) -> tuple[LoadedModel, tvm.IRModule]:
-    loaded = _load(model, shapes)
-    mod = import_relax(loaded)
-    dump.module("import", mod)
-    return loaded, mod
 
 
 def _extents(name: str, shape: Sequence[int]) -> tuple[int, ...]:
@@ -342,18 +269,16 @@ def _extents(name: str, shape: Sequence[int]) -> tuple[int, ...]:
         ) from None
 
 
-def _without_graphs(loaded: LoadedModel, *, keep_original: bool) -> LoadedModel:
-    """Let go of an imported model's graphs, each of which holds a copy of all weights."""
-    nothing = onnx.ModelProto()
-    original = loaded.original if keep_original else nothing
-    return replace(loaded, original=original, simplified=nothing)
-
-
 def _linkable(target: str | dict[str, Any] | CpuTarget) -> CpuTarget:
     """Return the CPU, having found a linker: its absence is not told after minutes of tuning."""
     cpu = parse_target(target)
     find_linker(cpu.machine)
     return cpu
+
+
+def _unchecked(cpu: CpuTarget) -> str | None:
+    """Return why what is compiled cannot be run and checked here; None if it can."""
+    return code_obstacle(cpu.machine, cpu.features, host_features())
 
 
 def _threads(threads: int | None) -> int:
@@ -370,41 +295,3 @@ def _budget(seconds: float | None, trials: int | None = None) -> Budget:
     if trials is not None and trials < 0:
         raise UsageError(f"trials must be 0 or more, got {trials}")
     return Budget(seconds, trials)
-
-
-def _header(
-    loaded: LoadedModel, built: Built, cpu: CpuTarget, threads: int, report: dict[str, Any]
-) -> ArtifactHeader:
-    return ArtifactHeader(
-        name=loaded.name,
-        neocpu_version=version("neocpu"),
-        tvm_version=version("apache-tvm"),
-        ffi_version=version("apache-tvm-ffi"),
-        target=str(cpu),
-        machine=cpu.machine,
-        isa_features=cpu.features,
-        threads=threads,
-        inputs=loaded.inputs,
-        outputs=loaded.outputs,
-        row_counts=loaded.row_counts,
-        activations=built.activations,
-        arena_bytes=built.arena_bytes,
-        plan=report,
-    )
-
-
-def _verify(
-    loaded: LoadedModel, compiled: CompiledModule, threads: int, accuracy: Accuracy
-) -> Comparison:
-    """Hold the artifact to the reference on random inputs.
-
-    Raises
-    ------
-    AccuracyError
-        If they differ by more than ``accuracy`` allows.
-    """
-    inputs = random_inputs(loaded.inputs, seed=0)
-    # First, and closed again: the two then never hold the weights at once.
-    with compiled.module(min(threads, usable_cpus())) as module:
-        actual = module.run(inputs)
-    return verify(loaded.original, inputs, actual, accuracy, loaded.row_groups)

@@ -8,9 +8,9 @@ that a shared mistake is unlikely.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from neocpu import reference_resize as resize
 from neocpu.reference_detection import NonMaxSuppression
 from neocpu.reference_rows import pair_rows, row_count
 from neocpu.reference_run import evaluate
+from neocpu.tolerance import UNDERFLOW, tolerances, within
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -110,17 +111,14 @@ class Comparison:
 def compare(
     actual: Mapping[str, Array],
     expected: Mapping[str, Array],
-    rtol: float = 1e-3,
-    atol: float = 1e-4,
+    *,
+    rounded: Sequence[Mapping[str, Array]] = (),
     row_groups: Sequence[Sequence[str]] = (),
 ) -> Comparison:
     """Compare outputs by name.
 
-    An element is within the tolerance if ``|a - e| <= rtol * |e| + atol * min(1, max|e|)``, where
-    the maximum runs over its output: the absolute part shrinks with an output of small values (a
-    softmax over a thousand classes), which a fixed one would wave through. NaN must meet NaN and an
-    infinity the same infinity. Integers and booleans must be equal. Differences too small for a
-    normal number of float32 are none.
+    Elements must be within `tolerance.tolerances`; NaN must meet NaN and an infinity the same
+    infinity. Integers and booleans must be equal. Differences below `tolerance.UNDERFLOW` are none.
 
     Outputs of rows that a NonMaxSuppression selected are compared the same way first. If that
     fails, because scores or overlaps are as close to each other or to a threshold as rounding, the
@@ -130,8 +128,10 @@ def compare(
     ----------
     actual, expected : mapping of str to array
         ``actual`` has at least the names of ``expected``.
-    rtol, atol : float
-        Relative and absolute tolerance.
+    rounded : sequence of mapping of str to array
+        The same outputs, computed in float32: elements may err more where these do, be infinite or
+        NaN where one of these is, and have the integer that one of these has. Selected rows, which
+        rounding moves, are compared without.
     row_groups : sequence of sequence of str
         Outputs whose rows describe the same selection, by name.
 
@@ -140,13 +140,17 @@ def compare(
     Comparison
         Over all outputs.
     """
-    results = {name: _errors(actual[name], value, rtol, atol) for name, value in expected.items()}
+    selected = {name for group in row_groups for name in group}
+    results = {
+        name: _errors(actual[name], value, [] if name in selected else [r[name] for r in rounded])
+        for name, value in expected.items()
+    }
     moved = unmatched = 0
     for group in row_groups:
         if all(results[name].ok for name in group):
             continue
         mine, theirs = ({name: side[name] for name in group} for side in (actual, expected))
-        matched = _match(mine, theirs, rtol, atol)
+        matched = _match(mine, theirs)
         if matched is not None:
             results.update(matched.errors)
             moved += matched.moved
@@ -178,9 +182,6 @@ class _Errors:
 _EXACT = _Errors(0.0, 0.0, 0.0, ok=True)
 _MISMATCH = _Errors(math.inf, math.inf, math.inf, ok=False)
 
-# Below, float32 loses its digits one by one, and compiled code takes numbers for zero.
-_TINY: Final = float(np.finfo(np.float32).tiny)
-
 
 @dataclass(frozen=True, slots=True)
 class _Matched:
@@ -191,53 +192,47 @@ class _Matched:
     unmatched: int
 
 
-def _match(
-    actual: Mapping[str, Array], expected: Mapping[str, Array], rtol: float, atol: float
-) -> _Matched | None:
+def _match(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> _Matched | None:
     """Match rows as sets; None if too many have no partner."""
-
-    def close(name: str) -> Callable[[Array, Array], Array]:
-        finite = np.abs(expected[name][np.isfinite(expected[name])])
-        bound = atol * min(1.0, float(finite.max(initial=0.0)))
-        return lambda a, e: np.isclose(a, e, rtol=rtol, atol=bound, equal_nan=True)
-
-    pairs = pair_rows(actual, expected, {name: close(name) for name in expected})
+    pairs = pair_rows(actual, expected, {name: tolerances(e) for name, e in expected.items()})
     if pairs is None:
         return None
     mine, theirs = pairs
     errors = {}
     for name, value in expected.items():
-        errors[name] = replace(_errors(actual[name][mine], value[theirs], rtol, atol), ok=True)
+        errors[name] = replace(_errors(actual[name][mine], value[theirs], []), ok=True)
     return _Matched(errors, int((mine != theirs).sum()), row_count(actual, expected) - len(mine))
 
 
-def _errors(actual: Array, expected: Array, rtol: float, atol: float) -> _Errors:
+def _errors(actual: Array, expected: Array, rounded: Sequence[Array]) -> _Errors:
     if actual.shape != expected.shape:
         return _MISMATCH
     if expected.size == 0:
         return _EXACT
+    runs = [run for run in rounded if run.shape == expected.shape]
     if not np.issubdtype(expected.dtype, np.floating):
-        # Exact even where float64 is not: int64 is compared as it is.
-        if np.array_equal(actual, expected):
-            return _EXACT
-        rtol = atol = 0.0
-    a, e = actual.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(e)
-    if (
-        not np.array_equal(a[~finite], e[~finite], equal_nan=True)
-        or not np.isfinite(a[finite]).all()
-    ):
+        # Equal even where float64 could not tell.
+        right = np.logical_or.reduce([actual == value for value in (expected, *runs)])
+        return _EXACT if right.all() else _distance(actual, expected, ok=False)
+    right = within(actual, expected, tolerances(expected, runs))
+    for run in runs:
+        right |= ~(np.isfinite(actual) | np.isfinite(run))
+    if not right[~(np.isfinite(actual) & np.isfinite(expected))].all():
         return _MISMATCH
-    a, e = a[finite], e[finite]
-    if e.size == 0:
-        return _EXACT
-    error, e = np.abs(a - e), np.abs(e)
-    scale, largest = float(e.max()), float(error.max())
-    if largest < _TINY:
-        return replace(_EXACT, absolute=largest)
+    return _distance(actual, expected, ok=bool(right.all()))
+
+
+def _distance(actual: Array, expected: Array, *, ok: bool) -> _Errors:
+    """Return the errors of the elements that are finite on both sides."""
+    a, e = actual.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(e)
+    error, e = np.abs(a[finite] - e[finite]), np.abs(e[finite])
+    largest, scale = (float(each.max(initial=0.0)) for each in (error, e))
+    if largest < UNDERFLOW:
+        return replace(_EXACT, absolute=largest, ok=ok)
     if scale == 0:
-        return replace(_MISMATCH, absolute=largest)
+        return _Errors(largest, math.inf, math.inf, ok)
     # Divided by the largest value, whose square could overflow.
-    norm = float(np.linalg.norm(error / scale) / np.linalg.norm(e / scale))
-    within = bool((error <= rtol * e + atol * min(1.0, scale)).all())
-    return _Errors(largest, largest / scale, norm, within)
+    counted = np.maximum(error - UNDERFLOW, 0.0)
+    norm = float(np.linalg.norm(counted / scale) / np.linalg.norm(e / scale))
+    return _Errors(largest, largest / scale, norm, ok)

@@ -8,22 +8,22 @@ with it what it suppresses. So rows are matched, each with one that is equal wit
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from neocpu.tolerance import within
+
 Array: TypeAlias = npt.NDArray[Any]
-#: Whether elements are equal within the tolerance: ``(actual, expected) -> array of bool``.
-Close: TypeAlias = Callable[[Array, Array], Array]
 
 #: Share of the rows that may be without a partner on the other side.
 UNMATCHED_ROWS = 0.01
 
 
 def match_rows(
-    actual: Mapping[str, Array], expected: Mapping[str, Array], close: Mapping[str, Close]
+    actual: Mapping[str, Array], expected: Mapping[str, Array], tolerance: Mapping[str, Array]
 ) -> tuple[Array, Array]:
     """Pair the rows of several outputs that describe the same detections.
 
@@ -31,8 +31,8 @@ def match_rows(
     ----------
     actual, expected : mapping of str to array
         By output name; the first axes of one side's arrays have one length, trailing shapes agree.
-    close : mapping of str to callable
-        Per output, of elements; integers must be equal whatever it says.
+    tolerance : mapping of str to array
+        How far from those of ``expected`` elements may be; integers must be equal.
 
     Returns
     -------
@@ -50,8 +50,8 @@ def match_rows(
             equal = np.ones(len(left), bool)
             for name, array in expected.items():
                 if name not in exact:
-                    within = close[name](actual[name][row], array[left])
-                    equal &= within.reshape(len(left), -1).all(axis=1)
+                    near = within(actual[name][row], array[left], tolerance[name][left])
+                    equal &= near.reshape(len(left), -1).all(axis=1)
             found = np.flatnonzero(equal)
             if found.size:
                 pairs.append((row, int(left[found[0]])))
@@ -61,12 +61,12 @@ def match_rows(
 
 
 def pair_rows(
-    actual: Mapping[str, Array], expected: Mapping[str, Array], close: Mapping[str, Close]
+    actual: Mapping[str, Array], expected: Mapping[str, Array], tolerance: Mapping[str, Array]
 ) -> tuple[Array, Array] | None:
     """Pair rows as `match_rows`; None if too many have no partner, or rows differ in shape."""
     if any(actual[name].shape[1:] != value.shape[1:] for name, value in expected.items()):
         return None
-    mine, theirs = match_rows(actual, expected, close)
+    mine, theirs = match_rows(actual, expected, tolerance)
     rows = row_count(actual, expected)
     return (mine, theirs) if rows - len(mine) <= UNMATCHED_ROWS * rows else None
 

@@ -32,7 +32,8 @@ def evaluate(
     ----------
     double : bool
         Compute in float64 whatever the model computes in float32, but for a model with control
-        flow, whose bodies onnx runs in the types they declare.
+        flow, whose bodies onnx runs in the types they declare. Otherwise denormal results are
+        zeros, as in compiled code.
 
     Returns
     -------
@@ -47,7 +48,7 @@ def evaluate(
         # The bodies of If and Loop may read any value around them.
         weights = {name: numpy_helper.to_array(tensor) for name, tensor in light.weights.items()}
         return dict(zip(names, evaluator.run(None, {**weights, **inputs}), strict=True))
-    keep = _widened if double else _unchanged
+    keep = _widened if double else _flushed
     last_reader = {name: index for index, node in enumerate(nodes) for name in node.input}
     given = {**evaluator.rt_inits_, **inputs}
     values: dict[str, Any] = {"": None} | {name: keep(array) for name, array in given.items()}
@@ -72,5 +73,9 @@ def _widened(value: Any) -> Any:
     return value.astype(np.float64) if is_single else value
 
 
-def _unchanged(value: Any) -> Any:
-    return value
+def _flushed(value: Any) -> Any:
+    """Return float32 without denormal numbers, which compiled code takes for zero."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.float32:
+        return value
+    denormal = (np.abs(value) < np.finfo(np.float32).tiny) & (value != 0)
+    return np.where(denormal, np.float32(0), value) if denormal.any() else value

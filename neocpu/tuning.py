@@ -18,7 +18,7 @@ from neocpu.planning.memory_costs import memory_workloads
 from neocpu.planning.network import Network
 from neocpu.progress import Progress, ProgressCallback
 from neocpu.schedules import registry
-from neocpu.schedules.accuracy import DEFAULT, Accuracy
+from neocpu.schedules.accuracy import EVERY_TILE, Admission
 from neocpu.schedules.errors import UsageError, did_you_mean
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
@@ -150,14 +150,14 @@ def workloads_of(network: Network, target: CpuTarget) -> list[Workload]:
     return [*(conv.workload for conv in network.convs), *memory_workloads(network, target.lanes())]
 
 
-def search_space(target: CpuTarget, threads: int, accuracy: Accuracy = DEFAULT) -> SearchSpace:
+def search_space(target: CpuTarget, threads: int, admission: Admission = EVERY_TILE) -> SearchSpace:
     """Return every template's legal schemes that are exact enough.
 
     With their estimates for ``threads`` threads.
     """
 
     return SearchSpace(
-        schemes=lambda w: registry.admitted(accuracy, registry.schemes(w, target), w),
+        schemes=lambda w: registry.admitted(admission, registry.schemes(w, target), w),
         estimate=lambda workload, scheme: registry.estimate(workload, scheme, target, threads),
         template_version=registry.template_version,
     )
@@ -172,7 +172,7 @@ def tune_networks(
     budget: Budget,
     on_progress: ProgressCallback,
     measuring: AbstractContextManager[Measurer],
-    accuracy: Accuracy = DEFAULT,
+    admission: Admission = EVERY_TILE,
 ) -> TuneReport:
     """Measure what ``store`` does not know of networks.
 
@@ -182,7 +182,7 @@ def tune_networks(
         What each network runs, as many times as it does.
     measuring : context manager of Measurer
         As `measurer_for` makes it.
-    accuracy : Accuracy
+    admission : Admission
         Only schemes that are exact enough for it are measured.
 
     Raises
@@ -200,7 +200,7 @@ def tune_networks(
             store=store,
             measurer=measurer,
             strategy=strategy,
-            space=search_space(target, threads, accuracy),
+            space=search_space(target, threads, admission),
             budget=budget,
             on_progress=lambda state: on_progress(_progress(state, budget)),
         )

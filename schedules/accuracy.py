@@ -1,4 +1,4 @@
-"""How exact a compiled network has to be: what its kernels may err, and what its outputs may.
+"""How exact a compiled network has to be: what its outputs may err, and what its kernels may.
 
 Errors are norm-wise and relative: ``‖y - r‖ / ‖r‖`` in the 2-norm over one tensor, with ``r``
 computed in float64.
@@ -14,8 +14,46 @@ from neocpu.schedules.errors import UsageError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
+class Admission:
+    """Which convolution kernels a plan may choose.
+
+    Attributes
+    ----------
+    name : str
+        What it does without, as in ``compiled again without Winograd``.
+    error_factor : float
+        Largest error of a kernel, as a multiple of direct float32 summation's
+        (`registry.error_bound`).
+    longest_sum : float
+        Products that a convolution may add up one by one: longer sums are split
+        (`registry.exact_form`).
+    """
+
+    name: str
+    error_factor: float
+    longest_sum: float = math.inf
+
+    def __str__(self) -> str:
+        return self.name
+
+
+EVERY_TILE: Final = Admission("with Winograd tiles of any size", 25.0)
+# Those of up to four pixels of 3x3 kernels; F(5x5) and F(6x6) err two to four times as much.
+SMALL_TILES: Final = Admission("with small Winograd tiles alone", 6.0)
+# What another order of the same sums explains, and no more. Each pixel is then computed from its
+# own window alone, so that an infinity or a NaN stays where direct convolution has it.
+NO_TILES: Final = Admission("without Winograd", 1.25)
+# Long sums are split for SSD's scores, which err eight times as much as their logits: 1.2e-5
+# without.
+SHORT_SUMS: Final = Admission("without Winograd and with sums in parts", 1.25, longest_sum=512)
+
+LADDER: Final = (EVERY_TILE, SMALL_TILES, NO_TILES, SHORT_SUMS)
+"""From the fastest plans to the most exact ones: a plan that breaks its promise descends."""
+
+
+@dataclass(frozen=True, slots=True)
 class Accuracy:
-    """A level of accuracy.
+    """A level of accuracy: what is promised, and what is tried first to keep it.
 
     Attributes
     ----------
@@ -23,18 +61,18 @@ class Accuracy:
         As ``--accuracy`` spells it.
     bound : float
         Largest error of a network's output that verification lets pass.
-    error_factor : float
-        Largest error of a convolution kernel, as a multiple of direct float32 summation's, with
-        which it may be chosen (`registry.error_bound`).
-    longest_sum : float
-        Products that a convolution may add up one by one: longer sums are split
-        (`registry.exact_form`).
+    admission : Admission
+        Of the first plan, one of `LADDER`.
     """
 
     name: str
     bound: float
-    error_factor: float
-    longest_sum: float
+    admission: Admission
+
+    @property
+    def admissions(self) -> tuple[Admission, ...]:
+        """The first plan's and all stricter ones, in the order in which they are tried."""
+        return LADDER[LADDER.index(self.admission) :]
 
     def __str__(self) -> str:
         return self.name
@@ -43,11 +81,8 @@ class Accuracy:
 # The errors of layers add up like independent ones. Direct summation's come to 1e-7 to 3e-6 over
 # most networks, so that the bound holds even if every kernel errs 25 times as much; verification
 # has the last word.
-DEFAULT: Final = Accuracy("default", bound=1e-4, error_factor=25.0, longest_sum=math.inf)
-# What another order of the same sums explains, and no more. Each pixel is then computed from its
-# own window alone, so that an infinity or a NaN stays where direct convolution has it. Long sums
-# are split for SSD's scores, which err eight times as much as their logits: 1.2e-5 without.
-STRICT: Final = Accuracy("strict", bound=5e-6, error_factor=1.25, longest_sum=512)
+DEFAULT: Final = Accuracy("default", 1e-4, EVERY_TILE)
+STRICT: Final = Accuracy("strict", 5e-6, SHORT_SUMS)
 
 LEVELS: Final = {level.name: level for level in (DEFAULT, STRICT)}
 

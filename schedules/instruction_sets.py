@@ -88,6 +88,14 @@ def missing_features(required: Iterable[str], available: frozenset[str]) -> tupl
     return tuple(name for name in required if name not in available)
 
 
+def code_obstacle(machine: str, features: Iterable[str], available: frozenset[str]) -> str | None:
+    """Return why this host, of features ``available``, cannot run such code; None if it can."""
+    if machine != (host := os.uname().machine):
+        return f"this host is {host}, the code {machine}"
+    missing = missing_features(features, available)
+    return f"this host lacks {', '.join(missing)}" if missing else None
+
+
 def x86_features(read: LeafReader) -> frozenset[str]:
     """Return the features whose bits are among those that may be used."""
     leaves = {leaf: read(leaf)[4:8] for leaf, _, _ in X86_BITS.values()}

@@ -20,7 +20,7 @@ from neocpu.schedules import (
     join,
     layout_transform,
 )
-from neocpu.schedules.accuracy import Accuracy
+from neocpu.schedules.accuracy import Admission
 from neocpu.schedules.errors import UnsupportedError, UsageError, did_you_mean
 from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.scheme import Scheme
@@ -166,29 +166,29 @@ def error_bound(scheme: Scheme, workload: Workload) -> float:
 
 
 def admitted(
-    accuracy: Accuracy, candidates: Iterable[Scheme], workload: Workload
+    admission: Admission, candidates: Iterable[Scheme], workload: Workload
 ) -> tuple[Scheme, ...]:
-    """Return the schemes that are exact enough for a level of accuracy, in their order.
+    """Return the schemes that a plan may choose, in their order.
 
     Of those that err little enough, the templates that split sums which are too long for it, if any
     does; they leave those of few parts as they are.
     """
-    exact = [s for s in candidates if error_bound(s, workload) <= accuracy.error_factor]
-    if _sums_too_long(accuracy, workload):
+    exact = [s for s in candidates if error_bound(s, workload) <= admission.error_factor]
+    if _sums_too_long(admission, workload):
         exact = [s for s in exact if s.template in _SPLITS] or exact
     return tuple(exact)
 
 
-def exact_form(accuracy: Accuracy, scheme: Scheme, workload: Conv2dWorkload) -> Scheme:
-    """Return ``scheme`` with its sums split, if they are too long for a level of accuracy."""
+def exact_form(admission: Admission, scheme: Scheme, workload: Conv2dWorkload) -> Scheme:
+    """Return ``scheme`` with its sums split, if they are longer than a plan may have them."""
     split = _SPLITS.get(scheme.template)
-    return split(workload, scheme) if split and _sums_too_long(accuracy, workload) else scheme
+    return split(workload, scheme) if split and _sums_too_long(admission, workload) else scheme
 
 
-def _sums_too_long(accuracy: Accuracy, workload: Workload) -> bool:
+def _sums_too_long(admission: Admission, workload: Workload) -> bool:
     if not isinstance(workload, Conv2dWorkload):
         return False
-    return math.prod(workload.kernel_shape[1:]) > accuracy.longest_sum
+    return math.prod(workload.kernel_shape[1:]) > admission.longest_sum
 
 
 def lower(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> Any:

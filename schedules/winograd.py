@@ -25,7 +25,7 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.accuracy import DEFAULT
+from neocpu.schedules.accuracy import EVERY_TILE
 
 # Positive points, by the number of finite points. All products of their squares are exact in
 # float32. Of the sums of eighths tried, these have the least error, or nearly and fewer products:
@@ -57,8 +57,8 @@ ERROR_FACTORS: dict[tuple[int, int], dict[int, float]] = {
     (3, 2): {2: 1.3, 3: 1.3, 4: 1.8, 5: 2.1},
     (5, 2): {2: 1.3, 3: 1.4, 4: 1.8},
 }
-# Tiles that err more are not offered: no level of accuracy admits them.
-MAX_ERROR_FACTOR = DEFAULT.error_factor
+# Tiles that err more are not offered: no plan may choose them.
+MAX_ERROR_FACTOR = EVERY_TILE.error_factor
 
 Vectors = Sequence[Any]
 Keep = Callable[[Any], Any]

@@ -10,6 +10,7 @@ import numpy as np
 
 from neocpu.bench.engines import AnyArray
 from neocpu.reference_rows import pair_rows
+from neocpu.tolerance import tolerances
 
 MAX_RELATIVE_ERROR: Final = 1e-3
 """Norm-wise difference from the reference above which a contender computes something else."""
@@ -34,16 +35,11 @@ def paired_rows(
         mine, other = ({str(i): side[i] for i in group} for side in (ours, theirs))
         if relative_error([*mine.values()], [*other.values()]) <= MAX_RELATIVE_ERROR:
             continue
-        pairs = pair_rows(mine, other, dict.fromkeys(mine, _close))
+        pairs = pair_rows(mine, other, {i: tolerances(each) for i, each in other.items()})
         if pairs is not None:
             for i in group:
                 ours[i], theirs[i] = ours[i][pairs[0]], theirs[i][pairs[1]]
     return ours, theirs
-
-
-def _close(output: AnyArray, reference: AnyArray) -> AnyArray:
-    scale = float(np.abs(reference).max(initial=0.0))
-    return np.isclose(output, reference, rtol=MAX_RELATIVE_ERROR, atol=1e-4 * min(1.0, scale))
 
 
 def relative_error(outputs: Sequence[AnyArray], reference: Sequence[AnyArray]) -> float:

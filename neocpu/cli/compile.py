@@ -17,6 +17,7 @@ from neocpu.cli.plan_text import (
     accuracy_text,
     cost_sources,
     error_text,
+    missed_text,
     sources_text,
     weights_text,
 )
@@ -180,6 +181,8 @@ def _compile(model: str, path: Path, **settings: Any) -> dict[str, Any]:
 
 
 def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
+    from neocpu.runtime.artifact import obstacle
+
     plan = compiled.plan
     convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
     schemes = {tuple(op["scheme"].items()) for op in convolutions if op["scheme"]}
@@ -196,7 +199,8 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         "transforms_us": sum(transform["cost_us"] for transform in plan["transforms"]),
         "predicted_us": plan["predicted_us"],
         "search": plan["search"],
-        "verification": plan["verification"],
+        **{key: plan[key] for key in ("admission", "verification", "unchecked", "missed")},
+        "obstacle": obstacle(compiled.header),
         "phases": compiled.seconds,
     }
 
@@ -216,6 +220,7 @@ def _show_plan(report: Mapping[str, Any]) -> None:
     search, phases = report["search"], report["phases"]
     slowest = sorted(phases, key=lambda name: -float(phases[name]))[:3]
     sources = sources_text(report["cost_sources"])
+    missed, obstacle = missed_text(report), report["obstacle"]
     print_fields(
         [
             ("target", report["target"]),
@@ -234,7 +239,9 @@ def _show_plan(report: Mapping[str, Any]) -> None:
                 f"{search['solver']}, {duration(search['seconds'])}, {search['verdict']}",
             ),
             ("predicted", duration(report["predicted_us"] / 1e6)),
-            ("largest error", error_text(report["verification"])),
+            ("largest error", error_text(report)),
+            *([("before", missed)] if missed else []),
+            *([("runs here", f"no, {obstacle}")] if obstacle else []),
             ("slowest", ", ".join(f"{name} {duration(phases[name])}" for name in slowest)),
         ]
     )

@@ -72,7 +72,7 @@ def show_variants(variants: Sequence[Mapping[str, Any]]) -> None:
                 size(variant["bytes"]),
                 str(variant["transforms"]),
                 duration(variant["predicted_us"] / 1e6),
-                error_text(variant["verification"]),
+                error_text(variant),
             )
             for variant in variants
         ],

@@ -14,6 +14,7 @@ from neocpu.cli.plan_text import (
     accuracy_text,
     cost_sources,
     error_text,
+    missed_text,
     scheme_text,
     sources_text,
     weights_text,
@@ -78,7 +79,9 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         fields.append(("costs", f"of convolutions: {sources_text(sources)}"))
     # Absent is not unchecked: the plan may have been written before the check.
     if "verification" in plan:
-        fields.append(("largest error", error_text(plan["verification"])))
+        fields.append(("largest error", error_text(plan)))
+    if missed := missed_text(plan):
+        fields.append(("before", missed))
     print(name)
     print_fields(fields)
     print()

@@ -50,15 +50,41 @@ def weights_text(weights: Mapping[str, Any]) -> str:
     return text if limit is None else f"{text}, at most {size(limit)} allowed"
 
 
-def error_text(found: Mapping[str, float] | None) -> str:
-    """Return the largest error against the reference, and what differs of selected rows."""
+def error_text(plan: Mapping[str, Any]) -> str:
+    """Return the largest error against the reference, or why there is none.
+
+    Parameters
+    ----------
+    plan : mapping
+        Or what of it has its ``verification`` and ``unchecked``.
+    """
+    found = plan["verification"]
     if found is None:
-        return "not checked"
+        reason = plan.get("unchecked")  # an older neocpu gave none
+        return f"not checked: {reason}" if reason else "not checked"
     rows = ""
     for key, what in (("moved_rows", "in another place"), ("unmatched_rows", "only on one side")):
         if count := int(found.get(key, 0)):
             rows += f"; {plural(count, 'row')} {what}"
     return (
-        f"{found['norm_error']:.2g} norm-wise, {found['max_abs_error']:.2g} absolute, "
-        f"{found['max_rel_error']:.2g} of the largest value, against the reference{rows}"
+        f"{_error(found['norm_error'])} norm-wise, {_error(found['max_abs_error'])} absolute, "
+        f"{_error(found['max_rel_error'])} of the largest value, against the reference{rows}"
+        + ("" if found.get("kept", True) else f"; {_float32(found)}")
     )
+
+
+def missed_text(plan: Mapping[str, Any]) -> str:
+    """Return how the plans erred that did not keep the promise; empty if the first one did."""
+    missed = [
+        f"{_error(each['norm_error'])} {each['admission']} ({_float32(each)})"
+        for each in plan.get("missed", ())
+    ]
+    return f"{', '.join(missed)}; compiled again {plan['admission']}" if missed else ""
+
+
+def _float32(found: Mapping[str, Any]) -> str:
+    return f"numpy in float32 {_error(found['float32_error'])}"
+
+
+def _error(value: float | None) -> str:
+    return "infinite" if value is None else f"{value:.2g}"

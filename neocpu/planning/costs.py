@@ -9,7 +9,7 @@ from neocpu.planning.measured import Measured
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
-from neocpu.schedules.accuracy import DEFAULT, Accuracy
+from neocpu.schedules.accuracy import EVERY_TILE, Admission
 from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.workload import Conv2dWorkload
@@ -54,15 +54,15 @@ class CostModel(MemoryCosts):
     ----------
     templates : frozenset of str or None
         Templates to choose among; None for all.
-    accuracy : Accuracy
-        What schemes must be exact enough for.
+    admission : Admission
+        Which schemes are exact enough.
     byte_price : float
         Seconds that a plan may take longer per byte of packed weights it saves: the multiplier of
         a limit on them (`neocpu.planning.weight_limit`), 0 without one.
     """
 
     templates: frozenset[str] | None = None
-    accuracy: Accuracy = DEFAULT
+    admission: Admission = EVERY_TILE
     byte_price: float = 0.0
 
     def price(self, choice: Choice) -> float:
@@ -90,7 +90,7 @@ class CostModel(MemoryCosts):
             source = found.source if known is not None else "estimated"
             pair = (scheme.in_layout, scheme.out_layout)
             # Splitting sums hardly takes time, so that the cost is the plain scheme's.
-            exact = registry.exact_form(self.accuracy, scheme, workload)
+            exact = registry.exact_form(self.admission, scheme, workload)
             choice = Choice(*pair, seconds, source, exact, packed_bytes(workload, scheme))
             if pair not in best or self.price(choice) < self.price(best[pair]):
                 best[pair] = choice
@@ -101,7 +101,7 @@ class CostModel(MemoryCosts):
         # fit this CPU's registers.
         listed = registry.schemes(workload, self.target)
         known = dict.fromkeys((*listed, *found.seconds))
-        every = registry.admitted(self.accuracy, known, workload)
+        every = registry.admitted(self.admission, known, workload)
         if self.templates is None:
             return every
         # A network always compiles: where no wanted algorithm applies, the others stay.

@@ -12,7 +12,7 @@ from neocpu.planning.folds import with_folds
 from neocpu.planning.graph import build_graph
 from neocpu.planning.network import ConvOp, LayoutOp, Network
 from neocpu.planning.weights import constant_bytes
-from neocpu.schedules.accuracy import STRICT
+from neocpu.schedules.accuracy import SHORT_SUMS
 from neocpu.schedules.layout import NCHW, DataLayout
 from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.search.limits import SearchLimits
@@ -97,7 +97,7 @@ def operator_choices(
     convs: dict[_ConvKind, tuple[Choice, ...]] = {}
     for kind in {_kind(conv) for conv in network.convs}:
         workload, finite = kind
-        admitted = costs if finite else replace(costs, accuracy=STRICT)
+        admitted = costs if finite else replace(costs, admission=SHORT_SUMS)
         found = admitted.conv_choices(workload)
         convs[kind] = with_folds(found, workload, admitted) if fold else found
     blocks = {c.in_layout.block for options in convs.values() for c in options}

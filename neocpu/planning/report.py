@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neocpu.passes.apply_plan import RewrittenModule
 from neocpu.planning.costs import Choice
 from neocpu.planning.network import ConvOp, DenseOp, LayoutOp, PoolOp
 from neocpu.planning.problem import LayoutPlan
-from neocpu.schedules.accuracy import DEFAULT, Accuracy
+from neocpu.schedules.accuracy import DEFAULT, Accuracy, Admission
 from neocpu.schedules.dense import estimate
 from neocpu.schedules.target import CpuTarget
 
 if TYPE_CHECKING:
-    from neocpu.reference import Comparison
+    from neocpu.verification import Verdict
 
 MICRO = 1e6
 
@@ -69,22 +70,46 @@ def explain(
 
 
 def with_outcome(
-    report: Mapping[str, Any], seconds: Mapping[str, float], verification: Comparison | None
+    report: Mapping[str, Any],
+    seconds: Mapping[str, float],
+    verdict: Verdict | None = None,
+    unchecked: str | None = None,
+    missed: Sequence[tuple[Admission, Verdict]] = (),
 ) -> dict[str, Any]:
-    """Return ``report`` with how long each phase took, in order, and how far off the result is."""
+    """Return ``report`` with how long each phase took, in order, and how far off the result is.
+
+    Parameters
+    ----------
+    unchecked : str, optional
+        Why nothing was checked.
+    missed : sequence of pair of Admission and Verdict
+        The plans that did not keep the promise, in the order in which they were tried.
+    """
     return {
         **report,
         "passes": [{"name": name, "seconds": value} for name, value in seconds.items()],
-        "verification": None
-        if verification is None
-        else {
-            "max_abs_error": verification.max_abs_error,
-            "max_rel_error": verification.max_rel_error,
-            "norm_error": verification.norm_error,
-            "moved_rows": verification.moved_rows,
-            "unmatched_rows": verification.unmatched_rows,
-        },
+        "verification": None if verdict is None else _outcome(verdict),
+        "unchecked": unchecked,
+        "missed": [{"admission": each.name, **_outcome(found)} for each, found in missed],
     }
+
+
+def _outcome(verdict: Verdict) -> dict[str, Any]:
+    found = verdict.found
+    return {
+        "kept": verdict.kept,
+        "max_abs_error": _number(found.max_abs_error),
+        "max_rel_error": _number(found.max_rel_error),
+        "norm_error": _number(found.norm_error),
+        "float32_error": _number(verdict.float32_error),
+        "moved_rows": found.moved_rows,
+        "unmatched_rows": found.unmatched_rows,
+    }
+
+
+def _number(value: float | None) -> float | None:
+    """Return a number that JSON has."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _op(op: LayoutOp, choice: Choice) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from neocpu.runtime.strict_json import FieldError
 from neocpu.runtime.weights_digest import digest_of_pieces
 from neocpu.schedules.cpu_identity import host_cpu
 from neocpu.schedules.errors import ArtifactError, TargetError, UsageError, did_you_mean
-from neocpu.schedules.instruction_sets import host_features, missing_features
+from neocpu.schedules.instruction_sets import code_obstacle, host_features, missing_features
 
 # The dynamic loader's table of what is loaded is the process's, so this count is too.
 _aliases: Final = itertools.count(1)
@@ -299,11 +299,9 @@ def check_host(header: ArtifactHeader, path: str | os.PathLike[str]) -> None:
 
 def obstacle(header: ArtifactHeader) -> str | None:
     """Return why this host cannot run an artifact's code, None if it can."""
-    machine = os.uname().machine
-    if header.machine != machine:
-        return f"this host is {machine}"
-    if missing := missing_features(header.isa_features, host_features()):
-        return f"this host lacks {', '.join(missing)}"
+    reason = code_obstacle(header.machine, header.isa_features, host_features())
+    if reason is not None:
+        return reason
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if header.memory_bytes > memory:
         needed = header.memory_bytes / 1e9

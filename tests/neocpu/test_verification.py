@@ -11,13 +11,13 @@ from neocpu.planning.measured import Measured
 from neocpu.planning.problem import OptLevel, operator_choices, plan_layouts
 from neocpu.reference import run_reference
 from neocpu.schedules import registry
-from neocpu.schedules.accuracy import DEFAULT, STRICT
+from neocpu.schedules.accuracy import DEFAULT, SHORT_SUMS, STRICT
 from neocpu.schedules.errors import AccuracyError
 from neocpu.schedules.scheme import DirectScheme, WinogradScheme
 from neocpu.schedules.target import host_target
 from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.tuning import search_space
-from neocpu.verification import verify
+from neocpu.verification import Verifier
 
 HOST = host_target()
 LONG = Conv2dWorkload(1, 512, 14, 14, 512, (3, 3), padding=(1, 1, 1, 1))
@@ -28,6 +28,15 @@ def model(*nodes, shape=(64,)):
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
     graph = helper.make_graph(nodes, "small", ends[:1], ends[1:])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def verify(model, inputs, actual, level):
+    """Return how a run compares with ``model``; raise why if it is refused."""
+    verifier = Verifier(model, inputs, level)
+    verdict = verifier.judge(actual)
+    if not verdict.kept:
+        raise AccuracyError(verifier.reason(verdict))
+    return verdict.found
 
 
 SINE = model(helper.make_node("Sin", ["x"], ["y"]))
@@ -121,7 +130,7 @@ def measured(workload):
 
 
 def test_records_do_not_bring_back_what_strict_excludes():
-    strict = CostModel(HOST, 1, measured, accuracy=STRICT).conv_choices(LONG)
+    strict = CostModel(HOST, 1, measured, admission=SHORT_SUMS).conv_choices(LONG)
     assert {type(choice.scheme) for choice in strict} == {DirectScheme}
     assert any(choice.scheme.sum_chunks for choice in strict)
     default = CostModel(HOST, 1, measured).conv_choices(LONG)
@@ -130,13 +139,13 @@ def test_records_do_not_bring_back_what_strict_excludes():
 
 def test_what_is_asked_for_gives_way_to_accuracy():
     only = frozenset({WinogradScheme.template})
-    choices = CostModel(HOST, 1, measured, only, STRICT).conv_choices(LONG)
+    choices = CostModel(HOST, 1, measured, only, SHORT_SUMS).conv_choices(LONG)
     assert not any(isinstance(choice.scheme, WinogradScheme) for choice in choices)
 
 
 def test_strict_tuning_measures_only_what_may_be_chosen():
     every = search_space(HOST, 1).schemes(LONG)
-    strict = search_space(HOST, 1, STRICT).schemes(LONG)
+    strict = search_space(HOST, 1, SHORT_SUMS).schemes(LONG)
     assert set(strict) < set(every)
     assert not any(isinstance(scheme, WinogradScheme) for scheme in strict)
 
@@ -152,7 +161,7 @@ def test_strict_plans_hold_no_excluded_scheme(opt):
     from neocpu.compiler import read_network
 
     found = read_network(network())
-    costs = CostModel(HOST, 1, measured, accuracy=STRICT)
+    costs = CostModel(HOST, 1, measured, admission=SHORT_SUMS)
     plan = plan_layouts(found, costs, opt)
     schemes = [choice.scheme for choice in plan.choices if choice.scheme is not None]
     assert len(schemes) == 2

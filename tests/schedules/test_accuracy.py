@@ -9,7 +9,15 @@ import tvm
 from kernel_harness import HOST
 
 from neocpu.schedules import conv2d_direct, registry
-from neocpu.schedules.accuracy import DEFAULT, LEVELS, STRICT, parse_accuracy
+from neocpu.schedules.accuracy import (
+    DEFAULT,
+    EVERY_TILE,
+    LADDER,
+    LEVELS,
+    SHORT_SUMS,
+    STRICT,
+    parse_accuracy,
+)
 from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.conv2d_reference import convolve, kernel_arguments, random_operands
 from neocpu.schedules.errors import UsageError
@@ -109,7 +117,7 @@ def test_split_sums_err_less(groups, out_bn):
     plain = DirectScheme(LANES, 2 * LANES if groups == 1 else LANES, 3, False, 2)
     if out_bn and out_bn != plain.oc_bn:
         plain = replace(plain, out_bn=out_bn)
-    split = registry.exact_form(STRICT, plain, workload)
+    split = registry.exact_form(SHORT_SUMS, plain, workload)
     each = 9 * split.sum_chunks * LANES
     assert 0 < each <= conv2d_direct.PART
     assert replace(split, sum_chunks=0) == plain
@@ -128,34 +136,44 @@ def test_only_long_sums_are_split():
     short = Conv2dWorkload(1, 32, 8, 8, 16, (3, 3))
     long = replace(short, in_channels=256)
     few = DirectScheme(64, 16, 3, False)
-    assert registry.exact_form(STRICT, scheme, short) == scheme
-    assert registry.exact_form(DEFAULT, scheme, long) == scheme
-    assert registry.exact_form(STRICT, scheme, long).sum_chunks > 0
-    assert registry.exact_form(STRICT, few, long) == few  # four parts only
+    assert registry.exact_form(SHORT_SUMS, scheme, short) == scheme
+    assert registry.exact_form(EVERY_TILE, scheme, long) == scheme
+    assert registry.exact_form(SHORT_SUMS, scheme, long).sum_chunks > 0
+    assert registry.exact_form(SHORT_SUMS, few, long) == few  # four parts only
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
 def test_strict_leaves_direct_summation_alone(workload):
     every = registry.schemes(workload, HOST)
-    strict = registry.admitted(STRICT, every, workload)
+    strict = registry.admitted(SHORT_SUMS, every, workload)
     assert strict
     assert not any(isinstance(scheme, WinogradScheme) for scheme in strict)
-    assert registry.admitted(DEFAULT, every, workload) == every
+    assert registry.admitted(EVERY_TILE, every, workload) == every
 
 
 def test_long_sums_go_to_templates_that_split_them():
     long = Conv2dWorkload(1, 512, 8, 8, 64, (3, 3), padding=ONE)
-    strict = registry.admitted(STRICT, registry.schemes(long, HOST), long)
+    strict = registry.admitted(SHORT_SUMS, registry.schemes(long, HOST), long)
     assert {scheme.template for scheme in strict} == {DirectScheme.template}
     # Of one output channel there is nothing else.
     single = replace(long, out_channels=1)
     every = registry.schemes(single, HOST)
-    assert registry.admitted(STRICT, every, single) == every
+    assert registry.admitted(SHORT_SUMS, every, single) == every
 
 
 def test_levels_are_ordered_and_named():
     assert STRICT.bound < DEFAULT.bound
-    assert 1 <= STRICT.error_factor < DEFAULT.error_factor < math.inf
+    assert DEFAULT.admissions == LADDER
+    assert STRICT.admissions == (SHORT_SUMS,)
+
+
+def test_every_rung_is_stricter_than_the_one_before():
+    rungs = [(rung.error_factor, rung.longest_sum) for rung in LADDER]
+    assert rungs == sorted(set(rungs), reverse=True)
+    assert all(1 <= factor < math.inf for factor, _ in rungs)
+
+
+def test_levels_are_known_by_name():
     assert [parse_accuracy(name) for name in LEVELS] == [DEFAULT, STRICT]
     with pytest.raises(UsageError, match="did you mean 'strict'"):
         parse_accuracy("strikt")

@@ -1,0 +1,155 @@
+"""Compile until the outputs keep what was promised, by ever more exact plans.
+
+Plans are admitted by what kernels err in general. Where a model forgives less than most, the next
+admission is stricter (`accuracy.LADDER`); only what the strictest plan computes wrongly is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from neocpu.attempt import Attempt, Builder, Source
+from neocpu.compiled_module import CompiledModule
+from neocpu.frontend.load import load_model
+from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.link import replace_header
+from neocpu.planning.report import with_outcome
+from neocpu.schedules.accuracy import Accuracy, Admission
+from neocpu.schedules.errors import AccuracyError
+from neocpu.schedules.host import usable_cpus
+from neocpu.tensor_spec import random_inputs
+from neocpu.verification import Arrays, Verdict, Verifier
+
+_log = logging.getLogger("neocpu")
+
+ROUNDING: Final = 1e-2
+"""Norm-wise error above which it is not rounding's, but a wrong kernel's."""
+
+Judged = tuple[Admission, Verdict]
+
+
+def compile_unchecked(
+    builder: Builder, loaded: LoadedModel, source: Source, reason: str
+) -> CompiledModule:
+    """Compile by the first plan.
+
+    Parameters
+    ----------
+    reason : str
+        Why nothing is checked.
+    """
+    attempt = builder.attempt(loaded, source, builder.accuracy.admissions[:1])
+    assert attempt is not None  # no plan was tried before
+    return _finished(builder, attempt, unchecked=reason)
+
+
+def compile_as_promised(builder: Builder, loaded: LoadedModel, source: Source) -> CompiledModule:
+    """Compile by the first plan whose outputs keep the promise.
+
+    If none does, by the last one, as long as numpy in float32 is hardly better.
+
+    Raises
+    ------
+    AccuracyError
+        If outputs are wrong, or the reference cannot run the model.
+    """
+    accuracy = builder.accuracy
+    inputs = random_inputs(loaded.inputs, seed=0)
+    verifier = Verifier(loaded.original, inputs, accuracy, loaded.row_groups)
+    admissions: Sequence[Admission] = accuracy.admissions
+    attempts: list[Attempt] = []
+    judged: list[Judged] = []
+    with ExitStack() as on_failure:
+        while attempt := builder.attempt(loaded, source, admissions, {a.key for a in attempts}):
+            on_failure.enter_context(attempt.compiled)
+            if attempts:
+                attempts[-1].compiled.close()
+            attempts.append(attempt)
+            with builder.clock.phase("verify", alone=False):
+                verdict = verifier.judge(_outputs(attempt.compiled, verifier, builder.threads))
+            judged.append((attempt.admission, verdict))
+            admissions = next_admissions(attempt.admission, verdict, accuracy)
+            if not admissions:
+                break
+            # The weights are gone: read again, they need not be held beside the packed ones.
+            _, source = builder.read(partial(load_model, loaded.original), keep=False)
+        verdict = judged[-1][1]
+        if not (verdict.kept or verdict.as_exact_as_float32):
+            raise AccuracyError(verifier.reason(verdict))
+        if not verdict.kept or len(judged) > 1:
+            _log.warning("%s", tell(judged, accuracy))
+        compiled = _finished(builder, attempts[-1], judged)
+        on_failure.pop_all()
+    return compiled
+
+
+def next_admissions(
+    admission: Admission, verdict: Verdict, accuracy: Accuracy
+) -> Sequence[Admission]:
+    """Return what to try after a plan was judged, in turn; nothing if it kept the promise.
+
+    What rounding explains descends step by step. A wrong kernel is no question of degree, and where
+    float32 itself misses the bound no step between helps: then the strictest plan is next, of the
+    fewest and plainest algorithms.
+    """
+    stricter = accuracy.admissions[accuracy.admissions.index(admission) + 1 :]
+    if verdict.kept:
+        return ()
+    within_reach = verdict.float32_error is None or verdict.float32_error <= accuracy.bound
+    return stricter if is_rounding(verdict, accuracy) and within_reach else stricter[-1:]
+
+
+def is_rounding(verdict: Verdict, accuracy: Accuracy) -> bool:
+    """Whether a broken promise looks like rounding: all of the output errs, and not by much."""
+    return accuracy.bound < verdict.found.norm_error <= ROUNDING
+
+
+def tell(judged: Sequence[Judged], accuracy: Accuracy) -> str:
+    """Return in one line what became of the plans before the last, and of the last one."""
+    (first_admission, first), (last_admission, last) = judged[0], judged[-1]
+    again = f"compiled again {last_admission}, " if len(judged) > 1 else ""
+    if is_rounding(first, accuracy) or not again:
+        text = (
+            f"outputs err by {first.found.norm_error:.1g} {first_admission}, more than the "
+            f"{accuracy.bound:g} promised: "
+        )
+    else:
+        text = (
+            f"output '{first.found.worst_output}' was wrong by {first.found.max_abs_error:.3g} "
+            f"{first_admission}, please report this model: "
+        )
+    now = f"now by {last.found.norm_error:.1g}" if again else ""
+    if last.kept:
+        return f"{text}{again}{now}"
+    allowed = f"numpy in float32 errs by {last.float32_error:.1g}, so that no plan errs much less"
+    return f"{text}{again}{now + '; ' if now else ''}{allowed}"
+
+
+def _outputs(compiled: CompiledModule, verifier: Verifier, threads: int) -> Arrays:
+    # Closed again before the reference runs: the two never hold the weights at once.
+    with compiled.module(min(threads, usable_cpus())) as module:
+        return module.run(verifier.inputs)
+
+
+def _finished(
+    builder: Builder,
+    attempt: Attempt,
+    judged: Sequence[Judged] = (),
+    unchecked: str | None = None,
+) -> CompiledModule:
+    """Write the outcome into an attempt's artifact; if that fails, delete it."""
+    compiled, seconds = attempt.compiled, builder.clock.seconds
+    verdict = judged[-1][1] if judged else None
+    with ExitStack() as on_failure:
+        on_failure.enter_context(compiled)
+        report = with_outcome(compiled.plan, seconds, verdict, unchecked, judged[:-1])
+        compiled.header = replace_header(compiled.path, replace(compiled.header, plan=report))
+        on_failure.pop_all()
+    compiled.verification = verdict.found if verdict is not None else None
+    compiled.seconds = seconds
+    return compiled

@@ -1,0 +1,37 @@
+"""The phases of a compilation: how long each takes, and which may run beside others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Final
+
+from neocpu.progress import Progress, ProgressCallback
+
+# TVM keeps the functions under construction on one stack for all threads of the process.
+BUILDING: Final = threading.Lock()
+
+
+class PhaseClock:
+    """Times the phases and reports each one's start."""
+
+    def __init__(self, report: ProgressCallback) -> None:
+        self.report = report
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str, *, alone: bool = True) -> Iterator[None]:
+        """Time the body under ``name``, all of that name together.
+
+        Parameters
+        ----------
+        alone : bool
+            Whether no other thread may build meanwhile.
+        """
+        self.report(Progress(name))
+        with BUILDING if alone else nullcontext():
+            start = time.perf_counter()
+            yield
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
