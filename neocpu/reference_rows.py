@@ -7,6 +7,7 @@ with it what it suppresses. So rows are matched, each with one that is equal wit
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -20,6 +21,9 @@ Array: TypeAlias = npt.NDArray[Any]
 
 #: Share of the rows that may be without a partner on the other side.
 UNMATCHED_ROWS = 0.01
+
+#: Elements from which a row is more than a score and what it stands for.
+WIDE_ROW = 3
 
 
 def match_rows(
@@ -63,12 +67,43 @@ def match_rows(
 def pair_rows(
     actual: Mapping[str, Array], expected: Mapping[str, Array], tolerance: Mapping[str, Array]
 ) -> tuple[Array, Array] | None:
-    """Pair rows as `match_rows`; None if too many have no partner, or rows differ in shape."""
+    """Pair rows as `match_rows`; None if rows differ in shape, or if that does not explain all.
+
+    Too many may have no partner, or one may lack it for a single element: it is not another
+    detection, but the same one with a wrong number.
+    """
     if any(actual[name].shape[1:] != value.shape[1:] for name, value in expected.items()):
         return None
     mine, theirs = match_rows(actual, expected, tolerance)
     rows = row_count(actual, expected)
-    return (mine, theirs) if rows - len(mine) <= UNMATCHED_ROWS * rows else None
+    if rows - len(mine) > UNMATCHED_ROWS * rows:
+        return None
+    left, other = (_rest(side, paired) for side, paired in ((actual, mine), (expected, theirs)))
+    if any(_one_wrong(actual, expected, tolerance, row, other) for row in left):
+        return None
+    return mine, theirs
+
+
+def _rest(side: Mapping[str, Array], paired: Array) -> Array:
+    return np.setdiff1d(np.arange(len(next(iter(side.values())))), paired)
+
+
+def _one_wrong(
+    actual: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    tolerance: Mapping[str, Array],
+    row: int,
+    others: Array,
+) -> bool:
+    """Whether a row differs from one of ``others`` in one of three elements or more."""
+    wrong = np.zeros(len(others), np.int64)
+    for name, array in expected.items():
+        exact = array.dtype.kind != "f"
+        bound = np.zeros(1) if exact else tolerance[name][others]
+        near = within(actual[name][row], array[others], bound)
+        wrong += (~near).reshape(len(others), -1).sum(axis=1)
+    elements = sum(math.prod(array.shape[1:]) for array in expected.values())
+    return elements >= WIDE_ROW and bool((wrong == 1).any())
 
 
 def row_count(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> int:

@@ -53,11 +53,11 @@ def tolerances(expected: Array, rounded: Sequence[Array] = ()) -> Array:
         The same, computed in float32: where that errs, more may be.
     """
     values = _finite(expected.astype(np.float64))
-    bound = RELATIVE * (np.abs(values) + _scales(values, np.minimum)) + UNDERFLOW
+    bound = RELATIVE * (np.abs(values) + scales(values)) + UNDERFLOW
     for run in rounded:
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.abs(_finite(run.astype(np.float64) - expected))
-        bound += SPREAD * np.maximum(error, _scales(error, np.maximum))
+        bound += SPREAD * np.maximum(error, scales(error, np.maximum))
     return np.where(np.isfinite(expected), bound, 0.0)
 
 
@@ -69,8 +69,8 @@ def within(actual: Array, expected: Array, tolerance: Array) -> Array:
     return right
 
 
-def _scales(values: Array, choose: np.ufunc) -> Array:
-    """Return the root mean square around each element, of shapes that broadcast.
+def scales(values: Array, choose: np.ufunc = np.minimum) -> Array:
+    """Return the root mean square around each element, in a shape that broadcasts.
 
     Of the whole tensor, or of a slice (all elements that share one of its indices) of `FEWEST`
     elements or more, whichever ``choose`` takes. A slice tells channels of pixels from channels of
@@ -85,8 +85,8 @@ def _scales(values: Array, choose: np.ufunc) -> Array:
         if extent > 1 and values.size // extent >= FEWEST:
             others = tuple(other for other in range(values.ndim) if other != axis)
             means = choose(means, squares.mean(axis=others, keepdims=True))
-    scales: Array = largest * np.sqrt(means)
-    return scales
+    found: Array = largest * np.sqrt(means)
+    return found
 
 
 def _finite(values: Array) -> Array:

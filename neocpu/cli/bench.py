@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ class View:
 
 
 VIEWS: Final[Mapping[str, View]] = {
-    "accuracy": View(bench_accuracy.compare),
+    "accuracy": View(bench_accuracy.compare, ("scales",)),
     "callers": View(bench_callers.compare, ("callers", "duration"), of_artifacts=True),
     "instructions": View(bench_instructions.compare, ("peers", "sysroot"), single_thread=True),
     "served": View(bench_served.compare, ("clients", "duration"), of_artifacts=True),
@@ -109,6 +110,24 @@ class Counts(click.ParamType[tuple[int, ...]]):
             message = f"'{value}' is not a number of {self.name}, or a list such as 1,2,4"
             self.fail(message, param, ctx)
         return tuple(sorted({int(word) for word in words}))
+
+
+class Factors(click.ParamType[tuple[float, ...]]):
+    """A list such as ``1e-4,1,1e4``."""
+
+    name = "factors"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """Return the numbers."""
+        try:
+            factors = tuple(float(word) for word in str(value).split(","))
+        except ValueError:
+            factors = ()
+        if not factors or not all(0 < factor < math.inf for factor in factors):
+            self.fail(f"'{value}' is not a list of factors such as 1e-4,1,1e4", param, ctx)
+        return factors
 
 
 class RecordingCommand(click.Command):
@@ -179,6 +198,13 @@ class RecordingCommand(click.Command):
     is_flag=True,
     help="Measure norm-wise errors against float64 instead, of every level of compile --accuracy "
     "and of ONNX Runtime.",
+)
+@click.option(
+    "--scales",
+    type=Factors(),
+    metavar="F[,F…]",
+    help="With --accuracy, compile every MODEL with inputs and weights multiplied by each F "
+    "instead, and plant wrong elements: is each of these refused, and nothing else?",
 )
 @click.option(
     "--solvers",

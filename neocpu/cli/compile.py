@@ -36,7 +36,7 @@ EPILOG = """\b
 Examples:
   neocpu compile resnet50 --tune-budget 60s
   neocpu compile net.onnx -o net.so --shape input:1,3,224,224
-  neocpu compile net.onnx --target llvm -mcpu=skylake-avx512 -mattr=+avx2
+  neocpu compile net.onnx --target llvm -mcpu=skylake-avx512  # checked if this host has AVX-512
   neocpu compile resnet50 --fat avx2,avx512,rpi4 -o resnet50.so"""
 
 

@@ -103,3 +103,22 @@ def test_not_a_number_meets_not_a_number():
     result = found(rows(expected, np.arange(200)[::-1]), expected)
     assert result.ok
     assert result.moved_rows == 200
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("name", ["boxes", "labels"])
+def test_a_row_with_one_wrong_number_is_wrong(name, swapped):
+    """Few enough rows have no partner, but this one is the same detection with another number."""
+    expected = detections()
+    actual = rows(expected, np.arange(200)[::-1] if swapped else np.arange(200))
+    actual[name] = actual[name].copy()
+    actual[name].reshape(200, -1)[77, -1] += 3
+    assert not found(actual, expected).ok
+
+
+def test_another_row_in_place_of_one_may_be_rounding():
+    expected = detections()
+    actual = rows(expected, np.arange(200))
+    actual["boxes"] = actual["boxes"].copy()
+    actual["boxes"][77] += 1.5
+    assert found(actual, expected).unmatched_rows == 1

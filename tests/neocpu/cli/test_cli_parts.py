@@ -7,7 +7,7 @@ import click
 import pytest
 
 from neocpu.cli.options import Duration, Names, Shape
-from neocpu.cli.plan_text import error_text, scheme_text
+from neocpu.cli.plan_text import error_text, missed_text, scheme_text
 from neocpu.cli.progress import PLAIN_INTERVAL, PlainProgress, live_progress, show_progress
 from neocpu.cli.terminal import print_table
 from neocpu.progress import Progress
@@ -103,11 +103,31 @@ def test_errors_name_rows_that_moved_or_have_no_partner():
     found = {"max_abs_error": 1e-5, "max_rel_error": 2e-6, "norm_error": 1e-6}
     errors = "1e-06 norm-wise, 1e-05 absolute, 2e-06 of the largest value"
     same = f"{errors}, against the reference"
-    assert error_text(None) == "not checked"
-    assert error_text({**found, "moved_rows": 0, "unmatched_rows": 0}) == same
-    assert error_text({**found, "moved_rows": 2, "unmatched_rows": 1}) == (
+    none = {**found, "moved_rows": 0, "unmatched_rows": 0}
+    some = {**found, "moved_rows": 2, "unmatched_rows": 1}
+    assert error_text({"verification": none}) == same
+    assert error_text({"verification": some}) == (
         f"{same}; 2 rows in another place; 1 row only on one side"
     )
+
+
+def test_what_was_not_checked_says_why():
+    assert error_text({"verification": None, "unchecked": "--no-verify"}) == (
+        "not checked: --no-verify"
+    )
+    assert error_text({"verification": None}) == "not checked"  # by an older neocpu
+
+
+def test_plans_that_broke_their_promise_are_listed_with_their_errors():
+    missed = [
+        {"admission": "with Winograd", "norm_error": 4e-4, "float32_error": 1e-6},
+        {"admission": "with less", "norm_error": None, "float32_error": 1e-6},
+    ]
+    assert missed_text({"missed": missed, "admission": "without"}) == (
+        "0.0004 with Winograd (numpy in float32 1e-06), infinite with less "
+        "(numpy in float32 1e-06); compiled again without"
+    )
+    assert missed_text({"missed": []}) == missed_text({}) == ""
 
 
 def test_a_narrow_terminal_cuts_no_cell_short(

@@ -1,0 +1,234 @@
+"""Whether verification refuses what is wrong and nothing else, whatever the magnitude.
+
+Networks are compiled with their inputs, or all weights, scaled. None of them is to be refused;
+then single elements of their outputs are replaced by wrong ones, each of which is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import neocpu
+from neocpu import models as catalogue
+from neocpu.bench.accuracy import AccuracyRequest
+from neocpu.bench.report import ModelFailure
+from neocpu.bench.statistics import json_number
+from neocpu.compiler import ModelLike
+from neocpu.frontend.load import load_model
+from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.schedules.accuracy import DEFAULT
+from neocpu.schedules.errors import AccuracyError
+from neocpu.tensor_spec import random_inputs
+from neocpu.tolerance import scales
+from neocpu.verification import Array, Verifier
+
+_log = logging.getLogger("neocpu")
+
+PLACES: Final = 5
+"""Places of each output where wrong elements are planted, one at a time."""
+
+WRONG: Final = 0.01
+"""What a planted element is off by, at least: of its own value and of its scale."""
+
+WEIGHTED: Final = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""Operators whose weights and biases are scaled."""
+
+Kind = Literal["inputs", "weights"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of a network with its inputs or weights scaled.
+
+    Attributes
+    ----------
+    refused : str
+        Why it was, though nothing is wrong with it; else empty.
+    norm_error : float or None
+        Of its outputs; None if it was refused.
+    missed : tuple of str
+        Admissions of the plans before, which did not keep the promise.
+    kept : bool
+        Whether the last plan does: otherwise float32 cannot.
+    planted, found : int
+        Wrong elements, and those of them that were refused. None are planted where outputs are not
+        finite.
+    """
+
+    kind: Kind
+    scale: float
+    refused: str = ""
+    norm_error: float | None = None
+    missed: tuple[str, ...] = ()
+    kept: bool = True
+    planted: int = 0
+    found: int = 0
+
+    @property
+    def right(self) -> bool:
+        """Whether what is right was accepted, and all that is wrong refused."""
+        return not self.refused and self.found == self.planted
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        error = None if self.norm_error is None else json_number(self.norm_error)
+        return {
+            "scaled": self.kind,
+            "by": self.scale,
+            "refused": self.refused,
+            "norm_error": error,
+            "missed": list(self.missed),
+            "kept": self.kept,
+            "planted": self.planted,
+            "found": self.found,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalReport:
+    """All trials of one network."""
+
+    name: str
+    trials: tuple[Trial, ...]
+
+    @property
+    def right(self) -> bool:
+        """Whether all trials are."""
+        return all(trial.right for trial in self.trials)
+
+    def __str__(self) -> str:
+        refused = sum(bool(trial.refused) for trial in self.trials)
+        planted, found = (
+            sum(each) for each in zip(*((t.planted, t.found) for t in self.trials), strict=True)
+        )
+        return (
+            f"{self.name}: {refused} of {len(self.trials)} refused, "
+            f"{found} of {planted} planted errors found"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"model": self.name, "trials": [trial.to_json() for trial in self.trials]}
+
+
+def measure_refusals(
+    models: Sequence[str],
+    request: AccuracyRequest,
+    factors: Sequence[float],
+    on_progress: ProgressCallback = silent,
+) -> Iterator[RefusalReport | ModelFailure]:
+    """Compile each model with inputs and weights scaled by each factor, and plant wrong elements.
+
+    Parameters
+    ----------
+    models : sequence of str
+        ``.onnx`` files or built-in names.
+    factors : sequence of float
+    """
+    kinds: tuple[Kind, ...] = ("inputs", "weights")
+    todo = [(kind, factor) for kind in kinds for factor in factors]
+    for number, model in enumerate(models):
+        trials = []
+        try:
+            given = _read(model, request.shapes)
+            for step, (kind, factor) in enumerate(todo):
+                done = number * len(todo) + step
+                detail = f"{model}, {kind} x {factor:g}"
+                on_progress(Progress("accuracy", done, len(models) * len(todo), detail))
+                trials.append(_try(scaled(given, kind, factor), request, kind, factor))
+            yield RefusalReport(Path(model).stem, tuple(trials))
+        except Exception as error:  # a bug in one model must not cost the others' results
+            _log.debug("%s failed", model, exc_info=True)
+            yield ModelFailure(model, error)
+
+
+def _read(model: str, shapes: Mapping[str, Sequence[int]] | None) -> onnx.ModelProto:
+    if catalogue.is_name(model):
+        return catalogue.build_with_shapes(model, shapes)
+    return load_model(model, shapes).original
+
+
+def scaled(model: onnx.ModelProto, kind: Kind, factor: float) -> onnx.ModelProto:
+    """Return a model of the same network with float inputs, or weights and biases, scaled."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    graph = changed.graph
+    if kind == "weights":
+        used = {name for n in graph.node if n.op_type in WEIGHTED for name in n.input[1:]}
+        for tensor in graph.initializer:
+            if tensor.name in used and tensor.data_type == onnx.TensorProto.FLOAT:
+                weights = numpy_helper.to_array(tensor) * np.float32(factor)
+                tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
+        return changed
+    known = {tensor.name for tensor in graph.initializer}
+    factor_name = "__factor"
+    graph.initializer.append(numpy_helper.from_array(np.float32(factor), factor_name))
+    for value in graph.input:
+        if value.name in known or value.type.tensor_type.elem_type != onnx.TensorProto.FLOAT:
+            continue
+        larger = f"{value.name}__scaled"
+        for node in graph.node:
+            for index, name in enumerate(node.input):
+                if name == value.name:
+                    node.input[index] = larger
+        graph.node.insert(0, helper.make_node("Mul", [value.name, factor_name], [larger]))
+    return changed
+
+
+def _try(model: ModelLike, request: AccuracyRequest, kind: Kind, factor: float) -> Trial:
+    try:
+        compiled = neocpu.compile(model, threads=request.threads, databases=request.databases)
+    except AccuracyError as error:
+        return Trial(kind, factor, refused=str(error))
+    loaded = load_model(model)
+    inputs = random_inputs(loaded.inputs, seed=0)
+    with compiled, compiled.module() as module:
+        right = module.run(inputs)
+    verifier = Verifier(loaded.original, inputs, DEFAULT, loaded.row_groups)
+    planted = found = 0
+    for wrong in _planted(right, np.random.default_rng(0)):
+        planted += 1
+        verdict = verifier.judge(wrong)
+        found += not (verdict.kept or verdict.as_exact_as_float32)
+    return Trial(
+        kind,
+        factor,
+        norm_error=compiled.plan["verification"]["norm_error"],
+        missed=tuple(each["admission"] for each in compiled.plan["missed"]),
+        kept=compiled.plan["verification"]["kept"],
+        planted=planted,
+        found=found,
+    )
+
+
+def _planted(right: Mapping[str, Array], rng: np.random.Generator) -> Iterator[dict[str, Array]]:
+    """Yield outputs with one wrong element each: as `wrong_values` has them, at some places."""
+    for name, output in right.items():
+        for _ in range(PLACES if output.size and np.isfinite(output).all() else 0):
+            place = tuple(int(rng.integers(0, extent)) for extent in output.shape)
+            for value in wrong_values(output, place):
+                changed = output.copy()
+                changed[place] = value
+                yield {**right, name: changed}
+
+
+def wrong_values(output: Array, place: tuple[int, ...]) -> list[float]:
+    """Return zero, the negative, the neighbour's and slightly other values, if wrong enough."""
+    own = output[place]
+    if output.dtype.kind != "f":
+        return [not own if output.dtype == bool else own + 1]
+    scale = float(np.broadcast_to(scales(output.astype(np.float64)), output.shape)[place])
+    near = (*place[:-1], (place[-1] + 1) % output.shape[-1])
+    least = WRONG * max(abs(float(own)), scale)
+    values = [0.0, -float(own), float(output[near]), own + 1.05 * least, own - 1.05 * least]
+    # Where float32 loses digits, neither this nor a kernel can tell.
+    smallest = float(np.finfo(np.float32).tiny) / np.finfo(np.float32).eps
+    return [v for v in values if abs(v - float(own)) >= max(least, smallest)]
