@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from neocpu.attempt import Attempt, Builder, Source
 from neocpu.compiled_module import CompiledModule
@@ -26,9 +25,6 @@ from neocpu.tensor_spec import random_inputs
 from neocpu.verification import Arrays, Verdict, Verifier
 
 _log = logging.getLogger("neocpu")
-
-ROUNDING: Final = 1e-2
-"""Norm-wise error above which it is not rounding's, but a wrong kernel's."""
 
 Judged = tuple[Admission, Verdict]
 
@@ -101,19 +97,14 @@ def next_admissions(
     if verdict.kept:
         return ()
     within_reach = verdict.float32_error is None or verdict.float32_error <= accuracy.bound
-    return stricter if is_rounding(verdict, accuracy) and within_reach else stricter[-1:]
-
-
-def is_rounding(verdict: Verdict, accuracy: Accuracy) -> bool:
-    """Whether a broken promise looks like rounding: all of the output errs, and not by much."""
-    return accuracy.bound < verdict.found.norm_error <= ROUNDING
+    return stricter if verdict.is_rounding(accuracy) and within_reach else stricter[-1:]
 
 
 def tell(judged: Sequence[Judged], accuracy: Accuracy) -> str:
     """Return in one line what became of the plans before the last, and of the last one."""
     (first_admission, first), (last_admission, last) = judged[0], judged[-1]
     again = f"compiled again {last_admission}, " if len(judged) > 1 else ""
-    if is_rounding(first, accuracy) or not again:
+    if first.is_rounding(accuracy) or not again:
         text = (
             f"outputs err by {first.found.norm_error:.1g} {first_admission}, more than the "
             f"{accuracy.bound:g} promised: "

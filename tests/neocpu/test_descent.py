@@ -70,9 +70,8 @@ def test_float32_excuses_a_small_multiple_of_its_own_error(error, enough):
 
 
 def network(channels: int = 64) -> onnx.ModelProto:
-    net = NetworkBuilder("net", (1, channels, 12, 12), seed=0)
-    x = net.relu(net.conv(net.input, "conv1", 32, 3, padding=1), "relu1")
-    return net.finish(net.conv(x, "conv2", 16, 3, padding=1))
+    net = NetworkBuilder("net", (1, channels, 24, 24), seed=0)
+    return net.finish(net.conv(net.input, "conv1", 16, 3, padding=1))
 
 
 @pytest.fixture
@@ -171,15 +170,19 @@ def test_a_wrong_template_is_left_out_and_reported(monkeypatch, caplog, winograd
     assert len(builds) == 2
 
 
-def test_one_wrong_weight_is_a_wrong_template(monkeypatch, caplog, winograd_first, builds):
-    def change(weights, scheme):
-        weights = weights.copy()
-        weights[3, 2, 1, 1] += 0.02 * np.abs(weights).max()
-        return weights
+def test_one_wrong_element_is_a_wrong_template(monkeypatch, caplog, winograd_first, builds):
+    right = descent._outputs
 
-    damage(monkeypatch, conv2d_winograd, change)
+    def outputs(*arguments):
+        (name, values), *_ = right(*arguments).items()
+        if len(builds) == 1:
+            values.flat[np.argmin(np.abs(values))] += 0.005 * values.std()
+        return {name: values}
+
+    monkeypatch.setattr(descent, "_outputs", outputs)
     with neocpu.compile(network(), threads=1) as compiled:
         assert compiled.verification.ok
+        assert compiled.plan["missed"][0]["norm_error"] < DEFAULT.bound
     assert len(builds) == 2
     assert "please report this model" in caplog.text
 
@@ -209,17 +212,17 @@ def test_failed_attempts_leave_nothing_behind(monkeypatch, tmp_path, winograd_fi
 
 
 def cancelling() -> onnx.ModelProto:
-    """Adds a thousand and takes it away: three of float32's digits are lost."""
+    """Adds 64,000 and takes it away: float32 loses all but three digits."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (64, 64)) for name in "xy"]
     nodes = [
-        helper.make_node("Softmax", ["x"], ["p"]),
-        helper.make_node("ReduceSum", ["p"], ["one"]),
-        helper.make_node("Mul", ["one", "large"], ["sum"]),
-        helper.make_node("Add", ["sum", "x"], ["both"]),
-        helper.make_node("Sub", ["both", "sum"], ["y"]),
+        helper.make_node("MatMul", ["x", "eye"], ["large"]),
+        helper.make_node("Add", ["large", "offset"], ["both"]),
+        helper.make_node("MatMul", ["both", "eye"], ["same"]),
+        helper.make_node("Sub", ["same", "offset"], ["y"]),
     ]
-    large = onnx.numpy_helper.from_array(np.float32(1000), "large")
-    graph = helper.make_graph(nodes, "cancelling", ends[:1], ends[1:], [large])
+    constants = {"eye": np.eye(64, dtype="f"), "offset": np.float32(64_000)}
+    initializers = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "cancelling", ends[:1], ends[1:], initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
@@ -255,7 +258,7 @@ def test_more_than_float32_errs_is_refused(monkeypatch, cancelling_file):
     right = descent._outputs
 
     def rougher(*arguments):
-        return {name: noisy(y, 9e-3) for name, y in right(*arguments).items()}
+        return {name: noisy(y, 4e-3) for name, y in right(*arguments).items()}
 
     monkeypatch.setattr(descent, "_outputs", rougher)
     with pytest.raises(AccuracyError, match=r"--accuracy default.*numpy in float32 by"):
