@@ -75,7 +75,7 @@ def compile_as_promised(builder: Builder, loaded: LoadedModel, source: Source) -
             # The weights are gone: read again, they need not be held beside the packed ones.
             _, source = builder.read(partial(load_model, loaded.original), keep=False)
         verdict = judged[-1][1]
-        if not (verdict.kept or verdict.as_exact_as_float32):
+        if not verdict.is_accepted:
             raise AccuracyError(verifier.reason(verdict))
         if not verdict.kept or len(judged) > 1:
             _log.warning("%s", tell(judged, accuracy))

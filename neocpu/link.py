@@ -34,8 +34,8 @@ from neocpu.schedules.target import parse_target
 _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
 """Largest page size of each machine's Linux: the weights are mapped, so they start on a page."""
 
-#: Bytes by which `replace_header` may lengthen a header: two more phases, and the errors found of as
-#: many plans as `accuracy.LADDER` has.
+#: Bytes by which `replace_header` may lengthen a header: two more phases, and the errors found of
+#: as many plans as `accuracy.LADDER` has.
 HEADER_ROOM: Final = 2048
 
 AnyArray = np.ndarray[Any, Any]

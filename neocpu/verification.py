@@ -63,6 +63,11 @@ class Verdict:
         return accuracy.bound < self.found.norm_error <= ROUNDING
 
     @property
+    def is_accepted(self) -> bool:
+        """Whether the outputs are right, as exact as was promised or not."""
+        return self.kept or self.as_exact_as_float32
+
+    @property
     def as_exact_as_float32(self) -> bool:
         """Whether numpy in float32 is no better, but for the order of its sums."""
         error = self.float32_error

@@ -11,9 +11,9 @@ from neocpu.bench.report import ModelFailure
 from neocpu.bench.tables import Table
 
 METHOD: Final = (
-    "Each network is compiled as it is but for its inputs, or the weights and biases of its "
-    "convolutions and dense layers, which are multiplied by a factor; nothing else is adapted, so "
-    "that values may overflow. Then single elements of its outputs are replaced: by zero, their "
+    "Each network is run with its inputs, or compiled with the weights and biases of its "
+    "convolutions and dense layers, multiplied by a factor; nothing else is adapted, so values may "
+    "overflow. Then single elements of its outputs are replaced: by zero, their "
     "negative, their neighbour, and by values that are slightly larger and smaller; in "
     f"{PLACES} places of each output, where that changes an element by {100 * WRONG:g} % or more "
     "of itself and of its scale. A cell says how many of them were refused. Where outputs are not "

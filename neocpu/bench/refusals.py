@@ -1,7 +1,7 @@
 """Whether verification refuses what is wrong and nothing else, whatever the magnitude.
 
-Networks are compiled with their inputs, or all weights, scaled. None of them is to be refused;
-then single elements of their outputs are replaced by wrong ones, each of which is.
+Networks' inputs, or all of their weights, are scaled. None of them is to be refused; then single
+elements of their outputs are replaced by wrong ones, each of which is.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 import neocpu
 from neocpu import models as catalogue
 from neocpu.bench.accuracy import AccuracyRequest
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import json_number
-from neocpu.compiler import ModelLike
+from neocpu.compiled_module import CompiledModule
 from neocpu.frontend.load import load_model
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.accuracy import DEFAULT
@@ -125,7 +125,7 @@ def measure_refusals(
     factors: Sequence[float],
     on_progress: ProgressCallback = silent,
 ) -> Iterator[RefusalReport | ModelFailure]:
-    """Compile each model with inputs and weights scaled by each factor, and plant wrong elements.
+    """Scale each model's inputs and weights by each factor, and plant wrong elements.
 
     Parameters
     ----------
@@ -133,17 +133,11 @@ def measure_refusals(
         ``.onnx`` files or built-in names.
     factors : sequence of float
     """
-    kinds: tuple[Kind, ...] = ("inputs", "weights")
-    todo = [(kind, factor) for kind in kinds for factor in factors]
     for number, model in enumerate(models):
-        trials = []
+        on_progress(Progress("accuracy", number, len(models), model))
         try:
             given = _read(model, request.shapes)
-            for step, (kind, factor) in enumerate(todo):
-                done = number * len(todo) + step
-                detail = f"{model}, {kind} x {factor:g}"
-                on_progress(Progress("accuracy", done, len(models) * len(todo), detail))
-                trials.append(_try(scaled(given, kind, factor), request, kind, factor))
+            trials = [*_of_inputs(given, request, factors), *_of_weights(given, request, factors)]
             yield RefusalReport(Path(model).stem, tuple(trials))
         except Exception as error:  # a bug in one model must not cost the others' results
             _log.debug("%s failed", model, exc_info=True)
@@ -156,56 +150,77 @@ def _read(model: str, shapes: Mapping[str, Sequence[int]] | None) -> onnx.ModelP
     return load_model(model, shapes).original
 
 
-def scaled(model: onnx.ModelProto, kind: Kind, factor: float) -> onnx.ModelProto:
-    """Return a model of the same network with float inputs, or weights and biases, scaled."""
+def _of_inputs(
+    model: onnx.ModelProto, request: AccuracyRequest, factors: Sequence[float]
+) -> Iterator[Trial]:
+    """Compile once, then run on other inputs: these are no part of an artifact."""
+    compiled = _compiled(model, request)
+    with compiled, compiled.module() as module:
+        for factor in factors:
+            inputs = {
+                name: array * np.float32(factor) if array.dtype == np.float32 else array
+                for name, array in random_inputs(module.inputs, seed=0).items()
+            }
+            yield _trial("inputs", factor, model, inputs, module.run(inputs), compiled.plan)
+
+
+def _of_weights(
+    model: onnx.ModelProto, request: AccuracyRequest, factors: Sequence[float]
+) -> Iterator[Trial]:
+    for factor in factors:
+        if factor == 1:  # as the inputs'
+            continue
+        other = with_weights_scaled(model, factor)
+        try:
+            compiled = _compiled(other, request)
+        except AccuracyError as error:
+            yield Trial("weights", factor, refused=str(error))
+            continue
+        with compiled, compiled.module() as module:
+            inputs = random_inputs(module.inputs, seed=0)
+            outputs = module.run(inputs)
+        yield _trial("weights", factor, other, inputs, outputs, compiled.plan)
+
+
+def _compiled(model: onnx.ModelProto, request: AccuracyRequest) -> CompiledModule:
+    return neocpu.compile(model, threads=request.threads, databases=request.databases)
+
+
+def with_weights_scaled(model: onnx.ModelProto, factor: float) -> onnx.ModelProto:
+    """Return the network with the weights and biases of its `WEIGHTED` operators multiplied."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     graph = changed.graph
-    if kind == "weights":
-        used = {name for n in graph.node if n.op_type in WEIGHTED for name in n.input[1:]}
-        for tensor in graph.initializer:
-            if tensor.name in used and tensor.data_type == onnx.TensorProto.FLOAT:
-                weights = numpy_helper.to_array(tensor) * np.float32(factor)
-                tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
-        return changed
-    known = {tensor.name for tensor in graph.initializer}
-    factor_name = "__factor"
-    graph.initializer.append(numpy_helper.from_array(np.float32(factor), factor_name))
-    for value in graph.input:
-        if value.name in known or value.type.tensor_type.elem_type != onnx.TensorProto.FLOAT:
-            continue
-        larger = f"{value.name}__scaled"
-        for node in graph.node:
-            for index, name in enumerate(node.input):
-                if name == value.name:
-                    node.input[index] = larger
-        graph.node.insert(0, helper.make_node("Mul", [value.name, factor_name], [larger]))
+    used = {name for node in graph.node if node.op_type in WEIGHTED for name in node.input[1:]}
+    for tensor in graph.initializer:
+        if tensor.name in used and tensor.data_type == onnx.TensorProto.FLOAT:
+            weights = numpy_helper.to_array(tensor) * np.float32(factor)
+            tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
     return changed
 
 
-def _try(model: ModelLike, request: AccuracyRequest, kind: Kind, factor: float) -> Trial:
-    try:
-        compiled = neocpu.compile(model, threads=request.threads, databases=request.databases)
-    except AccuracyError as error:
-        return Trial(kind, factor, refused=str(error))
+def _trial(
+    kind: Kind,
+    factor: float,
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Array],
+    outputs: Mapping[str, Array],
+    plan: Mapping[str, Any],
+) -> Trial:
+    """Judge the outputs as they are, then with wrong elements in them."""
     loaded = load_model(model)
-    inputs = random_inputs(loaded.inputs, seed=0)
-    with compiled, compiled.module() as module:
-        right = module.run(inputs)
     verifier = Verifier(loaded.original, inputs, DEFAULT, loaded.row_groups)
-    planted = found = 0
-    for wrong in _planted(right, np.random.default_rng(0)):
-        planted += 1
-        verdict = verifier.judge(wrong)
-        found += not (verdict.kept or verdict.as_exact_as_float32)
+    right = verifier.judge(outputs)
+    judged = [verifier.judge(wrong) for wrong in _planted(outputs, np.random.default_rng(0))]
     return Trial(
         kind,
         factor,
-        norm_error=compiled.plan["verification"]["norm_error"],
-        missed=tuple(each["admission"] for each in compiled.plan["missed"]),
-        kept=compiled.plan["verification"]["kept"],
-        planted=planted,
-        found=found,
+        refused="" if right.is_accepted else verifier.reason(right),
+        norm_error=right.found.norm_error,
+        missed=tuple(each["admission"] for each in plan["missed"]),
+        kept=right.kept,
+        planted=len(judged),
+        found=sum(not verdict.is_accepted for verdict in judged),
     )
 
 

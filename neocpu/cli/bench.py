@@ -203,8 +203,8 @@ class RecordingCommand(click.Command):
     "--scales",
     type=Factors(),
     metavar="F[,F…]",
-    help="With --accuracy, compile every MODEL with inputs and weights multiplied by each F "
-    "instead, and plant wrong elements: is each of these refused, and nothing else?",
+    help="With --accuracy, multiply every MODEL's inputs and weights by each F instead, and plant "
+    "wrong elements in its outputs: is each of these refused, and nothing else?",
 )
 @click.option(
     "--solvers",
