@@ -16,6 +16,7 @@ from neocpu.schedules.instruction_sets import (
     AT_HWCAP2,
     X86_BITS,
     arm_features,
+    code_obstacle,
     cpuinfo_features,
     host_features,
     missing_features,
@@ -114,3 +115,14 @@ def test_what_the_c_library_is_told_to_leave_alone_is_not_offered():
         )
         answers.append(done.stdout.strip())
     assert answers == ["True True", "False True"]
+
+
+def test_why_code_cannot_run_here():
+    machine = os.uname().machine
+    other = {"x86_64": "aarch64"}.get(machine, "x86_64")
+    available = frozenset({"avx2"})
+    assert code_obstacle(machine, ("avx2",), available) is None
+    assert code_obstacle(machine, ("avx2", "avx512f", "fma"), available) == (
+        "this host lacks avx512f, fma"
+    )
+    assert code_obstacle(other, ("avx2",), available) == f"this host is {machine}, the code {other}"

@@ -173,6 +173,26 @@ class TestCompiles:
     def test_without_verification(self, cli: Cli, onnx_file: Path) -> None:
         report = json.loads(cli("compile", onnx_file, "--json", "--no-verify").out)
         assert report["verification"] is None
+        assert report["unchecked"] == "--no-verify"
+        assert report["obstacle"] is None
+
+    def test_what_this_host_cannot_run_says_so(
+        self, cli: Cli, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Seen from a host without any instruction sets."""
+        for module in ("neocpu.compiler", "neocpu.runtime.artifact"):
+            monkeypatch.setattr(f"{module}.host_features", lambda: frozenset())
+        outcome = cli("compile", onnx_file, "-o", "x.so")
+        assert outcome.code == 0
+        lines = {" ".join(line.split()) for line in outcome.out.splitlines()}
+        (reason,) = (line.partition(": ")[2] for line in lines if line.startswith("largest error"))
+        assert outcome.out.count("largest error  not checked: this host lacks ") == 1
+        assert f"runs here no, {reason}" in lines
+        assert f"largest error not checked: {reason}" in " ".join(
+            cli("explain", "x.so").out.split()
+        )
+        plan = json.loads(cli("explain", "x.so", "--json").out)
+        assert (plan["verification"], plan["unchecked"]) == (None, reason)
 
     def test_dynamic_dimensions(self, cli: Cli) -> None:
         onnx.save(conv_model(dims=["batch", 3, "h", "w"]), "dynamic.onnx")

@@ -13,6 +13,7 @@ from command_line import Cli
 import neocpu
 from neocpu.progress import Progress
 from neocpu.runtime.artifact import read_header, read_variants
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules import linker
 from neocpu.schedules.errors import UsageError
 from neocpu.schedules.target import CpuTarget
@@ -39,6 +40,7 @@ class Compiled:
     """What `neocpu.compile` returns, of an artifact that is there."""
 
     path: Path
+    header: ArtifactHeader
     plan: dict[str, Any]
     seconds: dict[str, float]
 
@@ -63,7 +65,7 @@ def compiled(fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
         part = parts.pop(str(target))
         path = tmp_path / f"{target.mcpu}.so"
         path.write_bytes(fat.read_bytes()[part.offset :][: part.size])
-        return Compiled(path, part.header.plan, {"search": 1.0})
+        return Compiled(path, part.header, part.header.plan, {"search": 1.0})
 
     monkeypatch.setattr(neocpu, "compile", take)
     return calls
