@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import statistics
 import sys
 import time
@@ -88,7 +89,7 @@ def measure(path: str, threads: int, rounds: int) -> dict[str, Any]:
         bytes of weights it reads and of the other tensors it reads or writes.
     """
     with open_artifact(path) as artifact:
-        prepare_thread(threads)
+        prepare_thread(threads, os.sched_getaffinity(0))
         session = Session(artifact, open_library(artifact), hugepages=False)
         stopwatch = Stopwatch(np.frombuffer(artifact.weights, np.uint8))
         inputs = list(random_inputs(artifact.header.inputs, seed=0).values())

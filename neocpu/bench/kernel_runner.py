@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
@@ -38,8 +39,8 @@ class KernelRunner:
             )
         self.target = target
         self.threads = threads
-        self._worker = Worker("neocpu-bench")
-        self._on_worker(partial(configure_pool, threads))
+        self._worker = Worker("neocpu-bench", threads)
+        self._on_worker(partial(configure_pool, threads, os.sched_getaffinity(0)))
 
     def build(self, kernel: Any, arguments: Sequence[AnyArray]) -> TimedKernel:
         """Compile a scheduled ``PrimFunc`` and bind it to arrays, its output among them."""

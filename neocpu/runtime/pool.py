@@ -6,7 +6,7 @@ import itertools
 import operator
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -61,11 +61,11 @@ class ThreadPool:
     def __init__(self, threads: int | None = None, *, name: str = "neocpu-pool") -> None:
         self.threads = check_threads(threads)
         runtime()
-        self._worker = Worker(name)
+        self._worker = Worker(name, self.threads)
         self._finalizer = weakref.finalize(self, self._worker.end)
         self._finalizer.atexit = False  # the worker sees to that itself
         try:
-            self.call(partial(prepare_thread, self.threads))
+            self.call(partial(prepare_thread, self.threads, os.sched_getaffinity(0)))
         except BaseException:
             self.close()
             raise
@@ -123,9 +123,9 @@ class ThreadPool:
         return self._worker.orphaned
 
     def close(self) -> None:
-        """Finish the calls already made, then end the threads. May be repeated.
+        """Finish the calls already made, then give up the threads. May be repeated.
 
-        Modules that run on it can then only be closed.
+        Modules that run on it can then only be closed. The next pool of as many threads gets them.
         """
         self._worker.stop()
         self._finalizer.detach()
@@ -166,26 +166,35 @@ def check_threads(threads: int | None) -> int:
     return operator.index(threads)
 
 
-def prepare_thread(threads: int) -> None:
-    """Make the calling thread one that runs models: with a TVM pool, and without denormals."""
+def prepare_thread(threads: int, cpus: Set[int]) -> None:
+    """Make the calling thread one that runs models: with a TVM pool, and without denormals.
+
+    A thread may be prepared anew for as many threads, whatever ran on it meanwhile.
+
+    Parameters
+    ----------
+    threads : int
+        Of the pool, the calling thread included.
+    cpus : set of int
+        The CPUs that all of them may use.
+    """
     flush_denormals()  # before TVM's pool is made, whose threads inherit it
-    configure_pool(threads)
+    configure_pool(threads, cpus)
 
 
-def configure_pool(threads: int) -> None:
+def configure_pool(threads: int, cpus: Set[int]) -> None:
     """Give the calling thread its own TVM pool of exactly ``threads`` threads, itself included.
 
     TVM's pool binds its threads, and the thread that launches it, to single cores when it is made;
-    the second call and the last line take that back, so that all of them may run on all CPUs this
-    process may use. (The environment variable that prevents it is process-wide: not ours to set.)
+    the second call and the last line take that back, so that all of them may run on all of
+    ``cpus``. (The environment variable that prevents it is process-wide: not ours to set.)
     """
     ffi = runtime()
     configure, strings = ffi.function("runtime.config_threadpool"), ffi.function("ffi.Array")
-    allowed = os.sched_getaffinity(0)
-    cpus = [str(cpu) for cpu in sorted(allowed)]
-    each = strings(*itertools.islice(itertools.cycle(cpus), threads))
+    names = [str(cpu) for cpu in sorted(cpus)]
+    each = strings(*itertools.islice(itertools.cycle(names), threads))
     configure(_SHARE_ALL_CORES, threads, each)
     if threads > 1:
-        configure(_SHARE_ALL_CORES, threads, strings(*cpus))
-    os.sched_setaffinity(0, allowed)
+        configure(_SHARE_ALL_CORES, threads, strings(*names))
+    os.sched_setaffinity(0, cpus)
     assert ffi.function("runtime.NumThreads")() == threads

@@ -1,4 +1,4 @@
-"""One thread that runs jobs in order, because TVM's thread pool belongs to one thread."""
+"""Threads that do jobs in order, because TVM's thread pool belongs to one thread."""
 
 from __future__ import annotations
 
@@ -69,25 +69,33 @@ class Job(Generic[T]):
 
 
 class Worker:
-    """A thread that lives until `stop` and keeps nothing alive but the job it runs.
+    """A queue of jobs and a thread that does them until `stop`.
+
+    Parameters
+    ----------
+    name : str
+        Of the thread while it is this worker's.
+    threads : int
+        Of the TVM pool that jobs make. The thread may be one that made such a pool for a worker
+        before this one.
 
     In a child of the process that made it there is no such thread: nothing can be submitted, and
     `stop` does nothing. Locks are not touched there, for another thread may have held them when the
     process forked.
     """
 
-    __slots__ = ("_ident", "_jobs", "_lock", "_process", "_stopped", "_thread")
+    __slots__ = ("_ended", "_ident", "_jobs", "_lock", "_process", "_stopped", "name")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, threads: int) -> None:
+        self.name = name
         self._jobs: SimpleQueue[Runnable | None] = SimpleQueue()
         # A signal's handler may stop what its own thread is just putting a job into.
         self._lock = threading.RLock()
         self._stopped = False
+        self._ended = threading.Event()
         self._process = os.getpid()
-        # A daemon, or an interpreter that exits without `stop` would wait for it for ever.
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
-        self._ident = self._thread.ident
+        self._ident: int | None = None  # until the thread has taken it up
+        _thread_for(threads).take_up(self)
         _running.add(self)
 
     @property
@@ -103,7 +111,7 @@ class Worker:
     @property
     def is_current(self) -> bool:
         """Whether the calling thread is the worker's, and takes jobs."""
-        # Another thread may be given the number of one that has ended.
+        # A thread goes on as another worker's once this one is stopped.
         return threading.get_ident() == self._ident and not self._stopped and not self.orphaned
 
     def submit(self, call: Callable[[], T]) -> Job[T] | None:
@@ -121,7 +129,7 @@ class Worker:
             return not self._stopped
 
     def end(self) -> None:
-        """Take no more jobs; the thread ends behind those queued. Any number of times.
+        """Take no more jobs; the thread is free behind those queued. Any number of times.
 
         Nothing is waited for, so that the garbage collector may call it: it runs on any thread,
         even the worker's own, amid anything, with locks held that the last jobs may need.
@@ -134,21 +142,74 @@ class Worker:
                 self._jobs.put(None)
 
     def stop(self) -> None:
-        """`end`, and wait for it, unless this is the worker's own thread."""
+        """`end`, and wait for the last job, unless this is the worker's own thread."""
         self.end()
-        if not self.orphaned and threading.current_thread() is not self._thread:
-            self._thread.join()
+        if not self.orphaned and threading.get_ident() != self._ident:
+            self._ended.wait()
 
-    def _serve(self) -> None:
+    def do_jobs(self) -> None:
+        """Do all jobs until `end`, on the calling thread."""
+        self._ident = threading.get_ident()
         while (job := self._jobs.get()) is not None:
             try:
                 job.run()
             except BaseException:  # a future's callback, such as one that calls sys.exit
-                uncaught = threading.ExceptHookArgs((*sys.exc_info(), self._thread))
-                threading.excepthook(uncaught)
+                thread = threading.current_thread()
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
             del job
-        _running.discard(self)
 
+    def ended(self) -> None:
+        """Let those go on who wait in `stop`."""
+        _running.discard(self)
+        self._ended.set()
+
+
+class _PoolThread:
+    """A thread that is one worker's after another, because TVM's thread pool belongs to a thread.
+
+    A pool ends with its thread, but only after its threads have spun for some tenths of a second
+    each: what is opened and closed in a loop would have hundreds of them. So they are kept for the
+    next worker, and a process has as many as were ever in use at once.
+    """
+
+    __slots__ = ("_threads", "_workers")
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._workers: SimpleQueue[Worker] = SimpleQueue()
+        # A daemon, or an interpreter that exits would wait for it for ever.
+        threading.Thread(target=self._serve, name=_IDLE_NAME, daemon=True).start()
+
+    def take_up(self, worker: Worker) -> None:
+        """Do the jobs of ``worker`` until it ends."""
+        self._workers.put(worker)
+
+    def _serve(self) -> None:
+        thread = threading.current_thread()
+        while True:
+            worker = self._workers.get()
+            thread.name = worker.name
+            worker.do_jobs()
+            thread.name = _IDLE_NAME
+            _idle.setdefault(self._threads, []).append(self)
+            worker.ended()
+            del worker
+
+
+def _thread_for(threads: int) -> _PoolThread:
+    """Return an idle thread whose pool has ``threads`` threads, or a new one that has no pool."""
+    try:
+        return _idle[threads].pop()
+    except (KeyError, IndexError):
+        return _PoolThread(threads)
+
+
+_IDLE_NAME: Final = "neocpu-idle"
+
+# By the threads of their pools. Without a lock, which a fork could leave locked: every operation on
+# it is one of Python's own.
+_idle: Final[dict[int, list[_PoolThread]]] = {}
+os.register_at_fork(after_in_child=_idle.clear)
 
 # Not weak: of a worker that is dropped, the thread may still be at its last jobs.
 _running: Final[set[Worker]] = set()

@@ -5,6 +5,8 @@ import subprocess
 import needs
 import pytest
 
+from neocpu.runtime import worker
+
 
 @pytest.fixture
 def binutils():
@@ -15,3 +17,9 @@ def binutils():
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     return run
+
+
+@pytest.fixture
+def no_idle_threads(monkeypatch):
+    """Hide threads that earlier tests left idle: new ones can be counted."""
+    monkeypatch.setattr(worker, "_idle", {})

@@ -198,6 +198,7 @@ def tasks():
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.usefixtures("no_idle_threads")
 def test_exactly_the_threads_asked_for_on_all_cpus(linear, threads):
     allowed = os.sched_getaffinity(0)
     before = tasks()
@@ -309,23 +310,48 @@ def test_close_waits_for_calls_and_refuses_later_ones(linear):
 
 def test_a_dropped_module_frees_its_threads_and_its_code(linear):
     script = """
-import gc, os, sys, time, neocpu
-module = neocpu.load(sys.argv[1])
+import gc, os, sys, threading, time, neocpu
+def tasks():
+    return set(os.listdir('/proc/self/task'))
+module = neocpu.load(sys.argv[1], 2)
 module.warmup()
-assert len(os.listdir('/proc/self/task')) == threads_before + module.threads
+mine = tasks()
 assert sys.argv[1] in open('/proc/self/maps').read()
 del module
 gc.collect()
 assert sys.argv[1] not in open('/proc/self/maps').read()
-deadline = time.monotonic() + 20  # the pool ends shortly after the worker that owns it
-while len(os.listdir('/proc/self/task')) > threads_before and time.monotonic() < deadline:
-    time.sleep(0.005)
-print(len(os.listdir('/proc/self/task')) - threads_before)
+while not any(thread.name == 'neocpu-idle' for thread in threading.enumerate()):
+    time.sleep(0.001)
+neocpu.load(sys.argv[1], 2).warmup()
+assert tasks() == mine
+print('done')
 """
-    # numpy's BLAS has threads of its own; TVM's idle ones would spin for a while.
-    script = "import os, numpy\nthreads_before = len(os.listdir('/proc/self/task'))" + script
-    output = run_script(script, str(linear.path), TVM_THREAD_POOL_SPIN_COUNT="0")
-    assert output == "0\n"
+    assert run_script(script, str(linear.path)) == "done\n"
+
+
+def test_threads_of_a_closed_module_are_as_new_for_the_next(linear):
+    script = """
+import os, sys, neocpu, numpy as np
+def affinities():
+    return [os.sched_getaffinity(int(task)) for task in os.listdir('/proc/self/task')]
+tiny = np.full((4, 64), 1e-41, 'float32')
+allowed = os.sched_getaffinity(0)
+with neocpu.ThreadPool(2) as pool:
+    pool.call(lambda: os.sched_setaffinity(0, {max(allowed)}))
+    pool.call(lambda: setattr(neocpu, 'threads', len(os.listdir('/proc/self/task'))))
+before = affinities()
+os.sched_setaffinity(0, {min(allowed)})
+with neocpu.load(sys.argv[1], 2) as narrow:
+    narrow(tiny)
+    assert affinities().count({min(allowed)}) == 3, affinities()  # with the caller
+os.sched_setaffinity(0, allowed)
+with neocpu.load(sys.argv[1], 2) as wide:
+    wide(tiny)
+    assert all(each == allowed for each in affinities()), affinities()
+assert len(os.listdir('/proc/self/task')) == neocpu.threads
+print('done')
+"""
+    assert run_script(script, str(linear.path), OPENBLAS_NUM_THREADS="1") == "done\n"
 
 
 def test_two_modules_of_one_file_are_independent(linear):

@@ -45,6 +45,7 @@ def tasks():
     return {int(name) for name in os.listdir("/proc/self/task")}
 
 
+@pytest.mark.usefixtures("no_idle_threads")
 def test_modules_of_one_pool_share_its_threads(linear, two_way):
     before = tasks()
     with (
@@ -96,26 +97,16 @@ def test_the_pool_outlives_a_module_and_not_the_other_way_round(linear):
         load(linear.path, pool=pool)
 
 
-def test_no_other_thread_is_taken_for_one_that_ended():
-    """The system gives a new thread the number of one that has ended."""
-    pool = ThreadPool(1)
-    ident = pool.call(threading.get_ident)
-    pool.close()
-    seen, refused = [], []
-
-    def call():
-        seen.append(threading.get_ident())
-        try:
-            pool.call(lambda: None)
-        except UsageError:
-            refused.append(threading.get_ident())
-
-    while ident not in seen and len(seen) < 1000:
-        thread = threading.Thread(target=call)
-        thread.start()
-        thread.join()
-    assert ident in seen
-    assert refused == seen
+def test_a_closed_pool_is_refused_on_the_thread_that_was_its_own():
+    old = ThreadPool(1)
+    ident = old.call(threading.get_ident)
+    old.close()
+    with ThreadPool(1) as new:
+        assert new.call(threading.get_ident) == ident
+        with pytest.raises(UsageError, match="thread pool is closed"):
+            new.call(lambda: old.call(lambda: None))
+        old.close()
+        assert new.call(threading.get_ident) == ident
 
 
 def test_a_module_closed_on_a_shared_pool_finishes_its_calls(linear):
@@ -226,7 +217,7 @@ def test_collecting_a_module_waits_for_nothing(linear):
         assert lock.acquire(timeout=30)
         over.set()
 
-    thread = module._pool._worker._thread
+    worker = module._pool._worker
     with lock:
         busy = Busy(module._pool)
         module.submit(linear.inputs()).add_done_callback(take)
@@ -237,7 +228,7 @@ def test_collecting_a_module_waits_for_nothing(linear):
         gc.collect()
         assert collected() is None
         assert not over.is_set()
-    thread.join(30)
+    worker.stop()
     assert over.is_set()
 
 

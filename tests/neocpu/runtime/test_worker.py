@@ -10,7 +10,7 @@ from neocpu.runtime.worker import Job, Worker
 
 @pytest.fixture
 def worker():
-    worker = Worker("test")
+    worker = Worker("test", 1)
     yield worker
     worker.stop()
 
@@ -97,3 +97,37 @@ def test_what_a_job_raises_is_reported_and_the_worker_lives_on(worker, monkeypat
     worker.put(Exits())
     assert worker.submit(lambda: 5).result() == 5
     assert [uncaught.exc_type for uncaught in reported] == [SystemExit]
+
+
+def test_a_thread_is_handed_on_to_the_next_worker_of_as_many_threads():
+    def who(worker):
+        return worker.submit(lambda: (threading.get_ident(), threading.current_thread().name))
+
+    first, other = Worker("first", 3), Worker("other", 4)
+    thread, name = who(first).result()
+    other_thread, _ = who(other).result()
+    assert name == "first"
+    first.stop()
+    second = Worker("second", 3)
+    assert who(second).result() == (thread, "second")
+    assert who(first) is None
+    assert other_thread != thread
+    # On the thread that was its own, a stopped worker is not waited for, and takes no calls.
+    assert second.submit(lambda: (first.stop(), first.is_current)).result() == (None, False)
+    for worker in (second, other):
+        worker.stop()
+
+
+def test_a_dropped_worker_does_its_jobs_before_its_thread_serves_another():
+    seen, gate = [], threading.Event()
+    first = Worker("first", 5)
+    first.submit(gate.wait)
+    first.submit(lambda: seen.append("first"))
+    first.end()
+    second = Worker("second", 5)
+    second.submit(lambda: seen.append("second")).result()
+    assert seen == ["second"]
+    gate.set()
+    first.stop()
+    assert seen == ["second", "first"]
+    second.stop()

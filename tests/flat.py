@@ -1,0 +1,115 @@
+"""What a process holds on to: threads, mappings, descriptors, temporary files, memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final
+
+SETTLE_SECONDS: Final = 20.0
+"""How long what is ending already may take: TVM's threads spin before they notice."""
+
+MEMORY_SLACK: Final = 16 << 20
+"""Bytes of resident memory that an allocator may keep more of, whatever the number of rounds."""
+
+_MAPS_SLACK: Final = 8  # the allocator's own come and go
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What one process has at one moment; ``files`` are ours in the folder for temporary ones."""
+
+    threads: int
+    maps: int
+    descriptors: int
+    files: int
+    resident: int
+
+    @classmethod
+    def of(cls, process: int | None = None, folder: Path | None = None) -> Footprint:
+        """Read that of a process, by default this one."""
+        here = Path("/proc") / str(process or os.getpid())
+        pages = int((here / "statm").read_text().split()[1])
+        return cls(
+            threads=len(os.listdir(here / "task")),
+            maps=(here / "maps").read_text().count("\n"),
+            descriptors=len(os.listdir(here / "fd")),
+            files=temporary_files(folder),
+            resident=pages * os.sysconf("SC_PAGE_SIZE"),
+        )
+
+    def growth_over(self, before: Footprint, memory: int = MEMORY_SLACK) -> list[str]:
+        """Say of what there is more than before."""
+        slack = {"maps": _MAPS_SLACK, "resident": memory}
+        pairs = ((f.name, getattr(before, f.name), getattr(self, f.name)) for f in fields(self))
+        return [f"{name}: {a} -> {b}" for name, a, b in pairs if b > a + slack.get(name, 0)]
+
+
+def temporary_files(folder: Path | None = None) -> int:
+    """Count what is called like ours in the folder for temporary files."""
+    names = os.listdir(folder or tempfile.gettempdir())
+    return sum("neocpu" in name for name in names)
+
+
+def check_flat(
+    work: Callable[[int], object],
+    rounds: int,
+    *,
+    warmup: int = 20,
+    memory: int = MEMORY_SLACK,
+    process: int | None = None,
+    folder: Path | None = None,
+) -> tuple[Footprint, Footprint]:
+    """Do ``work(i)`` so many times, and check that nothing of a process has grown.
+
+    Parameters
+    ----------
+    warmup : int
+        Rounds before the first look, in which caches and allocators take what they keep.
+    memory : int
+        Bytes by which resident memory may grow in all rounds together.
+    process : int, optional
+        Whose footprint; by default this one's.
+    folder : Path, optional
+        Where temporary files are counted; by default this process's folder for them.
+
+    Returns
+    -------
+    tuple of Footprint
+        Before and after the rounds.
+    """
+    for number in range(warmup):
+        work(number)
+    before = _settled(process, folder, None, memory)
+    for number in range(rounds):
+        work(warmup + number)
+    after = _settled(process, folder, before, memory)
+    growth = after.growth_over(before, memory)
+    assert not growth, f"after {rounds} rounds: {', '.join(growth)}"
+    return before, after
+
+
+def _settled(
+    process: int | None, folder: Path | None, before: Footprint | None, memory: int
+) -> Footprint:
+    """Look until nothing is more than before, or for a time; without a before, until it is still.
+
+    Nothing is asserted on the time: it only bounds how long something may take to go.
+    """
+    deadline = time.monotonic() + SETTLE_SECONDS
+    gc.collect()
+    last = Footprint.of(process, folder)
+    while time.monotonic() < deadline:
+        if before is not None and not last.growth_over(before, memory):
+            break
+        time.sleep(0.2)
+        now = Footprint.of(process, folder)
+        if before is None and now.threads == last.threads:
+            return now
+        last = now
+    return last

@@ -1,0 +1,26 @@
+"""How often a soak goes round: a few times in CI, often with ``NEOCPU_SOAK=full`` (make soak)."""
+
+import os
+
+import pytest
+
+
+class Soak:
+    """Chooses counts, and prints what came of them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._count = 0
+
+    def count(self, few: int, many: int) -> int:
+        self._count = many if os.environ.get("NEOCPU_SOAK") == "full" else few
+        return self._count
+
+    def __call__(self, looks) -> None:
+        before, after = looks
+        print(f"\n{self._name}: {self._count} rounds\n  before {before}\n  after  {after}")
+
+
+@pytest.fixture
+def soak(request):
+    return Soak(request.node.name)
