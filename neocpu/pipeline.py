@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from tvm.relax import vm_build
 
 from neocpu.parallel_codegen import assembly, compile_objects
 from neocpu.passes.plan_memory import plan_memory
-from neocpu.runtime.header import Placement
+from neocpu.passes.state_contract import state_contract
+from neocpu.runtime.header import Placement, layout_numbers
 from neocpu.schedules.elementwise import schedule_function
 from neocpu.schedules.target import CpuTarget
 
@@ -88,7 +89,13 @@ class Built:
     arena_bytes: int
 
 
-def build(mod: tvm.IRModule, target: CpuTarget, dump: Dump, workers: int = 1) -> Built:
+def build(
+    mod: tvm.IRModule,
+    target: CpuTarget,
+    dump: Dump,
+    workers: int = 1,
+    row_counts: Sequence[int | None] = (),
+) -> Built:
     """Plan memory, generate code on ``workers`` CPUs.
 
     What `tvm.compile` does, but for the functions' code, which comes as several static libraries,
@@ -116,7 +123,9 @@ def build(mod: tvm.IRModule, target: CpuTarget, dump: Dump, workers: int = 1) ->
     with target.to_tvm():
         planned = plan_memory(tvm.transform.Sequential(to_calls)(mod), target)
         dump.module("planned", planned.mod)
-        mod = tvm.transform.Sequential(to_machine)(planned.mod)
+        layout = layout_numbers(planned.arena_bytes, planned.activations, row_counts)
+        mod = state_contract(planned.mod, layout)
+        mod = tvm.transform.Sequential(to_machine)(mod)
     builder = relax.ExecBuilder()
     mod = vm_build._vmcodegen(builder, mod)
     kernels = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}

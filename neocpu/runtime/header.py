@@ -17,8 +17,12 @@ from neocpu.tensor_spec import TensorSpec, group_rows
 
 Buffer: TypeAlias = memoryview | mmap.mmap
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Version of layout and header: raised when an older runtime could not read a newer file."""
+
+CONTRACT: Final = "contract"
+"""Function of the code that refuses arguments which are not those of ``main``: a header's numbers
+(`layout_numbers`), the tensors that ``main`` takes, and one for each that it returns."""
 
 HEADER_SECTION: Final = ".neocpu"
 WEIGHTS_SECTION: Final = ".neocpu.weights"
@@ -144,8 +148,26 @@ class ArtifactHeader:
         arrays = (*self.inputs, *self.outputs)
         return self.arena_bytes + sum(Placement(0, a.dtype, a.shape).end for a in arrays)
 
+    @property
+    def counts(self) -> tuple[int | None, ...]:
+        """`row_counts`, one for each output."""
+        return self.row_counts or (None,) * len(self.outputs)
+
+    @property
+    def results(self) -> tuple[TensorSpec, ...]:
+        """What ``main`` returns: the outputs, and the counts behind them."""
+        known = len(self.outputs)
+        behind = {count for count in self.row_counts if count is not None and count >= known}
+        counts = (TensorSpec(f"rows_{count}", "int64", (1,)) for count in sorted(behind))
+        return (*self.outputs, *counts)
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """See `layout_numbers`."""
+        return layout_numbers(self.arena_bytes, self.activations, self.row_counts)
+
     def check_weights(self, size: int) -> None:
-        """Check that the weights lie within their section.
+        """Check that the weights fill their section, one behind the other.
 
         Parameters
         ----------
@@ -158,6 +180,13 @@ class ArtifactHeader:
             Naming the one that does not.
         """
         _check_ends("weights", self.weights, size)
+        end = 0
+        for index, placement in enumerate(self.weights):
+            if placement.offset != end:
+                raise FieldError(f"weights[{index}][0]: {placement.offset} is not {end}")
+            end = placement.end + -placement.end % WEIGHT_ALIGN
+        if end != size:
+            raise FieldError(f"weights: they take {end} bytes of {size}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -217,6 +246,18 @@ class ArtifactHeader:
         """Return the bytes of the header section: one line of JSON and a newline."""
         text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
         return text.encode() + b"\n"
+
+
+def layout_numbers(
+    arena_bytes: int, activations: Sequence[Placement], row_counts: Sequence[int | None]
+) -> tuple[int, ...]:
+    """Return the numbers of a header that no tensor has: what a header must share with its code.
+
+    The size of the arena, each activation's place in it, and each output's count of rows, -1 for
+    None.
+    """
+    counts = (-1 if count is None else count for count in row_counts)
+    return (arena_bytes, *(placement.offset for placement in activations), *counts)
 
 
 def _machine(value: Any, place: str) -> str:
@@ -301,3 +342,6 @@ def _check_row_counts(header: ArtifactHeader) -> None:
     # Behind the outputs come only counts, each of one output or more.
     if counts and max(counts) >= len(header.outputs) + len(set(counts)):
         raise FieldError(f"row_counts: main returns nothing at position {max(counts)}")
+    for index, (spec, counted) in enumerate(zip(header.outputs, header.counts, strict=True)):
+        if spec.bounded != (counted is not None):
+            raise FieldError(f"row_counts: outputs[{index}] is bounded or counted, and not both")

@@ -8,14 +8,17 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from neocpu.runtime.artifact import Artifact
+from neocpu.runtime.content import REMEDY
 from neocpu.runtime.ffi import FfiError, Function
 from neocpu.runtime.ffi_values import CPU, DLTensor
-from neocpu.runtime.header import ARGUMENT_ALIGN
+from neocpu.runtime.header import ARGUMENT_ALIGN, CONTRACT
 from neocpu.runtime.library import Library
 from neocpu.runtime.memory import address_of, aligned_empty, huge_pages
 from neocpu.schedules.errors import ArtifactError
 
 _POOLED: Final = 2  # AllocatorType::kPooled
+_SHOWN: Final = 300
+"""Characters of a reason of TVM's, which may list a thousand arguments."""
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -30,7 +33,8 @@ class Session:
     Raises
     ------
     ArtifactError
-        If the code is not that of a virtual machine.
+        If the code is not that of a virtual machine, or takes or gives others than the header's
+        tensors: nothing of it but that comparison has run then.
     """
 
     __slots__ = (
@@ -50,7 +54,7 @@ class Session:
         arena = huge_pages(header.arena_bytes)
         self._library = library
         self._specs = header.inputs
-        self._row_counts = header.row_counts or (None,) * len(header.outputs)
+        self._row_counts = header.counts
         self._staging: dict[int, AnyArray] = {}
         self._arrays = [
             *artifact.weight_arrays(hugepages=hugepages),
@@ -61,10 +65,16 @@ class Session:
         try:
             vm = ffi.member(library.executable, "vm_load_executable")()
             ffi.member(vm, "vm_initialization")(CPU, 0, _POOLED)
+            results = [ffi.tensor(0, np.dtype(one.dtype), one.shape) for one in header.results]
+            layout = ffi.function("ffi.Shape")(*header.layout)
+            ffi.member(vm, CONTRACT)(layout, *self._tensors, *others, *results)
             self._main = ffi.member(vm, "main").bind([*self._tensors, *others])
             self._set_instrument = ffi.member(vm, "set_instrument")
         except FfiError as error:
-            raise ArtifactError(f"cannot run the code of {artifact.path}: {error}") from error
+            reason = str(error)[:_SHOWN]
+            raise ArtifactError(
+                f"cannot run {artifact.path}: header and code disagree: {reason}; {REMEDY}"
+            ) from error
         self._instrument: Function | None = None
 
     def run(

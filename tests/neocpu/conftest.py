@@ -48,13 +48,15 @@ def _build(parameters: list[tuple[str, tuple[int, ...]]], body: Callable[..., An
     import tvm
     from tvm import relax
 
+    from neocpu.passes.state_contract import state_contract
+
     builder = relax.BlockBuilder()
     variables = [relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in parameters]
     with builder.function("main", variables):
         with builder.dataflow():
             result = builder.emit_output(body(builder, *variables))
         builder.emit_func_output(result)
-    module = relax.transform.LegalizeOps()(builder.get())
+    module = state_contract(relax.transform.LegalizeOps()(builder.get()), [0])
     return tvm.compile(_parallel(module), tvm.target.Target({"kind": "llvm"}))
 
 
@@ -124,3 +126,44 @@ def two_way(tmp_path_factory: pytest.TempPathFactory) -> Toy:
         return a + weights[0] * b, a
 
     return Toy(executable, weights, written, path, reference)
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """Two convolutions, compiled as users' networks are: with activations in an arena."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    import neocpu
+
+    rng = np.random.default_rng(9)
+    weights = {
+        "w1": rng.normal(size=(8, 3, 3, 3)).astype("float32"),
+        "w2": rng.normal(size=(5, 8, 1, 1)).astype("float32"),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c1"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c1"], ["r1"]),
+        helper.make_node("MaxPool", ["r1"], ["p1"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["p1", "w2"], ["y"]),
+        helper.make_node("Softmax", ["y"], ["z"], axis=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 5, 4, 4])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.checker.check_model(model)
+    path = tmp_path_factory.mktemp("small") / "small.so"
+    with neocpu.compile(model, threads=1, only_databases=True) as compiled:
+        header = compiled.export(path)
+
+    def reference(x: np.ndarray) -> tuple[np.ndarray, ...]:
+        from onnx.reference import ReferenceEvaluator
+
+        return tuple(ReferenceEvaluator(model).run(None, {"x": x}))
+
+    return Toy(None, list(weights.values()), header, path, reference)

@@ -11,6 +11,7 @@ from file_limits import files_up_to
 
 from neocpu import link
 from neocpu.link import write_artifact
+from neocpu.passes.state_contract import state_contract
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.elf import read_elf
 from neocpu.runtime.header import WEIGHT_ALIGN, WEIGHTS_SECTION, Placement
@@ -90,7 +91,8 @@ def test_no_weights_at_all(tmp_path, linear):
         with builder.dataflow():
             y = builder.emit_output(x)
         builder.emit_func_output(y)
-    executable = tvm.compile(builder.get(), tvm.target.Target({"kind": "llvm"}))
+    module = state_contract(builder.get(), [0])
+    executable = tvm.compile(module, tvm.target.Target({"kind": "llvm"}))
     header = replace(linear.header, weights=(), outputs=linear.header.inputs)
     write_artifact(executable, [], header, tmp_path / "identity.so")
     (value,) = linear.inputs()

@@ -49,7 +49,7 @@ def with_header(data: bytes, text: bytes) -> bytearray:
     count = struct.unpack_from("<H", changed, 60)[0]
     for place in range(table, table + count * _SECTION.size, _SECTION.size):
         fields = list(_SECTION.unpack_from(changed, place))
-        if fields[4] == section.offset:
+        if fields[4:6] == [section.offset, section.size]:
             fields[5] = len(text)
         elif fields[4] >= end:
             fields[4] += moved

@@ -22,6 +22,7 @@ def counted(tmp_path_factory):
     import tvm
     from tvm import relax
 
+    from neocpu.passes.state_contract import state_contract
     from tests.neocpu.conftest import _header
 
     builder = relax.BlockBuilder()
@@ -34,7 +35,7 @@ def counted(tmp_path_factory):
             hidden = builder.emit(relax.op.add(count, relax.const(0, "int64")))
             result = builder.emit_output(relax.Tuple([more, total, hidden]))
         builder.emit_func_output(result)
-    module = relax.transform.LegalizeOps()(builder.get())
+    module = state_contract(relax.transform.LegalizeOps()(builder.get()), [0, 2, -1])
     executable = tvm.compile(module, tvm.target.Target({"kind": "llvm"}))
     header = _header(
         "counted",

@@ -113,6 +113,17 @@ static neocpu_spec *read_specs(reader *r, const nc_json *array, const char *fiel
   return specs;
 }
 
+/* Weights fill their section, one behind the other. */
+static void check_weights(reader *r, const nc_header *header, size_t size) {
+  size_t end = 0;
+  for (size_t i = 0; i < header->weight_count && r->wrong == NULL; ++i) {
+    const nc_placement *weight = &header->weights[i];
+    if (weight->offset != end) wrong(r, "weights");
+    end = (weight->offset + weight->spec.bytes + NC_ALIGN - 1) / NC_ALIGN * NC_ALIGN;
+  }
+  if (end != size) wrong(r, "weights");
+}
+
 /* Weights or activations, which lie in `room` bytes and start on multiples of `align`. */
 static nc_placement *read_placements(reader *r, const nc_json *array, const char *field,
                                      size_t room, size_t align, size_t *count) {
@@ -150,6 +161,10 @@ static void read_row_counts(reader *r, const nc_json *array, nc_header *header) 
   header->row_counts = new_array(r, header->output_count, sizeof *header->row_counts);
   read_array(r, array, "row_counts", 0, &count);
   if (count != 0 && count != header->output_count) wrong(r, "row_counts");
+  header->counted = count != 0;
+  for (size_t i = 0; i < header->output_count && count == 0; ++i) {
+    if (header->outputs[i].bounded) wrong(r, "row_counts");
+  }
   const nc_json *item = nc_json_first(array);
   for (size_t i = 0; i < count && r->wrong == NULL; ++i, item = nc_json_next(item)) {
     size_t *position = &header->row_counts[i];
@@ -185,6 +200,7 @@ static void read_fields(reader *r, const nc_json *root, size_t weights_size, nc_
   read_row_counts(r, nc_json_member(root, "row_counts"), header);
   header->weights = read_placements(r, nc_json_member(root, "weights"), "weights", weights_size,
                                     NC_ALIGN, &header->weight_count);
+  check_weights(r, header, weights_size);
   read_size(r, nc_json_member(root, "arena_bytes"), "arena_bytes", &header->arena_bytes);
   header->activations = read_placements(r, nc_json_member(root, "activations"), "activations",
                                         header->arena_bytes, NC_ARGUMENT_ALIGN,

@@ -5,7 +5,7 @@
 #include "file.h"
 
 enum {
-  NC_FORMAT = 4, /* of the artifacts this code reads */
+  NC_FORMAT = 5, /* of the artifacts this code reads */
   NC_WEIGHTS_PIECE = 4 << 20, /* bytes of weights that are hashed at a time */
   NC_ALIGN = 128, /* bytes that weights start on a multiple of */
   NC_ARGUMENT_ALIGN = 64 /* bytes that generated code assumes of every tensor's start */
@@ -24,6 +24,7 @@ typedef struct nc_header {
   neocpu_spec *inputs, *outputs;
   size_t input_count, output_count;
   size_t *row_counts; /* of each output: where main returns the count of its rows, or 0 */
+  int counted;        /* whether the header says so of each output */
   size_t result_count; /* outputs and counts */
   nc_placement *weights, *activations;
   size_t weight_count, activation_count;

@@ -46,8 +46,8 @@ static void *verify(void *data) {
 
 static neocpu_status start(void *data) {
   neocpu_model *model = data;
-  return nc_session_start(&model->session, &model->artifact, model->description.threads,
-                          model->huge_pages);
+  return nc_session_start(&model->session, &model->artifact, model->path,
+                          model->description.threads, model->huge_pages);
 }
 
 static neocpu_status finish(void *data) {

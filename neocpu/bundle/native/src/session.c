@@ -71,14 +71,81 @@ static neocpu_status describe_memory(nc_session *session, const nc_artifact *art
                              tensors);
 }
 
-neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, int threads,
-                               int huge_pages) {
+/* What a header says in numbers besides its tensors: the size of the arena, each activation's place
+ * in it, and each output's count of rows, -1 for none. */
+static neocpu_status describe_layout(const nc_header *header, nc_value *layout) {
+  const size_t room = 1 + header->activation_count + header->output_count;
+  int64_t *numbers = calloc(room, sizeof *numbers);
+  if (numbers == NULL) return out_of_memory(room * sizeof *numbers);
+  size_t count = 0;
+  numbers[count++] = (int64_t)header->arena_bytes;
+  for (size_t i = 0; i < header->activation_count; ++i) {
+    numbers[count++] = (int64_t)header->activations[i].offset;
+  }
+  for (size_t i = 0; header->counted && i < header->output_count; ++i) {
+    numbers[count++] = header->row_counts[i] > 0 ? (int64_t)header->row_counts[i] : -1;
+  }
+  const neocpu_status status = nc_tvm_shape(numbers, count, layout);
+  free(numbers);
+  return status;
+}
+
+/* Tensors like those that main returns: outputs, and the counts behind them. */
+static neocpu_status describe_results(const nc_header *header, nc_value *tensors) {
+  static const int64_t one = 1;
+  const neocpu_spec rows = {.dtype = "int64", .shape = &one, .rank = 1, .bytes = sizeof(int64_t)};
+  for (size_t i = 0; i < header->result_count; ++i) {
+    const neocpu_status status =
+        nc_tvm_tensor(NULL, i < header->output_count ? &header->outputs[i] : &rows, &tensors[i]);
+    if (status != NEOCPU_OK) return status;
+  }
+  return NEOCPU_OK;
+}
+
+/* Have the code compare with what its main takes and returns. Nothing else of it has run. */
+static neocpu_status check_contract(const nc_session *session, nc_value machine) {
+  const nc_header *header = session->header;
+  const size_t taken = session->argument_count, count = 1 + taken + header->result_count;
+  nc_value contract = {0}, nothing = {0};
+  nc_value *arguments = calloc(count, sizeof *arguments);
+  if (arguments == NULL) return out_of_memory(count * sizeof *arguments);
+  nc_value *results = arguments + 1 + taken;
+  memcpy(arguments + 1, session->arguments, taken * sizeof *arguments);
+  neocpu_status status = describe_layout(header, arguments);
+  if (status == NEOCPU_OK) status = describe_results(header, results);
+  if (status == NEOCPU_OK) status = nc_tvm_function(machine, "contract", &contract);
+  if (status == NEOCPU_OK) status = nc_tvm_call(&contract, arguments, count, &nothing);
+  nc_tvm_release(&nothing);
+  nc_tvm_release(&contract);
+  nc_tvm_release(arguments);
+  for (size_t i = 0; i < header->result_count; ++i) nc_tvm_release(&results[i]);
+  free(arguments);
+  return status;
+}
+
+static neocpu_status load_code(nc_session *session, const nc_artifact *artifact, const char *path) {
+  nc_value machine;
+  neocpu_status status = nc_tvm_load(artifact->code, artifact->code_size, &machine);
+  if (status == NEOCPU_OK) status = check_contract(session, machine);
+  if (status == NEOCPU_OK) status = nc_tvm_function(machine, "main", &session->main_function);
+  nc_tvm_release(&machine);
+  if (status == NEOCPU_OK) return NEOCPU_OK;
+  char reason[NC_MESSAGE_SIZE];
+  strcpy(reason, neocpu_error());
+  return nc_fail(NEOCPU_ARTIFACT,
+                 "cannot run %s: header and code disagree: %s; compile the model again with "
+                 "`neocpu compile`",
+                 path, reason);
+}
+
+neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, const char *path,
+                               int threads, int huge_pages) {
   session->header = &artifact->header;
   neocpu_status status = nc_tvm_make_pool(threads);
   if (status == NEOCPU_OK) status = make_memory(session, artifact, huge_pages);
   if (status == NEOCPU_OK) status = describe_memory(session, artifact);
   if (status != NEOCPU_OK) return status;
-  return nc_tvm_load(artifact->code, artifact->code_size, &session->main_function);
+  return load_code(session, artifact, path);
 }
 
 static int overlap(const neocpu_input *input, const neocpu_output *output) {

@@ -16,10 +16,10 @@ typedef struct nc_session {
   size_t arena_size, weights_size;
 } nc_session;
 
-/* Load the code, make the thread's pool and describe the memory. Free with nc_session_free, also
- * after a failure. */
-neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, int threads,
-                               int huge_pages);
+/* Make the thread's pool, describe the memory, load the code, and have it compare its own idea of
+ * that memory. `path` is for messages. Free with nc_session_free, also after a failure. */
+neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, const char *path,
+                               int threads, int huge_pages);
 
 /* Run the model; *result is to be released. */
 neocpu_status nc_session_run(nc_session *session, const neocpu_input *inputs,

@@ -309,18 +309,32 @@ static neocpu_status load_library(const void *code, size_t size, nc_value *libra
   return status;
 }
 
-neocpu_status nc_tvm_load(const void *code, size_t size, nc_value *main_function) {
-  nc_value library, machine = {.kind = NONE}, nothing;
-  *main_function = (nc_value){.kind = NONE};
+neocpu_status nc_tvm_load(const void *code, size_t size, nc_value *machine) {
+  nc_value library, nothing;
+  *machine = (nc_value){.kind = NONE};
   neocpu_status status = load_library(code, size, &library);
   if (status != NEOCPU_OK) return status;
   const nc_value setup[] = {number(CPU), number(0), number(POOLED)};
-  status = call_member(library, "vm_load_executable", setup, 0, &machine);
+  status = call_member(library, "vm_load_executable", setup, 0, machine);
   nc_tvm_release(&library);
   if (status != NEOCPU_OK) return status;
-  status = call_member(machine, "vm_initialization", setup, 3, &nothing);
-  if (status == NEOCPU_OK) status = call_member(machine, "main", NULL, 0, main_function);
-  nc_tvm_release(&machine);
+  status = call_member(*machine, "vm_initialization", setup, 3, &nothing);
+  if (status != NEOCPU_OK) nc_tvm_release(machine);
+  return status;
+}
+
+neocpu_status nc_tvm_function(nc_value machine, const char *name, nc_value *function) {
+  *function = (nc_value){.kind = NONE};
+  return call_member(machine, name, NULL, 0, function);
+}
+
+neocpu_status nc_tvm_shape(const int64_t *numbers, size_t count, nc_value *shape) {
+  *shape = (nc_value){.kind = NONE};
+  nc_value *arguments = calloc(count + 1, sizeof *arguments);
+  if (arguments == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory");
+  for (size_t i = 0; i < count; ++i) arguments[i] = number(numbers[i]);
+  const neocpu_status status = call_global("ffi.Shape", arguments, count, shape);
+  free(arguments);
   return status;
 }
 

@@ -38,8 +38,14 @@ neocpu_status nc_tvm_open(const char *folder, const char *path, const char *tvm_
  * without denormals and may run on all CPUs that the calling thread may. */
 neocpu_status nc_tvm_make_pool(int threads);
 
-/* Load an artifact's code; return the function that runs the model. */
-neocpu_status nc_tvm_load(const void *code, size_t size, nc_value *main_function);
+/* Load an artifact's code; return a virtual machine for it. */
+neocpu_status nc_tvm_load(const void *code, size_t size, nc_value *machine);
+
+/* Get a function of a virtual machine. */
+neocpu_status nc_tvm_function(nc_value machine, const char *name, nc_value *function);
+
+/* Make a value of TVM's out of numbers, as it has shapes. */
+neocpu_status nc_tvm_shape(const int64_t *numbers, size_t count, nc_value *shape);
 
 /* Describe memory as a tensor. It must outlive the calls that read or write it. */
 neocpu_status nc_tvm_tensor(void *data, const neocpu_spec *spec, nc_value *tensor);

@@ -1,0 +1,103 @@
+"""Headers with a right digest that say something else than the code: nothing of it runs."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from forgery import forge_header
+from header_mutants import mutant
+
+from neocpu.runtime.artifact import read_header
+from neocpu.runtime.module import load
+from neocpu.schedules.errors import ArtifactError
+from neocpu.tensor_spec import random_inputs
+from tests.neocpu.runtime import test_bounded_outputs
+
+counted = test_bounded_outputs.counted
+MUTANTS = 300
+# Of each file: refused, or what it gave, which the test compares with what the right one gives.
+CHILD = """
+import json, sys
+import numpy as np
+import neocpu
+from neocpu.schedules.errors import ArtifactError, TargetError
+inputs, *paths = sys.argv[1:]
+with np.load(inputs) as stored:
+    arrays = [stored[name] for name in stored.files]
+for path in paths:
+    print(path, end=' ', flush=True)
+    try:
+        with neocpu.load(path, 1) as module:
+            results = module(arrays)
+            results = results if isinstance(results, tuple) else (results,)
+            print(json.dumps([[str(y.dtype), y.shape, y.tobytes().hex()] for y in results]))
+    except (ArtifactError, TargetError) as error:
+        assert '\\n' not in str(error)
+        print('refused')
+"""
+
+
+@pytest.fixture(scope="module", params=["small", "counted"])
+def original(request):
+    """A compiled model with activations; one with a count of rows."""
+    chosen = request.getfixturevalue(request.param)
+    return chosen if request.param == "counted" else chosen.path
+
+
+def test_a_header_that_lies_is_refused_or_changes_nothing(original, tmp_path):
+    header = read_header(original)
+    right = header.to_json()
+    inputs = tmp_path / "inputs.npz"
+    arrays = random_inputs(header.inputs, seed=1)
+    if "count" in arrays:
+        arrays["count"] = np.array([3], np.int64)
+    np.savez(inputs, *arrays.values())
+    paths = [original]
+    for seed in range(MUTANTS):
+        text = json.dumps(mutant(right, seed)).encode()
+        paths.append(forge_header(original, tmp_path / f"{seed}.so", text))
+    command = [sys.executable, "-c", CHILD, str(inputs), *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout.rpartition("\n")[2] + done.stderr
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    expected = said.pop(str(original))
+    assert set(said.values()) == {"refused", expected}
+    for path, words in said.items():
+        if words == expected:
+            assert free_of_names(read_header(path)) == free_of_names(header)
+
+
+def free_of_names(header):
+    """What of a header decides on memory."""
+    tensors = (*header.inputs, *header.outputs)
+    kinds = [(spec.dtype, spec.shape, spec.bounded) for spec in tensors]
+    return kinds, header.weights, header.layout
+
+
+@pytest.mark.parametrize(
+    ("change", "blamed"),
+    [
+        ({"activations": ()}, "expects 9 arguments"),
+        ({"weights": ()}, "weights: they take 0 bytes"),
+        ({"arena_bytes": 1 << 20}, "shape[0] mismatch"),
+    ],
+)
+def test_what_a_header_leaves_out(small, tmp_path, change, blamed):
+    header = replace(small.header, **change)
+    path = forge_header(small.path, tmp_path / "a.so", header.to_json())
+    with pytest.raises(ArtifactError, match="header") as caught:
+        load(path)
+    assert blamed in str(caught.value)
+
+
+def test_shapes_that_shrink(small, tmp_path):
+    fields = small.header.to_json()
+    for where, place in (("inputs", "shape"), ("outputs", "shape"), ("activations", 2)):
+        changed = json.loads(json.dumps(fields))
+        changed[where][0][place][-1] -= 1
+        path = forge_header(small.path, tmp_path / "a.so", changed)
+        with pytest.raises(ArtifactError, match=r"header and code disagree: .* mismatch"):
+            load(path)
