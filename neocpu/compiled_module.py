@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,6 +12,7 @@ from neocpu.reference import Comparison
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module, load
 from neocpu.schedules.files import replacing
+from neocpu.schedules.temporary import TemporaryFolder
 
 
 class CompiledModule:
@@ -34,7 +34,7 @@ class CompiledModule:
         self.header = header
         self.verification: Comparison | None = None
         self.seconds: dict[str, float] = {}
-        self._folder = tempfile.TemporaryDirectory(prefix="neocpu-")
+        self._folder = TemporaryFolder("compiled")
 
     @property
     def plan(self) -> dict[str, Any]:

@@ -56,8 +56,10 @@ def combine(
         assert len(index) <= BLOCK
         with replacing(path, variants[-1].offset + variants[-1].size) as file:
             file.write(index)
+            end = len(index)
             for variant, (_, artifact) in zip(variants, opened, strict=True):
-                file.seek(variant.offset)
+                file.write(bytes(variant.offset - end))  # a pipe cannot skip
+                end = variant.offset + variant.size
                 with open(os.dup(artifact.fd), "rb") as source:
                     shutil.copyfileobj(source, file, 1 << 22)
     return variants

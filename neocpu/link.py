@@ -30,6 +30,7 @@ from neocpu.schedules.errors import ArtifactError, UnsupportedError
 from neocpu.schedules.files import replacing
 from neocpu.schedules.linker import find_linker
 from neocpu.schedules.target import parse_target
+from neocpu.schedules.temporary import TemporaryFolder
 
 _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
 """Largest page size of each machine's Linux: the weights are mapped, so they start on a page."""
@@ -83,7 +84,7 @@ def write_artifact(
     _refuse_dtypes(header)
     command = find_linker(header.machine, cxx)
     try:
-        with tempfile.TemporaryDirectory(prefix="neocpu-link-") as folder:
+        with TemporaryFolder("link") as folder:
             code = _link(executable, Path(folder), command, header.target)
     except OSError as error:
         place = tempfile.gettempdir()

@@ -7,7 +7,6 @@ scale, need no second copy of TVM, and leave no process behind when they are int
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,6 +18,7 @@ import tvm
 from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.errors import NeoCPUError
 from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.search.worker import describe
 
 #: Functions per LLVM module. Fewer are slower in all (each module is set up anew and repeats the
@@ -55,7 +55,7 @@ def compile_objects(mod: tvm.IRModule, target: CpuTarget, workers: int) -> list[
     """
     functions = sorted(mod.functions_items(), key=lambda item: str(item[0].name_hint))
     groups = [functions[i : i + GROUP_SIZE] for i in range(0, len(functions), GROUP_SIZE)]
-    with tempfile.TemporaryDirectory(prefix="neocpu-objects-") as folder:
+    with TemporaryFolder("objects") as folder:
         paths = [Path(folder) / f"{index}.o" for index in range(len(groups))]
         jobs = list(zip(groups, paths, strict=True))
         return list(_map(partial(_compile_group, target=target), jobs, workers))

@@ -1,16 +1,25 @@
-"""Files that appear whole or not at all, and changes of a folder that last."""
+"""Files that appear whole or not at all, changes of a folder that last, and files that have an end.
+
+A destination may be a link, which stays and whose target is replaced, or a device or a pipe, such
+as ``/dev/null``, which is written to like any program's output. Everything else is refused.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from neocpu.schedules.errors import ArtifactError, UsageError
+
+_PIECE: Final = 1 << 20
+_NO_ANONYMOUS_FILES: Final = (errno.EISDIR, errno.EOPNOTSUPP, errno.ENOENT, errno.EINVAL)
+"""What file systems and kernels without ``O_TMPFILE`` answer."""
 
 
 def sync_folder(folder: Path) -> None:
@@ -28,6 +37,62 @@ def sync_folder(folder: Path) -> None:
         os.close(stream)
 
 
+def special_kind(mode: int) -> str | None:
+    """Return what a file of this mode is, None if it is an ordinary file."""
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a disk",
+    }
+    return kinds.get(stat.S_IFMT(mode))
+
+
+def regular_status(path: str | os.PathLike[str]) -> os.stat_result:
+    """Return the status of an ordinary file: another one might be read without end.
+
+    Raises
+    ------
+    OSError
+        If it is another, or missing.
+    """
+    status = os.stat(path)
+    if (kind := special_kind(status.st_mode)) is not None:
+        code = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
+        raise OSError(code, f"it is {kind}, not a file")
+    return status
+
+
+def read_file(path: str | os.PathLike[str], limit: int, *, pipes: bool = False) -> bytes:
+    """Read all of an ordinary file, of at most ``limit`` bytes.
+
+    Parameters
+    ----------
+    pipes : bool
+        Take a pipe without a name too: standard input, or what a shell passes for a command.
+
+    Raises
+    ------
+    OSError
+        If it is another kind of file, missing, unreadable, or longer.
+    """
+    path = Path(path)
+    piped = pipes and _is_pipe(path)
+    size = limit if piped else regular_status(path).st_size
+    # The kernel's own files say that they are empty; some of them never end.
+    if size == 0:
+        return b""
+    data = bytearray()
+    if size <= limit:
+        with open(path, "rb", buffering=0) as file:
+            while len(data) <= limit and (piece := file.read(_PIECE)):
+                data += piece
+    if max(len(data), size) > limit:
+        raise OSError(errno.EFBIG, f"it has more than {limit / 1e6:.0f} MB")
+    return bytes(data)
+
+
 def check_destination(path: str | os.PathLike[str]) -> None:
     """Check that a file can be written at ``path``, before spending minutes on its content.
 
@@ -37,23 +102,30 @@ def check_destination(path: str | os.PathLike[str]) -> None:
         As `replacing`.
     """
     path = Path(path)
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder; name a file in it")
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        if _is_stream(path):
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
+        fd, name = _create(_target(path).parent, 0o600)
+        os.close(fd)
+        if name is not None:
+            os.unlink(name)
     except OSError as error:
         raise _write_error(path, error, 0) from error
 
 
 @contextmanager
 def replacing(path: Path, size: int = 0, *, executable: bool = False) -> Iterator[BinaryIO]:
-    """Open a temporary file beside ``path``; on success sync it and rename it over ``path``.
+    """Open a new file; on success sync it and put it at ``path``, in place of what is there.
+
+    Until then it has no name, so that a process that is killed leaves nothing.
 
     Parameters
     ----------
     path : Path
-        The destination.
+        The destination. A device or a pipe is written to as it is; what it has been given when
+        something fails stays given.
     size : int
         Bytes that will be written, for the message if they do not fit.
     executable : bool
@@ -62,32 +134,90 @@ def replacing(path: Path, size: int = 0, *, executable: bool = False) -> Iterato
     Raises
     ------
     UsageError
-        If the folder is missing or not writable, or ``path`` is a folder.
+        If the folder is missing or not writable, or ``path`` is a folder, a disk or a socket.
     ArtifactError
         If the disk is full or fails.
+    BrokenPipeError
+        If whoever reads a pipe goes away.
     """
-    temporary: str | None = None
     try:
-        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        if _is_stream(path):
+            with open(path, "wb") as file:
+                yield file
+            return
+        with _replacement(_target(path), 0o777 if executable else 0o666) as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _write_error(path, error, size) from error
+
+
+@contextmanager
+def _replacement(path: Path, mode: int) -> Iterator[BinaryIO]:
+    fd, name = _create(path.parent, mode)
+    try:
         with open(fd, "wb") as file:
             yield file
             file.flush()
-            os.fchmod(fd, (0o777 if executable else 0o666) & ~_umask())
             os.fsync(fd)
-        os.replace(temporary, path)
-        temporary = None
+            if name is None:
+                # Nothing can take the place of a file but a file with a name.
+                new = _new_name(path.parent)
+                # With a descriptor for the folder, which an absolute path does not use: only then
+                # Python calls linkat, which can follow this link.
+                os.link(f"/proc/self/fd/{fd}", new, src_dir_fd=fd)
+                name = new
+        os.replace(name, path)
+        name = None
         sync_folder(path.parent)
-    except OSError as error:
-        raise _write_error(path, error, size) from error
     finally:
-        if temporary is not None:
-            os.unlink(temporary)
+        if name is not None:
+            os.unlink(name)
 
 
-def _umask() -> int:
-    # os.umask reads it only by changing it, for all threads.
-    status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("Umask:"))[6:], 8)
+def _create(folder: Path, mode: int) -> tuple[int, str | None]:
+    """Return a descriptor of a new file in ``folder``, and its name if it has to have one."""
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, mode), None
+    except OSError as error:
+        if error.errno not in _NO_ANONYMOUS_FILES:
+            raise
+    name = _new_name(folder)
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), name
+
+
+def _new_name(folder: Path) -> str:
+    return str(folder / f".neocpu-{secrets.token_hex(8)}")
+
+
+def _is_pipe(path: Path) -> bool:
+    """Whether it is a pipe without a name, such as ``/dev/stdin`` may be."""
+    return stat.S_ISFIFO(os.stat(path).st_mode) and not os.path.exists(os.path.realpath(path))
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether ``path`` is to be written to and not replaced.
+
+    Raises
+    ------
+    OSError
+        If it can be neither.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISCHR(mode) or stat.S_ISFIFO(mode):
+        return True
+    if (kind := special_kind(mode)) is not None:
+        raise OSError(errno.EISDIR, f"it is {kind}")
+    return False
+
+
+def _target(path: Path) -> Path:
+    """Return the file that a link leads to, which need not exist; else ``path`` itself."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def _write_error(path: Path, error: OSError, size: int) -> UsageError | ArtifactError:
@@ -98,6 +228,8 @@ def _write_error(path: Path, error: OSError, size: int) -> UsageError | Artifact
         return ArtifactError(f"{place}: {error.strerror}{needed}; free space or choose another -o")
     if error.errno == errno.ENOENT:
         return UsageError(f"{place}: there is no folder {path.parent}; create it or change -o")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
+    if error.errno in (
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
+    ):
         return UsageError(f"{place}: {error.strerror}; choose another -o")
     return ArtifactError(f"{place}: {error.strerror}")

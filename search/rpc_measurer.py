@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +19,7 @@ from neocpu.schedules.errors import NeoCPUError, TargetError
 from neocpu.schedules.host import usable_cpus
 from neocpu.schedules.linker import find_linker
 from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.search.local_measurer import LEAST_MEMORY, MAX_CHILDREN, REPEATS
 from neocpu.search.measure import Measurement, Request
@@ -90,7 +90,7 @@ class RpcMeasurer:
         """Start building and connecting."""
         fleet = self._fleet
         with ExitStack() as opened:
-            folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="neocpu-fleet-")))
+            folder = Path(opened.enter_context(TemporaryFolder("fleet")))
             opened.callback(self._stop)
             seconds = math.ceil(fleet.timeout)
             harness = compile_harness(self._linker, self._threads, seconds, folder)

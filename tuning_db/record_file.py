@@ -19,7 +19,7 @@ from typing import TypeAlias
 import filelock
 
 from neocpu.schedules.errors import DatabaseError
-from neocpu.schedules.files import sync_folder
+from neocpu.schedules.files import read_file, regular_status, sync_folder
 from neocpu.schedules.scheme import Scheme
 from neocpu.tuning_db.record import LineParser, Record, UnknownRecordError
 
@@ -31,6 +31,8 @@ LOCK_TIMEOUT = 60.0
 POLL_SECONDS = 0.002
 # Lines between two reports of progress.
 REPORT_EVERY = 1000
+# Bytes of a file: some hundred times as many as all networks' records take.
+MAX_BYTES = 1 << 30
 # Characters of a reason: it may quote a line that another program wrote.
 MAX_REASON = 200
 
@@ -107,8 +109,7 @@ def read_records(path: Path, on_read: OnRead = silent) -> Contents:
         If the file is missing, unreadable or no file.
     """
     try:
-        _file_status(path)
-        data = path.read_bytes()
+        data = read_file(path, MAX_BYTES)
     except OSError as error:
         reason = error.strerror or str(error)
         raise DatabaseError(
@@ -177,6 +178,8 @@ def locked(path: Path) -> Iterator[Path]:
     """
     with _named_errors(path):
         real = Path(os.path.realpath(path))  # resolve() has no OSError for a loop of links
+        with suppress(FileNotFoundError):
+            regular_status(path)
         real.parent.mkdir(parents=True, exist_ok=True)
         name = f"{real}.lock"
         try:
@@ -199,7 +202,7 @@ def replace_contents(path: Path, data: bytes) -> None:
     """
     old: os.stat_result | None = None
     with suppress(FileNotFoundError):
-        old = _file_status(path)
+        old = regular_status(path)
         if not os.access(path, os.W_OK):  # to replace it is a right to its folder
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     # Of one name, so that a killed process leaves one file at most, which the next one overwrites.
@@ -219,15 +222,6 @@ def replace_contents(path: Path, data: bytes) -> None:
     finally:
         os.close(stream)
     sync_folder(path.parent)
-
-
-def _file_status(path: Path) -> os.stat_result:
-    """Return the status of a file; a device or a pipe is none: it would be read without end."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        reason = "Is a directory" if stat.S_ISDIR(status.st_mode) else "Not a file"
-        raise OSError(errno.EINVAL, reason)
-    return status
 
 
 def _open_for_append(path: Path) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.reference import compare, run_reference
 from neocpu.schedules.accuracy import LEVELS
+from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.tensor_spec import random_inputs
 
 _log = logging.getLogger("neocpu")
@@ -83,7 +83,7 @@ def measure_accuracy(
     for number, model in enumerate(models):
         on_progress(Progress("accuracy", number, len(models), model))
         try:
-            with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
+            with TemporaryFolder("bench") as folder:
                 yield _measure(model, request, Path(folder))
         except Exception as error:  # a bug in one model must not cost the others' results
             _log.debug("%s failed", model, exc_info=True)

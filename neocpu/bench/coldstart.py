@@ -20,6 +20,7 @@ from neocpu.bench.inputs import save_inputs
 from neocpu.bench.latency import Failure
 from neocpu.bench.statistics import Ratio, ratio_of_medians
 from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.schedules.temporary import TemporaryFolder
 
 ROUNDS: Final = 9
 TIMEOUT: Final = 300.0
@@ -212,7 +213,7 @@ def measure_cold_start(
     """
     samples: dict[str, list[tuple[Start, int]]] = {c.label: [] for c in contenders}
     failures: dict[str, Failure] = {}
-    with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
+    with TemporaryFolder("bench") as folder:
         path = Path(folder) / "inputs.npz"
         save_inputs(path, inputs)
         ready = _converted(contenders, workspace or Path(folder), failures)

@@ -26,6 +26,7 @@ import psutil
 
 from neocpu.bench.engines import CONVERTERS, AnyArray
 from neocpu.schedules.host import peak_memory
+from neocpu.schedules.temporary import TemporaryFolder
 
 CHILD: Final = (sys.executable, "-m", "neocpu.bench.child")
 REPLY_TIMEOUT: Final = 600.0
@@ -202,7 +203,7 @@ class ContenderProcess:
         ------
         ContenderError
         """
-        with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
+        with TemporaryFolder("bench") as folder:
             path = Path(folder) / "outputs.npz"
             self._ask(do="save", path=str(path))
             with np.load(path) as archive:

@@ -35,6 +35,7 @@ from neocpu.schedules.errors import AccuracyError, NeoCPUError, UsageError, did_
 from neocpu.schedules.host import usable_cpus
 from neocpu.schedules.linker import find_linker
 from neocpu.schedules.target import CpuTarget, parse_target
+from neocpu.schedules.temporary import TemporaryFolder
 
 _log = logging.getLogger("neocpu")
 
@@ -93,7 +94,7 @@ def count_models(
         If the AArch64 system is not there or lacks an engine, or there is no linker for it.
     """
     target = parse_target(f"llvm -mtriple=aarch64-linux-gnu -mcpu={CPU}")
-    with tempfile.TemporaryDirectory(prefix="neocpu-instructions-") as folder:
+    with TemporaryFolder("instructions") as folder:
         root = Path(folder) / "root"
         root.mkdir()
         system = open_system(request.sysroot, request.peers, root)

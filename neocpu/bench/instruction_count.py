@@ -12,13 +12,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from neocpu.schedules.errors import NeoCPUError, UsageError
+from neocpu.schedules.temporary import TemporaryFolder
 
 _log = logging.getLogger("neocpu")
 
@@ -126,7 +126,7 @@ def count(
     NeoCPUError
         If the program fails, or did not set both marks.
     """
-    with tempfile.TemporaryDirectory(prefix="neocpu-count-") as folder:
+    with TemporaryFolder("count") as folder:
         counts = Path(folder) / "counts"
         printed = run([*_emulator(plugin, counts, cpu, root, environment or {}), *program])
         if not counts.exists():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -28,6 +27,7 @@ from neocpu.bench.statistics import (
     spread,
 )
 from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.schedules.temporary import TemporaryFolder
 
 Start = Callable[[Contender, int, Path], ContenderProcess]
 
@@ -284,7 +284,7 @@ def measure_latency(
     """
     assert len({contender.label for contender in contenders}) == len(contenders)
     race = _Race(threads, options, start, on_progress)
-    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
+    with ExitStack() as stack, TemporaryFolder("bench") as folder:
         path = Path(folder) / "inputs.npz"
         save_inputs(path, inputs)
         race.load(contenders, path, workspace or Path(folder), stack)

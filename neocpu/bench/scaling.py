@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from neocpu.bench.engines import Inputs
 from neocpu.bench.latency import LatencyOptions, LatencyReport, measure_latency
 from neocpu.bench.statistics import Ratio, ratio_of_medians
 from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.units import plural
 
 
@@ -93,7 +93,7 @@ def measure_scaling(
     """
     counts = sorted(set(thread_counts))
     reports = {}
-    with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
+    with TemporaryFolder("bench") as folder:
         for number, threads in enumerate(counts):
             if len(counts) > 1:
                 detail = plural(threads, "thread")

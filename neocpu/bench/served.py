@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from neocpu.bench.statistics import Ratio, Rounds, percentile, ratio_of_medians
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.runtime.artifact import read_header
 from neocpu.schedules.errors import NeoCPUError
+from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.tensor_spec import random_inputs
 from neocpu.units import plural
 
@@ -159,7 +159,7 @@ def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallba
     header = read_header(artifact)
     inputs = random_inputs(header.inputs, seed=0)
     content = binary_request(inputs)
-    with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
+    with TemporaryFolder("bench") as folder:
         archive, message = Path(folder) / "inputs.npz", Path(folder) / "request"
         save_inputs(archive, inputs)
         message.write_bytes(content)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from neocpu.bench.subject import open_subject
 from neocpu.bench.tables import Table, cold_start_table
 from neocpu.progress import ProgressCallback, silent
 from neocpu.schedules.errors import ArtifactError, NeoCPUError
+from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.tensor_spec import random_inputs
 
 METHOD: Final = (
@@ -83,7 +83,7 @@ def measure_startups(
 def _measure(
     artifact: Path, request: StartupRequest, on_progress: ProgressCallback
 ) -> StartupReport:
-    with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
+    with TemporaryFolder("bench") as folder:
         subject = open_subject(artifact, request.source, Path(folder))
         inputs = random_inputs(subject.header.inputs, seed=0)
         report = measure_cold_start(

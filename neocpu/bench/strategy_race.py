@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import math
 import statistics
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -29,6 +28,7 @@ from neocpu.schedules import registry
 from neocpu.schedules.errors import UsageError
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.search.budget import Budget
 from neocpu.search.measure import Measurer, Request
@@ -213,7 +213,7 @@ def race(
     untuned = {workload: registry.schemes(workload, target)[0] for workload in counts}
     plans = _plans(counts, options)
     runs = []
-    with tempfile.TemporaryDirectory(prefix="neocpu-race-") as folder:
+    with TemporaryFolder("race") as folder:
         for number, plan in enumerate(plans):
             step = Progress("race", number, len(plans) + 1, f"{model}: {plan}")
             on_progress(step)

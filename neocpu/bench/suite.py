@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +26,7 @@ from neocpu.frontend.load import load_model
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.errors import ArtifactError, UsageError
 from neocpu.schedules.target import host_target
+from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.tensor_spec import random_inputs
 from neocpu.tuning import open_store
 
@@ -96,7 +96,7 @@ def measure_models(
     if request.roofline or request.profile:
         limits = measure_limits(request.most_threads, on_progress)
     for number, model in enumerate(models):
-        with tempfile.TemporaryDirectory(prefix="neocpu-bench-") as folder:
+        with TemporaryFolder("bench") as folder:
             report = on_progress
             if len(models) > 1:
                 report = _named(on_progress, f"{model} ({number + 1}/{len(models)})")

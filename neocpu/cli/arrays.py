@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from neocpu.schedules.errors import UsageError, did_you_mean
-from neocpu.schedules.files import replacing
+from neocpu.schedules.files import regular_status, replacing
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]
@@ -106,6 +106,7 @@ def _split(text: str, names: Sequence[str]) -> tuple[str, Path]:
 
 def _read(path: Path, read: Callable[[], Loaded]) -> Loaded:
     try:
+        regular_status(path)
         return read()
     except FileNotFoundError:
         raise UsageError(f"no such input file: '{path}'") from None

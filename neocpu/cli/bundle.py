@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, print_fields, print_table
+from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.units import size
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def command(
     from neocpu.bundle.wheels import extract_libraries
     from neocpu.runtime.native import VERSIONS, read_libraries
 
-    with tempfile.TemporaryDirectory(prefix="neocpu-bundle-") as extracted:
+    with TemporaryFolder("bundle") as extracted:
         native = None
         if libraries is not None and (libraries / VERSIONS).exists():
             native = read_libraries(libraries)

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import shell_complete
 
 from neocpu.cli.commands import LazyGroup
+from neocpu.cli.signals import INTERRUPTED, OrderlyEnd
 from neocpu.cli.target_tokens import fold_target
 from neocpu.cli.terminal import Terminal
 from neocpu.schedules.errors import NeoCPUError, did_you_mean
@@ -18,15 +19,13 @@ from neocpu.schedules.errors import NeoCPUError, did_you_mean
 PROGRAM: Final = "neocpu"
 COMPLETION: Final = "_NEOCPU_COMPLETE"
 """The variable through which a shell asks for completions: see click's documentation."""
-INTERRUPTED: Final = 130
-"""What a shell reports of a program that Ctrl-C ended: 128 + SIGINT."""
 BROKEN_PIPE: Final = 141
 """What a shell reports of a program whose reader went away: 128 + SIGPIPE."""
 
 EPILOG: Final = """\b
 Exit codes: 0 done, 2 usage, 3 bad model, 4 unsupported operator or shape,
 5 target or instruction set, 6 accuracy check, 7 tuning database, 8 bad
-artifact, 130 interrupted, 1 a bug in neocpu.
+artifact, 130 interrupted, 143 terminated, 1 a bug in neocpu.
 
 \b
   neocpu compile model.onnx -o model.so --tune-budget 60s
@@ -79,7 +78,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def run() -> NoReturn:
     """Run the process's command line and exit."""
-    sys.exit(main(sys.argv[1:]))
+    end = OrderlyEnd()
+    end.install()
+    sys.exit(end.exit_code(main(sys.argv[1:])))
 
 
 def _invoke(arguments: Sequence[str], terminal: Terminal) -> int:

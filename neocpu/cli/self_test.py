@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from neocpu.schedules.temporary import TemporaryFolder
 
 
 def ffi() -> str:
@@ -45,7 +46,7 @@ def smoke() -> str:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="neocpu-doctor-") as folder:
+    with TemporaryFolder("doctor") as folder:
         path = Path(folder) / "smoke.so"
         with neocpu.compile(model) as compiled:
             compiled.export(path)

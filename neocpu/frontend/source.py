@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
 from neocpu.schedules.errors import ModelError
+from neocpu.schedules.files import read_file
+
+MAX_BYTES: Final = 2 << 30
+"""Of a model's file: protobuf reads no longer messages. Weights may lie in other files."""
 
 
 def first_line(error: BaseException) -> str:
@@ -49,7 +54,7 @@ def read_model(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path, MAX_BYTES, pipes=True)
     except FileNotFoundError as error:
         raise ModelError(f"no such model file: '{path}'") from error
     except IsADirectoryError as error:

@@ -81,7 +81,9 @@ def test_a_disk_that_is_full_for_good(database: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/full"])
 def test_a_device_is_not_read_for_ever(path: str):
-    with pytest.raises(DatabaseError, match=f"cannot read tuning database {path}: Not a file; "):
+    with pytest.raises(
+        DatabaseError, match=f"cannot read tuning database {path}: it is a device, not a file; "
+    ):
         open_store(Path(path))
 
 
@@ -185,11 +187,11 @@ def test_replacing_keeps_the_mode_and_syncs_a_whole_file(database: Path):
 
 def test_what_is_no_file_is_not_replaced(database: Path):
     os.mkfifo(database)
-    with pytest.raises(DatabaseError, match="Not a file"), locked(database) as real:
+    with pytest.raises(DatabaseError, match="it is a pipe, not a file"), locked(database) as real:
         replace_contents(real, LINE)
     assert database.is_fifo()
     folder = database.parent
-    with pytest.raises(DatabaseError, match="Is a directory"), locked(folder) as real:
+    with pytest.raises(DatabaseError, match="it is a folder, not a file"), locked(folder) as real:
         replace_contents(real, LINE)
 
 

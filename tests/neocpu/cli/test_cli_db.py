@@ -285,7 +285,7 @@ def test_export_to_what_is_no_file(cli: Cli) -> None:
     os.mkfifo("pipe")
     outcome = cli("db", "export", "-o", "pipe")
     assert outcome.code == 7
-    assert "pipe: Not a file" in outcome.error
+    assert "pipe: it is a pipe, not a file" in outcome.error
     assert Path("pipe").is_fifo()
 
 

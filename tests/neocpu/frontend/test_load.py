@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.frontend import load_model
+from neocpu.frontend import load_model, source
 from neocpu.frontend.importer import import_relax
 from neocpu.schedules.errors import ModelError, NeoCPUError, UnsupportedError, UsageError
 from neocpu.tensor_spec import TensorSpec
@@ -120,12 +120,39 @@ class TestFiles:
         assert "Permission denied" in failure(ModelError, saved)
 
     def test_read_error(self, saved, monkeypatch):
-        def refuse(_):
+        def refuse(*_, **__):
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(Path, "read_bytes", refuse)
+        monkeypatch.setattr(source, "read_file", refuse)
         message = failure(ModelError, saved)
         assert message == f"cannot read the model '{saved}': Permission denied"
+
+    @pytest.mark.parametrize("path", ["/dev/zero", "/dev/full", "/dev/null", "/proc/kmsg", "pipe"])
+    def test_what_has_no_end(self, tmp_path, monkeypatch, path):
+        monkeypatch.chdir(tmp_path)
+        os.mkfifo("pipe")
+        message = failure(ModelError, path)
+        assert "not a file" in message or "is empty" in message
+
+    def test_too_large(self, tmp_path):
+        path = tmp_path / "sparse.onnx"
+        with path.open("wb") as file:
+            file.truncate(source.MAX_BYTES + 1)
+        assert failure(ModelError, path) == (
+            f"cannot read the model '{path}': it has more than 2147 MB"
+        )
+
+    def test_a_pipe_without_a_name(self, saved):
+        with subprocess.Popen(["cat", saved], stdout=subprocess.PIPE) as cat:
+            loaded = load_model(f"/dev/fd/{cat.stdout.fileno()}")
+        assert loaded.inputs == load_model(saved).inputs
+
+    def test_a_pipe_that_has_no_end(self, monkeypatch):
+        monkeypatch.setattr(source, "MAX_BYTES", 1 << 20)
+        with subprocess.Popen(["cat", "/dev/zero"], stdout=subprocess.PIPE) as cat:
+            message = failure(ModelError, f"/dev/fd/{cat.stdout.fileno()}")
+            cat.kill()
+        assert "it has more than 1 MB" in message
 
     def test_empty(self, tmp_path):
         path = tmp_path / "empty.onnx"

@@ -1,0 +1,153 @@
+"""Temporary folders that nothing outlives: what a killed process left is swept by the next one."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import functools
+import os
+import shutil
+import stat
+import tempfile
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from neocpu.schedules.errors import ArtifactError
+
+PREFIX: Final = "neocpu-"
+"""How the names of all these folders begin."""
+
+FULL_BYTES: Final = 1 << 20
+"""A disk with less room than this counts as full: whatever fails there, fails for that."""
+
+
+class TemporaryFolder:
+    """A folder that is deleted at the end of a ``with`` block, by `cleanup`, or with this object.
+
+    It is locked as long as this process or a fork of it lives, which is how others tell it from
+    one that was left behind.
+
+    Parameters
+    ----------
+    purpose : str
+        What it is for; a part of its name.
+
+    Attributes
+    ----------
+    name : str
+        Its path, which a ``with`` statement gives, too.
+
+    Raises
+    ------
+    ArtifactError
+        If it cannot be made, or its disk is full: beforehand, or when something fails in the block.
+    """
+
+    def __init__(self, purpose: str) -> None:
+        _sweep_once(tempfile.gettempdir(), os.getpid())
+        try:
+            if shutil.disk_usage(tempfile.gettempdir()).free < FULL_BYTES:
+                raise _full()
+            self.name, lock = _make(purpose)
+        except OSError as error:
+            raise _unusable(error.strerror or str(error)) from error
+        self._delete = weakref.finalize(self, _delete, self.name, lock, os.getpid())
+
+    def cleanup(self) -> None:
+        """Delete the folder and what is in it. May be repeated."""
+        self._delete()
+
+    def __enter__(self) -> str:
+        return self.name
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        full = isinstance(error, Exception) and shutil.disk_usage(self.name).free < FULL_BYTES
+        self.cleanup()
+        if full:
+            raise _full() from error
+
+
+def sweep(folder: str | os.PathLike[str]) -> list[Path]:
+    """Delete the temporary folders of this user in ``folder`` whose processes are dead.
+
+    Returns
+    -------
+    list of Path
+        Those deleted.
+    """
+    swept = []
+    with os.scandir(folder) as entries:
+        ours = [Path(entry.path) for entry in entries if _is_ours(entry)]
+    for path in ours:
+        lock = _open_folder(path)
+        if lock is None:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+            swept.append(path)
+        except OSError:  # locked: its process is alive
+            pass
+        finally:
+            os.close(lock)
+    return swept
+
+
+def _make(purpose: str) -> tuple[str, int]:
+    """Return a new folder's path, and a descriptor that keeps it locked."""
+    while True:
+        name = tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}-")
+        lock = _open_folder(name)
+        if lock is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.path.exists(name):
+                return name, lock
+            os.close(lock)  # swept meanwhile, because it was not locked yet
+
+
+def _delete(name: str, lock: int, process: int) -> None:
+    if os.getpid() == process:  # not in a fork, whose parent still works in it
+        shutil.rmtree(name, ignore_errors=True)
+        os.close(lock)
+
+
+@functools.cache
+def _sweep_once(folder: str, process: int) -> None:
+    try:
+        sweep(folder)
+    except OSError:
+        pass  # whoever makes a folder there is told
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:  # deleted meanwhile
+        return False
+    named = entry.name.startswith(PREFIX)
+    return named and stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def _open_folder(path: str | os.PathLike[str]) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _unusable(reason: str) -> ArtifactError:
+    return ArtifactError(
+        f"cannot work in the temporary folder {tempfile.gettempdir()}: {reason}; free space "
+        "there or set TMPDIR"
+    )
+
+
+def _full() -> ArtifactError:
+    return _unusable(os.strerror(errno.ENOSPC))

@@ -1,0 +1,93 @@
+"""Commands that are asked to end, or killed: what they leave behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_line import environment
+
+from neocpu.runtime.artifact import read_header
+
+
+@pytest.fixture
+def compiling(onnx_file, tmp_path):
+    """Start a compilation whose temporary files are alone in a folder."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-m", "neocpu", "compile", onnx_file, "-o", "out.so", "--quiet"]
+
+    def start() -> tuple[subprocess.Popen[str], Path]:
+        settings = {**environment(), "TMPDIR": str(scratch)}
+        return subprocess.Popen(command, env=settings, stderr=subprocess.PIPE, text=True), scratch
+
+    return start
+
+
+def left(scratch: Path) -> list[str]:
+    """What is in the folder for temporary files, and beside the output."""
+    return [*os.listdir(scratch), *(name for name in os.listdir() if name != "out.so")]
+
+
+def wait_for_work(process: subprocess.Popen[str], scratch: Path) -> None:
+    while not os.listdir(scratch) and process.poll() is None:
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "delays"), [(signal.SIGTERM, (0.0, 0.05, 0.2)), (signal.SIGHUP, (0.1,))]
+)
+def test_an_end_that_is_asked_for_leaves_nothing(compiling, number, delays):
+    for delay in delays:
+        process, scratch = compiling()
+        with process:
+            wait_for_work(process, scratch)
+            time.sleep(delay)
+            process.send_signal(number)
+            _, said = process.communicate(timeout=60)
+        assert process.returncode in (0, 128 + number), said
+        assert left(scratch) == []
+        assert "Traceback" not in said
+        if process.returncode == 0:  # it was done
+            read_header("out.so")
+
+
+@pytest.mark.slow
+def test_what_a_killed_one_leaves_is_swept_by_the_next(compiling):
+    for delay in (0.0,):
+        process, scratch = compiling()
+        with process:
+            wait_for_work(process, scratch)
+            time.sleep(delay)
+            process.kill()
+        assert [name for name in os.listdir() if name != "out.so"] == []
+    process, scratch = compiling()
+    with process:
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert left(scratch) == []
+    read_header("out.so", verify_weights=True)
+
+
+def test_a_full_temporary_folder_is_named(onnx_file, tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(scratch)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False).returncode != 0:
+        pytest.skip("mounting a small file system is not allowed here")
+    try:
+        command = [sys.executable, "-m", "neocpu", "compile", onnx_file, "-o", "out.so", "--quiet"]
+        settings = {**environment(), "TMPDIR": str(scratch)}
+        done = subprocess.run(
+            command, env=settings, capture_output=True, text=True, timeout=120, check=False
+        )
+    finally:
+        subprocess.run(["umount", str(scratch)], check=True)
+    assert done.returncode == 8, done.stderr
+    assert f"cannot work in the temporary folder {scratch}: " in done.stderr
+    assert "set TMPDIR" in done.stderr
+    assert os.listdir() == []

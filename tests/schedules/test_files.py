@@ -1,0 +1,183 @@
+"""Destinations and inputs of every kind: replaced, written to or refused, and never waited for."""
+
+import os
+import socket
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from neocpu.schedules import files
+from neocpu.schedules.errors import ArtifactError, UsageError
+from neocpu.schedules.files import check_destination, read_file, replacing
+
+DATA = bytes(range(256)) * 4096
+
+
+def write(path: Path, data: bytes = DATA) -> None:
+    check_destination(path)
+    with replacing(path) as file:
+        file.write(data)
+
+
+@pytest.fixture(params=["anonymous", "named"])
+def file_system(request, monkeypatch):
+    """One with files that have no name, and one without."""
+    if request.param == "named":
+        monkeypatch.setattr(files.os, "O_TMPFILE", os.O_CREAT | os.O_EXCL)  # EISDIR or EEXIST
+        monkeypatch.setattr(files, "_NO_ANONYMOUS_FILES", (*files._NO_ANONYMOUS_FILES, 17))
+
+
+@pytest.mark.usefixtures("file_system")
+def test_a_file_is_replaced_and_the_umask_honoured(tmp_path):
+    path = tmp_path / "out"
+    mask = os.umask(0o027)
+    try:
+        for _ in range(2):
+            write(path)
+            assert path.read_bytes() == DATA
+            assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    finally:
+        os.umask(mask)
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.usefixtures("file_system")
+def test_a_failure_leaves_what_was_there(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("older")
+
+    def fail():
+        with replacing(path) as file:
+            file.write(DATA)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_text() == "older"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_while_it_is_written_it_has_no_name(tmp_path):
+    with replacing(tmp_path / "out") as file:
+        file.write(DATA)
+        assert os.listdir(tmp_path) == []
+
+
+def test_a_name_as_long_as_names_can_be(tmp_path):
+    path = tmp_path / ("x" * 255)
+    write(path)
+    assert path.read_bytes() == DATA
+
+
+def test_a_link_stays_and_its_target_is_replaced(tmp_path):
+    (tmp_path / "models").mkdir()
+    target, link, other = tmp_path / "models" / "v1", tmp_path / "current", tmp_path / "link"
+    target.write_text("older")
+    link.symlink_to("models/v1")
+    other.symlink_to(link)
+    write(other)
+    assert os.readlink(link) == "models/v1"
+    assert os.readlink(other) == str(link)
+    assert target.read_bytes() == DATA
+    link.unlink()
+    link.symlink_to("models/new")
+    write(link)
+    assert (tmp_path / "models" / "new").read_bytes() == DATA
+
+
+def test_links_that_lead_nowhere(tmp_path):
+    loop, far = tmp_path / "loop", tmp_path / "far"
+    loop.symlink_to("loop")
+    far.symlink_to(tmp_path / "none" / "out")
+    for path in (loop, far):
+        with pytest.raises(UsageError, match="cannot write"):
+            check_destination(path)
+        with pytest.raises(UsageError, match="cannot write"):
+            write(path)
+    assert sorted(os.listdir(tmp_path)) == ["far", "loop"]
+
+
+def test_devices_are_written_to(tmp_path):
+    link = tmp_path / "null"
+    link.symlink_to("/dev/null")
+    for path in (Path("/dev/null"), link):
+        write(path)
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    with pytest.raises(ArtifactError, match="cannot write /dev/full: No space left"):
+        write(Path("/dev/full"))
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+def test_pipes_are_written_to(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    received = []
+    reader = threading.Thread(target=lambda: received.append(path.read_bytes()))
+    reader.start()
+    write(path)
+    reader.join(30)
+    assert received == [DATA]
+    assert path.is_fifo()
+
+
+def test_a_pipe_whose_reader_goes_away(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: os.close(os.open(path, os.O_RDONLY)))
+    reader.start()
+    with pytest.raises(BrokenPipeError):
+        write_after(path, reader)
+
+
+def write_after(path, reader):
+    with replacing(path) as file:
+        reader.join(30)
+        file.write(DATA)
+
+
+def test_folders_and_sockets_are_refused(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        for path, kind in ((tmp_path, "a folder"), (tmp_path / "socket", "a socket")):
+            for use in (check_destination, write):
+                with pytest.raises(UsageError, match=f"cannot write {path}: it is {kind}; choose"):
+                    use(path)
+    assert os.listdir(tmp_path) == ["socket"]
+
+
+def test_ordinary_files_are_read_up_to_a_limit(tmp_path):
+    path = tmp_path / "in"
+    path.write_bytes(DATA)
+    assert read_file(path, len(DATA)) == DATA
+    with pytest.raises(OSError, match="it has more than 1 MB"):
+        read_file(path, len(DATA) - 1)
+    path.write_bytes(b"")
+    assert read_file(path, 10) == b""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [("/dev/zero", "a device"), ("/", "a folder"), ("pipe", "a pipe")]
+)
+@pytest.mark.parametrize("pipes", [False, True])
+def test_what_has_no_end_is_not_read(tmp_path, monkeypatch, path, kind, pipes):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    with pytest.raises(OSError, match=f"it is {kind}, not a file"):
+        read_file(path, 1 << 20, pipes=pipes)
+
+
+def test_the_kernel_s_own_files_are_empty():
+    assert read_file("/proc/kmsg", 1 << 20) == b""
+
+
+def test_a_pipe_without_a_name_is_read_if_it_may(tmp_path):
+    out, into = os.pipe()
+    writer = threading.Thread(target=lambda: (os.write(into, b"model"), os.close(into)))
+    writer.start()
+    assert read_file(f"/dev/fd/{out}", 5, pipes=True) == b"model"
+    with pytest.raises(OSError, match="it is a pipe"):
+        read_file(f"/dev/fd/{out}", 5)
+    writer.join()
+    os.close(out)

@@ -1,0 +1,135 @@
+"""Temporary folders: gone with their processes, however these end."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from neocpu.schedules import temporary
+from neocpu.schedules.errors import ArtifactError
+from neocpu.schedules.temporary import TemporaryFolder, sweep
+
+HOLD = """
+import sys, time
+from neocpu.schedules.temporary import TemporaryFolder
+folder = TemporaryFolder("test")
+open(folder.name + "/file", "w").close()
+print(folder.name, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def hold(place: Path) -> tuple[subprocess.Popen[str], Path]:
+    environment = {**os.environ, "TMPDIR": str(place)}
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    return holder, Path(holder.stdout.readline().strip())
+
+
+def test_it_goes_with_its_block_or_its_object(place):
+    with TemporaryFolder("test") as name:
+        Path(name, "file").touch()
+        assert os.listdir(place) == [Path(name).name]
+    folder = TemporaryFolder("test")
+    folder.cleanup()
+    folder.cleanup()
+    folder = TemporaryFolder("test")
+    del folder
+    gc.collect()
+    assert os.listdir(place) == []
+
+
+def test_a_killed_process_s_is_swept_by_the_next_one(place):
+    holder, left = hold(place)
+    with holder:
+        assert sweep(place) == []
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        assert left.is_dir()
+    next_one, its = hold(place)
+    with next_one:
+        assert os.listdir(place) == [its.name]
+        next_one.kill()
+
+
+def test_only_ours_are_swept(place):
+    (place / "neocpu-notes.txt").touch()
+    (place / "other").mkdir()
+    (place / "target").mkdir()
+    (place / "neocpu-link").symlink_to(place / "target")
+    with TemporaryFolder("test") as name:
+        assert sweep(place) == []
+        assert os.path.isdir(name)
+    assert len(os.listdir(place)) == 4
+    (place / "neocpu-dead").mkdir()
+    assert sweep(place) == [place / "neocpu-dead"]
+
+
+def test_folders_are_made_while_others_sweep(place):
+    """Between a folder's creation and its lock, another process may take it for a dead one."""
+    stop = threading.Event()
+
+    def sweep_on():
+        while not stop.is_set():
+            sweep(place)
+
+    sweepers = [threading.Thread(target=sweep_on) for _ in range(3)]
+    for sweeper in sweepers:
+        sweeper.start()
+    try:
+        for _ in range(300):
+            with TemporaryFolder("test") as name:
+                Path(name, "file").write_text("kept")
+                assert Path(name, "file").read_text() == "kept"
+    finally:
+        stop.set()
+        for sweeper in sweepers:
+            sweeper.join()
+
+
+def test_a_fork_leaves_it_to_its_parent(place):
+    folder = TemporaryFolder("test")
+    child = os.fork()
+    if child == 0:
+        folder.cleanup()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.path.isdir(folder.name)
+    folder.cleanup()
+
+
+def test_a_folder_for_them_that_is_not_there(place, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(place / "none"))
+    with pytest.raises(ArtifactError, match=r"/none: No such file.*TMPDIR"):
+        TemporaryFolder("test")
+
+
+def test_a_failure_on_a_full_disk_is_the_disk_s(place, monkeypatch):
+    def fail(error):
+        monkeypatch.setattr(temporary, "FULL_BYTES", 0)
+        with TemporaryFolder("test"):
+            monkeypatch.setattr(temporary, "FULL_BYTES", 1 << 62)
+            raise error
+
+    with pytest.raises(ArtifactError, match=f"folder {place}: No space left") as caught:
+        fail(ValueError("LLVM ERROR: IO failure on output stream"))
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(KeyboardInterrupt):
+        fail(KeyboardInterrupt())
+    with pytest.raises(ArtifactError, match="No space left"):
+        TemporaryFolder("test")
+    assert os.listdir(place) == []
