@@ -181,7 +181,7 @@ class Builder:
         with clock.phase("lower"):
             mod = lower(rewritten.mod, self.target, dump)
         with clock.phase("build"):
-            built = build(mod, self.target, dump, usable_cpus())
+            built = build(mod, self.target, dump, usable_cpus(), loaded.row_counts)
         report = with_outcome({**report, "activation_bytes": built.arena_bytes}, clock.seconds)
         dump("plan", partial(json.dumps, report, indent=1), "json")
         compiled = CompiledModule(self._header(loaded, built, report))
