@@ -101,7 +101,7 @@ def temporary_folder() -> Iterator[Path]:
     """Make a folder for the machine, and remove it when it is done with."""
     # Not in /tmp, which may be memory.
     parent = os.environ.get("TMPDIR", "/var/tmp")
-    folder = Path(tempfile.mkdtemp(prefix="neocpu-fresh-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix="fresh-neocpu-", dir=parent))
     folder.chmod(0o755)
     try:
         yield folder

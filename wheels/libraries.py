@@ -53,7 +53,7 @@ def download(machine: str, folder: Path) -> None:
         If pip cannot download a wheel; it has said why.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="neocpu-wheels-") as wheels:
+    with tempfile.TemporaryDirectory(prefix="wheels-neocpu-") as wheels:
         _pip_download(machine, Path(wheels))
         found = extract_libraries(Path(wheels), folder)
         for wheel in Path(wheels).glob("*.whl"):
