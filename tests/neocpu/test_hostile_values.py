@@ -7,24 +7,36 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.neocpu import hostile_values
+from tests.neocpu.hostile import run
 
 #: Children, each with its share of the cases.
-SHARES = 8
+SHARES = 4
 SECONDS = 300
+ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_hostile_values(share):
-    names = list(hostile_values.CASES)[share::SHARES]
+    check(list(run.CASES)[share::SHARES])
+
+
+@pytest.mark.slow
+def test_more_hostile_values():
+    check(list(run.SLOW_CASES))
+
+
+def check(names: list[str]) -> None:
     child = subprocess.run(
-        [sys.executable, "-B", "-P", hostile_values.__file__, *names],
+        [sys.executable, "-B", "-m", run.__name__, *names],
         capture_output=True,
         text=True,
         timeout=SECONDS,
+        cwd=ROOT,
         check=False,
     )
     reached = child.stdout.splitlines()
