@@ -54,7 +54,11 @@ _OPERATORS = [
 
 
 def run_reference(
-    model: onnx.ModelProto, inputs: Mapping[str, Array], *, double: bool = False
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Array],
+    *,
+    double: bool = False,
+    noise: np.random.Generator | None = None,
 ) -> dict[str, Array]:
     """Run ``model`` with numpy.
 
@@ -67,13 +71,15 @@ def run_reference(
     double : bool
         Compute in float64 whatever the model computes in float32: what rounding is measured
         against.
+    noise : Generator, optional
+        In float32: round otherwise, at random (`reference_run.NOISE`).
 
     Returns
     -------
     dict of str to array
         The graph outputs by name, in graph order.
     """
-    return evaluate(model, inputs, _OPERATORS, double=double)
+    return evaluate(model, inputs, _OPERATORS, double=double, noise=noise)
 
 
 @dataclass(frozen=True, slots=True)

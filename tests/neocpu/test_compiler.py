@@ -94,7 +94,7 @@ def test_every_solver_compiles(solver):
 
 
 def test_a_reference_that_fails_is_not_a_traceback(monkeypatch):
-    def broken(model, inputs, double):
+    def broken(model, inputs, **how):
         raise NotImplementedError("no such operator here")
 
     monkeypatch.setattr("neocpu.verification.run_reference", broken)
@@ -106,7 +106,7 @@ def test_a_reference_that_fails_is_not_a_traceback(monkeypatch):
 def test_a_result_that_differs_is_refused(monkeypatch):
     monkeypatch.setattr(
         "neocpu.verification.run_reference",
-        lambda model, inputs, double: {name: inputs["x"] + 1 for name in "abc"},
+        lambda model, inputs, **how: {name: inputs["x"] + 1 for name in "abc"},
     )
     with pytest.raises(NeoCPUError, match="differs from the reference") as caught:
         neocpu.compile(tiny(), threads=1)
@@ -114,7 +114,7 @@ def test_a_result_that_differs_is_refused(monkeypatch):
 
 
 def test_a_failure_leaves_no_folder_behind(tmp_path, monkeypatch):
-    def broken(model, inputs, double):
+    def broken(model, inputs, **how):
         raise NotImplementedError
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

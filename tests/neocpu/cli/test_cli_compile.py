@@ -289,8 +289,8 @@ class TestRefuses:
     ) -> None:
         from neocpu.reference import run_reference
 
-        def wrong(model: Any, inputs: Any, double: bool) -> dict[str, Any]:
-            right = run_reference(model, inputs, double=double)
+        def wrong(model: Any, inputs: Any, **how: Any) -> dict[str, Any]:
+            right = run_reference(model, inputs, **how)
             return {name: array + 1 for name, array in right.items()}
 
         monkeypatch.setattr("neocpu.verification.run_reference", wrong)
