@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -88,8 +89,17 @@ def usable_cpus(
         Where control groups are mounted, and the list of those this process is in.
     """
     cpus = len(os.sched_getaffinity(0))
-    quota = _cgroup_quota(cgroups, membership)
-    return max(1, cpus if quota is None else min(cpus, int(quota)))
+    quotas = _on_cgroup_path(cgroups, membership, "cpu", _folder_quota)
+    return max(1, int(min([cpus, *quotas])))
+
+
+def usable_memory(
+    cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> int:
+    """Return how many bytes of memory this process may use: its control groups', or all of it."""
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = _on_cgroup_path(cgroups, membership, "memory", _folder_memory)
+    return min([installed, *map(int, limits)])
 
 
 def usable_cores(topology: Path = Path("/sys/devices/system/cpu")) -> int:
@@ -105,19 +115,21 @@ def _core(folder: Path, cpu: int) -> str:
         return str(cpu)  # the system does not say: a core of its own
 
 
-def _cgroup_quota(root: Path, membership: Path) -> float | None:
-    """Return the smallest CPU quota, in CPUs, on the path from our control group to the root."""
+def _on_cgroup_path(
+    root: Path, membership: Path, controller: str, read: Callable[[Path], list[float]]
+) -> list[float]:
+    """Return a controller's limits on the path from our control group to the root."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:
-        return None
-    quotas = []
+        return []
+    limits = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             mounts = [root]
-        elif "cpu" in controllers.split(","):
-            mounts = [root / "cpu", root / controllers]
+        elif controller in controllers.split(","):
+            mounts = [root / controller, root / controllers]
         else:
             continue
         for mount in mounts:
@@ -125,10 +137,10 @@ def _cgroup_quota(root: Path, membership: Path) -> float | None:
             # the mount itself is our group: every ancestor is looked at, the mount included.
             group = mount / path.lstrip("/")
             for folder in (group, *group.parents):
-                quotas += _folder_quota(folder)
+                limits += read(folder)
                 if folder == mount:
                     break
-    return min(quotas, default=None)
+    return limits
 
 
 def _folder_quota(folder: Path) -> list[float]:
@@ -142,3 +154,14 @@ def _folder_quota(folder: Path) -> list[float]:
         return [int(quota) / int(period)] if quota not in ("max", "-1") else []
     except (OSError, ValueError):
         return []
+
+
+def _folder_memory(folder: Path) -> list[float]:
+    """Return the memory of one control group in bytes as a list of one, or an empty list."""
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        try:
+            text = (folder / name).read_text().strip()
+            return [] if text == "max" else [int(text)]
+        except (OSError, ValueError):
+            continue
+    return []

@@ -81,6 +81,13 @@ what was accepted, refuse the rest with 503, and end it."""
     "refused with 413, unread.",
 )
 @click.option(
+    "--max-bytes-in-flight",
+    type=options.Size(),
+    metavar="SIZE",
+    help="Bytes of all requests under way and of answers that clients have not read yet, by "
+    "default a quarter of the memory; beyond it requests are refused with 429.",
+)
+@click.option(
     "--drain-seconds",
     type=options.Duration(),
     default="30s",
@@ -99,6 +106,7 @@ def command(
     instances: int,
     queue: int,
     max_request_bytes: int | None,
+    max_bytes_in_flight: int | None,
     drain_seconds: float,
 ) -> int:
     """Serve OUT.so, files that neocpu compile wrote, over HTTP.
@@ -113,7 +121,13 @@ def command(
     from neocpu.serving.http_server import bind, serve, url
     from neocpu.serving.server import InferenceServer, Limits
 
-    limits = Limits(instances, threads, queue, max_request_bytes)
+    limits = Limits(
+        instances,
+        threads,
+        queue,
+        max_request_bytes,
+        max_bytes_in_flight=max_bytes_in_flight,
+    )
     server = InferenceServer(models, limits)
     terminal.kept = lambda: "every accepted request was answered"
     with bind(host, port) as bound:

@@ -16,10 +16,12 @@ from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 import neocpu
 from neocpu.serving.body import read_body
 from neocpu.serving.errors import AbandonedError, EncodingError, RequestError
+from neocpu.serving.in_flight import Share
 from neocpu.serving.metadata import server_metadata
 from neocpu.serving.response import InferResponse
 from neocpu.serving.server import InferCall, InferenceServer
@@ -101,8 +103,8 @@ def _add_infer(app: FastAPI, server: InferenceServer) -> None:
             raise EncodingError("compressed requests are not supported: send it as it is")
         length, json_bytes = _number(headers, "content-length"), _number(headers, JSON_LENGTH)
         call = InferCall(path["name"], path.get("version"), length, json_bytes)
-        answer = await server.infer(call, _chunks(request), partial(_gone, request))
-        return _infer_response(server, answer)
+        answer, share = await server.infer(call, _chunks(request), partial(_gone, request))
+        return _infer_response(server, answer, share)
 
     for root in MODEL_ROOTS:
         # Starlette's own route: FastAPI's would look for parameters in the request's body.
@@ -122,11 +124,28 @@ def _add_models(app: FastAPI, server: InferenceServer) -> None:
             return _json(server, {"name": name, "ready": usable}, 200 if usable else 503)
 
 
-def _infer_response(server: InferenceServer, answer: InferResponse) -> Response:
+class _CountedResponse(Response):
+    """A response that holds its share of the bytes in flight until the client has taken them."""
+
+    def __init__(self, body: bytes, share: Share, headers: Mapping[str, str], kind: str) -> None:
+        super().__init__(body, headers=headers, media_type=kind)
+        self._share = share
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._share:
+            head = {"status": self.status_code, "headers": self.raw_headers}
+            await send({"type": "http.response.start", **head})
+            await send({"type": "http.response.body", "body": self.body, "more_body": True})
+            # The server takes it once what was written before has left its buffer.
+            await send({"type": "http.response.body", "body": b""})
+
+
+def _infer_response(server: InferenceServer, answer: InferResponse, share: Share) -> Response:
+    headers = _closing(server)
     if answer.json_bytes is None:
-        return Response(answer.body, headers=_closing(server), media_type="application/json")
-    headers = {JSON_LENGTH: str(answer.json_bytes), **_closing(server)}
-    return Response(answer.body, headers=headers, media_type="application/octet-stream")
+        return _CountedResponse(answer.body, share, headers, "application/json")
+    headers = {JSON_LENGTH: str(answer.json_bytes), **headers}
+    return _CountedResponse(answer.body, share, headers, "application/octet-stream")
 
 
 async def _chunks(request: Request) -> AsyncIterator[bytes]:

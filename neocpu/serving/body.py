@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 from neocpu.runtime.memory import ALIGNMENT, aligned_empty
@@ -19,6 +19,7 @@ async def read_body(
     limit: int,
     seconds: float,
     json_bytes: int | None,
+    hold: Callable[[int], None] | None = None,
 ) -> memoryview:
     """Receive a body; nothing is read of one that says it is too large.
 
@@ -35,6 +36,8 @@ async def read_body(
     json_bytes : int or None
         Where the JSON ends and binary tensor data begin. Those get an aligned place, so that the
         module reads the first tensor where it lies.
+    hold : callable, optional
+        Told how many bytes are about to be kept in all; may refuse by raising.
 
     Raises
     ------
@@ -44,7 +47,14 @@ async def read_body(
     if length is not None and length > limit:
         raise _too_large(limit)
     skew = -(json_bytes or 0) % ALIGNMENT
-    buffer = _allocate(skew, _CHUNKED_START if length is None else length)
+
+    def allocate(size: int) -> memoryview:
+        if hold is not None:
+            hold(size)
+        # Not cleared: a request that only claims to be large costs no memory.
+        return aligned_empty((skew + size,), "uint8").data[skew:]
+
+    buffer = allocate(_CHUNKED_START if length is None else length)
     received = 0
     try:
         async with asyncio.timeout(seconds):
@@ -53,7 +63,7 @@ async def read_body(
                 if end > limit:
                     raise _too_large(limit)
                 if end > buffer.nbytes:
-                    larger = _allocate(skew, min(limit, 2 * end))
+                    larger = allocate(min(limit, 2 * end))
                     larger[:received] = buffer[:received]
                     buffer = larger
                 buffer[received:end] = chunk
@@ -75,11 +85,6 @@ async def discard_body(chunks: AsyncIterator[bytes], seconds: float) -> None:
         async with asyncio.timeout(seconds):
             async for _ in chunks:
                 pass
-
-
-def _allocate(skew: int, size: int) -> memoryview:
-    # Not cleared: a request that only claims to be large costs no memory.
-    return aligned_empty((skew + size,), "uint8").data[skew:]
 
 
 def _too_large(limit: int) -> TooLargeError:

@@ -14,12 +14,15 @@ HEAD_SECONDS: Final = 20.0
 """The longest time from a connection, or a head's first byte, to the end of the head."""
 BODY_SECONDS: Final = 60.0
 """The longest time a body may take, even one that nobody reads because it is refused already."""
+ANSWER_SECONDS: Final = 60.0
+"""The longest time a client may take to read what the system's buffers do not hold of an answer."""
 
 
 class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
     """One connection.
 
-    uvicorn by itself waits for the rest of a request for ever, and keeps a head of any size.
+    uvicorn by itself waits for the rest of a request for ever, and for a client to read its answer,
+    and keeps a head of any size.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -27,14 +30,27 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._timer: asyncio.TimerHandle | None = None
         self._phase = 0  # even: in a head or before it; odd: in a body
         self._head_bytes = 0
+        self._writing: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
+        # Writing pauses while anything is left to write, and not only while much is.
+        transport.set_write_buffer_limits(high=0)
         super().connection_made(transport)
         self._expect(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect(None)
+        self._stop_writing()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # Not closed, which would wait for the client: dropped with what it did not read.
+        self._writing = self.loop.call_later(ANSWER_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._stop_writing()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         phase = self._phase
@@ -69,6 +85,11 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         )
         self.transport.write(head.encode() + content)
         self.transport.close()
+
+    def _stop_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+        self._writing = None
 
     def _expect(self, seconds: float | None) -> None:
         """Hang up after so many seconds, if nothing else is expected before."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import orjson
 from neocpu.serving.datatypes import DATATYPES, AnyArray, wire_dtype
 from neocpu.serving.errors import NotFiniteError
 from neocpu.serving.request import InferRequest
+from neocpu.tensor_spec import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,11 @@ class InferResponse:
 
     body: bytes
     json_bytes: int | None
+
+
+def binary_bytes(specs: Sequence[TensorSpec]) -> int:
+    """Return how many bytes tensors have as binary data: about the least that an answer takes."""
+    return sum(math.prod(one.shape) * wire_dtype(one.dtype).itemsize for one in specs)
 
 
 def render_response(

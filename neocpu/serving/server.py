@@ -11,20 +11,23 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from neocpu.schedules.errors import did_you_mean
-from neocpu.schedules.host import usable_cpus
+from neocpu.schedules.host import usable_cpus, usable_memory
 from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.errors import UnavailableError, UnknownModelError
+from neocpu.serving.in_flight import InFlight, Share
 from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import Departure, Lane, ServedModel
 from neocpu.serving.repository import ModelEntry, unique
 from neocpu.serving.request import parse_request
-from neocpu.serving.response import InferResponse, render_response
+from neocpu.serving.response import InferResponse, binary_bytes, render_response
 from neocpu.serving.tensors import brief, json_bytes_at_most
 
 DRAINING: Final = "the server is shutting down: send the request to another"
 LATE_SECONDS: Final = 4.0
 """What clients have to send a request that is refused because the server is shutting down."""
+_MEMORY_PARTS: Final = 4
+"""Bodies and answers may take one part of the memory; parsing and computing take the others."""
 CUT_OFF: Final = "the server shut down before the answer: send the request to another"
 
 
@@ -44,6 +47,9 @@ class Limits:
         Largest body; by default what the model's inputs can take as JSON.
     body_seconds : float
         Longest time a body may take to arrive.
+    max_bytes_in_flight : int or None
+        Most bytes of all requests under way and of answers that are not sent yet; by default a
+        quarter of the memory this process may use.
     """
 
     instances: int = 1
@@ -51,6 +57,12 @@ class Limits:
     queue: int = 64
     max_request_bytes: int | None = None
     body_seconds: float = 30.0
+    max_bytes_in_flight: int | None = None
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """Most bytes of requests under way and of answers that are not sent yet."""
+        return self.max_bytes_in_flight or usable_memory() // _MEMORY_PARTS
 
     @property
     def threads_per_instance(self) -> int:
@@ -96,6 +108,7 @@ class InferenceServer:
     def __init__(self, models: Iterable[ModelEntry], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.metrics = Metrics(CollectorRegistry())
+        self._bytes = InFlight(self.limits.bytes_in_flight, self.metrics.registry)
         self.draining = False
         self._entries = unique(models)
         self._lanes: list[Lane] = []
@@ -186,7 +199,7 @@ class InferenceServer:
         call: InferCall,
         chunks: AsyncIterator[bytes],
         gone: Departure,
-    ) -> InferResponse:
+    ) -> tuple[InferResponse, Share]:
         """Answer an inference request.
 
         Parameters
@@ -195,6 +208,12 @@ class InferenceServer:
             The body; read only if the request is admitted.
         gone : callable
             Called once the body is read.
+
+        Returns
+        -------
+        InferResponse
+        Share
+            What it holds of the bytes in flight, to be closed once it is sent.
 
         Raises
         ------
@@ -205,10 +224,12 @@ class InferenceServer:
         if self.draining:
             await discard_body(chunks, LATE_SECONDS)
         with model.answering(), self._accepted():
+            share = self._bytes.share(binary_bytes(model.header.outputs))
             try:
-                return await self._answer(model, call, chunks, gone)
-            except asyncio.CancelledError:
-                if self.draining:
+                return await self._answer(model, call, chunks, gone, share), share
+            except BaseException as error:
+                share.close()
+                if self.draining and isinstance(error, asyncio.CancelledError):
                     raise UnavailableError(CUT_OFF, 1) from None
                 raise
 
@@ -218,6 +239,7 @@ class InferenceServer:
         call: InferCall,
         chunks: AsyncIterator[bytes],
         gone: Departure,
+        share: Share,
     ) -> InferResponse:
         header = model.header
         body = await read_body(
@@ -226,10 +248,14 @@ class InferenceServer:
             limit=self.limits.max_request_bytes or json_bytes_at_most(header.inputs),
             seconds=self.limits.body_seconds,
             json_bytes=call.json_bytes,
+            hold=share.hold_request,
         )
         request = parse_request(body, call.json_bytes, header.inputs, header.outputs)
         results = await model.infer(request.inputs, gone)
-        return render_response(model.entry.name, model.entry.version, request, results)
+        answer = render_response(model.entry.name, model.entry.version, request, results)
+        share.hold_request(0)
+        share.hold_answer(len(answer.body))
+        return answer
 
     @contextmanager
     def _accepted(self) -> Iterator[None]:

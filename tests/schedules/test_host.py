@@ -5,7 +5,7 @@ import os
 import pytest
 
 from neocpu.schedules import host
-from neocpu.schedules.host import usable_cores, usable_cpus
+from neocpu.schedules.host import usable_cores, usable_cpus, usable_memory
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,23 @@ def test_logical_cpus_of_one_core_count_once(monkeypatch, tmp_path):
     assert usable_cores(tmp_path / "none") == 4
     monkeypatch.setattr(host, "usable_cpus", lambda: 1)
     assert usable_cores(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("memory.max", "67108864", 1 << 26),
+        ("memory.max", "max", None),
+        ("memory/memory.limit_in_bytes", "33554432", 1 << 25),
+        ("memory/memory.limit_in_bytes", "9223372036854771712", None),
+        ("memory.max", "much", None),
+    ],
+)
+def test_memory_is_the_control_group_s(tmp_path, name, text, expected):
+    file = tmp_path / "fs" / name
+    file.parent.mkdir(parents=True)
+    file.write_text(text + "\n")
+    membership = tmp_path / "cgroup"
+    membership.write_text("4:memory:/docker/abc\n0::/docker/abc\n")
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert usable_memory(tmp_path / "fs", membership) == (expected or installed)

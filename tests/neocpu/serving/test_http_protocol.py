@@ -1,7 +1,7 @@
 """Connections whose clients do not get on with it."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -102,3 +102,50 @@ def test_large_bodies_are_no_heads(monkeypatch):
     size = 500_000
     post = POST.replace(b"9", b"%d" % size) + bytes(size)
     assert exchange(after_the_body, post * 3, GET[:10]).count(b"HTTP/1.1 200") == 3
+
+
+LARGE = 32 << 20  # more than the system's buffers hold
+
+
+async def at_large(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": bytes(LARGE), "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def test_who_does_not_read_is_hung_up_on(monkeypatch):
+    monkeypatch.setattr(http_protocol, "ANSWER_SECONDS", 0.3)
+    ended = asyncio.Event()
+
+    async def app(scope, receive, send):
+        try:
+            await at_large(scope, receive, send)
+        finally:
+            ended.set()
+
+    async def scene():
+        async with connected(app) as (reader, writer), asyncio.timeout(30):
+            writer.transport.pause_reading()
+            writer.write(GET)
+            await ended.wait()
+            writer.transport.resume_reading()
+            received = 0
+            with suppress(ConnectionError):
+                while data := await reader.read(1 << 20):
+                    received += len(data)
+            return received
+
+    assert asyncio.run(scene()) < LARGE
+
+
+def test_who_reads_slowly_gets_all_of_it(monkeypatch):
+    async def scene():
+        async with connected(at_large) as (reader, writer), asyncio.timeout(30):
+            writer.write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            received = 0
+            while data := await reader.read(1 << 20):
+                received += data.count(0)
+                await asyncio.sleep(0.001)
+            return received
+
+    assert asyncio.run(scene()) == LARGE

@@ -73,7 +73,13 @@ async def chunks(content=GOOD, pause=None, size=7):
 
 def ask(server, name="net", version=None, content=GOOD, length=None, **options):
     call = InferCall(name, version, length, None)
-    return asyncio.ensure_future(server.infer(call, chunks(content, **options), stays))
+
+    async def answer():
+        answer, share = await server.infer(call, chunks(content, **options), stays)
+        share.close()
+        return answer
+
+    return asyncio.ensure_future(answer())
 
 
 async def stays():
@@ -373,3 +379,61 @@ def test_a_body_that_never_ends(modules):
             await ask(server, pause=asyncio.Event())
 
     asyncio.run(scene())
+
+
+def test_bytes_in_flight_are_bounded_and_counted(modules):
+    async def scene():
+        held = []
+        server = start(instances=1, max_bytes_in_flight=len(GOOD) + 8 + 60)
+        first = ask(server, length=len(GOOD))
+        await settle()
+        held.append(metrics(server))
+        for length in (len(GOOD), None):
+            with pytest.raises(OverloadedError, match="max-bytes-in-flight") as caught:
+                await ask(server, length=length)
+            assert caught.value.retry_after > 0
+        modules.all[0].finish()
+        await first
+        held.append(metrics(server))
+        last = ask(server, length=len(GOOD))
+        await settle()
+        modules.all[0].finish()
+        await last
+        return held
+
+    during, after = asyncio.run(scene())
+    assert during['neocpu_bytes_in_flight{direction="request"}'] == f"{len(GOOD)}.0"
+    assert during['neocpu_bytes_in_flight{direction="answer"}'] == "8.0"
+    assert during["neocpu_bytes_in_flight_limit"] == f"{len(GOOD) + 68}.0"
+    for way in ("request", "answer"):
+        assert after[f'neocpu_bytes_in_flight{{direction="{way}"}}'] == "0.0"
+
+
+def test_a_request_alone_may_be_larger_than_the_bound(modules):
+    async def scene():
+        server = start(instances=1, max_bytes_in_flight=1)
+        answer = ask(server)
+        await settle()
+        modules.all[0].finish()
+        return await answer
+
+    assert json.loads(asyncio.run(scene()).body)["outputs"][0]["data"] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("how", ["error", "cancelled", "malformed"])
+def test_nothing_is_held_for_a_request_that_fails(modules, how):
+    async def scene():
+        server = start(instances=1)
+        answer = ask(server, content=b"{}" if how == "malformed" else GOOD)
+        await settle()
+        if how == "cancelled":
+            answer.cancel()
+        elif how == "error":
+            modules.all[0].finish(ArtifactError("damaged"))
+        with suppress(RequestError, asyncio.CancelledError):
+            await answer
+        return metrics(server)
+
+    found = asyncio.run(scene())
+    assert found['neocpu_bytes_in_flight{direction="request"}'] == "0.0"
+    assert found['neocpu_bytes_in_flight{direction="answer"}'] == "0.0"

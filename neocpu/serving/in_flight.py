@@ -1,0 +1,121 @@
+"""A bound on the bytes that a server holds for its clients, in both directions."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from neocpu.serving.errors import OverloadedError
+
+RETRY_SECONDS: Final = 5
+"""When room is likely: bodies take a second, unread answers up to a minute."""
+
+
+class InFlight:
+    """Counts request bodies that arrive or are computed with, and answers that are not sent yet.
+
+    Attributes
+    ----------
+    limit : int
+        Most bytes of both together; a request alone may take more.
+    held : int
+        Bytes of both now.
+    """
+
+    def __init__(self, limit: int, registry: CollectorRegistry) -> None:
+        self.limit = limit
+        self.held = 0
+        self._gauge = Gauge(
+            "neocpu_bytes_in_flight",
+            "Bytes held of requests that are received or computed, and of answers not sent yet",
+            ("direction",),
+            registry=registry,
+        )
+        most = Gauge(
+            "neocpu_bytes_in_flight_limit",
+            "Most bytes of both directions together",
+            registry=registry,
+        )
+        most.set(limit)
+
+    def share(self, answer: int) -> Share:
+        """Return the share of a new request, whose answer has at least so many bytes.
+
+        Raises
+        ------
+        OverloadedError
+            If there is no room.
+        """
+        share = Share(self, self._gauge)
+        share.hold_answer(answer)
+        return share
+
+    def take(self, more: int, own: int) -> None:
+        """Count ``more`` bytes, or fewer, for a request that holds ``own`` already.
+
+        Raises
+        ------
+        OverloadedError
+            If others leave no room for more.
+        """
+        if more > 0 and self.held > own and self.held + more > self.limit:
+            raise OverloadedError(
+                f"requests and answers under way hold {self.held} bytes of {self.limit} "
+                "(--max-bytes-in-flight): try again later",
+                RETRY_SECONDS,
+            )
+        self.held += more
+
+
+class Share:
+    """What one request holds, until it is closed. A context manager, too."""
+
+    __slots__ = ("_all", "_answer", "_gauge", "_request")
+
+    def __init__(self, in_flight: InFlight, gauge: Gauge) -> None:
+        self._all = in_flight
+        self._gauge = gauge
+        self._request = 0
+        self._answer = 0
+
+    def hold_request(self, size: int) -> None:
+        """Count ``size`` bytes of its body, instead of those before.
+
+        Raises
+        ------
+        OverloadedError
+            If there is no room.
+        """
+        self._all.take(size - self._request, self._request + self._answer)
+        self._gauge.labels("request").inc(size - self._request)
+        self._request = size
+
+    def hold_answer(self, size: int) -> None:
+        """Count ``size`` bytes of its answer, instead of those before.
+
+        Raises
+        ------
+        OverloadedError
+            If there is no room.
+        """
+        self._all.take(size - self._answer, self._request + self._answer)
+        self._gauge.labels("answer").inc(size - self._answer)
+        self._answer = size
+
+    def close(self) -> None:
+        """Give all of it back. May be repeated."""
+        self.hold_request(0)
+        self.hold_answer(0)
+
+    def __enter__(self) -> Share:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
