@@ -6,7 +6,7 @@ BUDGET ?= 60s
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-arm fresh lint types format bench runtime-wheel clean
+.PHONY: help demo test test-arm fresh fuzz soak lint types format bench runtime-wheel clean
 # A recipe that fails leaves no half-made stamp behind.
 .DELETE_ON_ERROR:
 
@@ -27,6 +27,9 @@ test: $(VENV)/.test ## run the tests but those of test-arm
 
 test-arm: build/arm/.ready ## compile for ARM and run what comes of it under qemu
 	$(BIN)/pytest tests/arm $(PYTEST)
+
+soak: $(VENV)/.test ## load, serve and attack thousands of times, and show that nothing grows
+	NEOCPU_SOAK=full $(BIN)/pytest tests/neocpu/soak -s --timeout 3600 $(PYTEST)
 
 # An AArch64 system under build/arm; the script says what is in it.
 build/arm/.ready: $(VENV)/.test tests/arm/sysroot.py wheels/libraries.py

@@ -18,6 +18,23 @@ ANSWER_SECONDS: Final = 60.0
 """The longest time a client may take to read what the system's buffers do not hold of an answer."""
 
 
+class _Transport:
+    """A transport that takes what is written for a client that has gone.
+
+    uvicorn notices that only of the last of several pipelined requests; uvloop's transports raise.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
     """One connection.
 
@@ -35,7 +52,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
     def connection_made(self, transport: asyncio.Transport) -> None:
         # Writing pauses while anything is left to write, and not only while much is.
         transport.set_write_buffer_limits(high=0)
-        super().connection_made(transport)
+        super().connection_made(_Transport(transport))
         self._expect(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("httptools")
 import uvicorn
+import uvloop
 from uvicorn.server import ServerState
 
 from neocpu.serving import http_protocol
@@ -149,3 +150,28 @@ def test_who_reads_slowly_gets_all_of_it(monkeypatch):
             return received
 
     assert asyncio.run(scene()) == LARGE
+
+
+def test_who_vanishes_before_the_answers_to_pipelined_requests(caplog):
+    answers = 0
+
+    async def app(scope, receive, send):
+        nonlocal answers
+        await receive()
+        watch = asyncio.ensure_future(receive())  # as the server watches clients it computes for
+        await asyncio.sleep(0.2)
+        await answer(send)
+        answers += 1
+        watch.cancel()
+
+    async def scene():
+        async with connected(app) as (_, writer), asyncio.timeout(30):
+            writer.write(GET * 3)
+            await writer.drain()
+            await asyncio.sleep(0.05)
+            writer.transport.abort()
+            while not answers and not caplog.records:
+                await asyncio.sleep(0.01)
+
+    uvloop.run(scene())
+    assert not caplog.records

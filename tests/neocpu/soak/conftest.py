@@ -9,16 +9,17 @@ class Soak:
     """Chooses counts, and prints what came of them."""
 
     def __init__(self, name: str) -> None:
+        self.full = os.environ.get("NEOCPU_SOAK") == "full"
         self._name = name
         self._count = 0
 
     def count(self, few: int, many: int) -> int:
-        self._count = many if os.environ.get("NEOCPU_SOAK") == "full" else few
+        self._count = many if self.full else few
         return self._count
 
     def __call__(self, looks) -> None:
         before, after = looks
-        print(f"\n{self._name}: {self._count} rounds\n  before {before}\n  after  {after}")
+        print(f"\n{self._name}: {self._count} times\n  before {before}\n  after  {after}")
 
 
 @pytest.fixture
