@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import hostile
 import numpy as np
 import pytest
 from flat import Footprint, check_flat
@@ -14,8 +15,6 @@ from flat import Footprint, check_flat
 pytest.importorskip("uvicorn")
 from server_process import ServerProcess
 from v2_requests import Connection, binary_tensor, body
-
-from tests.neocpu.soak import hostile
 
 INFER = "/v2/models/linear/infer"
 SEED = 20261122
