@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUDGET ?= 60s
+CASES ?= 5000
+SEED ?= 0
+JOBS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -30,6 +33,9 @@ test-arm: build/arm/.ready ## compile for ARM and run what comes of it under qem
 
 soak: $(VENV)/.test ## load, serve and attack thousands of times, and show that nothing grows
 	NEOCPU_SOAK=full $(BIN)/pytest tests/neocpu/soak -s --timeout 3600 $(PYTEST)
+
+fuzz: $(VENV)/.test ## compile CASES=5000 models that nobody wrote; SEED=0, JOBS=1; failures are kept in build/fuzz
+	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(SEED) --jobs $(JOBS)
 
 # An AArch64 system under build/arm; the script says what is in it.
 build/arm/.ready: $(VENV)/.test tests/arm/sysroot.py wheels/libraries.py

@@ -14,8 +14,9 @@ from neocpu.frontend.extents import refuse_extents
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
 from neocpu.frontend.simplify import simplify_model
-from neocpu.frontend.skeleton import strip_weights, tensor_bytes
+from neocpu.frontend.skeleton import strip_weights
 from neocpu.frontend.source import first_line, read_model
+from neocpu.frontend.tensor_check import refuse_malformed_tensors
 from neocpu.frontend.unsupported import refuse_unknown_operators
 from neocpu.schedules.errors import ModelError, UnsupportedError
 from neocpu.tensor_spec import TensorSpec
@@ -82,18 +83,12 @@ def _refuse_repeated_outputs(graph: onnx.GraphProto, where: str) -> None:
 
 
 def _check(model: onnx.ModelProto, where: str) -> None:
-    """Run onnx's checker, and check the size of the weights it is not shown."""
-    light = strip_weights(model)
+    """Run onnx's checker, and check the tensors' sizes, which it does not."""
+    refuse_malformed_tensors(model, where)
     try:
-        onnx.checker.check_model(light.model)
+        onnx.checker.check_model(strip_weights(model).model)
     except onnx.checker.ValidationError as error:
         raise ModelError(f"{where} is not a valid ONNX model: {first_line(error)}") from error
-    for tensor in light.weights.values():
-        if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
-            raise ModelError(
-                f"{where} is not a valid ONNX model: tensor '{tensor.name}' holds "
-                f"{len(tensor.raw_data)} bytes, its shape and type need {tensor_bytes(tensor)}"
-            )
 
 
 def _freeze_outputs(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
+from neocpu.frontend.tensor_check import is_element_type
 from neocpu.runtime.header import DTYPES
 from neocpu.schedules.errors import ModelError, UnsupportedError, UsageError, did_you_mean
 from neocpu.tensor_spec import TensorSpec
@@ -59,6 +60,8 @@ def _check_kind(value: onnx.ValueInfoProto) -> None:
         kind = value.type.WhichOneof("value") or "value of unknown type"
         raise UnsupportedError(f"input '{value.name}' is a {kind}; only tensors are supported")
     element = value.type.tensor_type.elem_type
+    if not is_element_type(element):
+        raise ModelError(f"input '{value.name}' has no known element type, but {element}")
     if element == onnx.TensorProto.STRING:
         raise UnsupportedError(f"input '{value.name}' holds strings; only numbers are supported")
     kind = str(onnx.helper.tensor_dtype_to_np_dtype(element))

@@ -23,7 +23,7 @@ from neocpu.frontend.rewrites import absorb_pads, anchor_old_resizes, channel_sl
 from neocpu.frontend.shapes import real_inputs
 from neocpu.frontend.skeleton import Skeleton, strip_weights
 from neocpu.frontend.source import first_line
-from neocpu.schedules.errors import ModelError, UnsupportedError
+from neocpu.schedules.errors import ModelError, NeoCPUError, UnsupportedError
 
 # From here on ONNX infers the shapes of pools in ceil mode as PyTorch and ONNX Runtime compute
 # them, and group normalisation has a scale per channel. Newer models are taken as they are.
@@ -50,11 +50,11 @@ def simplify_model(model: onnx.ModelProto) -> onnx.ModelProto:
     ModelError
         If the model's shapes contradict each other.
     UnsupportedError
-        If an operator cannot be raised to the target opset.
+        If an operator cannot be raised to the target opset, or ONNX's optimizer fails.
     """
     light = strip_weights(model)
     proto = _modernise(light)
-    with _quiet("onnxscript", "onnx_ir"):
+    with _quiet("onnxscript", "onnx_ir"), _named("simplify the model"):
         module = ir.from_proto(proto)
         _restore_weights(module, light)
         _optimise(module)
@@ -73,7 +73,8 @@ def _modernise(light: Skeleton) -> onnx.ModelProto:
     _forget_shapes(proto.graph)
     proto.ir_version = IR_VERSION
     if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+        with _named("inline the model's functions"):
+            proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
     if opset_of(proto) < 7:
         channel_slopes(proto)
     if opset_of(proto) < 11 and uses(proto, "Resize", "Upsample"):
@@ -184,6 +185,17 @@ def _name_outputs(graph: ir.Graph, names: list[str | None]) -> None:
             output = ir.Value(name=name, shape=value.shape, type=value.type)
             graph.append(ir.node("Identity", [value], outputs=[output]))
             graph.outputs[index] = output
+
+
+@contextmanager
+def _named(task: str) -> Iterator[None]:
+    """Say what could not be done where onnx's own tools fail: each has exceptions of its own."""
+    try:
+        yield
+    except NeoCPUError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(f"cannot {task}: {first_line(error)}") from error
 
 
 @contextmanager

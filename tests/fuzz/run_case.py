@@ -1,0 +1,181 @@
+"""Compile one case, run it, and say whether all is as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+import neocpu
+from neocpu.reference import compare, run_reference
+from neocpu.schedules.errors import AccuracyError, NeoCPUError
+from neocpu.tensor_spec import group_rows
+from tests.fuzz.case import Case, Outcome
+
+Arrays = Mapping[str, np.ndarray]
+_SLIGHTLY = 1 + 2.0**-21
+"""What inputs are multiplied by to see whether a result hangs on a rounding."""
+
+
+def run_case(case: Case, stage: Callable[[str], None]) -> Outcome:
+    """Return what becomes of a case; ``stage`` is told what is being done, for it may be the last.
+
+    A signal or an endless loop is for the caller to see.
+    """
+    data = case.model.SerializeToString()
+    stage("compile")
+    try:
+        compiled = neocpu.compile(data, threads=case.threads)
+    except AccuracyError as error:
+        return _doubted(case, data, str(error), stage)
+    except NeoCPUError as error:
+        return _refused(case, error, stage)
+    except Exception as error:
+        return Outcome("traceback", _line(error), "compile")
+    with compiled:
+        return _computed(case, compiled, stage)
+
+
+def _refused(case: Case, error: NeoCPUError, stage: Callable[[str], None]) -> Outcome:
+    message = str(error)
+    if "please report" in message or "\n" in message or not message:
+        return Outcome("traceback", f"{type(error).__name__}: {message!r}", "compile")
+    stage("peer")
+    accepted = not isinstance(run_peer(case.model, case.feeds), str)
+    return Outcome("refused", f"{type(error).__name__}: {message}", "compile", accepted=accepted)
+
+
+def _doubted(case: Case, data: bytes, message: str, stage: Callable[[str], None]) -> Outcome:
+    """What compiling held to be inexact: is it?"""
+    stage("peer")
+    peer = run_peer(case.model, case.feeds)
+    if isinstance(peer, str):
+        kind = "refused" if "cannot run" in message else "false alarm"
+        return Outcome(kind, f"AccuracyError: {message}", "compile", [peer], accepted=False)
+    stage("compile")
+    with neocpu.compile(data, threads=case.threads, verify=False) as compiled:
+        found = _computed(replace(case, extreme=False), compiled, stage)
+    if found.kind in ("equal", "peers differ"):
+        return replace(found, kind="false alarm", detail=f"AccuracyError: {message}")
+    return replace(found, notes=[*found.notes, message])
+
+
+def _computed(case: Case, compiled: Any, stage: Callable[[str], None]) -> Outcome:
+    stage("run")
+    with compiled.module() as module:
+        try:
+            actual = module.run(dict(case.feeds))
+            strange = module.run(_extreme(case.feeds)) if case.extreme else None
+        except Exception as error:
+            return Outcome("traceback", _line(error), "run")
+    rows = [
+        [compiled.header.outputs[i].name for i in group]
+        for group in group_rows(compiled.header.row_counts)
+    ]
+    stage("peer")
+    outcome = _judge(case.model, case.feeds, actual, rows)
+    if strange is None or outcome.failed:
+        return outcome
+    stage("peer, extreme data")
+    other = _judge(case.model, _extreme(case.feeds), strange, rows)
+    if other.kind in ("wrong", "unstable"):  # what IEEE leaves open, ONNX does as well
+        return replace(outcome, notes=[*outcome.notes, f"extreme data: {other.detail}"])
+    return outcome
+
+
+def _judge(model: onnx.ModelProto, feeds: Arrays, actual: Arrays, rows: list[list[str]]) -> Outcome:
+    """Compare with ONNX Runtime; where they differ, let the reference decide."""
+    peer = run_peer(model, feeds)
+    if isinstance(peer, str):
+        return Outcome("unchecked", peer, accepted=False)
+    difference = _difference(actual, peer, rows)
+    if not difference:
+        return Outcome("equal", accepted=True)
+    truths = [_reference(model, feeds, double) for double in (True, False)]
+    known = [truth for truth in truths if truth is not None]
+    if any(not _difference(actual, truth, rows) for truth in known):
+        return Outcome("peers differ", difference, accepted=True)
+    if len(known) == 2 and (
+        _difference(*known, rows) or _hangs_on_rounding(model, feeds, known[0], rows)
+    ):
+        return Outcome("unstable", difference, accepted=True)
+    if known and all(_difference(peer, truth, rows) for truth in known):
+        return Outcome("unstable", f"three answers: {difference}", accepted=True)
+    return Outcome("wrong", difference, accepted=True)
+
+
+def _hangs_on_rounding(
+    model: onnx.ModelProto, feeds: Arrays, truth: Arrays, rows: list[list[str]]
+) -> bool:
+    """Whether inputs that differ by a rounding give another result, as floors of sums do."""
+    if len([node for node in model.graph.node if node.op_type != "Constant"]) < 2:
+        return False
+    moved = {n: a * a.dtype.type(_SLIGHTLY) if a.dtype.kind == "f" else a for n, a in feeds.items()}
+    other = _reference(model, moved, double=True)
+    return other is not None and bool(_difference(other, truth, rows))
+
+
+def _difference(actual: Arrays, expected: Arrays, rows: list[list[str]]) -> str:
+    """Return in what two sets of outputs differ, empty where they do not."""
+    if list(actual) != list(expected):
+        return f"outputs {list(actual)} instead of {list(expected)}"
+    for name, value in expected.items():
+        mine = actual[name]
+        if mine.dtype != value.dtype and value.dtype != np.float64:
+            return f"'{name}' is {mine.dtype}, not {value.dtype}"
+        if mine.shape != value.shape:
+            return f"'{name}' has shape {mine.shape}, not {value.shape}"
+    found = compare(actual, expected, row_groups=rows)
+    if found.ok:
+        return ""
+    return f"'{found.worst_output}' by {found.max_abs_error:.3g}, {found.max_rel_error:.3g} of it"
+
+
+def run_peer(model: onnx.ModelProto, feeds: Arrays) -> dict[str, np.ndarray] | str:
+    """Return ONNX Runtime's outputs by name, or why it refuses."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+        results = session.run(None, dict(feeds))
+    except Exception as error:
+        return _line(error)
+    names = [value.name for value in session.get_outputs()]
+    arrays = [np.asarray(result) for result in results]
+    return dict(zip(names, arrays, strict=True))
+
+
+def _reference(model: onnx.ModelProto, feeds: Arrays, double: bool) -> Arrays | None:
+    try:
+        with np.errstate(all="ignore"):
+            return run_reference(model, feeds, double=double)
+    except Exception:
+        return None
+
+
+def _extreme(feeds: Arrays) -> dict[str, np.ndarray]:
+    """Return feeds sprinkled with the numbers that break things."""
+    result = {}
+    for name, array in feeds.items():
+        draw = np.random.default_rng(len(name) + array.size)
+        if array.dtype.kind == "f":
+            odd = [np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-40, -0.0, 2.0**31]
+        elif array.dtype.kind in "iu":
+            limits = np.iinfo(array.dtype)
+            odd = [limits.min, limits.max, 0, min(1 << 20, limits.max), max(-9999, limits.min)]
+        else:
+            odd = [False, True]
+        with np.errstate(all="ignore"):
+            strange = np.array(odd).astype(array.dtype)[draw.integers(0, len(odd), array.shape)]
+        result[name] = np.where(draw.random(array.shape) < 0.2, strange, array)
+    return result
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:600]}"

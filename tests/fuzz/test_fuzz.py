@@ -1,0 +1,51 @@
+"""A hundred models that nobody wrote: compiled right, or refused in one line, and nothing else.
+
+`make fuzz` runs as many more as one likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import onnx
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.choices import Choices
+from tests.fuzz.generate import generate
+from tests.fuzz.make_case import make_case
+from tests.fuzz.pool import Pool
+from tests.fuzz.run_case import run_peer
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with Pool() as pool:
+        yield pool
+
+
+@pytest.mark.slow
+@settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=100,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.randoms(use_true_random=False))
+def test_any_model(pool: Pool, rng: Random) -> None:
+    case = make_case(Choices(rng))
+    outcome, _ = pool.run(case)
+    text = onnx.printer.to_text(case.model)
+    assert not outcome.failed, f"{outcome}\n{case.origin}\n{text}"
+
+
+def test_random_graphs_are_mostly_legal() -> None:
+    cases = [generate(Choices(Random(seed))) for seed in range(60)]
+    accepted = [case for case in cases if not isinstance(run_peer(case.model, case.feeds), str)]
+    assert len(accepted) > 0.8 * len(cases)
+    names = {node.op_type for case in accepted for node in case.model.graph.node}
+    assert len(names) > 50
