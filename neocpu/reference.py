@@ -18,6 +18,7 @@ import onnx
 
 from neocpu import reference_integer as integer
 from neocpu import reference_lookup as lookup
+from neocpu import reference_missing as missing
 from neocpu import reference_ops as ops
 from neocpu import reference_resize as resize
 from neocpu.reference_detection import NonMaxSuppression
@@ -48,6 +49,11 @@ _OPERATORS = [
     lookup.MaxUnpool,
     lookup.ScatterElements,
     lookup.ScatterND,
+    missing.GlobalLpPool,
+    missing.GlobalMaxPool,
+    missing.GridSample,
+    missing.LpNormalization,
+    missing.Pad,
     resize.Resize,
     resize.Upsample,
 ]

@@ -12,6 +12,7 @@ import math
 from typing import Any
 
 from tvm import IRModule, tirx
+from tvm.error import InternalError
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 from tvm.s_tir.stmt import SBlockRealize
@@ -91,11 +92,14 @@ def _schedule(sch: Schedule, target: CpuTarget) -> Schedule:
 
 
 def _attempt(sch: Schedule, step: Any) -> Schedule:
-    """Apply ``step`` to a copy; return the copy, or ``sch`` itself if the step is illegal."""
+    """Apply ``step`` to a copy; return the copy, or ``sch`` itself if the step is illegal.
+
+    Or if TVM fails at it: ``rfactor`` does in a reduction of everything to one element.
+    """
     trial = sch.copy()
     try:
         step(trial)
-    except ScheduleError:
+    except (ScheduleError, InternalError):
         return sch
     return trial
 

@@ -8,6 +8,7 @@ of a window are combined first, into one padded row on the stack, and then its c
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -23,6 +24,9 @@ from neocpu.schedules.target import CpuTarget
 
 # Windows up to this many pixels are unrolled: 8x8 is the largest in common networks.
 UNROLL_WINDOW = 64
+#: Rows, and columns, of a window up to this many are unrolled in NCHW; of a dilated one half as
+#: many, for the time to compile its chain of conditions doubles with each.
+UNROLL_TAPS = 16
 # To load a vector of a window's pixels and combine it with those before; measured on a Zen 3.
 CYCLES_PER_TAP = 1.2
 
@@ -329,8 +333,7 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
         with T.serial(oh) as y:
 
             def combine_rows(at: Any, width: int) -> None:
-                value = _identity(pool.kind, pool.dtype, width)
-                for i in range(pool.kernel[0]):
+                def line_of(i: Any) -> Any:
                     iy = rows.position(y, i)
                     line = data[image, channel, rows.clamp(iy), span(at, width)]
                     if not rows.inside and (pool.kind == "avg" or pool.dilation[0] > 1):
@@ -339,7 +342,9 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
                             line,
                             _identity(pool.kind, pool.dtype, width),
                         )
-                    value = T.Bind(_combine(pool.kind, value, line))
+                    return line
+
+                value = _folded(pool, pool.kernel[0], width, line_of)
                 T.buffer_store(row, value, [span(columns.before + at, width)])
 
             for_vectors(pool.width, lanes, combine_rows)
@@ -353,6 +358,21 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
             )
 
 
+def _folded(pool: PoolWorkload, taps: int, width: int, read: Callable[[Any], Any]) -> Any:
+    """Return a vector combined of ``read(tap)`` for every tap."""
+    value = _identity(pool.kind, pool.dtype, width)
+    if taps * min(max(pool.dilation), 2) <= UNROLL_TAPS:
+        for tap in range(taps):
+            value = T.Bind(_combine(pool.kind, value, read(tap)))
+        return value
+    acc = T.alloc_buffer((width,), pool.dtype, layout=None)
+    everything = span(0, width)
+    T.buffer_store(acc, value, [everything])
+    with T.serial(taps) as tap:
+        T.buffer_store(acc, _combine(pool.kind, acc[everything], read(tap)), [everything])
+    return acc[everything]
+
+
 def _emit_columns(
     pool: PoolWorkload,
     row: Any,
@@ -363,11 +383,12 @@ def _emit_columns(
     width: int,
 ) -> None:
     stride, dilation = pool.stride[1], pool.dilation[1]
-    value = _identity(pool.kind, pool.dtype, width)
-    for j in range(pool.kernel[1]):
+
+    def taps_of(j: Any) -> Any:
         first = at * stride + j * dilation
-        index = first if width == 1 else T.ramp(first, stride, width)
-        value = T.Bind(_combine(pool.kind, value, row[index]))
+        return row[first if width == 1 else T.ramp(first, stride, width)]
+
+    value = _folded(pool, pool.kernel[1], width, taps_of)
     if pool.kind == "avg":
         down, across = scales
         value = value * splat(down, width) * across[span(at, width)]

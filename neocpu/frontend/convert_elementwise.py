@@ -144,6 +144,14 @@ def is_inf(node: Node) -> relax.Expr:
     return relax.op.equal(data, scalar(wanted, data))
 
 
+def equal(node: Node) -> relax.Expr:
+    """Equal; of booleans, which LLVM does not compare as numbers, that not just one is true."""
+    left, right = node.inputs
+    if dtype_of(left) != "bool":
+        return relax.op.equal(left, right)
+    return relax.op.logical_not(node.emit(relax.op.logical_xor(left, right)))
+
+
 def dropout(node: Node) -> relax.Expr:
     """Dropout in inference: the data itself."""
     node.refuse_outputs("the mask output is not supported")

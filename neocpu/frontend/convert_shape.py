@@ -50,6 +50,10 @@ def split(node: Node) -> relax.Expr:
         extent = node.shape()[axis]
         chunk = -(-extent // count)
         sizes = np.minimum(np.full(count, chunk), extent - chunk * np.arange(count))
+    if min(sizes) < 1:
+        raise ValueError(
+            f"it splits {node.shape()[axis]} elements into {len(sizes)} parts, some empty"
+        )
     if len(sizes) == 1:
         return relax.Tuple([node.inputs[0]])
     return relax.op.split(node.inputs[0], [int(at) for at in np.cumsum(sizes)[:-1]], axis)

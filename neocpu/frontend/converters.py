@@ -38,6 +38,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "Div": convert_integer.div,
     "Dropout": convert_elementwise.dropout,
     "Elu": convert_elementwise.elu,
+    "Equal": convert_elementwise.equal,
     "Expand": convert_shape.expand,
     "Gather": convert_lookup.gather,
     "GatherElements": convert_lookup.gather_elements,

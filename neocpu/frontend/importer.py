@@ -19,6 +19,7 @@ from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.node import Node
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, refuse_unsupported
+from neocpu.runtime.header import DTYPES
 from neocpu.schedules.errors import NeoCPUError, UnsupportedError
 
 # TVM's importer knows these, but what they compute has a shape only the data decides, or is no
@@ -110,6 +111,21 @@ def _require_static_outputs(function: relax.Function, graph: onnx.GraphProto) ->
         assert not dims or [int(extent) for extent in shape] == [dim.dim_value for dim in dims]
 
 
+def _require_computable(name: str, kind: relax.Type) -> None:
+    """Raise for a tensor that no kernel computes as ONNX means it.
+
+    TVM computes bfloat16 in float32 and never rounds to it.
+    """
+    if not isinstance(kind, relax.TensorType):
+        return
+    dtype = str(kind.dtype.dtype)
+    if dtype not in DTYPES:
+        raise ValueError(f"its output '{name}' is {dtype}, which is not supported")
+    for extent in kind.shape or ():
+        if isinstance(extent, tvm.tirx.IntImm) and int(extent) < 1:
+            raise ValueError(f"its output '{name}' has an axis of {int(extent)} elements")
+
+
 class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer with our converters first and errors that name the node."""
 
@@ -156,6 +172,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 self._nodes[name] = self._named(name, value)
 
     def _named(self, name: str, value: relax.Expr) -> relax.Expr:
+        _require_computable(name, value.ty)
         if isinstance(value, tvm.ir.Call | relax.TupleGetItem):
             return self.bb.emit(value, name_hint=name)
         return value

@@ -16,7 +16,7 @@ from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_
 from neocpu.frontend.simplify import simplify_model
 from neocpu.frontend.skeleton import strip_weights
 from neocpu.frontend.source import first_line, read_model
-from neocpu.frontend.tensor_check import refuse_malformed_tensors
+from neocpu.frontend.tensor_check import is_element_type, refuse_malformed_tensors
 from neocpu.frontend.unsupported import refuse_unknown_operators
 from neocpu.schedules.errors import ModelError, UnsupportedError
 from neocpu.tensor_spec import TensorSpec
@@ -111,6 +111,8 @@ def _freeze_outputs(
                 f"the shape of output '{value.name}' depends on the data; "
                 "only static shapes are supported"
             )
+        if not is_element_type(value.type.tensor_type.elem_type):
+            raise UnsupportedError(f"output '{value.name}' has no known element type")
         set_dims(value, shape)
         outputs.append(replace(tensor_spec(value), bounded=value.name in counts))
         if value.name in counts:

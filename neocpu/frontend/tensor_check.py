@@ -1,6 +1,6 @@
 """Refuse tensors whose data are not what their shape and type need.
 
-onnx's checker does not count bytes, and whoever reads such a tensor later fails in a way of its own.
+onnx's checker counts no bytes, and whoever reads such a tensor later fails in a way of its own.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ def refuse_malformed_tensors(model: onnx.ModelProto, where: str) -> None:
     for tensor in _tensors(model.graph):
         problem = _problem(tensor)
         if problem:
-            raise ModelError(
-                f"{where} is not a valid ONNX model: tensor '{tensor.name}' {problem}"
-            )
+            raise ModelError(f"{where} is not a valid ONNX model: tensor '{tensor.name}' {problem}")
 
 
 def is_element_type(number: int) -> bool:

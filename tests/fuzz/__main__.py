@@ -4,74 +4,14 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from random import Random
 
-import hypothesis
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-
-from tests.fuzz.case import Case
-from tests.fuzz.choices import Choices
-from tests.fuzz.make_case import make_case
-from tests.fuzz.pool import Pool, Tally, keep
+from tests.fuzz.explore import again, run_many
+from tests.fuzz.pool import Tally
 
 OUT = Path("build/fuzz")
-
-
-def explore(cases: int, seed: int, visit: Callable[[Case], None]) -> None:
-    """Call ``visit`` with as many cases of hypothesis's making."""
-
-    @hypothesis.seed(seed)
-    @settings(
-        max_examples=cases,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.randoms(use_true_random=False))
-    def each(rng: Random) -> None:
-        visit(make_case(Choices(rng)))
-
-    each()
-
-
-def run_many(cases: int, out: Path, seed: int) -> Tally:
-    """Run cases one after the other; failures are kept in ``out``."""
-    tally, started = Tally(), time.monotonic()
-    with Pool() as pool:
-
-        def visit(case: Case) -> None:
-            outcome, folder = pool.run(case)
-            tally.add(case, outcome)
-            number = tally.kinds.total()
-            noted = outcome.notes and outcome.kind != "refused"
-            if outcome.failed or noted or outcome.kind in ("unstable", "peers differ", "peer died"):
-                line = keep(folder, outcome, out, f"{seed}-{number}")
-                if outcome.failed:
-                    tally.failures.append(line)
-                print(f"[{number}] {line}", *outcome.notes[:1], case.origin, flush=True)
-            if number % 100 == 0:
-                seconds = time.monotonic() - started
-                print(f"[{number}] {seconds:.0f} s {dict(tally.kinds)}", flush=True)
-
-        explore(cases, seed, visit)
-    return tally
-
-
-def again(folders: list[Path]) -> None:
-    """Run kept cases anew and print their outcomes."""
-    with Pool() as pool:
-        for folder in folders:
-            case = Case.load(folder)
-            outcome, where = pool.run(case)
-            print(f"{folder}: {outcome} {case.origin}")
-            print((where / "output.txt").read_text(errors="replace"), end="", flush=True)
 
 
 def main() -> int:

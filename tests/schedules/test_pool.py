@@ -73,6 +73,18 @@ def test_pool_matches_naive(options, kind, block):
     np.testing.assert_allclose(layout.unpack(got, 17), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("block", [1, 16])
+def test_windows_too_large_to_unroll(kind, dilation, block):
+    """A window of 30 x 40 pixels, unrolled, takes LLVM minutes."""
+    sizes = {"kernel": (30, 40), "stride": (3, 2), "padding": (5, 7, 6, 8)}
+    pool = PoolWorkload(kind, 1, 3, 70, 90, dilation=(dilation, dilation), **sizes)
+    x, layout = normal(pool.input_shape), DataLayout(block)
+    got = run(lower_pool(pool, layout, HOST), [layout.pack(x)], layout.shape(pool.output_shape))
+    np.testing.assert_allclose(layout.unpack(got, 3), naive_pool(x, pool), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("channels", [1, 3, 33])
 @pytest.mark.parametrize("width", [35, 70])
 @pytest.mark.parametrize("block", [1, 8, 64])

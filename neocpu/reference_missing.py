@@ -1,0 +1,154 @@
+"""Operators that onnx's reference evaluator lacks, gets wrong, or runs in Python loops per pixel.
+
+It pools images of any but two spatial dimensions over the wrong axes, takes a sum for the 1-norm,
+knows no GlobalLpPool, no padding that crops, and GridSample's modes by their names since opset 20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from onnx.reference.op_run import OpRun
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class GlobalMaxPool(OpRun):  # type: ignore[misc]
+    """The maximum over all spatial dimensions."""
+
+    def _run(self, x: Array, **attrs: Any) -> tuple[Array]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class GlobalLpPool(OpRun):  # type: ignore[misc]
+    """The p-norm over all spatial dimensions."""
+
+    def _run(self, x: Array, p: int | None = None, **attrs: Any) -> tuple[Array]:
+        p = p or 2
+        axes = tuple(range(2, x.ndim))
+        return ((np.abs(x) ** p).sum(axis=axes, keepdims=True) ** x.dtype.type(1 / p),)
+
+
+class LpNormalization(OpRun):  # type: ignore[misc]
+    """Division by the 1- or 2-norm along an axis; 0 where that is 0."""
+
+    def _run(self, x: Array, axis: int | None = None, p: int | None = None) -> tuple[Array]:
+        axis = -1 if axis is None else axis
+        norm = np.linalg.norm(x, p or 2, axis, keepdims=True) if x.ndim else np.abs(x)
+        return (np.divide(x, norm, out=np.zeros_like(x), where=norm != 0),)
+
+
+class Pad(OpRun):  # type: ignore[misc]
+    """Padding in every mode; a negative amount crops."""
+
+    def _run(
+        self,
+        data: Array,
+        widths: Array | None = None,
+        fill: Array | None = None,
+        axes: Array | None = None,
+        *,
+        pads: Array | None = None,
+        value: float | None = None,
+        mode: str | None = None,
+    ) -> tuple[Array]:
+        amounts = np.asarray(pads if widths is None else widths).reshape(2, -1)
+        chosen = range(data.ndim) if axes is None else np.asarray(axes).tolist()
+        around = np.zeros((data.ndim, 2), np.int64)
+        for axis, begin, end in zip(chosen, *amounts, strict=True):
+            around[axis] = begin, end
+        cropped = tuple(
+            slice(max(-begin, 0), extent + min(end, 0))
+            for extent, (begin, end) in zip(data.shape, around, strict=True)
+        )
+        constant = value if fill is None else np.asarray(fill).item()
+        how: dict[str, Any] = {"constant_values": constant or 0} if mode in _CONSTANT else {}
+        padded = np.pad(data[cropped], np.maximum(around, 0), mode or "constant", **how)
+        return (padded.astype(data.dtype),)
+
+
+_CONSTANT = (None, "constant")
+
+
+class GridSample(OpRun):  # type: ignore[misc]
+    """Pixels of an image of any dimensions at the positions of a grid, interpolated.
+
+    Positions run from -1 to 1, the last dimension first.
+    """
+
+    def _run(
+        self,
+        x: Array,
+        grid: Array,
+        mode: str | None = None,
+        padding_mode: str | None = None,
+        align_corners: int | None = None,
+    ) -> tuple[Array]:
+        at = grid[..., ::-1].astype(x.dtype)
+        extents = np.array(x.shape[2:], x.dtype)
+        last = extents - 1
+        at = (at + 1) / 2 * last if align_corners else ((at + 1) * extents - 1) / 2
+        low, high = (0 * extents, last) if align_corners else (0 * extents - 0.5, extents - 0.5)
+        taps = _TAPS[mode or "linear"]
+        padding = padding_mode or "zeros"
+        if mode == "nearest":
+            at = np.rint(at)
+        # Of a cubic's taps each is moved into the image, of others the position.
+        if padding == "border" and taps is not _CUBIC:
+            at = np.clip(at, 0, last)
+        elif padding == "reflection" and taps is not _CUBIC:
+            at = _reflected(at, low, high)
+        base = np.floor(at)
+        weights = {shift: weigh(at - base) for shift, weigh in taps.items()}
+        result = np.zeros((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
+        for shifts in product(taps, repeat=len(extents)):
+            position = base + shifts
+            weight = np.prod([weights[s][..., axis] for axis, s in enumerate(shifts)], axis=0)
+            result += weight[:, None] * _pixels(x, position, padding, low, high)
+        return (result,)
+
+
+def _cubic(distance: Array) -> Array:
+    """Keys' kernel, with the alpha of PyTorch."""
+    d, a = np.abs(distance), -0.75
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, far)
+
+
+_LINEAR: Mapping[int, Callable[[Array], Array]] = {0: lambda t: 1 - t, 1: lambda t: t}
+_CUBIC: Mapping[int, Callable[[Array], Array]] = {
+    shift: lambda t, shift=shift: _cubic(t - shift)  # type: ignore[misc]
+    for shift in (-1, 0, 1, 2)
+}
+_TAPS: Mapping[str, Mapping[int, Callable[[Array], Array]]] = {
+    "nearest": {0: np.ones_like},
+    "linear": _LINEAR,
+    "bilinear": _LINEAR,
+    "cubic": _CUBIC,
+    "bicubic": _CUBIC,
+}
+
+
+def _reflected(at: Array, low: Array, high: Array) -> Array:
+    """Fold positions back at the borders, as often as it takes."""
+    span = np.maximum(high - low, np.finfo(at.dtype).tiny)
+    inside = np.where((at < low) | (at > high), span - np.abs((at - low) % (2 * span) - span), 0)
+    return np.where((at < low) | (at > high), low + inside, at)
+
+
+def _pixels(x: Array, position: Array, padding: str, low: Array, high: Array) -> Array:
+    """Return the pixels at whole positions, (batch, channels, grid)."""
+    if padding == "reflection":
+        position = _reflected(position, low, high)
+    last = np.array(x.shape[2:]) - 1
+    index = np.clip(np.nan_to_num(position), 0, last).astype(np.int64)
+    picked = np.stack([x[n][(slice(None), *np.moveaxis(i, -1, 0))] for n, i in enumerate(index)])
+    if padding != "zeros":
+        return picked
+    inside = ((position >= 0) & (position <= last)).all(axis=-1)
+    return np.where(inside[:, None], picked, 0)

@@ -1,0 +1,100 @@
+"""Operators that onnx's evaluator lacks or gets wrong: as ONNX Runtime computes them."""
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from onnx.reference.ops import load_op
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from neocpu import reference
+from neocpu.frontend.converters import CONVERTERS
+from neocpu.frontend.importer import _DYNAMIC_OPS
+from tests.neocpu.frontend.differential import make_model, random, run_onnxruntime
+
+
+def check(node, opset=16, **feeds):
+    model = make_model([node], feeds, opset=opset)
+    actual = reference.run_reference(model, feeds)["y"]
+    (expected,) = run_onnxruntime(model, feeds)
+    assert actual.dtype == expected.dtype
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("op", ["GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"])
+@pytest.mark.parametrize("shape", [(1, 3, 5), (2, 1, 5), (2, 3, 4, 5), (1, 3, 2, 4, 5)])
+def test_global_pools(op, shape):
+    check(helper.make_node(op, ["x"], ["y"]), x=random(*shape))
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_the_norms_power(p):
+    check(helper.make_node("GlobalLpPool", ["x"], ["y"], p=p), x=random(2, 3, 4, 5))
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_norms_along_an_axis(axis, p):
+    x = random(3, 4, 5)
+    x[:, 1] = 0
+    check(helper.make_node("LpNormalization", ["x"], ["y"], axis=axis, p=p), x=x)
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
+@pytest.mark.parametrize("pads", [[0, 1, 2, 0, 2, 1], [0, -1, 2, 0, -2, 1], [1, -3, 0, 0, 2, -1]])
+def test_padding_that_crops(mode, pads):
+    if mode == "reflect":
+        pads = [min(pad, 1) for pad in pads]
+    node = helper.make_node("Pad", ["x", "pads", "fill"], ["y"], mode=mode)
+    x = random(2, 5, 4)
+    fill = {} if mode != "constant" else {"fill": np.array(1.5, np.float32)}
+    node.input[2] = "fill" if fill else ""
+    check(node, x=x, pads=np.array(pads), **fill)
+
+
+def test_padding_as_an_attribute():
+    node = helper.make_node("Pad", ["x"], ["y"], pads=[0, 1, 2, 0, -2, 1], value=2.0)
+    check(node, opset=10, x=random(2, 5, 4))
+
+
+@pytest.mark.parametrize("names", [("bilinear", "nearest", "bicubic"), ("linear", "cubic")])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [0, 1])
+def test_grid_sample(names, padding, align):
+    opset = 16 if "bilinear" in names else 20
+    grid = random(2, 5, 7, 2, seed=1) * 1.2
+    for mode, shape in itertools.product(names, [(2, 3, 5, 7), (2, 1, 1, 4)]):
+        if mode == "nearest":  # away from the middle between two pixels
+            grid = np.float32(0.13) + np.round(grid * 4) / 4
+        attributes = {"mode": mode, "padding_mode": padding, "align_corners": align}
+        node = helper.make_node("GridSample", ["x", "g"], ["y"], **attributes)
+        check(node, opset, x=random(*shape), g=grid.astype(np.float32))
+
+
+def test_grid_sample_of_volumes():
+    grid = random(2, 2, 5, 4, 3, seed=1)
+    node = helper.make_node("GridSample", ["x", "g"], ["y"], mode="linear")
+    check(node, 20, x=random(2, 3, 5, 6, 7), g=grid)
+
+
+#: Quantised models are none of ours, and no exporter has written Scatter since opset 11.
+_NOT_NEEDED = {"DequantizeLinear", "MaxRoiPool", "Scatter"}
+
+
+def test_what_can_be_imported_can_be_checked():
+    """Every operator, in every opset from the oldest that the reference reads."""
+    ours = {operator.__name__ for operator in reference._OPERATORS} | _NOT_NEEDED
+    importable = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS)) - _DYNAMIC_OPS - ours
+    lacking = []
+    for op, opset in itertools.product(sorted(importable), range(7, 25)):
+        if not onnx.defs.has(op, opset, "") or onnx.defs.get_schema(op, opset, "").deprecated:
+            continue
+        schema = onnx.defs.get_schema(op, opset, "")
+        try:
+            load_op("", op, opset)
+        except Exception:
+            if not (schema.has_function or schema.has_context_dependent_function):
+                lacking.append((op, opset))
+    assert not lacking
