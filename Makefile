@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUDGET ?= 60s
 CASES ?= 5000
-SEED ?= 0
 JOBS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -35,7 +34,7 @@ soak: $(VENV)/.test ## load, serve and attack thousands of times, and show that 
 	NEOCPU_SOAK=full $(BIN)/pytest tests/neocpu/soak -s --timeout 3600 $(PYTEST)
 
 fuzz: $(VENV)/.test ## compile CASES=5000 models that nobody wrote; SEED=0, JOBS=1; failures are kept in build/fuzz
-	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(SEED) --jobs $(JOBS)
+	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(or $(SEED),0) --jobs $(JOBS)
 
 # An AArch64 system under build/arm; the script says what is in it.
 build/arm/.ready: $(VENV)/.test tests/arm/sysroot.py wheels/libraries.py
