@@ -66,8 +66,10 @@ class Pad(OpRun):  # type: ignore[misc]
             for extent, (begin, end) in zip(data.shape, around, strict=True)
         )
         constant = value if fill is None else np.asarray(fill).item()
-        how: dict[str, Any] = {"constant_values": constant or 0} if mode in _CONSTANT else {}
-        padded = np.pad(data[cropped], np.maximum(around, 0), mode or "constant", **how)
+        how: dict[str, Any] = {"mode": mode or "constant"}
+        if mode in _CONSTANT:
+            how["constant_values"] = constant or 0
+        padded = np.pad(data[cropped], np.maximum(around, 0), **how)
         return (padded.astype(data.dtype),)
 
 
@@ -150,5 +152,5 @@ def _pixels(x: Array, position: Array, padding: str, low: Array, high: Array) ->
     picked = np.stack([x[n][(slice(None), *np.moveaxis(i, -1, 0))] for n, i in enumerate(index)])
     if padding != "zeros":
         return picked
-    inside = ((position >= 0) & (position <= last)).all(axis=-1)
+    inside: Array = ((position >= 0) & (position <= last)).all(axis=-1)
     return np.where(inside[:, None], picked, 0)
