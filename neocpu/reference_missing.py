@@ -152,5 +152,5 @@ def _pixels(x: Array, position: Array, padding: str, low: Array, high: Array) ->
     picked = np.stack([x[n][(slice(None), *np.moveaxis(i, -1, 0))] for n, i in enumerate(index)])
     if padding != "zeros":
         return picked
-    inside: Array = ((position >= 0) & (position <= last)).all(axis=-1)
+    inside: Array = np.all((position >= 0) & (position <= last), axis=-1)
     return np.where(inside[:, None], picked, 0)
