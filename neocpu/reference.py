@@ -142,8 +142,9 @@ def compare(
         ``actual`` has at least the names of ``expected``.
     rounded : sequence of mapping of str to array
         The same outputs, computed in float32: elements may err more where these do, be infinite or
-        NaN where one of these is, and have the integer that one of these has. Selected rows, which
-        rounding moves, are compared without.
+        NaN where one of these is, and have the integer that one of these has. Selected rows are
+        compared without; where one of these selects others, any may be selected, and the error is
+        infinite.
     row_groups : sequence of sequence of str
         Outputs whose rows describe the same selection, by name.
 
@@ -167,6 +168,8 @@ def compare(
             results.update(matched.errors)
             moved += matched.moved
             unmatched += matched.unmatched
+        elif any(not _selects(run, theirs) for run in rounded):
+            results.update(dict.fromkeys(group, replace(_MISMATCH, ok=True)))
     if not results:
         return Comparison(0.0, 0.0, 0.0, "", ok=True)
     worst = max(results, key=lambda name: (not results[name].ok, results[name].norm))
@@ -214,6 +217,12 @@ def _match(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> _Match
     for name, value in expected.items():
         errors[name] = replace(_errors(actual[name][mine], value[theirs], []), ok=True)
     return _Matched(errors, int((mine != theirs).sum()), row_count(actual, expected) - len(mine))
+
+
+def _selects(run: Mapping[str, Array], expected: Mapping[str, Array]) -> bool:
+    """Whether a run has the expected rows, in whatever order."""
+    equal = all(_errors(run[name], value, []).ok for name, value in expected.items())
+    return equal or _match({name: run[name] for name in expected}, expected) is not None
 
 
 def _errors(actual: Array, expected: Array, rounded: Sequence[Array]) -> _Errors:

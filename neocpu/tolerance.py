@@ -54,11 +54,17 @@ def tolerances(expected: Array, rounded: Sequence[Array] = ()) -> Array:
     """
     values = _finite(expected.astype(np.float64))
     bound = RELATIVE * (np.abs(values) + scales(values)) + UNDERFLOW
-    for run in rounded:
-        with np.errstate(invalid="ignore", over="ignore"):
-            error = np.abs(_finite(run.astype(np.float64) - expected))
-        bound += SPREAD * np.maximum(error, scales(error, np.maximum))
+    if rounded:
+        bound += SPREAD * np.maximum.reduce([_errors_around(run, expected) for run in rounded])
     return np.where(np.isfinite(expected), bound, 0.0)
+
+
+def _errors_around(run: Array, expected: Array) -> Array:
+    """Return what a run errs in each element, or in those around it if that is more."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(_finite(run.astype(np.float64) - expected))
+    largest: Array = np.maximum(error, scales(error, np.maximum))
+    return largest
 
 
 def within(actual: Array, expected: Array, tolerance: Array) -> Array:

@@ -9,6 +9,7 @@ from neocpu.bench.document import Run, page
 from neocpu.bench.refusals import PLACES, WRONG, RefusalReport, Trial
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.tables import Table
+from neocpu.schedules.accuracy import DEFAULT
 
 METHOD: Final = (
     "Each network is run with its inputs, or compiled with the weights and biases of its "
@@ -17,7 +18,7 @@ METHOD: Final = (
     "negative, their neighbour, and by values that are slightly larger and smaller; in "
     f"{PLACES} places of each output, where that changes an element by {100 * WRONG:g} % or more "
     "of itself and of its scale. A cell says how many of them were refused. Where outputs are not "
-    "finite, as in numpy's float32, nothing is planted."
+    "finite, as in numpy's float32, or float32 exceeds the bound, nothing is planted."
 )
 
 
@@ -57,8 +58,8 @@ def _note(name: str, trial: Trial) -> str:
     where = f"{name}, {trial.kind} x {trial.scale:g}"
     if trial.refused:
         return f"{where}: {trial.refused}"
-    if not trial.kept:
-        return f"{where}: errs by {trial.norm_error:.1g}, as float32 does."
+    if trial.float32_error > DEFAULT.bound:
+        return f"{where}: errs by {trial.norm_error:.1g}, float32 by {trial.float32_error:.1g}."
     if trial.missed:
         return f"{where}: compiled again, for it erred too much {', '.join(trial.missed)}."
     return ""

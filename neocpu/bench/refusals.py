@@ -58,9 +58,11 @@ class Trial:
         Admissions of the plans before, which did not keep the promise.
     kept : bool
         Whether the last plan does: otherwise float32 cannot.
+    float32_error : float
+        What numpy errs in float32.
     planted, found : int
         Wrong elements, and those of them that were refused. None are planted where outputs are not
-        finite.
+        finite, or float32 exceeds the bound.
     """
 
     kind: Kind
@@ -69,6 +71,7 @@ class Trial:
     norm_error: float | None = None
     missed: tuple[str, ...] = ()
     kept: bool = True
+    float32_error: float = 0.0
     planted: int = 0
     found: int = 0
 
@@ -87,6 +90,7 @@ class Trial:
             "norm_error": error,
             "missed": list(self.missed),
             "kept": self.kept,
+            "float32_error": json_number(self.float32_error),
             "planted": self.planted,
             "found": self.found,
         }
@@ -212,6 +216,9 @@ def _trial(
     verifier = Verifier(loaded.original, inputs, DEFAULT, loaded.row_groups)
     right = verifier.judge(outputs)
     judged = [verifier.judge(wrong) for wrong in _planted(outputs, np.random.default_rng(0))]
+    float32 = max((verdict.float32_error or 0.0 for verdict in (right, *judged)), default=0.0)
+    if float32 > DEFAULT.bound:  # it knows the right answer no better
+        judged = []
     return Trial(
         kind,
         factor,
@@ -219,6 +226,7 @@ def _trial(
         norm_error=right.found.norm_error,
         missed=tuple(each["admission"] for each in plan["missed"]),
         kept=right.kept,
+        float32_error=float32,
         planted=len(judged),
         found=sum(not verdict.is_accepted for verdict in judged),
     )

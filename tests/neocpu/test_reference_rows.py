@@ -122,3 +122,14 @@ def test_another_row_in_place_of_one_may_be_rounding():
     actual["boxes"] = actual["boxes"].copy()
     actual["boxes"][77] += 1.5
     assert found(actual, expected).unmatched_rows == 1
+
+
+def test_where_float32_selects_other_rows_any_may_be_selected():
+    expected, other, third = (rows(detections(), np.arange(n, n + 100)) for n in (0, 50, 90))
+    near = {**expected, "boxes": expected["boxes"] * np.float32(1 + 1e-6)}
+    for runs in ([], [near]):
+        assert not compare(third, expected, rounded=runs, row_groups=GROUP).ok
+    result = compare(third, expected, rounded=[near, other], row_groups=GROUP)
+    assert (result.ok, result.norm_error) == (True, np.inf)
+    wrong = {**third, "features": np.zeros(3, np.float32)}
+    assert not compare(wrong, expected, rounded=[near, other], row_groups=GROUP).ok

@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neocpu.reference import compare
 from neocpu.tolerance import FEWEST, RELATIVE, UNDERFLOW, tolerances, within
 
 Array = np.ndarray
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 WRONG = 0.01
 """What a planted error is at least, of an element's own value and of its scale."""
 
@@ -81,11 +82,13 @@ def accepts(actual: Array, expected: Array) -> bool:
     return compare({"y": actual}, {"y": expected}).ok
 
 
+@UNTIMED
 @given(tensors, st.integers(0, 2**32 - 1))
 def test_rounding_is_accepted(values, seed):
     assert accepts(rounded(values, seed), values)
 
 
+@UNTIMED
 @given(tensors, st.floats(-4, 4))
 def test_the_bound_grows_with_the_tensor(values, power):
     factor = 10.0**power
@@ -93,12 +96,14 @@ def test_the_bound_grows_with_the_tensor(values, power):
     np.testing.assert_allclose(after, before * factor, rtol=1e-9)
 
 
+@UNTIMED
 @given(tensors)
 def test_a_scale_is_the_smallest_root_mean_square_around_an_element(values):
     expected = RELATIVE * (np.abs(values) + scale(values)) + UNDERFLOW
     np.testing.assert_allclose(tolerances(values), expected, rtol=1e-12)
 
 
+@UNTIMED
 @given(
     tensors,
     st.integers(0, 2**32 - 1),
@@ -167,6 +172,7 @@ def evaluate(chain: list[str], values: Array, parts: int) -> Array:
     return values
 
 
+@UNTIMED
 @given(
     st.lists(st.sampled_from(["dense", "relu", "shift", "softmax", "narrow"]), max_size=6),
     st.integers(0, 2**32 - 1),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
 from neocpu.models.graph import NetworkBuilder
@@ -106,6 +106,51 @@ def test_outputs_below_float32s_range_may_be_zero():
     assert verify(model(*nodes), X, {"y": np.zeros(64, "float32")}, STRICT).norm_error == 0
     with pytest.raises(AccuracyError):
         verify(model(*nodes), X, {"y": np.full(64, 1e-30, "float32")}, DEFAULT)
+
+
+def test_a_decision_that_rounding_takes_either_way_is_right_either_way():
+    """Half of the sums are zero but for rounding, and the next layer asks for their sign."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 256)).astype("float32")
+    weights = rng.standard_normal((256, 64))
+    direction = x[0].astype(np.float64) / np.linalg.norm(x)
+    weights[:, ::2] -= np.outer(direction, direction @ weights[:, ::2])
+    constants = {"weights": weights.astype("float32"), "steep": np.float32(1e12)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "weights"], ["sums"]),
+        helper.make_node("Mul", ["sums", "steep"], ["steeper"]),
+        helper.make_node("Sigmoid", ["steeper"], ["y"]),
+    ]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", (1, 256)), ("y", (1, 64)))
+    ]
+    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "steep", ends[:1], ends[1:], initializers)
+    steep = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    verifier = Verifier(steep, {"x": x}, DEFAULT)
+    truth = run_reference(steep, {"x": x}, double=True)["y"]
+    other = truth.astype("float32")
+    other[0, :8:2] = 1 - other[0, :8:2]
+    verdict = verifier.judge({"y": other})
+    assert not verdict.kept
+    assert verdict.is_accepted
+    assert verdict.float32_error > DEFAULT.bound
+
+
+def test_rounding_at_random_moves_what_nodes_compute_and_leaves_what_they_count():
+    nodes = [
+        helper.make_node("Sin", ["x"], ["sine"]),
+        helper.make_node("Round", ["x"], ["whole"]),
+        helper.make_node("Add", ["sine", "whole"], ["y"]),
+    ]
+    wide = model(*nodes)
+    wide.graph.output.append(helper.make_tensor_value_info("whole", TensorProto.FLOAT, (64,)))
+    first, second = (run_reference(wide, X, noise=np.random.default_rng(seed)) for seed in range(2))
+    plain = run_reference(wide, X)
+    np.testing.assert_array_equal(first["whole"], plain["whole"])
+    for one, other in ((first, plain), (second, plain), (first, second)):
+        assert 1e-8 < np.abs(one["y"] - other["y"]).max() < 1e-5
 
 
 def test_the_reference_computes_in_float64_throughout():
