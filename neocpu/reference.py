@@ -54,6 +54,7 @@ _OPERATORS = [
     missing.GridSample,
     missing.LpNormalization,
     missing.Pad,
+    missing.RoiAlign,
     resize.Resize,
     resize.Upsample,
 ]

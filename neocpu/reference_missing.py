@@ -1,7 +1,8 @@
 """Operators that onnx's reference evaluator lacks, gets wrong, or runs in Python loops per pixel.
 
 It pools images of any but two spatial dimensions over the wrong axes, takes a sum for the 1-norm,
-knows no GlobalLpPool, no padding that crops, and GridSample's modes by their names since opset 20.
+knows no GlobalLpPool, no padding that crops, GridSample's modes by the names of opset 20 alone,
+and RoiAlign as it is since opset 16.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_roi_align import RoiAlign as OnnxRoiAlign
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -31,6 +33,15 @@ class GlobalLpPool(OpRun):  # type: ignore[misc]
         p = p or 2
         axes = tuple(range(2, x.ndim))
         return ((np.abs(x) ** p).sum(axis=axes, keepdims=True) ** x.dtype.type(1 / p),)
+
+
+class RoiAlign(OnnxRoiAlign):  # type: ignore[misc]
+    """RoiAlign; before opset 16, which named it, there was one way to place regions."""
+
+    def _run(self, *inputs: Array, **attrs: Any) -> tuple[Array]:
+        if self.run_params["opsets"][""] < 16:
+            attrs["coordinate_transformation_mode"] = "output_half_pixel"
+        return super()._run(*inputs, **attrs)  # type: ignore[no-any-return]
 
 
 class LpNormalization(OpRun):  # type: ignore[misc]

@@ -144,6 +144,45 @@ def is_inf(node: Node) -> relax.Expr:
     return relax.op.equal(data, scalar(wanted, data))
 
 
+def sinh(node: Node) -> relax.Expr:
+    """Sinh, tanh(x) * cosh(x), for LLVM has none: exact near 0, finite as long as the result is."""
+    data = node.inputs[0]
+    return relax.op.multiply(relax.op.tanh(data), cosh(node))
+
+
+def cosh(node: Node) -> relax.Expr:
+    """Cosh, (h^2 + 1 / h^2) / 2 with h = exp(|x| / 2), which does not overflow before it does."""
+    data = node.inputs[0]
+    half = scalar(0.5, data)
+    h = node.emit(relax.op.exp(relax.op.multiply(relax.op.abs(data), half)))
+    grown = node.emit(relax.op.multiply(relax.op.multiply(h, half), h))
+    return relax.op.add(grown, relax.op.divide(relax.op.divide(half, h), h))
+
+
+def sign(node: Node) -> relax.Expr:
+    """Sign; TVM makes a negative constant of the data's type, which may have none."""
+    data = node.inputs[0]
+    if dtype_of(data).startswith("uint"):
+        return relax.op.minimum(data, scalar(1, data))
+    return relax.op.sign(data)
+
+
+def shrink(node: Node) -> relax.Expr:
+    """Shrink; of integers in floating point, and rounded towards zero."""
+    data = node.inputs[0]
+    dtype = dtype_of(data)
+    wide = data if dtype.startswith("float") else node.emit(relax.op.astype(data, "float64"))
+    limit, bias = float(node.attrs.get("lambd", 0.5)), float(node.attrs.get("bias", 0.0))
+    low = relax.op.where(
+        relax.op.less(wide, scalar(-limit, wide)),
+        relax.op.add(wide, scalar(bias, wide)),
+        scalar(0.0, wide),
+    )
+    above = relax.op.greater(wide, scalar(limit, wide))
+    result = relax.op.where(above, relax.op.subtract(wide, scalar(bias, wide)), node.emit(low))
+    return result if wide is data else relax.op.astype(node.emit(result), dtype)
+
+
 def equal(node: Node) -> relax.Expr:
     """Equal; of booleans, which LLVM does not compare as numbers, that not just one is true."""
     left, right = node.inputs

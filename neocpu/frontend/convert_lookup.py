@@ -178,10 +178,10 @@ def _rows(node: Node, table: relax.Expr | None, identifiers: relax.Expr) -> rela
 
 
 def within(node: Node, indices: relax.Expr, extent: int) -> relax.Expr:
-    """Return indices with those below zero counted from the end, and all moved into bounds."""
+    """Return indices as int32, those below zero counted from the end, all moved into bounds."""
     values = constant_value(indices)
     if values is not None:
-        return const(_counted(values, np.asarray(extent)))
+        return const(_counted(values, np.asarray(extent)).astype(np.int32))
     shape = static_shape(indices)
     count = math.prod(shape)
     kernel = lower_offsets(1, count, (extent,), dtype_of(indices))

@@ -148,6 +148,8 @@ def local_response_norm(node: Node) -> relax.Expr:
     size = int(node.attrs["size"])
     alpha, beta = float(node.attrs.get("alpha", 1e-4)), float(node.attrs.get("beta", 0.75))
     bias = float(node.attrs.get("bias", 1.0))
+    if size < 1:
+        raise ValueError(f"its size {size} is not a number of channels")
     before = (size - 1) // 2
     pad_width = [0, 0, before, size - 1 - before] + [0, 0] * (len(shape) - 2)
     squares = node.emit(relax.op.multiply(data, data))

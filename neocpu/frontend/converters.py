@@ -18,6 +18,7 @@ from neocpu.frontend import (
     convert_scan,
     convert_shape,
 )
+from neocpu.frontend.convert_reduce import extremum, log_sum_exp, reduction, square
 from neocpu.frontend.convert_resize import resize
 from neocpu.frontend.node import Node
 
@@ -34,6 +35,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "Constant": convert_shape.constant,
     "Conv": convert_conv.conv,
     "ConvTranspose": convert_conv.conv_transpose,
+    "Cosh": convert_elementwise.cosh,
     "CumSum": convert_scan.cumulative_sum,
     "Div": convert_integer.div,
     "Dropout": convert_elementwise.dropout,
@@ -65,12 +67,25 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "Pad": convert_shape.pad,
     "Pow": convert_elementwise.power,
     "RMSNormalization": convert_norm.rms_norm,
+    "ReduceL1": reduction(relax.op.sum, before=relax.op.abs),
+    "ReduceL2": reduction(relax.op.sum, before=square, after=relax.op.sqrt),
+    "ReduceLogSum": reduction(relax.op.sum, after=relax.op.log),
+    "ReduceLogSumExp": log_sum_exp,
+    "ReduceMax": extremum(relax.op.max),
+    "ReduceMean": reduction(relax.op.mean),
+    "ReduceMin": extremum(relax.op.min),
+    "ReduceProd": reduction(relax.op.prod),
+    "ReduceSum": reduction(relax.op.sum),
+    "ReduceSumSquare": reduction(relax.op.sum, before=square),
     "Reshape": convert_shape.reshape,
     "Resize": resize,
     "RoiAlign": convert_sampling.roi_align,
     "ScatterElements": convert_lookup.scatter_elements,
     "ScatterND": convert_lookup.scatter_nd,
     "Selu": convert_elementwise.selu,
+    "Shrink": convert_elementwise.shrink,
+    "Sign": convert_elementwise.sign,
+    "Sinh": convert_elementwise.sinh,
     "SpaceToDepth": convert_shape.space_to_depth,
     "Split": convert_shape.split,
     "Sum": convert_elementwise.variadic(relax.op.add),

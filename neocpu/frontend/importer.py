@@ -17,6 +17,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from neocpu.frontend.converters import CONTRIB_CONVERTERS, CONVERTERS
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.node import Node
+from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, refuse_unsupported
 from neocpu.runtime.header import DTYPES
@@ -107,29 +108,36 @@ def _require_static_outputs(function: relax.Function, graph: onnx.GraphProto) ->
                 f"the shape of output '{value.name}' depends on the data; "
                 "only static shapes are supported"
             )
-        dims = value.type.tensor_type.shape.dim
-        assert not dims or [int(extent) for extent in shape] == [dim.dim_value for dim in dims]
 
 
-def _require_computable(name: str, kind: relax.Type) -> None:
-    """Raise for a tensor that no kernel computes as ONNX means it.
+def _require_computable(name: str, kind: relax.Type, wanted: tuple[int, ...] | None) -> None:
+    """Raise for a tensor that no kernel computes as ONNX means it, or that became another one.
 
-    TVM computes bfloat16 in float32 and never rounds to it.
+    TVM computes bfloat16 in float32 and never rounds to it. ONNX's inference and TVM's importer
+    read attributes that are out of range, as a keepdims of 2, each in its own way.
     """
     if not isinstance(kind, relax.TensorType):
         return
     dtype = str(kind.dtype.dtype)
     if dtype not in DTYPES:
         raise ValueError(f"its output '{name}' is {dtype}, which is not supported")
-    for extent in kind.shape or ():
-        if isinstance(extent, tvm.tirx.IntImm) and int(extent) < 1:
-            raise ValueError(f"its output '{name}' has an axis of {int(extent)} elements")
+    extents = [int(e) if isinstance(e, tvm.tirx.IntImm) else None for e in kind.shape or ()]
+    for extent in extents:
+        if extent is not None and extent < 1:
+            raise ValueError(f"its output '{name}' has an axis of {extent} elements")
+    if wanted is not None and None not in extents and extents != list(wanted):
+        raise ValueError(
+            f"its output '{name}' has shape {extents} by its inputs and attributes, "
+            f"{list(wanted)} by ONNX's inference"
+        )
 
 
 class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer with our converters first and errors that name the node."""
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        values = (*graph.value_info, *graph.output)
+        self._inferred = {value.name: static_dims(value) for value in values}
         for node in graph.node:
             try:
                 result = self._convert(node)
@@ -172,10 +180,15 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 self._nodes[name] = self._named(name, value)
 
     def _named(self, name: str, value: relax.Expr) -> relax.Expr:
-        _require_computable(name, value.ty)
+        _require_computable(name, value.ty, self._inferred.get(name))
         if isinstance(value, tvm.ir.Call | relax.TupleGetItem):
             return self.bb.emit(value, name_hint=name)
         return value
+
+    def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
+        """Make every weight a constant, whatever its name; TVM refuses blank ones."""
+        for tensor in graph.initializer:
+            self._nodes[tensor.name] = relax.const(self._parse_array(tensor))
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Do nothing: `refuse_unsupported` has looked, and knows our converters."""

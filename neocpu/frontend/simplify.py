@@ -48,7 +48,7 @@ def simplify_model(model: onnx.ModelProto) -> onnx.ModelProto:
     Raises
     ------
     ModelError
-        If the model's shapes contradict each other.
+        If the model's types or shapes contradict each other.
     UnsupportedError
         If an operator cannot be raised to the target opset, or ONNX's optimizer fails.
     """
@@ -103,10 +103,10 @@ def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     for index in groups:
         proto.graph.node[index].op_type = "InstanceNormalization"
     try:
-        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
         raise ModelError(
-            f"the model's shapes contradict each other: {first_line(error)}"
+            f"the model's types or shapes contradict each other: {first_line(error)}"
         ) from error
     for index in groups:
         inferred.graph.node[index].op_type = _GROUP_NORM

@@ -110,9 +110,11 @@ def fit_feeds(model: onnx.ModelProto, known: Mapping[str, np.ndarray]) -> dict[s
             continue
         shape = [max(dim.dim_value, 0) or 1 for dim in tensor.shape.dim]
         array = known.get(value.name)
+        if dtype.kind not in "fiub":
+            continue
         if array is not None and array.dtype == dtype and list(array.shape) == shape:
             feeds[value.name] = array
-        elif np.prod(shape, dtype=float) < 1 << 24 and dtype.kind in "fiub":
+        elif np.prod(shape, dtype=float) < 1 << 24:
             numbers = np.arange(np.prod(shape, dtype=int)).reshape(shape)
             plain = numbers % 7 / 4 - 0.5 if dtype.kind == "f" else numbers % 2
             feeds[value.name] = plain.astype(dtype)

@@ -148,11 +148,10 @@ def run_peer(model: onnx.ModelProto, feeds: Arrays) -> dict[str, np.ndarray] | s
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-        results = session.run(None, dict(feeds))
+        arrays = [np.asarray(result) for result in session.run(None, dict(feeds))]
     except Exception as error:
         return _line(error)
     names = [value.name for value in session.get_outputs()]
-    arrays = [np.asarray(result) for result in results]
     return dict(zip(names, arrays, strict=True))
 
 

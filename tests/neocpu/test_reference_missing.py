@@ -79,6 +79,14 @@ def test_grid_sample_of_volumes():
     check(node, 20, x=random(2, 3, 5, 6, 7), g=grid)
 
 
+@pytest.mark.parametrize("opset", [10, 16])
+def test_roi_align(opset):
+    regions = np.array([[0.3, 0.2, 6.1, 5.2], [1, 1, 1.2, 1.3], [0, 0, 3, 4]], np.float32)
+    sizes = {"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.5}
+    node = helper.make_node("RoiAlign", ["x", "r", "b"], ["y"], **sizes)
+    check(node, opset, x=random(2, 3, 9, 7), r=regions, b=np.array([0, 1, 1]))
+
+
 #: Quantised models are none of ours, and no exporter has written Scatter since opset 11.
 _NOT_NEEDED = {"DequantizeLinear", "MaxRoiPool", "Scatter"}
 

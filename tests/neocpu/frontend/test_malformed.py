@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from neocpu.frontend import load_model
+from neocpu.frontend.importer import import_relax
 from neocpu.schedules.errors import ModelError, NeoCPUError
 
 KINDS = sorted(set(helper.get_all_tensor_dtypes()) - {TensorProto.STRING})
@@ -18,7 +19,7 @@ def model(tensor: onnx.TensorProto, *, as_node: bool = False) -> onnx.ModelProto
     nodes = [helper.make_node("Cast", ["w"], ["y"], to=TensorProto.FLOAT)]
     if as_node:
         nodes.insert(0, helper.make_node("Constant", [], ["w"], value=tensor))
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
     graph = helper.make_graph(nodes, "odd", [x], [y], [] if as_node else [tensor])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=12)
@@ -72,3 +73,58 @@ def test_a_function_defined_twice():
 def test_the_errors_are_the_models():
     with pytest.raises(ModelError):
         load_model(model(TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3])))
+
+
+def one_node(op: str, inputs: list[str], dtypes: dict[str, int], shapes: dict[str, list[int]], **a):
+    """Return a model of one node, all of whose inputs are graph inputs."""
+    values = [helper.make_tensor_value_info(n, kind, shapes[n]) for n, kind in dtypes.items()]
+    node = helper.make_node(op, inputs, ["y"], **a)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    y.type.tensor_type.shape.SetInParent()
+    graph = helper.make_graph([node], "odd", values, [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "dtypes", "attributes"),
+    [
+        ("ConvTranspose", {"x": [1, 1, 3, 3], "w": [1, 2, 3, 3]}, ["BOOL", "FLOAT"], {}),
+        ("ScatterElements", {"x": [3], "i": [2], "u": [2]}, ["FLOAT", "INT64", "INT64"], {}),
+        ("Add", {"x": [3], "z": [3]}, ["FLOAT", "INT64"], {}),
+    ],
+)
+def test_types_that_do_not_fit(op, shapes, dtypes, attributes):
+    kinds = dict(zip(shapes, map(TensorProto.DataType.Value, dtypes), strict=True))
+    proto = one_node(op, list(shapes), kinds, shapes, **attributes)
+    assert "types or shapes contradict" in refusal(proto)
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "said"),
+    [
+        ("y = ArgMin <axis = 1, keepdims = 1000> (x)", "int64[a] y", r"shape \[2, 1\]"),
+        ("y = LRN <size = -9223372036854775808> (x)", "float[a, b] y", "size"),
+        ("t = Cast <to = 16> (x) y = Cast <to = 1> (t)", "float[a, b] y", "bfloat16"),
+        (
+            "s = Constant <value = int64[2] {2, -7}> () y = ConstantOfShape (s)",
+            "float[a, b] y",
+            "depends on the data",
+        ),
+        ("a, b, y = Split <axis = 0, num_outputs = 3> (x)", "float[a, b] y", "no elements"),
+        ("a, b, c, y = Split <axis = 0, num_outputs = 4> (x)", "float[a, b] y", "no elements"),
+    ],
+)
+def test_attributes_out_of_range(text, result, said):
+    """What is legal to ONNX's checker, but means nothing, is refused."""
+    proto = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 18]> g (float[2, 3] x) => ({result}) {{ {text} }}'
+    )
+    with pytest.raises(NeoCPUError, match=said):
+        import_relax(load_model(proto))
+
+
+def test_a_weight_named_by_a_space():
+    weight = numpy_helper.from_array(np.full(3, 2, np.float32), " ")
+    proto = model(weight)
+    proto.graph.node[0].input[0] = " "
+    assert "main" in {var.name_hint for var in import_relax(load_model(proto)).get_global_vars()}
