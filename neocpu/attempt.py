@@ -216,8 +216,9 @@ class Builder:
 def _without_graphs(loaded: LoadedModel, *, keep_original: bool) -> LoadedModel:
     """Let go of an imported model's graphs, each of which holds a copy of all weights."""
     nothing = onnx.ModelProto()
-    original = loaded.original if keep_original else nothing
-    return replace(loaded, original=original, simplified=nothing)
+    if keep_original:
+        return replace(loaded, simplified=nothing)
+    return replace(loaded, original=nothing, simplified=nothing, sample=None)
 
 
 def _key(plan: LayoutPlan) -> PlanKey:

@@ -11,11 +11,13 @@ from typing import Any
 from neocpu.reference import Comparison
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module, load
+from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.schedules.files import replacing
 from neocpu.schedules.temporary import TemporaryFolder
+from neocpu.search.tuner import TuneReport
 
 
-class CompiledModule:
+class CompiledModule(Unpicklable):
     """A compiled model: an artifact in a temporary folder until it is exported.
 
     Attributes
@@ -28,12 +30,17 @@ class CompiledModule:
         ``plan["unchecked"]`` says.
     seconds : dict of str to float
         How long each phase took.
+    tuned : TuneReport or None
+        What was measured for it; None if nothing was to be.
     """
+
+    _instead = "export it to a file, and neocpu.load() that in each process"
 
     def __init__(self, header: ArtifactHeader) -> None:
         self.header = header
         self.verification: Comparison | None = None
         self.seconds: dict[str, float] = {}
+        self.tuned: TuneReport | None = None
         self._folder = TemporaryFolder("compiled")
 
     @property
@@ -68,6 +75,9 @@ class CompiledModule:
     def close(self) -> None:
         """Delete the temporary artifact; what was exported stays."""
         self._folder.cleanup()
+
+    def __repr__(self) -> str:
+        return f"<neocpu.CompiledModule {self.header.summary}>"
 
     def __enter__(self) -> CompiledModule:
         return self

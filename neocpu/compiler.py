@@ -6,11 +6,11 @@ import → simplify → extract → tune → solve → rewrite → lower → bui
 from __future__ import annotations
 
 import math
-import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from typing import Any, TypeAlias
 
 import onnx
@@ -23,6 +23,7 @@ from neocpu.fleet import parse_fleet
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.passes.simplify import simplify
 from neocpu.phases import BUILDING, PhaseClock
 from neocpu.pipeline import Dump
@@ -50,6 +51,7 @@ from neocpu.tuning import (
     workloads_of,
 )
 from neocpu.tuning_db.store import Store
+from neocpu.units import parse_duration
 
 ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 
@@ -60,9 +62,10 @@ def compile(
     target: str | dict[str, Any] | CpuTarget = "host",
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
     databases: Sequence[str | os.PathLike[str]] = (),
     only_databases: bool = False,
-    tune_budget: float = 0.0,
+    tune_budget: float | str = 0.0,
     opt: str = "global",
     algorithms: Sequence[str] | None = None,
     accuracy: str = "default",
@@ -84,12 +87,17 @@ def compile(
         Threads the plan is made for; by default the CPUs this process may use.
     shapes : mapping, optional
         Complete shapes of inputs with dynamic dimensions.
+    batch : int, optional
+        Images of each call: the first extent of every input that ``shapes`` does not name and
+        whose first dimension is dynamic or, if none is, 1. A model of one image is changed to take
+        several: what it computes of each stays the same, and is checked against the model as given.
     databases : sequence of path
         Tuning databases besides the shipped and the user's own; the last one is written to.
     only_databases : bool
         Use the records of ``databases`` alone; without any, the plan is made of estimates.
-    tune_budget : float
-        Seconds to spend on measuring what no database knows.
+    tune_budget : float or str
+        Time to spend on measuring what no database knows: seconds, or text such as ``"60s"``,
+        ``"10m"`` or ``"1h"``.
     opt : str
         ``nchw``, ``conv-layout``, ``uniform`` or ``global`` (paper Table 3).
     algorithms : sequence of str, optional
@@ -121,18 +129,20 @@ def compile(
     budget = _budget(tune_budget)
     templates = registry.resolve_algorithms(algorithms) if algorithms else None
     level = parse_accuracy(accuracy)
-    store = open_store(databases, only=only_databases, writing=tune_budget > 0)
+    store = open_store(databases, only=only_databases, writing=budget.seconds != 0)
     clock = PhaseClock(on_progress or silent)
     records = partial(measured_schemes, store, cpu, threads)
     builder = Builder(cpu, threads, how, templates, records, level, clock, Dump())
     unchecked = _unchecked(cpu) if verify else "--no-verify"
-    loaded, source = builder.read(partial(_load, model, shapes), keep=unchecked is None)
-    if tune_budget:
-        with clock.phase("tune", alone=False):
-            _tune_one(source.network, cpu, threads, store, budget, level, clock.report)
+    load = partial(_load, model, InputShapes.parse(shapes, batch))
+    loaded, source = builder.read(load, keep=unchecked is None)
+    tuned = _tune_one(source.network, cpu, threads, store, budget, level, clock)
     if unchecked is not None:
-        return compile_unchecked(builder, loaded, source, unchecked)
-    return compile_as_promised(builder, loaded, source)
+        compiled = compile_unchecked(builder, loaded, source, unchecked)
+    else:
+        compiled = compile_as_promised(builder, loaded, source)
+    compiled.tuned = tuned
+    return compiled
 
 
 def _tune_one(
@@ -142,14 +152,18 @@ def _tune_one(
     store: Store,
     budget: Budget,
     level: Accuracy,
-    report: ProgressCallback,
-) -> None:
-    """Measure what one network needs, here, within ``budget``."""
+    clock: PhaseClock,
+) -> TuneReport | None:
+    """Measure what one network needs, here, within ``budget``; None if there is none."""
+    if budget.seconds == 0:
+        return None
     strategy = make_strategy("xgb", cpu, threads, store)
     measuring = measurer_for(strategy, cpu, threads)
     found = [workloads_of(network, cpu)]
-    admission = level.admission
-    tune_networks(found, cpu, threads, store, strategy, budget, report, measuring, admission)
+    with clock.phase("tune", alone=False):
+        return tune_networks(
+            found, cpu, threads, store, strategy, budget, clock.report, measuring, level.admission
+        )
 
 
 def tune(
@@ -158,12 +172,13 @@ def tune(
     target: str | dict[str, Any] | CpuTarget = "host",
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
     accuracy: str = "default",
     database: str | os.PathLike[str] | None = None,
     only_database: bool = False,
     strategy: str = "xgb",
     seed: int = 0,
-    budget: float | None = None,
+    budget: float | str | None = None,
     trials: int | None = None,
     tracker: str | None = None,
     key: str | None = None,
@@ -179,7 +194,7 @@ def tune(
     ----------
     models : sequence
         As `compile` takes them.
-    target, threads, shapes
+    target, threads, shapes, batch
         As in `compile`.
     accuracy : str
         ``strict``: measure only what `compile` may choose with that.
@@ -193,8 +208,8 @@ def tune(
         or ``analytic`` (measures nothing, so ``target`` may be any CPU).
     seed : int
         Equal seeds and measurements give equal searches.
-    budget : float, optional
-        Seconds; no limit by default.
+    budget : float or str, optional
+        Seconds, or text such as ``"10m"``; no limit by default.
     trials : int, optional
         Measurements; no limit by default.
     tracker : str, optional
@@ -218,10 +233,11 @@ def tune(
     chosen = make_strategy(strategy, cpu, threads, store, seed)
     measuring = measurer_for(chosen, cpu, threads, parse_fleet(tracker, key, parallel))
     limit = _budget(budget, trials)
+    given = InputShapes.parse(shapes, batch)
     networks = []
     for number, model in enumerate(models):
         report(Progress("import", number, len(models), str(model) if _is_path(model) else ""))
-        networks.append(workloads_of(read_network(model, shapes), cpu))
+        networks.append(workloads_of(read_network(model, given), cpu))
     admission = level.admission
     return tune_networks(networks, cpu, threads, store, chosen, limit, report, measuring, admission)
 
@@ -229,21 +245,19 @@ def tune(
 def workloads(
     model: ModelLike,
     targets: Iterable[CpuTarget],
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: InputShapes = NO_SHAPES,
 ) -> set[Workload]:
     """Return the workloads that `tune` measures of a model, for any of ``targets``."""
     network = read_network(model, shapes)
     return {workload for target in targets for workload in workloads_of(network, target)}
 
 
-def convolutions(
-    model: ModelLike, shapes: Mapping[str, Sequence[int]] | None = None
-) -> list[Conv2dWorkload]:
+def convolutions(model: ModelLike, shapes: InputShapes = NO_SHAPES) -> list[Conv2dWorkload]:
     """Return a model's convolutions, in program order."""
     return [conv.workload for conv in read_network(model, shapes).convs]
 
 
-def read_network(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None = None) -> Network:
+def read_network(model: ModelLike, shapes: InputShapes = NO_SHAPES) -> Network:
     """Return a model's operators as the layout search sees them."""
     with BUILDING:
         return extract(simplify(import_relax(_load(model, shapes))))
@@ -253,20 +267,10 @@ def _is_path(model: ModelLike) -> bool:
     return isinstance(model, str | os.PathLike)
 
 
-def _load(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> LoadedModel:
-    shapes = {name: _extents(name, shape) for name, shape in (shapes or {}).items()}
+def _load(model: ModelLike, shapes: InputShapes) -> LoadedModel:
     if isinstance(model, str) and models.is_name(model):
         return replace(load_model(models.build_with_shapes(model, shapes)), name=model)
     return load_model(model, shapes)
-
-
-def _extents(name: str, shape: Sequence[int]) -> tuple[int, ...]:
-    try:
-        return tuple(operator.index(extent) for extent in shape)
-    except TypeError:
-        raise UsageError(
-            f"the shape of input '{name}' must be a sequence of whole numbers, got {shape!r}"
-        ) from None
 
 
 def _linkable(target: str | dict[str, Any] | CpuTarget) -> CpuTarget:
@@ -289,9 +293,23 @@ def _threads(threads: int | None) -> int:
     return threads
 
 
-def _budget(seconds: float | None, trials: int | None = None) -> Budget:
-    if seconds is not None and not 0 <= seconds < math.inf:
-        raise UsageError(f"a tuning budget must be seconds, 0 or more, got {seconds}")
+def _budget(time: float | str | None, trials: int | None = None) -> Budget:
+    seconds = None if time is None else _seconds(time)
     if trials is not None and trials < 0:
         raise UsageError(f"trials must be 0 or more, got {trials}")
     return Budget(seconds, trials)
+
+
+def _seconds(time: float | str) -> float:
+    """Return the seconds of a tuning budget, in any of its forms."""
+    if isinstance(time, str):
+        try:
+            return parse_duration(time)
+        except ValueError as error:
+            raise UsageError(f"a tuning budget: {error}") from None
+    if isinstance(time, bool) or not isinstance(time, Real) or not 0 <= time < math.inf:
+        raise UsageError(
+            "a tuning budget must be seconds, 0 or more, or text such as '60s', '10m' or '1h', "
+            f"got {time!r}"
+        )
+    return float(time)

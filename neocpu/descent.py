@@ -56,7 +56,7 @@ def compile_as_promised(builder: Builder, loaded: LoadedModel, source: Source) -
     """
     accuracy = builder.accuracy
     inputs = random_inputs(loaded.inputs, seed=0)
-    verifier = Verifier(loaded.original, inputs, accuracy, loaded.row_groups)
+    verifier = Verifier(loaded.reference, inputs, accuracy, loaded.row_groups)
     admissions: Sequence[Admission] = accuracy.admissions
     attempts: list[Attempt] = []
     judged: list[Judged] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from neocpu import reference_lookup as lookup
 from neocpu import reference_missing as missing
 from neocpu import reference_ops as ops
 from neocpu import reference_resize as resize
+from neocpu.frontend.shapes import real_inputs, static_dims
 from neocpu.reference_detection import NonMaxSuppression
 from neocpu.reference_rows import pair_rows, row_count
 from neocpu.reference_run import evaluate
@@ -74,7 +76,8 @@ def run_reference(
     model : onnx.ModelProto
         Opset 7 or later, its external data loaded.
     inputs : mapping of str to array
-        Every graph input that has no initializer, by name, in the model's dtypes and shapes.
+        Every graph input that has no initializer, by name, in the model's dtypes and shapes. Some
+        may hold N images where the model takes one; it is run for each of them then.
     double : bool
         Compute in float64 whatever the model computes in float32: what rounding is measured
         against.
@@ -84,9 +87,18 @@ def run_reference(
     Returns
     -------
     dict of str to array
-        The graph outputs by name, in graph order.
+        The graph outputs by name, in graph order; those of N images one behind the other.
     """
-    return evaluate(model, inputs, _OPERATORS, double=double, noise=noise)
+    run = partial(evaluate, model, operators=_OPERATORS, double=double, noise=noise)
+    of_one = [v.name for v in real_inputs(model.graph) if (static_dims(v) or ())[:1] == (1,)]
+    several = {name: inputs[name] for name in of_one if len(inputs[name]) > 1}
+    if not several:
+        return run(inputs)
+    results = []
+    for index in range(min(map(len, several.values()))):
+        image = {name: images[index : index + 1] for name, images in several.items()}
+        results.append(run({**inputs, **image}))
+    return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _BYTES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
@@ -29,6 +30,23 @@ def size(count: int) -> str:
     if count < 1000:
         return f"{count} B"
     return f"{count / 1e3:.1f} kB" if count < 1e6 else f"{count / 1e6:.1f} MB"
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of ``90``, ``60s``, ``10m`` or ``1h``.
+
+    Raises
+    ------
+    ValueError
+        If ``text`` is none of these.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _SECONDS:
+        raise ValueError(f"'{text}' is not a duration: write 90, 60s, 10m or 1h")
+    seconds = float(match[1]) * _SECONDS[match[2]]
+    if math.isinf(seconds):
+        raise ValueError(f"'{text[:20]}…' is longer than anybody waits")
+    return seconds
 
 
 def parse_size(text: str) -> int:

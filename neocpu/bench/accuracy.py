@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from neocpu.bench.statistics import json_number
 from neocpu.bench.subject import onnx_file
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.reference import compare, run_reference
 from neocpu.schedules.accuracy import LEVELS
@@ -35,7 +36,7 @@ class AccuracyRequest:
 
     threads: int
     databases: tuple[Path, ...] = ()
-    shapes: Mapping[str, tuple[int, ...]] | None = None
+    shapes: InputShapes = NO_SHAPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def measure_accuracy(
 
 
 def _measure(model: str, request: AccuracyRequest, folder: Path) -> AccuracyReport:
-    source = onnx_file(model, request.shapes or {}, folder)
+    source = onnx_file(model, request.shapes, folder)
     loaded = load_model(source)
     inputs = random_inputs(loaded.inputs, seed=0)
     truth = run_reference(loaded.original, inputs, double=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from neocpu.compiler import read_network
+from neocpu.input_shapes import InputShapes
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import ConvOp
 from neocpu.planning.problem import OptLevel, plan_layouts
@@ -50,7 +51,7 @@ class Kernel:
 def hot_kernels(
     model: str,
     target: CpuTarget,
-    shapes: Mapping[str, Sequence[int]],
+    shapes: InputShapes,
     databases: Sequence[Path] = (),
 ) -> tuple[Kernel, ...]:
     """Return of each kind of convolution that matters the one with the most work in the network.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from neocpu.bench.instruction_report import (
 )
 from neocpu.bench.report import OWN, ModelFailure
 from neocpu.bench.throughput_model import model
+from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.conv2d_reference import conv2d, random_operands
 from neocpu.schedules.errors import AccuracyError, NeoCPUError, UsageError, did_you_mean
@@ -65,7 +66,7 @@ class CountRequest:
     peers: tuple[str, ...]
     sysroot: Path
     databases: tuple[Path, ...] = ()
-    shapes: Mapping[str, tuple[int, ...]] | None = None
+    shapes: InputShapes = NO_SHAPES
 
 
 def check_request(request: CountRequest) -> None:
@@ -104,7 +105,7 @@ def count_models(
         for name in models:
             try:
                 on_progress(Progress("plan", detail=name))
-                hot = hot_kernels(name, target, request.shapes or {}, request.databases)
+                hot = hot_kernels(name, target, request.shapes, request.databases)
                 new = [kernel for kernel in hot if kernel not in seen]
                 seen.update(new)
                 yield InstructionReport(

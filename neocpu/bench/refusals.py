@@ -23,6 +23,7 @@ from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import json_number
 from neocpu.compiled_module import CompiledModule
 from neocpu.frontend.load import load_model
+from neocpu.input_shapes import InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.accuracy import DEFAULT
 from neocpu.schedules.errors import AccuracyError
@@ -148,7 +149,7 @@ def measure_refusals(
             yield ModelFailure(model, error)
 
 
-def _read(model: str, shapes: Mapping[str, Sequence[int]] | None) -> onnx.ModelProto:
+def _read(model: str, shapes: InputShapes) -> onnx.ModelProto:
     if catalogue.is_name(model):
         return catalogue.build_with_shapes(model, shapes)
     return load_model(model, shapes).original

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tracemalloc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from neocpu.bench.milp import MilpResult
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import json_number
 from neocpu.compiler import read_network
+from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.planning.costs import CostModel
 from neocpu.planning.graph import build_graph
 from neocpu.planning.network import ConvOp
@@ -38,15 +39,14 @@ class SolverRequest:
         The plans are made for.
     databases : tuple of Path
         Tuning databases, as `neocpu.compile` takes them.
-    shapes : mapping of str to tuple of int
-        Of the models' inputs.
+    shapes : InputShapes
     milp_seconds : float
         Time limit of HiGHS for each model.
     """
 
     threads: int
     databases: tuple[Path, ...] = ()
-    shapes: Mapping[str, tuple[int, ...]] | None = None
+    shapes: InputShapes = NO_SHAPES
     milp_seconds: float = 600.0
 
 

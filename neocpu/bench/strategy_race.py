@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import json_number
 from neocpu.compiler import convolutions
+from neocpu.input_shapes import InputShapes
 from neocpu.progress import Progress, ProgressCallback
 from neocpu.schedules import registry
 from neocpu.schedules.errors import UsageError
@@ -166,7 +167,7 @@ class _Tuned:
 
 def race_models(
     models: Sequence[str],
-    shapes: Mapping[str, Sequence[int]],
+    shapes: InputShapes,
     target: CpuTarget,
     threads: int,
     options: RaceOptions,
@@ -179,8 +180,7 @@ def race_models(
     ----------
     models : sequence of str
         ``.onnx`` files or built-in names.
-    shapes : mapping of str to sequence of int
-        Of the models' inputs.
+    shapes : InputShapes
     """
     for model in models:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from neocpu import models
 from neocpu.bench.compilation import Compilation, compile_in_child
 from neocpu.bench.contenders import Contender
 from neocpu.frontend.load import load_model
+from neocpu.input_shapes import InputShapes
 from neocpu.progress import ProgressCallback, silent
 from neocpu.runtime.artifact import check_host, open_artifact, read_header
 from neocpu.runtime.header import ArtifactHeader
@@ -96,7 +97,7 @@ def open_subject(artifact: Path, model: str | None, folder: Path) -> Subject:
         header = opened.header
     if model is None:
         return Subject(header, artifact, None)
-    shapes = {spec.name: spec.shape for spec in header.inputs}
+    shapes = InputShapes({spec.name: spec.shape for spec in header.inputs})
     try:
         return Subject(header, artifact, onnx_file(model, shapes, folder))
     except UsageError as error:
@@ -108,7 +109,7 @@ def compile_subject(
     folder: Path,
     *,
     threads: int,
-    shapes: Mapping[str, Sequence[int]],
+    shapes: InputShapes,
     databases: Sequence[str | os.PathLike[str]],
     verify: bool,
     on_progress: ProgressCallback = silent,
@@ -140,7 +141,7 @@ def compile_subject(
     return Subject(read_header(artifact), artifact, source, compilation)
 
 
-def onnx_file(model: str, shapes: Mapping[str, Sequence[int]], folder: Path) -> Path:
+def onnx_file(model: str, shapes: InputShapes, folder: Path) -> Path:
     """Return a file of ``model`` with static shapes, made in ``folder`` if there is none.
 
     Raises

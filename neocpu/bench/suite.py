@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from neocpu.bench.subject import Subject, compile_subject, open_subject
 from neocpu.bench.untuned import measure_untuned
 from neocpu.compiler import convolutions
 from neocpu.frontend.load import load_model
+from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.errors import ArtifactError, UsageError
 from neocpu.schedules.target import host_target
@@ -47,8 +48,7 @@ class Request:
         Of each latency measurement.
     databases : tuple of Path
         Tuning databases, as `neocpu.compile` takes them.
-    shapes : mapping of str to tuple of int
-        Of the models' inputs.
+    shapes : InputShapes
     source : str or None
         The model an artifact was compiled from.
     ablation, untuned, kernels, cold_start, roofline, profile : bool
@@ -59,7 +59,7 @@ class Request:
     threads: tuple[int, ...]
     rounds: int
     databases: tuple[Path, ...] = ()
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: InputShapes = NO_SHAPES
     source: str | None = None
     ablation: bool = False
     untuned: bool = False
@@ -179,7 +179,7 @@ class _Measurement:
         request = self.request
         if is_artifact(model):
             if request.shapes:
-                raise UsageError(f"--shape goes with a MODEL; the shapes of {model} are fixed")
+                raise UsageError(f"--shape and --batch are for models; {model} has its shapes")
             return open_subject(Path(model), request.source, self.folder)
         return compile_subject(
             model,

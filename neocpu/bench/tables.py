@@ -9,6 +9,7 @@ from neocpu.bench.coldstart import ColdStartReport
 from neocpu.bench.kernels import KernelReport
 from neocpu.bench.latency import LatencyReport, LatencyResult
 from neocpu.bench.statistics import Ratio
+from neocpu.plain_text import plain
 from neocpu.units import plural
 
 
@@ -36,7 +37,7 @@ class Table:
     def markdown(self) -> str:
         """Return the table in Markdown, below a heading of the third level."""
         lines = [
-            f"### {self.title}",
+            f"### {plain(self.title)}",
             "",
             _markdown_row(self.header),
             _markdown_row(("---", *["---:"] * (len(self.header) - 1))),
@@ -48,7 +49,7 @@ class Table:
             ]
             lines.append(_markdown_row(cells))
         if self.notes:
-            lines += ["", *(f"- {note}" for note in self.notes)]
+            lines += ["", *(f"- {plain(note)}" for note in self.notes)]
         return "\n".join(lines) + "\n"
 
 
@@ -160,4 +161,4 @@ def ms(seconds: float) -> str:
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(plain(cell).replace("|", "\\|") for cell in cells) + " |"

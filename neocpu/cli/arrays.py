@@ -1,47 +1,61 @@
-"""Arrays from files, arrays at random, and arrays to a file, for ``neocpu run``."""
+"""Arrays from files and to a file, for ``neocpu run``."""
 
 from __future__ import annotations
 
-import re
+import struct
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
+from neocpu.cli.npy import MAGIC, read_npy
+from neocpu.runtime.inputs import check_names
 from neocpu.schedules.errors import UsageError, did_you_mean
 from neocpu.schedules.files import regular_status, replacing
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]
-Loaded = TypeVar("Loaded")
+
+ZIP: Final = b"PK"
+"""What a zip file begins with, also an empty one."""
+
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Numpy's ways of compression; others unpack whole blocks, however little is read."""
+
+# Of a zip file: no archive, cut short, damaged, encrypted, of an unknown method or version.
+_DAMAGED: Final = (
+    *(ValueError, EOFError, zipfile.BadZipFile, zlib.error),
+    *(RuntimeError, NotImplementedError, OverflowError, struct.error),
+)
 
 
 def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]:
     """Read the inputs in an ``.npz`` file, by input name or, as ``arr_0, arr_1, …``, in order.
 
+    Of each array no more is unpacked than its input takes.
+
     Raises
     ------
     UsageError
-        If the file cannot be read or is not an archive of plain arrays.
+        If the file cannot be read or is not an archive of arrays of the inputs' names, dtypes and
+        shapes.
     """
-
-    def read() -> dict[str, AnyArray]:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
+    with _reading(path), open(path, "rb") as file:
+        if file.peek(len(MAGIC)).startswith(MAGIC):
             raise ValueError("it is a single array; pass it with --input")
-        with archive:
-            return {name: archive[name] for name in archive.files}
-
-    arrays = _read(path, read)
-    known = {spec.name for spec in specs}
-    if known.isdisjoint(arrays) and all(re.fullmatch(r"arr_\d+", name) for name in arrays):
-        in_order = [arrays[name] for name in sorted(arrays, key=lambda name: int(name[4:]))]
-        if len(in_order) == len(specs):
-            return {spec.name: array for spec, array in zip(specs, in_order, strict=True)}
-    return arrays
+        if not zipfile.is_zipfile(file):
+            raise ValueError("not a .npy or .npz file")
+        with zipfile.ZipFile(file) as archive:
+            members = {name.removesuffix(".npy"): name for name in archive.namelist()}
+            names = _input_names(members, specs)
+            # What is missing may be given by itself.
+            check_names(specs, dict.fromkeys((*names, *(spec.name for spec in specs))), "input")
+            given = (spec for spec in specs if spec.name in names)
+            return {spec.name: _unpacked(archive, names[spec.name], spec) for spec in given}
 
 
 def read_named(texts: Sequence[str], specs: Sequence[TensorSpec]) -> dict[str, AnyArray]:
@@ -50,15 +64,19 @@ def read_named(texts: Sequence[str], specs: Sequence[TensorSpec]) -> dict[str, A
     Raises
     ------
     UsageError
-        If a name is missing, unknown or repeated, or a file cannot be read.
+        If a name is missing, unknown or repeated, or a file cannot be read or is of another dtype
+        or shape.
     """
-    names = [spec.name for spec in specs]
+    by_name = {spec.name: spec for spec in specs}
     arrays: dict[str, AnyArray] = {}
     for text in texts:
-        name, path = _split(text, names)
+        name, path = _split(text, list(by_name))
         if name in arrays:
             raise UsageError(f"--input {text}: input '{name}' is given twice")
-        arrays[name] = _read(path, partial(_load_array, path))
+        with _reading(path), open(path, "rb") as file:
+            if file.peek(len(ZIP)).startswith(ZIP):
+                raise ValueError("it is an archive of arrays; pass it with --inputs")
+            arrays[name] = read_npy(file, by_name[name])
     return arrays
 
 
@@ -78,12 +96,23 @@ def write_archive(path: Path, arrays: Mapping[str, AnyArray]) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _load_array(path: Path) -> AnyArray:
-    loaded = np.load(path, allow_pickle=False)
-    if not isinstance(loaded, np.ndarray):
-        loaded.close()
-        raise ValueError("it is an archive of arrays; pass it with --inputs")
-    return loaded
+def _unpacked(archive: zipfile.ZipFile, name: str, spec: TensorSpec) -> AnyArray:
+    if archive.getinfo(name).compress_type not in _METHODS:
+        raise ValueError("it is compressed in another way than numpy does")
+    with archive.open(name) as member:
+        array = read_npy(member, spec)
+        member.read(1)  # at its end the checksum is checked
+    return array
+
+
+def _input_names(members: Mapping[str, str], specs: Sequence[TensorSpec]) -> Mapping[str, str]:
+    """Return an archive's members by the inputs they are for."""
+    if {spec.name for spec in specs}.isdisjoint(members) and len(members) == len(specs):
+        in_order = [members.get(f"arr_{index}") for index in range(len(specs))]
+        named = zip(specs, in_order, strict=True)
+        if None not in in_order:
+            return {spec.name: member for spec, member in named if member is not None}
+    return members
 
 
 def _split(text: str, names: Sequence[str]) -> tuple[str, Path]:
@@ -104,15 +133,17 @@ def _split(text: str, names: Sequence[str]) -> tuple[str, Path]:
     return names[0], Path(text)
 
 
-def _read(path: Path, read: Callable[[], Loaded]) -> Loaded:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn whatever a file can be wrong in into a `UsageError` that names it."""
     try:
         regular_status(path)
-        return read()
+        yield
     except FileNotFoundError:
         raise UsageError(f"no such input file: '{path}'") from None
     except OSError as error:
         raise UsageError(f"cannot read '{path}': {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        # numpy calls every unknown file a forbidden pickle.
-        reason = "not a .npy or .npz file" if "pickle" in str(error) else str(error)
-        raise UsageError(f"cannot read '{path}': {reason}") from error
+    except UsageError as error:
+        raise UsageError(f"'{path}': {error}") from None
+    except _DAMAGED as error:
+        raise UsageError(f"cannot read '{path}': {error}") from error

@@ -27,6 +27,7 @@ from neocpu.cli import (
 from neocpu.cli.bench_page import Known, Page
 from neocpu.cli.networks import with_suite
 from neocpu.cli.terminal import Terminal
+from neocpu.input_shapes import InputShapes
 from neocpu.schedules.errors import UsageError
 from neocpu.units import plural
 
@@ -87,7 +88,7 @@ EXTRAS: Final = ("ablation", "untuned", "kernels", "cold_start", "roofline", "pr
 
 # What all views heed.
 SHARED: Final = (
-    *("models", "suite", "threads", "shapes", "databases", "markdown", "output"),
+    *("models", "suite", "threads", "shapes", "batch", "databases", "markdown", "output"),
     *("json", "quiet", "verbose", "debug"),
 )
 # What the measurement of latency heeds too.
@@ -176,6 +177,7 @@ class RecordingCommand(click.Command):
     help="Rounds in which all engines run in turn.",
 )
 @options.shape
+@options.batch
 @options.databases
 @click.option("--ablation", is_flag=True, help="Also measure every level of compile --opt.")
 @click.option(
@@ -304,6 +306,7 @@ def command(
     source: str | None,
     threads: tuple[int, ...] | None,
     shapes: Mapping[str, tuple[int, ...]],
+    batch: int | None,
     databases: tuple[Path, ...],
     markdown: bool,
     output: Path | None,
@@ -321,16 +324,17 @@ def command(
     view = _checked_view(context)
     names = _models(models, suite, source)
     counts = _threads(threads)
+    given = InputShapes(shapes, batch)
     subject = f"the {suite} suite" if suite else ", ".join(names)
     page = Page(subject, _command_line(), output, chart, markdown)
     if view is None:
         extras = {name: values[name] for name in EXTRAS}
         peers, rounds = values["peers"] or (), values["rounds"]
-        request = Request(peers, counts, rounds, databases, shapes, source, **extras)
+        request = Request(peers, counts, rounds, databases, given, source, **extras)
         return bench_latency.measure(terminal, names, request, page)
     chosen = VIEWS[view]
     bench_page.check(f"--{view}", names, counts, output, of_artifacts=chosen.of_artifacts)
-    known = Known(counts[-1], databases, shapes)
+    known = Known(counts[-1], databases, given)
     own = {name: context.params[name] for name in chosen.own}
     return chosen.compare(terminal, names, known, page, **own)
 
@@ -346,7 +350,7 @@ def _checked_view(context: click.Context) -> str | None:
     if view is not None:
         heeded = {view, *VIEWS[view].own, *SHARED}
         if VIEWS[view].of_artifacts:
-            heeded -= {"suite", "shapes", "databases"}
+            heeded -= {"suite", "shapes", "batch", "databases"}
         if VIEWS[view].single_thread:
             heeded -= {"threads"}
         if others := [flag for name, flag in given.items() if name not in heeded]:

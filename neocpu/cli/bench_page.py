@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from neocpu.cli.terminal import Terminal, print_table
+from neocpu.cli.terminal import Terminal, echo, print_table
+from neocpu.input_shapes import InputShapes
 from neocpu.progress import ProgressCallback
 from neocpu.schedules.errors import NeoCPUError, UsageError, did_you_mean
 from neocpu.units import plural
@@ -61,13 +62,12 @@ class Known:
     ----------
     databases : tuple of Path
         Tuning databases.
-    shapes : mapping of str to tuple of int
-        Complete shapes of inputs with dynamic dimensions.
+    shapes : InputShapes
     """
 
     threads: int
     databases: tuple[Path, ...]
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: InputShapes
 
 
 def collect(
@@ -232,13 +232,13 @@ def check_document(output: Path | None) -> None:
 def show(tables: Sequence[Table], *, markdown: bool) -> None:
     """Print tables."""
     if markdown:
-        print("\n".join(table.markdown() for table in tables), end="")
+        echo(*"\n".join(table.markdown() for table in tables).splitlines())
         return
     for number, table in enumerate(tables):
-        print(table.title if number == 0 else f"\n{table.title}")
+        echo(*([""] if number else []), table.title)
         print_table(table.header, table.rows, right=table.header[1:], bold=table.bold)
         for note in table.notes:
-            print(f"  {note}")
+            echo(f"  {note}")
 
 
 def write(terminal: Terminal, path: Path, text: str) -> None:

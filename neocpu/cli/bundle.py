@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from neocpu.cli import options
-from neocpu.cli.terminal import Terminal, print_fields, print_table
+from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.units import size
 
@@ -73,7 +73,7 @@ def _show(bundle: Bundle) -> None:
     rows = [(file.path, size(file.size)) for file in others]
     rows.append((f"src ({len(source)} files)", size(sum(file.size for file in source))))
     print_table(("file", "size"), rows, right=("size",))
-    print()
+    echo()
     print_fields(
         [
             ("bundle", f"{bundle.folder}, for {bundle.machine}"),

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from neocpu.cli import options
 from neocpu.cli.compile_fat import compile_fat, show_variants
-from neocpu.cli.databases import tell_what_is_kept
+from neocpu.cli.databases import tell_what_is_kept, writable_database
 from neocpu.cli.plan_text import (
     accuracy_text,
     cost_sources,
@@ -21,13 +21,14 @@ from neocpu.cli.plan_text import (
     sources_text,
     weights_text,
 )
-from neocpu.cli.terminal import Terminal, print_fields
+from neocpu.cli.terminal import Terminal, echo, print_fields
 from neocpu.schedules.errors import UsageError
 from neocpu.schedules.host import peak_memory
 from neocpu.units import duration, plural, size
 
 if TYPE_CHECKING:
     from neocpu.compiled_module import CompiledModule
+    from neocpu.search.tuner import TuneReport
 
 OPT_LEVELS = ("nchw", "conv-layout", "uniform", "global")
 SOLVERS = ("auto", "exact", "dp", "pbqp")
@@ -36,6 +37,7 @@ EPILOG = """\b
 Examples:
   neocpu compile resnet50 --tune-budget 60s
   neocpu compile net.onnx -o net.so --shape input:1,3,224,224
+  neocpu compile net.onnx -o net.so --batch 8
   neocpu compile net.onnx --target llvm -mcpu=skylake-avx512  # checked if this host has AVX-512
   neocpu compile resnet50 --fat avx2,avx512,rpi4 -o resnet50.so"""
 
@@ -58,6 +60,7 @@ Examples:
     "instruction sets (sse, avx2, avx512, neon) and names of CPUs or boards, of any machine.",
 )
 @options.shape
+@options.batch
 @options.threads
 @options.databases
 @options.only_db
@@ -114,6 +117,7 @@ def command(
     target: str,
     fat: tuple[str, ...] | None,
     shapes: Mapping[str, tuple[int, ...]],
+    batch: int | None,
     threads: int | None,
     databases: tuple[Path, ...],
     only_db: bool,
@@ -144,6 +148,7 @@ def command(
     settings: dict[str, Any] = {
         "threads": threads,
         "shapes": shapes,
+        "batch": batch,
         "databases": databases,
         "only_databases": only_db,
         "tune_budget": tune_budget,
@@ -161,6 +166,8 @@ def command(
             what: dict[str, Any] = {"variants": variants}
         else:
             what = _compile(model, path, target=target, on_progress=on_progress, **settings)
+    if tune_budget > 0:
+        what["database"] = str(writable_database(databases))
     report = {
         "artifact": str(path),
         "bytes": path.stat().st_size,
@@ -202,11 +209,21 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         **{key: plan[key] for key in ("admission", "verification", "unchecked", "missed")},
         "obstacle": obstacle(compiled.header),
         "phases": compiled.seconds,
+        "tuning": None if (tuned := compiled.tuned) is None else _tuning(tuned),
+    }
+
+
+def _tuning(tuned: TuneReport) -> dict[str, int]:
+    return {
+        "measured": tuned.measured,
+        "reused": tuned.reused,
+        "failed": tuned.failed,
+        "left": tuned.left,
     }
 
 
 def _show(report: Mapping[str, Any]) -> None:
-    print(
+    echo(
         f"{report['artifact']}: {size(report['bytes'])} in {duration(report['seconds'])}, "
         f"{size(report['peak_bytes'])} of memory"
     )
@@ -214,6 +231,10 @@ def _show(report: Mapping[str, Any]) -> None:
         show_variants(report["variants"])
     else:
         _show_plan(report)
+    if "database" in report:
+        tunings = [each["tuning"] for each in report.get("variants", [report])]
+        count = sum(tuning["measured"] for tuning in tunings)
+        echo(f"{plural(count, 'measurement')} kept in {report['database']}")
 
 
 def _show_plan(report: Mapping[str, Any]) -> None:

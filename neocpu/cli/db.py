@@ -14,7 +14,8 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import writable_database
-from neocpu.cli.terminal import Terminal, print_table
+from neocpu.cli.terminal import Terminal, echo, print_table
+from neocpu.input_shapes import InputShapes
 from neocpu.schedules.errors import DatabaseError, UsageError
 from neocpu.units import plural, size
 
@@ -93,7 +94,7 @@ def _show_stats(files: Sequence[Mapping[str, Any]]) -> None:
         for group in file["groups"]
     ]
     if rows:
-        print()
+        echo()
         print_table(("layer", "CPU", "template", *columns), rows, right=columns)
 
 
@@ -137,9 +138,9 @@ def _fits(record: Record) -> bool:
 def _show_check(files: Sequence[Mapping[str, Any]], *, quiet: bool) -> None:
     for file in files:
         for bad in file["bad"]:
-            print(f"{file['path']}:{bad['line']}: {bad['reason']}")
+            echo(f"{file['path']}:{bad['line']}: {bad['reason']}")
         if not file["bad"] and not quiet:
-            print(f"{file['path']}: {plural(file['records'], 'record')}, all good")
+            echo(f"{file['path']}: {plural(file['records'], 'record')}, all good")
 
 
 @command.command(epilog="Example:  neocpu db merge all.jsonl machine1.jsonl machine2.jsonl")
@@ -175,11 +176,11 @@ def _show_merged(document: Mapping[str, Any]) -> None:
     for file in document["files"]:
         left = file["records"] - file["added"] - file["improved"]
         skipped = f", {plural(file['skipped'], 'line')} skipped" if file["skipped"] else ""
-        print(
+        echo(
             f"{file['path']}: took {file['added']} new and {file['improved']} better of "
             f"{plural(file['records'], 'record')}, left {left} known{skipped}"
         )
-    print(f"merged into {document['destination']}")
+    echo(f"merged into {document['destination']}")
 
 
 @command.command(epilog="Example:  neocpu db prune --db tuned.jsonl --keep-best 50 --dry-run")
@@ -233,7 +234,7 @@ def _show_pruned(report: PruneReport, dry_run: bool) -> None:
         if report.foreign
         else ""
     )
-    print(
+    echo(
         f"{report.path}: {verbs[0]} {reasons or 'nothing'}; {verbs[1]} "
         f"{plural(report.kept, 'record')}{foreign}; {size(report.bytes_before)} -> "
         f"{size(report.bytes_after)}"
@@ -265,6 +266,7 @@ def _show_pruned(report: PruneReport, dry_run: bool) -> None:
     "--model", "models", multiple=True, metavar="MODEL", help="Only its workloads. Repeatable."
 )
 @options.shape
+@options.batch
 @click.option(
     "--best",
     type=click.IntRange(min=1),
@@ -281,6 +283,7 @@ def export(
     threads: tuple[int, ...],
     models: tuple[str, ...],
     shapes: Mapping[str, tuple[int, ...]],
+    batch: int | None,
     best: int | None,
 ) -> None:
     """Write the records that count, of all layers.
@@ -299,7 +302,7 @@ def export(
     with _reading(terminal) as on_read:
         store = Store.open(paths, None, template_version, on_read)
     _note_skipped(terminal, store.skipped)
-    workloads = _workloads(models, shapes, store) if models else None
+    workloads = _workloads(models, InputShapes(shapes, batch), store) if models else None
     records = select(store, Selection(cpus, threads, workloads, best))
     if output is None:
         lines = {"records": [record.to_json() for record in records]}
@@ -310,7 +313,7 @@ def export(
         replace_contents(real, data)
     document = {"path": str(output), "records": len(records), "bytes": len(data)}
     told = f"{output}: {plural(len(records), 'record')}, {size(len(data))}"
-    terminal.result(document, lambda: None if terminal.quiet else print(told))
+    terminal.result(document, lambda: None if terminal.quiet else echo(told))
 
 
 def _note_skipped(terminal: Terminal, skipped: Sequence[SkippedLine]) -> None:
@@ -323,11 +326,11 @@ def _note_skipped(terminal: Terminal, skipped: Sequence[SkippedLine]) -> None:
 
 def _print_records(records: Sequence[Record]) -> None:
     for record in records:
-        print(record.to_line(), end="")
+        echo(record.to_line().removesuffix("\n"))
 
 
 def _workloads(
-    models: Sequence[str], shapes: Mapping[str, tuple[int, ...]], records: Iterable[Record]
+    models: Sequence[str], shapes: InputShapes, records: Iterable[Record]
 ) -> frozenset[Workload]:
     from neocpu.compiler import workloads
     from neocpu.tuning_db.nearest import cpu_target

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.commands import installed
-from neocpu.cli.terminal import Terminal
+from neocpu.cli.terminal import Terminal, echo
 
 if TYPE_CHECKING:
     from neocpu.cli.findings import Finding
@@ -44,11 +45,12 @@ def command(terminal: Terminal) -> int:
             _show(finding)
     fit = all(finding.status != "failed" for finding in findings)
     document = {"fit": fit, "checks": [asdict(finding) for finding in findings]}
-    terminal.result(document, lambda: print("fit" if fit else "not fit: see the lines with ✗"))
+    terminal.result(document, lambda: echo("fit" if fit else "not fit: see the lines with ✗"))
     return 0 if fit else 1
 
 
 def _show(finding: Finding) -> None:
-    print(f"{MARKS[finding.status]} {finding.name}: {finding.detail}", flush=True)
+    echo(f"{MARKS[finding.status]} {finding.name}: {finding.detail}")
     if finding.fix and finding.status != "ok":
-        print(f"    {finding.fix}", flush=True)
+        echo(f"    {finding.fix}")
+    sys.stdout.flush()

@@ -19,7 +19,7 @@ from neocpu.cli.plan_text import (
     sources_text,
     weights_text,
 )
-from neocpu.cli.terminal import Terminal, print_fields, print_table
+from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.schedules.errors import ArtifactError
 from neocpu.units import duration, plural, size
 
@@ -82,15 +82,15 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         fields.append(("largest error", error_text(plan)))
     if missed := missed_text(plan):
         fields.append(("before", missed))
-    print(name)
+    echo(name)
     print_fields(fields)
-    print()
+    echo()
     _show_ops(plan)
-    print()
+    echo()
     if transforms:
         _show_transforms(plan)
     else:
-        print("No layout transforms.")
+        echo("No layout transforms.")
 
 
 def _show_ops(plan: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from neocpu.cli import options
-from neocpu.cli.terminal import Terminal, print_fields, print_table
+from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.progress import Progress, ProgressCallback
 from neocpu.schedules.errors import TargetError
 from neocpu.units import size
@@ -138,7 +138,7 @@ def _templates(plan: Mapping[str, Any]) -> dict[str, int]:
 def _show(report: Mapping[str, Any]) -> None:
     variants, chosen = report["variants"], report["loaded_here"]
     what = f"fat file of {len(variants)} variants" if report["fat"] else "artifact"
-    print(f"{report['artifact']}: neocpu {what}, {size(report['bytes'])}")
+    echo(f"{report['artifact']}: neocpu {what}, {size(report['bytes'])}")
     if not report["fat"]:
         _print_fields(variants[0])
         return
@@ -148,7 +148,7 @@ def _show(report: Mapping[str, Any]) -> None:
             (
                 each["name"],
                 each["machine"],
-                _plain(each["target"]),
+                each["target"],
                 size(each["bytes"]),
                 "loaded" if each["name"] == chosen else each["obstacle"] or "runs",
             )
@@ -157,17 +157,12 @@ def _show(report: Mapping[str, Any]) -> None:
         right=("size",),
     )
     shown = next((each for each in variants if each["name"] == chosen), variants[0])
-    print(f"\n{shown['name']}:")
+    echo("", f"{shown['name']}:")
     _print_fields(shown)
 
 
 def _print_fields(variant: Mapping[str, Any]) -> None:
-    print_fields([(name, _plain(value)) for name, value in _fields(variant)])
-
-
-def _plain(text: str) -> str:
-    """Return text of somebody else's file without what a terminal would act on."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    print_fields(_fields(variant))
 
 
 def _fields(variant: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from click.shell_completion import shell_complete
 from neocpu.cli.commands import LazyGroup
 from neocpu.cli.signals import INTERRUPTED, OrderlyEnd
 from neocpu.cli.target_tokens import fold_target
-from neocpu.cli.terminal import Terminal
+from neocpu.cli.terminal import Terminal, echo
 from neocpu.schedules.errors import NeoCPUError, did_you_mean
 
 PROGRAM: Final = "neocpu"
@@ -36,7 +37,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     if value and not ctx.resilient_parsing:
         import neocpu
 
-        click.echo(f"neocpu {neocpu.__version__}")
+        echo(f"neocpu {neocpu.__version__}")
         ctx.exit()
 
 
@@ -56,31 +57,46 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code."""
-    terminal = Terminal()
+def main(arguments: Sequence[str], end: OrderlyEnd | None = None) -> int:
+    """Run one command line and return its exit code.
+
+    Parameters
+    ----------
+    end : OrderlyEnd, optional
+        Knows which signal an interruption was.
+    """
+    # Known before the options are parsed, which may fail.
+    terminal = Terminal(json="--json" in itertools.takewhile("--".__ne__, arguments))
     try:
-        code = _invoke(arguments, terminal)
+        code = _run(arguments, terminal, end or OrderlyEnd())
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return terminal.fail(f"interrupted; {terminal.kept()}", INTERRUPTED)
     except BrokenPipeError:
         _discard_output()
         return BROKEN_PIPE
+    return code
+
+
+def _run(arguments: Sequence[str], terminal: Terminal, end: OrderlyEnd) -> int:
+    """Run one command line; print what it fails with."""
+    try:
+        return _invoke(arguments, terminal)
+    except BrokenPipeError:
+        raise
+    except KeyboardInterrupt:
+        return terminal.fail(f"interrupted; {terminal.kept()}", end.exit_code(INTERRUPTED))
     except NeoCPUError as error:
         return terminal.fail(str(error), error.exit_code)
     except click.ClickException as error:
         return terminal.fail(_usage_message(error), error.exit_code)
     except Exception as error:
         return terminal.fail(_bug_message(error, terminal), 1)
-    return code
 
 
 def run() -> NoReturn:
     """Run the process's command line and exit."""
     end = OrderlyEnd()
     end.install()
-    sys.exit(end.exit_code(main(sys.argv[1:])))
+    sys.exit(end.exit_code(main(sys.argv[1:], end)))
 
 
 def _invoke(arguments: Sequence[str], terminal: Terminal) -> int:

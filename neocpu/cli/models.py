@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.terminal import Terminal, print_table
+from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.units import size
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def export(
         "seed": seed,
         "shape": [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim],
     }
-    terminal.result(document, lambda: print(f"{path}: {size(len(data))}"))
+    terminal.result(document, lambda: echo(f"{path}: {size(len(data))}"))
 
 
 def _show(infos: Sequence[ModelInfo], suites: Mapping[str, Sequence[str]]) -> None:
@@ -139,4 +139,4 @@ def _show(infos: Sequence[ModelInfo], suites: Mapping[str, Sequence[str]]) -> No
         right=("image", "parameters", "GMAC"),
     )
     counts = (f"{name} ({len(names)})" for name, names in suites.items())
-    print(f"\nSuites, for --suite: {', '.join(counts)}")
+    echo("", f"Suites, for --suite: {', '.join(counts)}")

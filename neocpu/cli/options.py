@@ -13,11 +13,9 @@ import click
 from neocpu.cli.terminal import Terminal
 from neocpu.schedules.accuracy import DEFAULT, LEVELS
 from neocpu.schedules.errors import did_you_mean
-from neocpu.units import parse_size
+from neocpu.units import parse_duration, parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 class Duration(click.ParamType[float]):
@@ -29,10 +27,10 @@ class Duration(click.ParamType[float]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the seconds."""
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", str(value).strip().lower())
-        if match is None or match[2] not in _UNITS:
-            self.fail(f"'{value}' is not a duration: write 90, 60s, 10m or 1h", param, ctx)
-        return float(match[1]) * _UNITS[match[2]]
+        try:
+            return parse_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Size(click.ParamType[int]):
@@ -114,6 +112,13 @@ shape = click.option(
     callback=shapes_by_name,
     metavar="NAME:D0,D1,…",
     help="The whole shape of an input with dynamic dimensions. Repeatable.",
+)
+batch = click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Images per call: the first dimension of all inputs but those of --shape. A model of one "
+    "image is changed to take N.",
 )
 threads = click.option(
     "--threads",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
+from neocpu.plain_text import plain
 from neocpu.progress import Progress, ProgressCallback, silent
 
 PLAIN_INTERVAL: Final = 2.0
@@ -30,7 +31,7 @@ class PlainProgress:
         self._phase, self._written = progress.phase, now
         count = f"{progress.done}/{progress.total}" if progress.total else ""
         words = (f"neocpu: {progress.phase}", count, progress.detail)
-        print(" ".join(word for word in words if word), file=self._stream, flush=True)
+        print(plain(" ".join(filter(None, words))), file=self._stream, flush=True)
 
 
 @contextmanager
@@ -57,13 +58,13 @@ def live_progress() -> Iterator[ProgressCallback]:
             nonlocal phase
             if progress.phase != phase:
                 phase = progress.phase
-                display.reset(task, description=phase)
+                display.reset(task, description=escape(plain(phase)))
             display.update(
                 task,
                 total=progress.total or None,
                 completed=progress.done,
                 count=f"{progress.done}/{progress.total}" if progress.total else "",
-                detail=escape(progress.detail),
+                detail=escape(plain(progress.detail)),
             )
 
         yield report

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.terminal import Terminal, print_fields, print_table
+from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.schedules.errors import UsageError
 from neocpu.units import duration
 
@@ -178,9 +178,9 @@ def _show(report: Mapping[str, Any]) -> None:
         )
     if report["saved"]:
         fields.append(("saved", report["saved"]))
-    print(report["name"])
+    echo(report["name"])
     print_fields(fields)
-    print()
+    echo()
     print_table(
         ("output", "dtype", "shape", "min", "mean", "max", "remarks"),
         [

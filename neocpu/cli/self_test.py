@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from neocpu.cli.terminal import echo
 from neocpu.schedules.temporary import TemporaryFolder
 
 
@@ -62,4 +63,4 @@ def smoke() -> str:
 TESTS: Final[dict[str, Callable[[], str]]] = {"ffi": ffi, "smoke": smoke}
 
 if __name__ == "__main__":
-    print(TESTS[sys.argv[1]]())
+    echo(TESTS[sys.argv[1]]())

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.terminal import Terminal
+from neocpu.cli.terminal import Terminal, echo
 from neocpu.schedules.errors import UsageError
 from neocpu.units import plural
 
@@ -168,5 +168,5 @@ def _check_installed() -> None:
 
 def _announce(terminal: Terminal, document: Mapping[str, Any]) -> None:
     names = ", ".join(dict.fromkeys(model["name"] for model in document["models"]))
-    terminal.result(document, lambda: print(f"serving {names} on {document['url']}"))
+    terminal.result(document, lambda: echo(f"serving {names} on {document['url']}"))
     sys.stdout.flush()  # whoever waits for it reads a pipe

@@ -1,4 +1,8 @@
-"""What a command prints and where: results on standard output, all else on standard error."""
+"""What a command prints and where: results on standard output, all else on standard error.
+
+Everything that reaches a terminal goes through `echo`, which lets no name in a model or file act on
+it; the linter bans ``print`` from the other modules of this folder.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,43 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from neocpu.plain_text import plain
 from neocpu.progress import ProgressCallback
 
 PLAIN_WIDTH: Final = 1000
 """Columns of a table that is not shown on a terminal: nothing is wrapped or cut."""
+
+KINDS: Final = {
+    1: "bug",
+    2: "usage",
+    3: "model",
+    4: "unsupported",
+    5: "target",
+    6: "accuracy",
+    7: "database",
+    8: "artifact",
+    129: "terminated",
+    130: "interrupted",
+    143: "terminated",
+}
+"""What ``--json`` calls an error, by exit code."""
+
+
+def echo(*lines: str, error: bool = False) -> None:
+    """Print lines to standard output, or to standard error; an empty one if none is given.
+
+    What is not printable in them, line ends too, is escaped: a line may hold any name.
+    """
+    text = "\n".join(map(plain, lines))
+    print(text, file=sys.stderr if error else sys.stdout, flush=error)
+
+
+class PlainFormatter(logging.Formatter):
+    """Messages on one line each, escaped as `echo` does."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return a record's line."""
+        return plain(super().formatMessage(record))
 
 
 @dataclass(slots=True)
@@ -24,7 +61,7 @@ class Terminal:
     Attributes
     ----------
     json : bool
-        Print one JSON document instead of text.
+        Print one JSON document instead of text: the result, or the error.
     quiet : bool
         No progress, no summaries, no warnings.
     verbose : int
@@ -33,6 +70,8 @@ class Terminal:
         Show the traceback of an error.
     kept : callable
         Says, after Ctrl-C, what of the work is not lost.
+    answered : bool
+        Whether the JSON document has been printed.
     """
 
     json: bool = False
@@ -40,12 +79,13 @@ class Terminal:
     verbose: int = 0
     debug: bool = False
     kept: Callable[[], str] = lambda: "nothing was written"
+    answered: bool = False
 
     def start_logging(self) -> None:
         """Send the package's log messages to standard error, as loud as the options say."""
         level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(self.verbose, 2)]
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("neocpu: %(levelname)s: %(message)s"))
+        handler.setFormatter(PlainFormatter("neocpu: %(levelname)s: %(message)s"))
         logger = logging.getLogger("neocpu")
         logger.handlers[:] = [handler]
         logger.setLevel(logging.ERROR if self.quiet else level)
@@ -59,28 +99,42 @@ class Terminal:
     def note(self, text: str) -> None:
         """Print a line for people to standard error."""
         if not self.quiet:
-            print(f"neocpu: {text}", file=sys.stderr, flush=True)
+            echo(f"neocpu: {text}", error=True)
 
     def result(self, document: Mapping[str, Any], show: Callable[[], None]) -> None:
         """Print a command's result: the JSON document, or what ``show`` prints."""
         if self.json:
-            print(json.dumps(document, ensure_ascii=False, allow_nan=False))
+            self._print_document(document)
         else:
             show()
 
     def fail(self, message: str, code: int) -> int:
-        """Print an error in one line and return its exit code."""
+        """Print an error in one line, with ``--json`` as a document too; return its exit code.
+
+        A command that has printed its document, as a server does when it starts, prints no second
+        one.
+        """
         if self.debug and sys.exc_info()[0] is not None:
-            traceback.print_exc()
-        print(f"neocpu: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+            echo(*traceback.format_exc().splitlines(), error=True)
+        line = plain(" ".join(message.split()))
+        echo(f"neocpu: error: {line}", error=True)
+        if self.json and not self.answered:
+            self._print_document(
+                {"error": {"message": line, "exit_code": code, "kind": KINDS[code]}}
+            )
         return code
+
+    def _print_document(self, document: Mapping[str, Any]) -> None:
+        # In ASCII: JSON allows raw characters that a terminal acts on, such as U+202E and U+009B.
+        print(json.dumps(document, allow_nan=False), flush=True)  # noqa: T201
+        self.answered = True
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
     """Print aligned ``name  value`` lines."""
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
-        print(f"  {name:<{width}}  {value}")
+        echo(f"  {name:<{width}}  {value}")
 
 
 def print_table(
@@ -111,15 +165,16 @@ def print_table(
     for title in header:
         # Folded where the terminal is narrow: a name that is cut short is of no use.
         justify: Literal["left", "right"] = "right" if title in right else "left"
-        table.add_column(title, justify=justify, overflow="fold")
+        table.add_column(Text(plain(title)), justify=justify, overflow="fold")
     for number, row in enumerate(rows):
         # Text, not markup: a layout such as NCHW[16]c looks like a tag.
         cells = (
-            Text(cell, "bold" if (number, column) in bold else "")
+            Text(plain(cell), "bold" if (number, column) in bold else "")
             for column, cell in enumerate(row)
         )
         table.add_row(*cells)
     # Captured, because rich ends the process by itself if the reader of a pipe went away.
     with console.capture() as captured:
         console.print(table)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    # Not escaped again: what makes cells bold is rich's.
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))  # noqa: T201

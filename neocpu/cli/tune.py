@@ -12,7 +12,7 @@ from neocpu.cli import options
 from neocpu.cli.databases import tell_what_is_kept, writable_database
 from neocpu.cli.networks import with_suite
 from neocpu.cli.plan_text import scheme_text
-from neocpu.cli.terminal import Terminal, print_table
+from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.schedules.errors import UsageError
 from neocpu.units import duration, plural
 
@@ -37,6 +37,7 @@ Examples:
 )
 @options.target
 @options.shape
+@options.batch
 @options.threads
 @click.option(
     "--db",
@@ -96,6 +97,7 @@ def command(
     suite: str | None,
     target: str,
     shapes: Mapping[str, tuple[int, ...]],
+    batch: int | None,
     threads: int | None,
     database: Path | None,
     only_db: bool,
@@ -128,6 +130,7 @@ def command(
             target=target,
             threads=threads,
             shapes=shapes,
+            batch=batch,
             database=database,
             only_database=only_db,
             strategy=strategy,
@@ -229,9 +232,10 @@ def _show(report: Mapping[str, Any]) -> None:
         right=("times", "µs", "noise", "GFLOP/s", "measured", "known", "failed", "left"),
     )
     checked = sum(row["checked"] for row in report["workloads"])
-    print(
-        f"\n{plural(report['measured'], 'measurement')} in {duration(report['seconds'])}, "
-        f"kept in {report['database']}; {plural(checked, 'winner')} checked against the reference"
+    echo(
+        "",
+        f"{plural(report['measured'], 'measurement')} in {duration(report['seconds'])}, "
+        f"kept in {report['database']}; {plural(checked, 'winner')} checked against the reference",
     )
 
 

@@ -29,7 +29,7 @@ def refuse_extents(graph: onnx.GraphProto) -> None:
     UnsupportedError
         Naming the node.
     """
-    shapes = _known_shapes(graph)
+    shapes = known_shapes(graph)
     for node in graph.node:
         if node.op_type in _WINDOWED and (misfit := _misfit(node, shapes)):
             extent, padded = misfit
@@ -77,7 +77,7 @@ def _misfit(node: onnx.NodeProto, shapes: _Shapes) -> tuple[int, int] | None:
     return None
 
 
-def _known_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
+def known_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
     """Return the shape of every tensor that has no unknown dimension."""
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.input, *graph.output, *graph.value_info):

@@ -9,22 +9,26 @@ from pathlib import Path
 
 import onnx
 
+from neocpu.frontend.batch import set_batch
 from neocpu.frontend.bounded_rows import bound_rows
+from neocpu.frontend.conflicts import refuse_conflicts
 from neocpu.frontend.extents import refuse_extents
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.number_formats import refuse_number_formats
 from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
 from neocpu.frontend.simplify import simplify_model
 from neocpu.frontend.skeleton import strip_weights
 from neocpu.frontend.source import first_line, read_model
 from neocpu.frontend.tensor_check import is_element_type, refuse_malformed_tensors
 from neocpu.frontend.unsupported import refuse_unknown_operators
+from neocpu.input_shapes import InputShapes
 from neocpu.schedules.errors import ModelError, UnsupportedError
 from neocpu.tensor_spec import TensorSpec
 
 
 def load_model(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: InputShapes | Mapping[str, Sequence[int]] | None = None,
 ) -> LoadedModel:
     """Read, check, freeze and simplify a model.
 
@@ -32,8 +36,8 @@ def load_model(
     ----------
     model : path, bytes or onnx.ModelProto
         The model. External data is read from the file's own folder only.
-    shapes : mapping of str to sequence of int, optional
-        Complete shapes of inputs with dynamic dimensions, by input name.
+    shapes : InputShapes, or mapping of str to sequence of int, optional
+        Complete shapes of inputs with dynamic dimensions, by input name, and the batch.
 
     Raises
     ------
@@ -44,19 +48,23 @@ def load_model(
     UnsupportedError
         If the model cannot be raised to a current opset, or an output's shape depends on data in
         another way than by the number of rows that a NonMaxSuppression selects; if a tensor is
-        empty or too large, or a window does not fit its padded image.
+        empty or too large, or a window does not fit its padded image; if the model is of one image,
+        and cannot take a batch.
     """
+    given = shapes if isinstance(shapes, InputShapes) else InputShapes.parse(shapes)
     original = read_model(model)
     where = "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
     refuse_unknown_operators(original)
     _check(original, where)
     _refuse_repeated_outputs(original.graph, where)
-    freeze_shapes(original.graph, shapes or {})
-    try:
-        simplified = simplify_model(original)
-    except UnsupportedError:
-        _blame_operators(original.graph)
-        raise
+    of_one = freeze_shapes(original.graph, given)
+    simplified = _simplified(original)
+    sample = None
+    if of_one:
+        set_batch(simplified, of_one)
+        sample, original = original, simplified
+        simplified = _simplified(original)
+    refuse_conflicts(simplified, original, given)
     bounded = bound_rows(simplified)
     if bounded.problems:
         _blame_rows(simplified.graph, bounded.problems)
@@ -72,7 +80,19 @@ def load_model(
         inputs=tuple(tensor_spec(value) for value in real_inputs(original.graph)),
         outputs=outputs,
         row_counts=tuple(None if count is None else results.index(count) for count in counts),
+        sample=sample,
     )
+
+
+def _simplified(original: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        simplified = simplify_model(original)
+    except UnsupportedError:
+        refuse_number_formats(original.graph)
+        _blame_operators(original.graph)
+        raise
+    refuse_number_formats(simplified.graph)
+    return simplified
 
 
 def _refuse_repeated_outputs(graph: onnx.GraphProto, where: str) -> None:

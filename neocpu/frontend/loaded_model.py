@@ -18,7 +18,8 @@ class LoadedModel:
     name : str
         The file's stem, or the graph's name.
     original : onnx.ModelProto
-        The model as given, with input and output shapes frozen: what a reference runs.
+        The model as given, with input and output shapes frozen, and changed to take a batch: what
+        other engines run.
     simplified : onnx.ModelProto
         The equivalent model with a raised opset, constants folded and dead code removed. Behind its
         outputs are hidden ones, the row counts of bounded outputs.
@@ -27,6 +28,8 @@ class LoadedModel:
     row_counts : tuple of int or None
         Of each output, the position of the hidden one that says how many of its rows count; None
         where all do.
+    sample : onnx.ModelProto or None
+        The model as given, if that is of one image and was changed to take a batch.
     """
 
     name: str
@@ -35,6 +38,12 @@ class LoadedModel:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     row_counts: tuple[int | None, ...]
+    sample: onnx.ModelProto | None = None
+
+    @property
+    def reference(self) -> onnx.ModelProto:
+        """The model as given: what is right, image by image where it was changed."""
+        return self.original if self.sample is None else self.sample
 
     @property
     def row_groups(self) -> tuple[tuple[str, ...], ...]:

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from neocpu.frontend.tensor_check import is_element_type
+from neocpu.input_shapes import InputShapes
 from neocpu.runtime.header import DTYPES
 from neocpu.schedules.errors import ModelError, UnsupportedError, UsageError, did_you_mean
 from neocpu.tensor_spec import TensorSpec
 
 # What to suggest for an unknown dimension: one image, three channels, the usual resolution.
 _SUGGESTED_BATCH, _SUGGESTED_CHANNELS, _SUGGESTED_EXTENT = 1, 3, 224
+_SUGGESTED_SHAPE = "1,3,224,224"
 
 
 def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
@@ -22,21 +24,29 @@ def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     return [value for value in graph.input if value.name not in initialized]
 
 
-def freeze_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:
+def freeze_shapes(graph: onnx.GraphProto, shapes: InputShapes) -> Mapping[str, int]:
     """Write static shapes into the graph's inputs, in place.
+
+    A dimension of 0 or -1 is dynamic, as ONNX Runtime reads it. ``--batch`` is written where the
+    first dimension is dynamic. A first dimension of 1 stays: the graph may have it written into it.
 
     Parameters
     ----------
     graph : onnx.GraphProto
         The graph to change.
-    shapes : mapping of str to sequence of int
-        Complete shapes by input name. A dimension the model fixes must agree.
+    shapes : InputShapes
+        A dimension the model fixes must agree.
+
+    Returns
+    -------
+    mapping of str to int
+        The inputs whose first dimension is 1 in the model and is to be another one.
 
     Raises
     ------
     UsageError
-        If ``shapes`` names an unknown input, has another rank, a dimension below 1, or
-        contradicts a fixed dimension.
+        If ``shapes`` names an unknown input, has another rank, a dimension below 1, contradicts
+        a fixed dimension, or has a batch that no input takes.
     ModelError
         If a dimension stays unknown.
     UnsupportedError
@@ -44,15 +54,48 @@ def freeze_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -
     """
     inputs = real_inputs(graph)
     known = [value.name for value in inputs]
-    for name in shapes:
+    for name in shapes.by_name:
         if name not in known:
             hint = did_you_mean(name, known) or f"; the inputs are {', '.join(map(repr, known))}"
             raise UsageError(f"--shape names an input '{name}' the model does not have{hint}")
     for value in inputs:
         _check_kind(value)
-        if value.name in shapes:
-            _set_shape(value, [int(extent) for extent in shapes[value.name]])
-        _require_static(value)
+        if value.name in shapes.by_name:
+            _set_shape(value, shapes.by_name[value.name])
+    fixed = {} if shapes.batch is None else _give_batch(inputs, shapes, shapes.batch)
+    for value in inputs:
+        _require_static(value, shapes.batch)
+        if (shape := shapes.by_name.get(value.name)) and shape != static_dims(value):
+            fixed[value.name] = shape[0]
+    if len(set(fixed.values())) > 1:
+        raise UsageError(
+            "inputs of one image cannot take different batches: "
+            f"{', '.join(f'{name}:{batch},…' for name, batch in fixed.items())}"
+        )
+    return fixed
+
+
+def _give_batch(
+    inputs: Sequence[onnx.ValueInfoProto], shapes: InputShapes, batch: int
+) -> dict[str, int]:
+    """Write the batch where it is dynamic, or return the inputs that have one of 1."""
+    others = [value for value in inputs if value.name not in shapes.by_name]
+    firsts = {v.name: v.type.tensor_type.shape.dim[0] for v in others if _dims(v)}
+    dynamic = [dim for dim in firsts.values() if dim.dim_value < 1]
+    for dim in dynamic:
+        dim.dim_value = batch
+    if dynamic or any(dim.dim_value == batch for dim in firsts.values()):
+        return {}
+    if ones := [name for name, dim in firsts.items() if dim.dim_value == 1]:
+        return dict.fromkeys(ones, batch)
+    if any(shape[:1] == (batch,) for shape in shapes.by_name.values()):
+        return {}
+    for name in shapes.by_name:
+        shapes.require_batch(name)
+    have = "; ".join(f"'{value.name}' is [{_dims_text(value)}]" for value in others)
+    raise UsageError(
+        f"--batch {batch}: no input has a dynamic batch, or one of 1 ({have or 'there is none'})"
+    )
 
 
 def _check_kind(value: onnx.ValueInfoProto) -> None:
@@ -72,7 +115,7 @@ def _check_kind(value: onnx.ValueInfoProto) -> None:
         )
 
 
-def _set_shape(value: onnx.ValueInfoProto, shape: list[int]) -> None:
+def _set_shape(value: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
     given = f"--shape {value.name}:{','.join(map(str, shape))}"
     for extent in shape:
         if extent < 1:
@@ -86,11 +129,15 @@ def _set_shape(value: onnx.ValueInfoProto, shape: list[int]) -> None:
                 f"[{_dims_text(value)}]"
             )
         for axis, (dim, extent) in enumerate(zip(dims, shape, strict=True)):
-            if dim.HasField("dim_value") and dim.dim_value not in (0, extent):
+            if axis == 0 and dim.dim_value == 1:
+                continue  # the batch of a model of one image
+            if dim.dim_value > 0 and dim.dim_value != extent:
                 raise UsageError(
                     f"{given}: the model fixes dimension {axis} of '{value.name}' to "
                     f"{dim.dim_value}; its shape is [{_dims_text(value)}]"
                 )
+        if dims and dims[0].dim_value == 1:
+            shape = (1, *shape[1:])
     set_dims(value, shape)
 
 
@@ -113,40 +160,46 @@ def static_dims(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
     return dims if all(extent > 0 for extent in dims) else None
 
 
-def _require_static(value: onnx.ValueInfoProto) -> None:
+def _require_static(value: onnx.ValueInfoProto, batch: int | None) -> None:
     if static_dims(value) is not None:
         return
     if not value.type.tensor_type.HasField("shape"):
         raise ModelError(
             f"input '{value.name}' has no declared shape; "
-            f"give one with --shape {value.name}:1,3,224,224"
+            f"give one with --shape {value.name}:{_SUGGESTED_SHAPE}"
         )
-    dims = value.type.tensor_type.shape.dim
+    dims = _dims(value)
     dynamic = [
         f"{axis} ('{dim.dim_param}')" if dim.dim_param else str(axis)
         for axis, dim in enumerate(dims)
         if dim.dim_value <= 0
     ]
     suggestion = ",".join(
-        str(dim.dim_value if dim.dim_value > 0 else _suggest(axis, len(dims)))
+        str(dim.dim_value if dim.dim_value > 0 else _suggest(axis, len(dims), batch))
         for axis, dim in enumerate(dims)
     )
+    only_batch = all(dim.dim_value > 0 for dim in dims[1:])
     raise ModelError(
         f"input '{value.name}' has shape [{_dims_text(value)}] with dynamic dimension "
         f"{', '.join(dynamic)}; fix it with --shape {value.name}:{suggestion}"
+        f"{f' or --batch {_SUGGESTED_BATCH}' if only_batch else ''}"
     )
 
 
-def _suggest(axis: int, rank: int) -> int:
+def _suggest(axis: int, rank: int, batch: int | None) -> int:
     if axis == 0:
-        return _SUGGESTED_BATCH
+        return batch or _SUGGESTED_BATCH
     return _SUGGESTED_CHANNELS if axis == 1 and rank >= 4 else _SUGGESTED_EXTENT
+
+
+def _dims(value: onnx.ValueInfoProto) -> Sequence[onnx.TensorShapeProto.Dimension]:
+    dims: Sequence[onnx.TensorShapeProto.Dimension] = value.type.tensor_type.shape.dim
+    return dims
 
 
 def _dims_text(value: onnx.ValueInfoProto) -> str:
     return ", ".join(
-        dim.dim_param or (str(dim.dim_value) if dim.dim_value > 0 else "?")
-        for dim in value.type.tensor_type.shape.dim
+        dim.dim_param or (str(dim.dim_value) if dim.dim_value > 0 else "?") for dim in _dims(value)
     )
 
 

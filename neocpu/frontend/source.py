@@ -10,6 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
+from neocpu.frontend.foreign_formats import foreign_file, foreign_folder
 from neocpu.schedules.errors import ModelError
 from neocpu.schedules.files import read_file
 
@@ -42,7 +43,13 @@ def read_model(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.
     if isinstance(model, bytes):
         return _without_external_data(_parse(model, "the given bytes"), "the given bytes")
     path = Path(model)
-    proto = _parse(_read_bytes(path), f"'{path}'")
+    data = _read_bytes(path)
+    try:
+        proto = _parse(data, f"'{path}'")
+    except ModelError:
+        if (kind := foreign_file(data, path)) is not None:
+            raise ModelError(f"'{path}' is not an ONNX model but {kind}") from None
+        raise
     try:
         load_external_data_for_model(proto, str(path.parent))
     except (onnx.checker.ValidationError, OSError, ValueError) as error:
@@ -58,6 +65,8 @@ def _read_bytes(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise ModelError(f"no such model file: '{path}'") from error
     except IsADirectoryError as error:
+        if (kind := foreign_folder(path)) is not None:
+            raise ModelError(f"'{path}' is not an ONNX model but {kind}") from None
         raise ModelError(f"'{path}' is a folder; give the .onnx file inside it") from error
     except OSError as error:
         raise ModelError(f"cannot read the model '{path}': {error.strerror or error}") from error

@@ -54,8 +54,12 @@ def refuse_unsupported(
 
 def describe(node: onnx.NodeProto) -> str:
     """Return ``Op 'name'`` for messages; unnamed nodes go by their first output."""
-    name = node.name or next((output for output in node.output if output), "?")
-    return f"{qualified_name(node)} '{name}'"
+    return f"{qualified_name(node)} '{node_name(node)}'"
+
+
+def node_name(node: onnx.NodeProto) -> str:
+    """Return a node's name; unnamed ones go by their first output."""
+    return node.name or next((output for output in node.output if output), "?")
 
 
 def qualified_name(node: onnx.NodeProto) -> str:
@@ -72,7 +76,7 @@ def _refuse(nodes: list[onnx.NodeProto], known: Iterable[str]) -> None:
         groups.setdefault(qualified_name(node), []).append(node)
     parts = []
     for name, members in sorted(groups.items()):
-        first = members[0].name or next((output for output in members[0].output if output), "?")
+        first = node_name(members[0])
         misspelt = members[0].domain in STANDARD_DOMAINS and name not in names
         hint = did_you_mean(name, names) if misspelt else ""
         parts.append(f"{name} ({len(members)}x, first '{first}'{hint})")

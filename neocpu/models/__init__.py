@@ -7,9 +7,9 @@ imported before a network is built.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from neocpu.input_shapes import InputShapes
 from neocpu.models.catalogue import MODELS, SUITES, ModelInfo, find, is_name, suite
 from neocpu.schedules.errors import UsageError, did_you_mean
 
@@ -73,31 +73,34 @@ def build(
     return model
 
 
-def build_with_shapes(name: str, shapes: Mapping[str, Sequence[int]] | None) -> onnx.ModelProto:
+def build_with_shapes(name: str, shapes: InputShapes) -> onnx.ModelProto:
     """Build a network for the shape that ``--shape`` gives its input, or for its usual one.
+
+    With as many images per call as ``--batch`` says.
 
     Parameters
     ----------
     name : str
         One of `MODELS`.
-    shapes : mapping of str to sequence of int, optional
-        Empty, or the shape of ``input``.
+    shapes : InputShapes
+        Of ``input``, if of any.
 
     Raises
     ------
     UsageError
-        As `build`, and if ``shapes`` is not of the form ``input:N,3,H,W``.
+        As `build`, and if ``shapes`` is not of the form ``input:N,3,H,W``, or the batch is not N.
     """
-    if not shapes:
-        return build(name)
+    if not shapes.by_name:
+        return build(name, batch=1 if shapes.batch is None else shapes.batch)
     info = find(name)
     form = f"{name} takes input:N,3,H,W, by default input:1,3,{info.image},{info.image}"
-    for given in shapes:
+    for given in shapes.by_name:
         if given != "input":
             hint = did_you_mean(given, ["input"])
             raise UsageError(f"--shape names an input '{given}', and {form}{hint}")
-    shape = tuple(shapes["input"])
+    shape = shapes.by_name["input"]
     if len(shape) != 4 or shape[1] != CHANNELS:
         raise UsageError(f"--shape input:{','.join(map(str, shape))} does not fit: {form}")
+    shapes.require_batch("input")
     batch, _, height, width = shape
     return build(name, batch=batch, image=(height, width))

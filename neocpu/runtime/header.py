@@ -84,7 +84,7 @@ class Placement:
         return np.ndarray(self.shape, self.dtype, buffer, self.offset)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ArtifactHeader:
     """Everything known of an artifact without loading it.
 
@@ -136,6 +136,21 @@ class ArtifactHeader:
     arena_bytes: int = 0
     plan: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
+
+    def __repr__(self) -> str:
+        return f"<neocpu.ArtifactHeader {self.summary}>"
+
+    def __str__(self) -> str:
+        from neocpu.runtime.header_text import header_text
+
+        return header_text(self)
+
+    @property
+    def summary(self) -> str:
+        """The model's name, inputs, outputs and target, on one line."""
+        from neocpu.runtime.header_text import summary
+
+        return summary(self)
 
     @property
     def row_groups(self) -> tuple[tuple[int, ...], ...]:

@@ -86,18 +86,29 @@ def check_input(spec: TensorSpec, value: Any) -> AnyArray:
         If it is not an array, or its shape or dtype differ.
     """
     array = value if isinstance(value, np.ndarray) else _as_array(spec, value)
+    check_kind(spec, array.dtype, array.shape)
+    return array
+
+
+def check_kind(spec: TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Check the dtype, in any byte order, and the shape of what is given for an input.
+
+    Raises
+    ------
+    UsageError
+        If they are not the input's.
+    """
     expected = np.dtype(spec.dtype)
-    if array.dtype != expected and array.dtype.newbyteorder("=") != expected:
+    if dtype != expected and dtype.newbyteorder("=") != expected:
         raise UsageError(
             f"input '{spec.name}': expected {describe(spec.dtype, spec.shape)}, got dtype "
-            f"{array.dtype}: convert it with x.astype('{spec.dtype}')"
+            f"{dtype}: convert it with x.astype('{spec.dtype}')"
         )
-    if array.shape != spec.shape:
+    if shape != spec.shape:
         raise UsageError(
             f"input '{spec.name}': expected {describe(spec.dtype, spec.shape)}, got "
-            f"{describe(spec.dtype, array.shape)}{_shape_hint(spec.shape, array.shape)}"
+            f"{describe(spec.dtype, shape)}{_shape_hint(spec.shape, shape)}"
         )
-    return array
 
 
 def _as_array(spec: TensorSpec, value: Any) -> AnyArray:

@@ -18,9 +18,11 @@ from neocpu.runtime.memory import aligned_empty
 from neocpu.runtime.outputs import check_named_out, check_positional_out
 from neocpu.runtime.pool import PoolUnavailable, ThreadPool, check_threads
 from neocpu.runtime.session import Session
+from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.runtime.weights_check import WeightsCheck
 from neocpu.schedules.errors import UsageError
 from neocpu.tensor_spec import TensorSpec
+from neocpu.units import plural
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -81,7 +83,7 @@ def load(
         return Module(artifact, threads, pool, verify=verify, hugepages=hugepages)
 
 
-class Module:
+class Module(Unpicklable):
     """A compiled model, ready to run. Made by `load`.
 
     One virtual machine, and threads of its own or a pool shared with others. It may be called from
@@ -102,6 +104,8 @@ class Module:
     threads : int
         How many threads a call runs on.
     """
+
+    _instead = "neocpu.load() the artifact in each process, by its path"
 
     def __init__(
         self,
@@ -277,12 +281,7 @@ class Module:
         self.close()
 
     def __repr__(self) -> str:
-        inputs = ", ".join(map(str, self.inputs))
-        outputs = ", ".join(map(str, self.outputs))
-        return (
-            f"<neocpu.Module {self.metadata.name}: {inputs} -> {outputs}; "
-            f"{self.metadata.target}, {self.threads} threads>"
-        )
+        return f"<neocpu.Module {self.metadata.summary}, on {plural(self.threads, 'thread')}>"
 
     def _positional_call(self, inputs: Any, out: Any) -> Callable[[], Outputs]:
         """Check arguments; return the call that the pool shall make."""

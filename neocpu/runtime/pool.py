@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from neocpu.runtime.denormals import flush_denormals
 from neocpu.runtime.ffi import runtime
+from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.runtime.worker import Job, Worker
 from neocpu.schedules.errors import UsageError
 from neocpu.schedules.host import usable_cpus
+from neocpu.units import plural
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -32,7 +34,7 @@ class PoolUnavailable(UsageError):
     """The pool is closed, or belongs to the process that this one was forked from."""
 
 
-class ThreadPool:
+class ThreadPool(Unpicklable):
     """Threads that modules run on. Calls of all modules of one pool take turns, in order.
 
     Without one, each module has threads of its own: two of them called at once then compete for
@@ -57,6 +59,8 @@ class ThreadPool:
     TargetError
         If TVM's runtime is not installed.
     """
+
+    _instead = "make one in each process"
 
     def __init__(self, threads: int | None = None, *, name: str = "neocpu-pool") -> None:
         self.threads = check_threads(threads)
@@ -142,7 +146,7 @@ class ThreadPool:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<neocpu.ThreadPool: {self.threads} threads>"
+        return f"<neocpu.ThreadPool: {plural(self.threads, 'thread')}>"
 
     def _refusal(self) -> str:
         if self.orphaned:

@@ -51,6 +51,11 @@ def test_outputs_that_are_one_value_keep_their_names():
         {"threads": "2"},
         {"tune_budget": -1.0},
         {"tune_budget": float("nan")},
+        {"tune_budget": "60 parsecs"},
+        {"tune_budget": True},
+        {"tune_budget": [60]},
+        {"batch": 0},
+        {"batch": "8"},
         {"opt": "globl"},
         {"algorithms": ["fft"]},
         {"accuracy": "exact"},
@@ -68,6 +73,27 @@ def test_bad_arguments_are_named(arguments):
     with pytest.raises(UsageError) as caught:
         neocpu.compile(tiny(), **arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_budgets_are_seconds_or_text(tmp_path):
+    database = tmp_path / "records.jsonl"
+    for budget in (0, "0", "0s", np.float32(0)):
+        with neocpu.compile(tiny(), threads=1, tune_budget=budget) as compiled:
+            assert compiled.tuned is None
+    settings = {"databases": [database], "only_databases": True}
+    with neocpu.compile(tiny(), threads=1, tune_budget="0.01 min", **settings) as compiled:
+        assert compiled.tuned.measured == database.read_bytes().count(b"\n") > 0
+    tuned = neocpu.tune([tiny()], threads=1, budget="10m", database=database, strategy="analytic")
+    assert tuned.measured == 0
+    with pytest.raises(UsageError, match="a tuning budget: '2 days' is not a duration"):
+        neocpu.tune([tiny()], budget="2 days")
+
+
+def test_the_batch():
+    with neocpu.compile(tiny(), batch=4) as compiled, compiled.module() as module:
+        assert [spec.shape for spec in module.inputs] == [(4, 3, 5, 5)]
+        assert [spec.shape for spec in module.outputs] == [(4, 3, 5, 5)] * 3
+    assert compiled.verification.ok
 
 
 def test_a_plan_that_is_not_proven_is_warned_of(monkeypatch, caplog):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from neocpu.units import parse_size, size
+from neocpu.units import parse_duration, parse_size, size
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,22 @@ def test_a_number_beyond_all_bounds():
 
 def test_what_is_printed_can_be_read():
     assert parse_size(size(102_600_000)) == 102_600_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("90", 90), ("60s", 60), ("10m", 600), ("1.5 min", 90), (" 1H ", 3600), ("0", 0)],
+)
+def test_durations(text, expected):
+    assert parse_duration(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "1e3", "10 weeks", "1,5h", "inf", "1m 2s"])
+def test_what_is_no_duration(text):
+    with pytest.raises(ValueError, match="is not a duration: write 90, 60s, 10m or 1h"):
+        parse_duration(text)
+
+
+def test_a_duration_beyond_all_bounds():
+    with pytest.raises(ValueError, match="longer than anybody waits"):
+        parse_duration("9" * 400)

@@ -26,8 +26,41 @@ typedef struct arguments {
   long threads, repeat;
 } arguments;
 
+/* How many bytes of UTF-8 make the next character, 0 if they make none. */
+static size_t character(const unsigned char *text) {
+  const size_t size = text[0] < 0x80 ? 1 : text[0] < 0xc2 ? 0 : text[0] < 0xe0 ? 2
+                    : text[0] < 0xf0 ? 3 : text[0] < 0xf5 ? 4 : 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((text[i] & 0xc0) != 0x80) return 0;
+  }
+  return size;
+}
+
+/* Whether a terminal acts on a character: controls, line ends, changes of direction. */
+static int is_active(const unsigned char *text, size_t size) {
+  if (size == 1) return text[0] < 0x20 || text[0] == 0x7f;
+  if (size == 2) return text[0] == 0xc2 && text[1] < 0xa0;
+  if (size != 3 || text[0] != 0xe2) return 0;
+  return (text[1] == 0x80 && (text[2] == 0x8e || text[2] == 0x8f ||
+                              (text[2] >= 0xa8 && text[2] <= 0xae))) ||
+         (text[1] == 0x81 && text[2] >= 0xa6 && text[2] <= 0xa9);
+}
+
+/* Print text that anybody may have written, bytes that a terminal acts on as \xNN. */
+static void print_plain(FILE *to, const char *words) {
+  const unsigned char *text = (const unsigned char *)words;
+  while (*text != '\0') {
+    const size_t size = character(text), taken = size > 0 ? size : 1;
+    const int shown = size > 0 && !is_active(text, size);
+    for (size_t i = 0; i < taken; ++i) fprintf(to, shown ? "%c" : "\\x%02x", text[i]);
+    text += taken;
+  }
+}
+
 static int fail(int code, const char *message) {
-  fprintf(stderr, "neocpu_run: error: %s\n", message);
+  fputs("neocpu_run: error: ", stderr);
+  print_plain(stderr, message);
+  fputc('\n', stderr);
   return code;
 }
 
@@ -75,7 +108,9 @@ static double seconds(void) {
 }
 
 static void print_spec(const char *kind, const neocpu_spec *spec) {
-  printf("  %-8s %s %s[%s", kind, spec->name, spec->dtype, spec->bounded ? "up to " : "");
+  printf("  %-8s ", kind);
+  print_plain(stdout, spec->name);
+  printf(" %s[%s", spec->dtype, spec->bounded ? "up to " : "");
   for (size_t i = 0; i < spec->rank; ++i) {
     printf("%s%lld", i > 0 ? "," : "", (long long)spec->shape[i]);
   }
@@ -237,8 +272,10 @@ int main(int count, char **words) {
   if (status != NEOCPU_OK) return fail((int)status, neocpu_error());
   const double loaded = seconds() - start;
   const neocpu_description *description = neocpu_describe(model);
-  printf("%s\n  target   %s\n  threads  %d\n", description->name, description->target,
-         description->threads);
+  print_plain(stdout, description->name);
+  printf("\n  target   ");
+  print_plain(stdout, description->target);
+  printf("\n  threads  %d\n", description->threads);
   for (size_t i = 0; i < description->input_count; ++i) {
     print_spec("input", &description->inputs[i]);
     printf("\n");

@@ -4,6 +4,7 @@ import onnx
 import pytest
 
 from neocpu.bench.arm_kernels import hot_kernels
+from neocpu.input_shapes import NO_SHAPES
 from neocpu.models.graph import NetworkBuilder
 from neocpu.schedules.target import parse_target
 
@@ -29,7 +30,7 @@ def network(tmp_path, monkeypatch):
 
 
 def test_the_hottest_of_each_kind_that_matters(network):
-    kernels = hot_kernels(network, TARGET, {})
+    kernels = hot_kernels(network, TARGET, NO_SHAPES)
     workloads = [kernel.workload for kernel in kernels]
     found = [(w.kernel, w.stride, w.groups, w.out_channels) for w in workloads]
     assert found == [((3, 3), (1, 1), 1, 16), ((1, 1), (1, 1), 1, 16), ((3, 3), (1, 1), 32, 32)]

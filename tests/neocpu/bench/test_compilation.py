@@ -8,6 +8,7 @@ from command_line import conv_model
 
 from neocpu.bench.compilation import CompilationCrash, compile_in_child
 from neocpu.bench.subject import compile_subject
+from neocpu.input_shapes import NO_SHAPES
 from neocpu.runtime.artifact import read_header
 from neocpu.schedules.errors import DatabaseError, ModelError
 
@@ -24,7 +25,7 @@ def test_time_memory_and_sizes(tmp_path):
         str(model),
         tmp_path,
         threads=1,
-        shapes={},
+        shapes=NO_SHAPES,
         databases=(),
         verify=True,
         on_progress=seen.append,

@@ -13,8 +13,10 @@ from command_line import Cli, conv_model
 from onnx import TensorProto, helper
 
 import neocpu
+from neocpu.reference import run_reference
 from neocpu.runtime.artifact import read_header
 from neocpu.schedules.errors import UsageError
+from neocpu.tensor_spec import TensorSpec, random_inputs
 
 
 class Stop(UsageError):
@@ -45,6 +47,7 @@ class TestOptions:
                     "target": "host",
                     "threads": None,
                     "shapes": {},
+                    "batch": None,
                     "databases": (),
                     "only_databases": False,
                     "tune_budget": 0.0,
@@ -62,8 +65,8 @@ class TestOptions:
     def test_all(self, cli: Cli, compile_calls: list[Any]) -> None:
         line = (
             "compile net.onnx -o net.so --target llvm -mcpu=skylake-avx512 -mattr=+avx2 "
-            "--shape x:1,3,8,8 --shape y:0:4 --threads 3 --db a --db b --only-db --tune-budget 10m "
-            "--opt uniform --algorithms direct,depthwise --no-verify "
+            "--shape x:1,3,8,8 --shape y:0:4 --batch 2 --threads 3 --db a --db b --only-db "
+            "--tune-budget 10m --opt uniform --algorithms direct,depthwise --no-verify "
             "--solver dp --search-seconds 0.5 --max-weights 120MB --accuracy strict"
         )
         cli(*line.split())
@@ -71,6 +74,7 @@ class TestOptions:
             "target": "llvm -mcpu=skylake-avx512 -mattr=+avx2",
             "threads": 3,
             "shapes": {"x": (1, 3, 8, 8), "y:0": (4,)},
+            "batch": 2,
             "databases": (Path("a"), Path("b")),
             "only_databases": True,
             "tune_budget": 600.0,
@@ -130,6 +134,47 @@ class TestOptions:
         outcome = cli("compile", "resnet50", "--tune-budget", "9", "--db", database)
         assert outcome.code == 130
         assert f"interrupted; 3 measurements kept in {database}" in outcome.error
+
+
+class TestBatch:
+    def test_of_a_model_of_one_image(self, cli: Cli, onnx_file: Path) -> None:
+        outcome = cli("compile", onnx_file, "-o", "batch.so", "--batch", 3, "--only-db")
+        assert outcome.code == 0, outcome.err
+        report = json.loads(cli("run", "batch.so", "--json", "-o", "y.npz", "--seed", 1).out)
+        assert [spec["shape"] for spec in report["inputs"]] == [[3, 3, 16, 16]]
+        assert [spec["shape"] for spec in report["outputs"]] == [[3, 8, 16, 16]]
+        images = random_inputs([TensorSpec("image", "float32", (3, 3, 16, 16))], 1)["image"]
+        expected = [run_reference(conv_model(), {"image": x[None]})["features"] for x in images]
+        np.testing.assert_allclose(
+            np.load("y.npz")["features"], np.concatenate(expected), 1e-3, 1e-4
+        )
+
+    def test_of_a_built_in_network(self, compile_calls: list[Any], cli: Cli) -> None:
+        cli("compile", "resnet18", "--batch", 8)
+        assert compile_calls[0][1]["batch"] == 8
+
+    def test_that_cannot_be(self, cli: Cli, onnx_file: Path) -> None:
+        outcome = cli(
+            *("compile", onnx_file, "--only-db", "--batch", 2, "--shape", "image:1,3,16,16")
+        )
+        assert outcome.code == 2
+        assert "--shape image:1,3,16,16 and --batch 2 contradict each other" in outcome.error
+
+
+class TestRecords:
+    def test_where_they_went_and_how_many(self, cli: Cli, onnx_file: Path) -> None:
+        line = ("compile", onnx_file, "-o", "x.so", "--only-db", "--db", "r.jsonl")
+        outcome = cli(*line, "--tune-budget", "2s")
+        assert outcome.code == 0, outcome.err
+        count = Path("r.jsonl").read_bytes().count(b"\n")
+        assert count > 0
+        plural = "measurement" if count == 1 else "measurements"
+        assert f"{count} {plural} kept in r.jsonl\n" in outcome.out
+        report = json.loads(cli(*line, "--tune-budget", "1s", "--json").out)
+        assert report["database"] == "r.jsonl"
+        more = Path("r.jsonl").read_bytes().count(b"\n") - count
+        assert report["tuning"]["measured"] == more
+        assert report["tuning"]["reused"] >= count
 
 
 class TestCompiles:

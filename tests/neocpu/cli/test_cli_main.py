@@ -5,14 +5,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
-from command_line import Cli, environment
+from command_line import Cli, Outcome, environment
 
 from neocpu.cli import commands, options
 from neocpu.cli.commands import COMMANDS
-from neocpu.cli.terminal import Terminal
+from neocpu.cli.terminal import KINDS, Terminal
 from neocpu.schedules import errors
 
 
@@ -171,6 +172,93 @@ class TestFailures:
                 env=environment(),
             )
         assert done.stderr == ""
+        assert done.returncode == 141
+
+
+class TestJsonErrors:
+    """With ``--json`` a failure is a document too, besides its line on standard error."""
+
+    @staticmethod
+    def error_of(outcome: Outcome) -> dict[str, Any]:
+        document = json.loads(outcome.out)
+        assert outcome.out.count("\n") == 1
+        assert document.keys() == {"error"}
+        assert document["error"].keys() == {"message", "exit_code", "kind"}
+        assert outcome.error == f"neocpu: error: {document['error']['message']}"
+        assert document["error"]["exit_code"] == outcome.code
+        return document["error"]
+
+    @pytest.mark.parametrize(
+        ("raised", "code", "kind"),
+        [
+            (errors.UsageError("x"), 2, "usage"),
+            (errors.ModelError("x"), 3, "model"),
+            (errors.UnsupportedError("x"), 4, "unsupported"),
+            (errors.TargetError("x"), 5, "target"),
+            (errors.AccuracyError("x"), 6, "accuracy"),
+            (errors.DatabaseError("x"), 7, "database"),
+            (errors.ArtifactError("x"), 8, "artifact"),
+            (KeyboardInterrupt(), 130, "interrupted"),
+            (ZeroDivisionError("x"), 1, "bug"),
+        ],
+    )
+    def test_of_every_kind(
+        self, cli: Cli, failing: list[BaseException], raised: BaseException, code: int, kind: str
+    ) -> None:
+        failing.append(raised)
+        error = self.error_of(cli("doctor", "--json"))
+        assert (error["exit_code"], error["kind"]) == (code, kind)
+        assert cli("doctor").out == ""
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["--json", "compile"],
+            ["compile", "--json"],
+            ["compile", "m", "--no-such-option", "--json"],
+            ["complie", "--json"],
+            ["compile", "m", "--threads", "none", "--json"],
+            ["db", "--json", "stats"],
+            ["run", "--json", "missing.so", "more"],
+        ],
+    )
+    def test_of_usage(self, cli: Cli, arguments: list[str]) -> None:
+        assert self.error_of(cli(*arguments))["kind"] == "usage"
+
+    def test_not_where_it_is_an_argument(self, cli: Cli) -> None:
+        outcome = cli("run", "--", "--json")
+        assert outcome.code == 8
+        assert outcome.out == ""
+
+    def test_one_document_at_most(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        @click.command()
+        @options.common
+        def command(terminal: Terminal) -> None:
+            terminal.result({"a": 1}, lambda: None)
+            raise errors.DatabaseError("late")
+
+        monkeypatch.setattr("neocpu.cli.doctor.command", command)
+        outcome = cli("doctor", "--json")
+        assert outcome.code == 7
+        assert json.loads(outcome.out) == {"a": 1}
+
+    def test_every_exit_code_has_a_name(self) -> None:
+        for kind in errors.NeoCPUError.__subclasses__():
+            assert kind.exit_code in KINDS
+
+    def test_a_reader_that_went_away(self) -> None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "wb") as stream:
+            done = subprocess.run(
+                [sys.executable, "-m", "neocpu", "run", "missing.so", "--json"],
+                stdout=stream,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment(),
+            )
+        assert done.stderr.startswith("neocpu: error: ")
+        assert done.stderr.count("\n") == 1
         assert done.returncode == 141
 
 

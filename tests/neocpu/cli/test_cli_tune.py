@@ -28,7 +28,7 @@ def test_options(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(neocpu, "tune", record)
     cli(
-        *"tune resnet50 b.onnx --target llvm -mcpu=znver4 --db x --budget 2m --trials 9 "
+        *"tune resnet50 b.onnx --batch 4 --target llvm -mcpu=znver4 --db x --budget 2m --trials 9 "
         "--accuracy strict".split()
     )
     assert calls == [
@@ -38,6 +38,7 @@ def test_options(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
                 "target": "llvm -mcpu=znver4",
                 "threads": None,
                 "shapes": {},
+                "batch": 4,
                 "database": Path("x"),
                 "only_database": False,
                 "strategy": "xgb",

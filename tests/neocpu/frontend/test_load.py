@@ -250,7 +250,7 @@ class TestShapes:
         message = failure(ModelError, conv_model("batch", 3, 224, 224))
         assert "input 'image' has shape [batch, 3, 224, 224]" in message
         assert "dynamic dimension 0 ('batch')" in message
-        assert message.endswith("fix it with --shape image:1,3,224,224")
+        assert message.endswith("fix it with --shape image:1,3,224,224 or --batch 1")
 
     def test_the_suggestion_works(self):
         model = conv_model(None, None, "h", "w")

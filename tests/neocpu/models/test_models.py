@@ -11,6 +11,7 @@ import pytest
 
 from neocpu.bench.subject import onnx_file
 from neocpu.frontend.skeleton import strip_weights
+from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.models import MODELS, SUITES, build, build_with_shapes, find, is_name, suite
 from neocpu.models.emitter import Emitter
 from neocpu.schedules.errors import UsageError
@@ -245,10 +246,10 @@ def test_bad_arguments_are_refused(keywords, words):
 
 def test_shapes_choose_batch_and_image(tmp_path):
     expected = build("squeezenet1_0", batch=2, image=(64, 96))
-    assert build_with_shapes("squeezenet1_0", {"input": (2, 3, 64, 96)}) == expected
-    path = onnx_file("squeezenet1_0", {"input": (2, 3, 64, 96)}, tmp_path)
+    assert build_with_shapes("squeezenet1_0", InputShapes({"input": (2, 3, 64, 96)})) == expected
+    path = onnx_file("squeezenet1_0", InputShapes({"input": (2, 3, 64, 96)}), tmp_path)
     assert onnx.load(path) == expected
-    assert build_with_shapes("squeezenet1_0", {}) == build("squeezenet1_0")
+    assert build_with_shapes("squeezenet1_0", NO_SHAPES) == build("squeezenet1_0")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,16 @@ def test_shapes_choose_batch_and_image(tmp_path):
 )
 def test_shapes_of_another_form_are_refused(shapes, words):
     with pytest.raises(UsageError, match=words):
-        build_with_shapes("squeezenet1_0", shapes)
+        build_with_shapes("squeezenet1_0", InputShapes(shapes))
+
+
+def test_the_batch():
+    expected = build("squeezenet1_0", batch=2)
+    assert build_with_shapes("squeezenet1_0", InputShapes(batch=2)) == expected
+    usual = {"input": (2, 3, 224, 224)}
+    assert build_with_shapes("squeezenet1_0", InputShapes(usual, 2)) == expected
+    with pytest.raises(UsageError, match="--shape input:2,3,224,224 and --batch 3 contradict"):
+        build_with_shapes("squeezenet1_0", InputShapes(usual, 3))
 
 
 def test_suites():

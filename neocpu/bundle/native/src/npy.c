@@ -104,6 +104,7 @@ static int read_header(const report *to, FILE *file, const neocpu_spec *spec) {
   if (fread(start, 1, 10, file) != 10 || memcmp(start, "\x93NUMPY", 6) != 0) {
     return fail(to, "not a .npy file");
   }
+  if (start[6] < 1 || start[6] > 3) return fail(to, "not a .npy file of a known version");
   size_t length = start[8] | (size_t)start[9] << 8;
   if (start[6] > 1) { /* two bytes more, from version 2 on */
     if (fread(start + 10, 1, 2, file) != 2) return fail(to, "the file is truncated");

@@ -1,0 +1,119 @@
+"""Read ``.npy`` data that anybody may have written, as large as an input is and no larger.
+
+numpy's own reader believes the header: it allocates what that declares, and unpickles, tokenises or
+fails in ways of its own. Here the header is compared with the model's input before memory is taken.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from typing import IO, Any, Final
+
+import numpy as np
+
+from neocpu.runtime.inputs import check_kind
+from neocpu.runtime.memory import aligned_empty
+from neocpu.tensor_spec import TensorSpec
+
+MAGIC: Final = b"\x93NUMPY"
+MAX_HEADER: Final = 1 << 14
+"""Bytes of a header. numpy's are about 120, and it reads at most 10,000 of others."""
+
+_KEYS: Final = {"descr", "fortran_order", "shape"}
+_DESCR: Final = re.compile(r"[<>=|]?[a-zA-Z?]\d{0,4}")
+"""What a plain dtype looks like; structures and dates are none that a model takes."""
+
+
+def read_npy(stream: IO[bytes], spec: TensorSpec) -> np.ndarray[Any, Any]:
+    """Read an array of an input's dtype and shape; nothing behind its last byte is read.
+
+    Parameters
+    ----------
+    stream : file
+        Open for reading bytes; it need not be seekable.
+    spec : TensorSpec
+
+    Returns
+    -------
+    array
+        Of the input's dtype, in either byte order, and in the file's order of axes.
+
+    Raises
+    ------
+    ValueError
+        If it is no ``.npy`` data, or is cut short; the message continues a sentence.
+    UsageError
+        If its dtype or shape is not the input's.
+    """
+    dtype, shape, fortran = _header(stream)
+    check_kind(spec, dtype, shape)
+    array = aligned_empty(shape[::-1] if fortran else shape, dtype)
+    data = array.reshape(-1).view(np.uint8)
+    _fill(stream, data.data)
+    if dtype.kind == "b":
+        np.not_equal(data, 0, out=data.view(bool))  # compiled code knows no other true than 1
+    return array.T if fortran else array
+
+
+def _header(stream: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    if stream.read(len(MAGIC)) != MAGIC:
+        raise ValueError("not a .npy or .npz file")
+    version = _exactly(stream, 2)[0]
+    if version not in (1, 2, 3):
+        raise ValueError(f"a .npy file of version {version}, which is unknown")
+    length = int.from_bytes(_exactly(stream, 2 if version == 1 else 4), "little")
+    if length > MAX_HEADER:
+        raise ValueError(f"its header has {length} bytes, more than any array needs")
+    fields = _literal(_exactly(stream, length), "utf-8" if version == 3 else "latin-1")
+    if not isinstance(fields, dict) or fields.keys() != _KEYS:
+        raise ValueError("its header is malformed")
+    if not isinstance(fields["fortran_order"], bool):
+        raise ValueError("its header has no valid order")
+    return _dtype(fields["descr"]), _shape(fields["shape"]), fields["fortran_order"]
+
+
+def _literal(data: bytes, encoding: str) -> Any:
+    try:
+        with warnings.catch_warnings():  # of what looks like a mistake in Python source
+            warnings.simplefilter("ignore")
+            return ast.literal_eval(data.decode(encoding).strip())
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        raise ValueError("its header is malformed") from None
+
+
+def _dtype(descr: Any) -> np.dtype[Any]:
+    if not isinstance(descr, str) or _DESCR.fullmatch(descr) is None:
+        raise ValueError("it holds structures or dates, not numbers")
+    try:
+        dtype = np.dtype(descr)
+    except (TypeError, ValueError):
+        raise ValueError(f"its header has an unknown dtype, {descr!r}") from None
+    if dtype.kind not in "biufc":
+        raise ValueError(f"it holds {dtype.name} values, not numbers")
+    return dtype
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    # A boolean is an integer to Python, and numpy takes True for an extent of 1.
+    if not isinstance(shape, tuple) or not all(type(each) is int and each >= 0 for each in shape):
+        raise ValueError("its header has no valid shape")
+    return shape
+
+
+def _exactly(stream: IO[bytes], count: int) -> bytes:
+    data = stream.read(count)
+    if len(data) != count:
+        raise ValueError("it is cut short")
+    return data
+
+
+def _fill(stream: IO[bytes], into: memoryview) -> None:
+    done = 0
+    while done < len(into):
+        data = stream.read(min(len(into) - done, 1 << 22))
+        if not data:
+            raise ValueError("it is cut short")
+        into[done : done + len(data)] = data
+        done += len(data)

@@ -1,0 +1,159 @@
+"""Name the node whose input shapes do not fit each other, and shapes that would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import onnx
+from onnx.helper import make_tensor_value_info
+
+from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.shapes import real_inputs, set_dims
+from neocpu.frontend.simplify import simplify_model
+from neocpu.frontend.skeleton import strip_weights
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+from neocpu.input_shapes import InputShapes
+from neocpu.schedules.errors import ModelError, NeoCPUError, UsageError
+
+_MULTIPLES: Final = (2, 4, 8, 16, 32, 64)
+"""Of what networks want images to be that halve them some times and join the halves again."""
+
+_MAX_NODES: Final = 3000
+"""Of a network in which other image sizes are tried: each try infers all shapes again."""
+
+
+def refuse_conflicts(
+    simplified: onnx.ModelProto, given: onnx.ModelProto, shapes: InputShapes
+) -> None:
+    """Raise if the shapes of a node's inputs contradict each other.
+
+    Shape inference passes over such a node, and leaves unknown whatever comes behind it.
+
+    Parameters
+    ----------
+    simplified, given : onnx.ModelProto
+        A model with static input shapes, all other shapes inferred; and the one it was made of.
+    shapes : InputShapes
+        What the caller said of the shapes.
+
+    Raises
+    ------
+    UsageError, ModelError
+        Naming the first such node and the shapes, as the caller's mistake if he gave shapes; and
+        what image sizes fit, if it is a matter of multiples.
+    """
+    found = _first_conflict(simplified)
+    if found is None:
+        return
+    if not shapes.by_name:
+        raise ModelError(f"{found}: the model's shapes contradict each other")
+    fit = _fitting(strip_weights(given).model, shapes)
+    hint = (
+        "give the model another shape (--shape)"
+        if fit is None
+        else f"height and width must be a multiple of {fit.multiple}, as in {fit.option}"
+    )
+    raise UsageError(f"{found}: {hint}")
+
+
+def _first_conflict(model: onnx.ModelProto) -> str | None:
+    """Return the first node that shape inference refuses, and its inputs' shapes."""
+    graph = model.graph
+    shapes = known_shapes(graph)
+    types = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info)}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        inputs, outputs = (
+            dict.fromkeys(filter(None, names)) for names in (node.input, node.output)
+        )
+        known = all(name in shapes and (name in types or name in constants) for name in inputs)
+        if not known or shapes.keys() >= outputs.keys() or not _stands_alone(node):
+            continue
+        values = [
+            constants.get(name) or make_tensor_value_info(name, types[name], shapes[name])
+            for name in inputs
+        ]
+        if not _infers(node, values, model):
+            names = [name for name in inputs if name not in constants] or list(inputs)
+            return f"{describe(node)} cannot take {_pair(names, shapes)}"
+    return None
+
+
+def _stands_alone(node: onnx.NodeProto) -> bool:
+    """Whether ONNX knows the node, and all it reads are its inputs."""
+    bodies = any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute)
+    return node.domain in STANDARD_DOMAINS and not bodies
+
+
+def _infers(
+    node: onnx.NodeProto,
+    inputs: list[onnx.TensorProto | onnx.ValueInfoProto],
+    model: onnx.ModelProto,
+) -> bool:
+    """Return whether ONNX can infer a node's outputs by itself, or leaves them to the data."""
+    constants = [value for value in inputs if isinstance(value, onnx.TensorProto)]
+    others = [value for value in inputs if isinstance(value, onnx.ValueInfoProto)]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = onnx.helper.make_graph([node], "one", others, outputs, constants)
+    alone = onnx.helper.make_model(graph, opset_imports=model.opset_import)
+    try:
+        onnx.shape_inference.infer_shapes(strip_weights(alone).model, strict_mode=True)
+    except onnx.shape_inference.InferenceError:
+        return False
+    return True
+
+
+def _pair(names: list[str], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return two inputs that differ, with their shapes; or the only one."""
+    first = names[0]
+    second = next((name for name in names if shapes[name] != shapes[first]), None)
+    texts = [
+        f"'{name}' of shape {'x'.join(map(str, shapes[name])) or 'scalar'}"
+        for name in (first, second)
+        if name is not None
+    ]
+    return " beside ".join(texts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Image sizes that do fit: multiples of what, and an option that gives one."""
+
+    multiple: int
+    option: str
+
+
+def _fitting(skeleton: onnx.ModelProto, shapes: InputShapes) -> _Fit | None:
+    """Return the smallest multiple of which two sizes in a row fit, if there is one."""
+    images = {name: shape for name, shape in shapes.by_name.items() if len(shape) >= 3}
+    if not images or len(skeleton.graph.node) > _MAX_NODES:
+        return None
+    for multiple in _MULTIPLES:
+        larger = [
+            {name: _rounded(shape, multiple, more) for name, shape in images.items()}
+            for more in (0, multiple)
+        ]
+        if images != larger[0] and all(_fits(skeleton, each) for each in larger):
+            name, shape = next(iter(larger[0].items()))
+            return _Fit(multiple, f"--shape {name}:{','.join(map(str, shape))}")
+    return None
+
+
+def _rounded(shape: tuple[int, ...], multiple: int, more: int) -> tuple[int, ...]:
+    """Round an image's extents up, behind batch and channels."""
+    sides = (-(-extent // multiple) * multiple + more for extent in shape[2:])
+    return (*shape[:2], *sides)
+
+
+def _fits(skeleton: onnx.ModelProto, images: Mapping[str, tuple[int, ...]]) -> bool:
+    tried = onnx.ModelProto()
+    tried.CopyFrom(skeleton)
+    for value in real_inputs(tried.graph):
+        if value.name in images:
+            set_dims(value, images[value.name])
+    try:
+        return _first_conflict(simplify_model(tried)) is None
+    except NeoCPUError:
+        return False

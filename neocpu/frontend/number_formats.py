@@ -1,0 +1,108 @@
+"""Name models that compute in other numbers than float32, before they fail somewhere behind.
+
+What has no rounding of its own, and what becomes float32 when constants are folded, as quantised
+weights do, is no matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import onnx
+
+from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, node_name
+from neocpu.schedules.errors import UnsupportedError
+
+_ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear")
+"""Operators that round to steps: another order of summation in front of one is another step."""
+
+_INTEGER: Final = ("ConvInteger", "QLinearConv", "QLinearMatMul")
+
+_CONTRIBUTED: Final = ("QLinear", "QGemm", "QAttention", "QMoE", "MatMulNBits", "Dynamic", "Quant")
+"""What the names of ONNX Runtime's own operators on quantised numbers begin with."""
+
+_SUMMING: Final = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+_NARROW: Final = {
+    kind: name.lower()
+    for name, kind in onnx.TensorProto.DataType.items()
+    if name.startswith(("BFLOAT", "FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
+}
+"""Types that modules cannot hold, and what messages call them."""
+
+
+def refuse_number_formats(graph: onnx.GraphProto) -> None:
+    """Raise if a graph computes in quantised numbers or in floats of 16 bits or fewer.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+        The simplified graph, or the one given, where that cannot be simplified.
+
+    Raises
+    ------
+    UnsupportedError
+        Naming the operators, how often they occur and where first.
+    """
+    given = {value.name for value in graph.input}
+    refused = [node for node in graph.node if _is_quantised(node, given)]
+    if refused:
+        steps = [
+            node for node in graph.node if "quantize" in node.op_type.lower() or node in refused
+        ]
+        raise UnsupportedError(
+            f"this is a quantised model ({_counted(steps)}); neocpu computes in float32: compile "
+            "the model that it was quantised from"
+        )
+    types = _types(graph)
+    narrow = {**_NARROW, onnx.TensorProto.FLOAT16: "float16"}
+    shapes = known_shapes(graph)
+    for kind, name in narrow.items():
+        nodes = [n for n in graph.node if types.get(n.input[0] if n.input else "") == kind]
+        summing = [node for node in nodes if _sums(node, shapes)]
+        if summing:
+            raise UnsupportedError(
+                f"this is a {name} model ({_counted(summing)}); neocpu computes in float32: export "
+                "it in float32, as with torch.onnx.export(model.float(), …)"
+            )
+    for tensor in graph.initializer:
+        if tensor.data_type in _NARROW:
+            raise UnsupportedError(
+                f"this model computes with {_NARROW[tensor.data_type]} numbers (first tensor "
+                f"'{tensor.name}'); neocpu computes in float32: export it in float32"
+            )
+
+
+def _is_quantised(node: onnx.NodeProto, given: Iterable[str]) -> bool:
+    if node.domain in STANDARD_DOMAINS:
+        # An input is what it is: no rounding of ours decides the step.
+        rounds = node.op_type in _ROUNDING and node.input[0] not in given
+        return rounds or node.op_type in _INTEGER
+    name: str = node.op_type
+    return node.domain == "com.microsoft" and name.startswith(_CONTRIBUTED)
+
+
+def _types(graph: onnx.GraphProto) -> dict[str, int]:
+    values = (*graph.input, *graph.value_info, *graph.output)
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    return types | {tensor.name: tensor.data_type for tensor in graph.initializer}
+
+
+def _sums(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether each output is a sum over channels, whose order decides how it is rounded."""
+    if node.op_type not in _SUMMING or node.domain not in STANDARD_DOMAINS:
+        return False
+    weights = shapes.get(node.input[1], ())
+    depthwise = node.op_type == "Conv" and weights[1:2] == (1,)
+    return not depthwise
+
+
+def _counted(nodes: Iterable[onnx.NodeProto]) -> str:
+    """Return ``QuantizeLinear 53x, ConvInteger 20x; first 'conv1'``."""
+    listed = list(nodes)
+    counts = Counter(node.op_type for node in listed)
+    names = ", ".join(f"{name} {count}x" for name, count in counts.most_common())
+    return f"{names}; first '{node_name(listed[0])}'"

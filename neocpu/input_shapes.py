@@ -1,0 +1,82 @@
+"""What a caller says of the shapes of a model's inputs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, SupportsIndex
+
+from neocpu.schedules.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class InputShapes:
+    """Shapes of some inputs, and the batch of the others.
+
+    Attributes
+    ----------
+    by_name : mapping of str to tuple of int
+        Complete shapes.
+    batch : int or None
+        The first extent of every other input that has a dynamic one, or one of 1; None leaves it
+        as the model has it.
+    """
+
+    by_name: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    batch: int | None = None
+
+    @classmethod
+    def parse(
+        cls, shapes: Mapping[str, Sequence[int]] | None, batch: int | None = None
+    ) -> InputShapes:
+        """Check what a caller of the Python interface gives.
+
+        Raises
+        ------
+        UsageError
+            If a shape is no sequence of whole numbers, or the batch not a positive one.
+        """
+        by_name = {name: _extents(name, shape) for name, shape in (shapes or {}).items()}
+        if batch is not None and (not isinstance(batch, SupportsIndex) or not _positive(batch)):
+            raise UsageError(f"the batch must be a whole number, 1 or more, got {batch!r}")
+        return cls(by_name, None if batch is None else operator.index(batch))
+
+    def __bool__(self) -> bool:
+        return bool(self.by_name) or self.batch is not None
+
+    def require_batch(self, name: str) -> None:
+        """Check that a shape which leaves no input to the batch has that batch itself.
+
+        Parameters
+        ----------
+        name : str
+            Of an input that ``by_name`` has.
+
+        Raises
+        ------
+        UsageError
+        """
+        shape = self.by_name[name]
+        if self.batch is not None and shape[:1] != (self.batch,):
+            raise UsageError(
+                f"--shape {name}:{','.join(map(str, shape))} and --batch {self.batch} contradict "
+                "each other: --shape says all of its input's shape, and no other input has a batch"
+            )
+
+
+NO_SHAPES: Final = InputShapes()
+"""All as the model has it."""
+
+
+def _extents(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(extent) for extent in shape)
+    except TypeError:
+        raise UsageError(
+            f"the shape of input '{name}' must be a sequence of whole numbers, got {shape!r}"
+        ) from None
+
+
+def _positive(number: SupportsIndex) -> bool:
+    return not isinstance(number, bool) and operator.index(number) >= 1

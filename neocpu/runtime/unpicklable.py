@@ -1,0 +1,28 @@
+"""What cannot leave its process says so."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NoReturn, SupportsIndex
+
+from neocpu.schedules.errors import UsageError
+
+
+class CannotCopy(UsageError, TypeError):
+    """Something that holds threads and memory of its process was to be pickled or copied.
+
+    A ``TypeError`` too, for that is what pickle raises, and libraries expect of it.
+    """
+
+
+class Unpicklable:
+    """Refuses ``pickle``, ``copy`` and ``multiprocessing``, and says what to do instead."""
+
+    __slots__ = ()
+    _instead: ClassVar[str]
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Raise `CannotCopy`: pickling and copying both begin here."""
+        raise CannotCopy(
+            f"a neocpu.{type(self).__name__} cannot be pickled or copied, as it holds threads or "
+            f"files of this process: {self._instead}"
+        )

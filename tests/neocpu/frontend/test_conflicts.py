@@ -1,0 +1,111 @@
+"""Image sizes that a network cannot take: the node is named, and sizes that it can."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu import models
+from neocpu.frontend import load_model
+from neocpu.input_shapes import InputShapes
+from neocpu.schedules.errors import ModelError, UsageError
+
+
+def u_net(levels: int, dims: list[int | str] | None = None) -> onnx.ModelProto:
+    """Halve an image some times, double it again, and join both ways at every size."""
+    nodes, inits = [], [numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "double")]
+
+    def conv(source: str, channels: int, result: str) -> None:
+        inits.append(
+            numpy_helper.from_array(np.ones((4, channels, 3, 3), np.float32), f"{result}w")
+        )
+        nodes.append(helper.make_node("Conv", [source, f"{result}w"], [result], pads=[1, 1, 1, 1]))
+
+    value = "x"
+    for level in range(levels):
+        conv(value, 3 if level == 0 else 4, f"down{level}")
+        value = f"half{level}"
+        nodes.append(
+            helper.make_node(
+                "MaxPool", [f"down{level}"], [value], kernel_shape=[2, 2], strides=[2, 2]
+            )
+        )
+    for level in reversed(range(levels)):
+        up, both = f"up{level}", f"both{level}"
+        nodes.append(helper.make_node("Resize", [value, "", "double"], [up], mode="nearest"))
+        nodes.append(
+            helper.make_node("Concat", [f"down{level}", up], [both], f"/join{level}", axis=1)
+        )
+        value = f"out{level}"
+        conv(both, 8, value)
+    graph = helper.make_graph(
+        nodes,
+        "u",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims or ["n", 3, "h", "w"])],
+        [helper.make_tensor_value_info(value, TensorProto.FLOAT, list("NCHW"))],
+        inits,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
+
+
+def refusal(model: onnx.ModelProto, *shape: int) -> str:
+    with pytest.raises(UsageError) as caught:
+        load_model(model, InputShapes({"x": shape}))
+    return str(caught.value)
+
+
+def test_the_first_node_both_shapes_and_the_multiple():
+    message = refusal(u_net(3), 1, 3, 225, 225)
+    assert message == (
+        "Concat '/join0' cannot take 'down0' of shape 1x4x225x225 beside 'up0' of shape "
+        "1x4x224x224: height and width must be a multiple of 8, as in --shape x:1,3,232,232"
+    )
+
+
+@pytest.mark.parametrize("levels", [1, 2, 4, 5])
+@pytest.mark.parametrize("extra", [1, 31])
+def test_the_multiple_is_the_smallest_that_always_fits(levels, extra):
+    multiple = 2**levels
+    message = refusal(u_net(levels), 1, 3, 64 + extra, 64)
+    assert f"must be a multiple of {multiple}, as in --shape x:1,3," in message
+    suggested = message.rpartition(":")[2]
+    load_model(u_net(levels), {"x": tuple(map(int, suggested.split(",")))})
+
+
+def test_where_no_multiple_helps():
+    nodes = [helper.make_node("Add", ["x", "c"], ["y"], "sum")]
+    model = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, "h", "w"])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, list("NCHW"))],
+            [numpy_helper.from_array(np.ones((3, 5, 7), np.float32), "c")],
+        ),
+        opset_imports=[helper.make_opsetid("", 13)],
+        ir_version=9,
+    )
+    message = refusal(model, 1, 3, 8, 8)
+    assert message.startswith("Add 'sum' cannot take 'x' of shape 1x3x8x8")
+    assert message.endswith("give the model another shape (--shape)")
+
+
+def test_a_model_that_contradicts_itself():
+    with pytest.raises(ModelError, match="Concat '/join0' cannot take 'down0' of shape 1x4x9x9"):
+        load_model(u_net(2, [1, 3, 9, 9]))
+
+
+@pytest.mark.parametrize("name", ["unet", "yolov3_tiny"])
+def test_built_in_networks_with_dynamic_sizes(name):
+    model = models.build(name)
+    (entry,) = model.graph.input
+    for axis in (2, 3):
+        entry.type.tensor_type.shape.dim[axis].dim_param = "hw"[axis - 2]
+    del model.graph.value_info[:]
+    with pytest.raises(UsageError) as caught:
+        load_model(model, {entry.name: (1, 3, 225, 225)})
+    assert "Concat" in str(caught.value)
+    multiple = 16 if name == "unet" else 32
+    assert f"height and width must be a multiple of {multiple}" in str(caught.value)

@@ -1,0 +1,69 @@
+"""What ``print`` shows of headers and modules: a line, or a screen, whatever they hold."""
+
+from dataclasses import replace
+
+import pytest
+
+import neocpu
+from neocpu.compiled_module import CompiledModule
+from neocpu.runtime.header import Placement
+from neocpu.tensor_spec import TensorSpec
+from neocpu.units import size
+
+SCREEN_LINES, SCREEN_COLUMNS = 24, 120
+
+
+def hostile(header):
+    """Return a header of more, and longer, of all there is, with names that act on terminals."""
+    specs = tuple(TensorSpec(f"t{i}\x1b[2J\n{'x' * 300}", "float32", (1,) * 30) for i in range(900))
+    return replace(
+        header,
+        name="n\u202e" + "y" * 500,
+        target="t" * 500,
+        neocpu_version="\n" * 500,
+        isa_features=("avx512f\x1b",) * 300,
+        inputs=specs,
+        outputs=specs,
+        weights=(Placement(0, "float32", (1000,)),) * 900,
+        plan={"ops": [{"name": "op" * 50}] * 5000, "accuracy": [], "verification": 3},
+    )
+
+
+@pytest.mark.parametrize("change", [lambda header: header, hostile])
+def test_a_header_is_a_screen(linear, change):
+    header = change(linear.header)
+    lines = str(header).split("\n")
+    assert len(lines) <= SCREEN_LINES
+    assert all(len(line) <= SCREEN_COLUMNS and line.isprintable() for line in lines)
+    for text in (repr(header), f"{[header]}"):
+        assert text.isprintable()
+        assert len(text) < 3000
+
+
+def test_what_it_says(linear):
+    plan = {
+        "accuracy": {"name": "default", "bound": 1e-4},
+        "verification": {"norm_error": 1.234e-7},
+    }
+    text = str(replace(linear.header, plan=plan, isa_features=("avx2",)))
+    for words in (
+        "linear\n",
+        "input         x: float32[4, 64]",
+        "output        y: float32[4, 33]",
+        "target        llvm",
+        "instructions  avx2",
+        "threads       planned for 2",
+        f"weights       {size(linear.header.weights[-1].end)}, 2 of them",
+        "accuracy      default, at most 0.0001 norm-wise, 1.2e-07 found",
+        "versions      neocpu ",
+    ):
+        assert words in text
+    assert "not checked" in str(replace(linear.header, plan={**plan, "verification": None}))
+
+
+def test_modules(linear):
+    with neocpu.load(linear.path, 1) as module, CompiledModule(linear.header) as compiled:
+        shown = "linear: x: float32[4, 64] -> y: float32[4, 33]; llvm"
+        assert repr(module) == f"<neocpu.Module {shown}, on 1 thread>"
+        assert repr(compiled) == f"<neocpu.CompiledModule {shown}>"
+        assert repr(module.metadata) == f"<neocpu.ArtifactHeader {shown}>"
