@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 BUDGET ?= 60s
 CASES ?= 5000
 JOBS ?= 1
+# Tests that run kernels in their own process or in children that inherit the environment.
+GUARDED := tests/schedules tests/neocpu/frontend tests/neocpu/passes tests/neocpu/planning \
+	tests/neocpu/models tests/neocpu/runtime $(wildcard tests/neocpu/test_*.py)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-arm fresh fuzz soak lint types format bench runtime-wheel clean
+.PHONY: help demo test test-guard test-arm fresh fuzz soak lint types format bench runtime-wheel clean
 # A recipe that fails leaves no half-made stamp behind.
 .DELETE_ON_ERROR:
 
@@ -26,6 +29,9 @@ demo: $(VENV)/.bench ## compile, explain and run ResNet-50, and compare it with 
 
 test: $(VENV)/.test ## run the tests but those of test-arm
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --ignore=tests/arm $(PYTEST)
+
+test-guard: $(VENV)/.test ## run the tests of kernels, operators and models between inaccessible pages
+	NEOCPU_GUARD=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile $(GUARDED) $(PYTEST)
 
 test-arm: build/arm/.ready ## compile for ARM and run what comes of it under qemu
 	$(BIN)/pytest tests/arm $(PYTEST)

@@ -21,12 +21,24 @@ MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 EPILOG = """\b
 Examples:
   neocpu doctor
-  neocpu doctor --json | jq .fit"""
+  neocpu doctor --json | jq .fit
+  neocpu doctor --selftest
+
+\b
+Environment:
+  NEOCPU_GUARD=1  runs every kernel of every command twice, its tensors ending and
+                  then beginning at inaccessible pages: one that steps out of them
+                  dies of SIGSEGV, and is named. For tests: it is several times slower."""
 
 
 @click.command(epilog=EPILOG)
+@click.option(
+    "--selftest",
+    is_flag=True,
+    help="Also compile small networks of every kind of kernel, and run them under NEOCPU_GUARD=1.",
+)
 @options.common
-def command(terminal: Terminal) -> int:
+def command(terminal: Terminal, selftest: bool) -> int:
     """Check versions, libraries, compiler, CPU, threads and databases, and compile a small model.
 
     Where neocpu-runtime is installed, check what running a model needs.
@@ -37,7 +49,8 @@ def command(terminal: Terminal) -> int:
 
     # By name, for neocpu-runtime has the second one alone.
     module = "health" if installed("compile") else "runtime_health"
-    checks = importlib.import_module(f"neocpu.cli.{module}").CHECKS
+    health = importlib.import_module(f"neocpu.cli.{module}")
+    checks = health.CHECKS + (health.SELF_TESTS if selftest else ())
     findings = []
     for finding in examine(checks):
         findings.append(finding)

@@ -7,15 +7,18 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
+from types import MappingProxyType
 from typing import Final
 
 from neocpu.cli.findings import Check, Finding, last_line
 from neocpu.cli.runtime_health import libraries, python_version, threads
+from neocpu.runtime.session import GUARD_VARIABLE
 from neocpu.schedules.errors import NeoCPUError
 
 CHILD_TIMEOUT: Final = 120.0
+SELF_TEST_TIMEOUT: Final = 600.0
 
 
 def pinned_versions() -> Iterator[Finding]:
@@ -102,6 +105,17 @@ def smoke() -> Iterator[Finding]:
     yield _child("smoke test", "smoke", f"mend what failed above; to see more: {command}")
 
 
+def guarded() -> Iterator[Finding]:
+    """No kernel steps out of its tensors."""
+    command = f"{GUARD_VARIABLE}=1 {sys.executable} -m neocpu.cli.self_test guard"
+    fix = f"a defect of neocpu: please report it, with the output of {command}"
+    environment = {GUARD_VARIABLE: "1"}
+    yield _child("guarded kernels", "guard", fix, environment, SELF_TEST_TIMEOUT)
+
+
+SELF_TESTS: Final[tuple[Check, ...]] = (guarded,)
+"""What takes longer and is only done when it is asked for."""
+
 CHECKS: Final[tuple[Check, ...]] = (
     python_version,
     pinned_versions,
@@ -122,18 +136,31 @@ def _pins() -> Iterator[tuple[str, str]]:
             yield match[1], match[2]
 
 
-def _child(name: str, test: str, fix: str) -> Finding:
+def _child(
+    name: str,
+    test: str,
+    fix: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    timeout: float = CHILD_TIMEOUT,
+) -> Finding:
     command = [sys.executable, "-m", "neocpu.cli.self_test", test]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=CHILD_TIMEOUT
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+            env={**os.environ, **environment},
         )
     except subprocess.TimeoutExpired:
-        return Finding(name, "failed", f"no answer within {CHILD_TIMEOUT:.0f} s", fix)
+        return Finding(name, "failed", f"no answer within {timeout:.0f} s", fix)
     if done.returncode == 0:
         return Finding(name, "ok", last_line(done.stdout))
     if done.returncode < 0:
-        return Finding(name, "failed", f"crashed: {_signal_name(-done.returncode)}", fix)
+        crash = f"crashed: {_signal_name(-done.returncode)}"
+        kernel = re.search(r" in (kernel .*)", done.stderr)  # as `neocpu.runtime.guard` names it
+        return Finding(name, "failed", f"{crash}, {kernel[1]}" if kernel else crash, fix)
     return Finding(name, "failed", last_line(done.stderr), fix)
 
 

@@ -72,3 +72,16 @@ CHECKS: Final[tuple[Check, ...]] = (
     instruction_sets,
     threads,
 )
+
+
+def guarded() -> Iterator[Finding]:
+    """There is nothing to run: kernels are compiled for it."""
+    yield Finding(
+        "guarded kernels",
+        "warning",
+        "not tested: that compiles small networks",
+        "pip install neocpu, or set NEOCPU_GUARD=1 where you run your own models",
+    )
+
+
+SELF_TESTS: Final[tuple[Check, ...]] = (guarded,)

@@ -244,13 +244,24 @@ class Ffi:
         are valid during the call, anything else as None. TVM must let go of it before the returned
         object is collected.
         """
+        return self.raw_callback(lambda values: function(*map(borrowed, values)))
 
-        def call(_: Any, values: Any, count: int, __: Any) -> int:
+    def raw_callback(self, function: Callable[[ctypes.Array[Value]], int | None]) -> Function:
+        """Make a function of TVM's values callable by TVM, which gets the integer it returns.
+
+        The values are valid during the call. TVM must let go of it before the returned object is
+        collected.
+        """
+
+        def call(_: Any, values: Any, count: int, result: Any) -> int:
             try:
-                function(*(borrowed(values[i]) for i in range(count)))
+                first = ctypes.cast(values, ctypes.c_void_p).value or 0
+                answer = function((Value * count).from_address(first))
             except BaseException as error:
                 self._set_error(b"RuntimeError", repr(error).encode())
                 return -1
+            if answer is not None:
+                result[0] = Value(INT, 0, answer)
             return 0
 
         made = ctypes.c_void_p()
@@ -258,6 +269,11 @@ class Ffi:
         self.check(self._create_function(None, safe_call, None, made))
         assert made.value is not None
         return Function(self, made.value, safe_call)
+
+    def forward(self, function: Value, arguments: ctypes.Array[Value]) -> None:
+        """Call the function that a value holds with TVM's values; what it returns is a number."""
+        result, handle = Value(), ctypes.c_void_p(function.integer)
+        self.check(self.call(handle, arguments, len(arguments), ctypes.byref(result)))
 
     def take(self, result: Value) -> Any:
         """Return an owned value as an integer, a boolean, None, or an `Object`."""

@@ -12,7 +12,7 @@ import numpy as np
 # TVMFFITypeIndex
 NONE, INT, BOOL, _FLOAT = 0, 1, 2, 3
 RAW_STRING, _SMALL_STRING, _STRING = 8, 11, 65
-FUNCTION, _TENSOR, _ARRAY = 68, 70, 71
+FUNCTION, TENSOR, _ARRAY = 68, 70, 71
 FIRST_OBJECT: Final = 64
 
 HEADER: Final = 24
@@ -103,7 +103,7 @@ def text_at(address: int) -> str:
 
 def tensors_of(result: Value) -> list[DLTensor]:
     """Return the tensors of a value that is one, or an array of them."""
-    if result.kind == _TENSOR:
+    if result.kind == TENSOR:
         return [DLTensor.from_address(result.integer + HEADER)]
     assert result.kind == _ARRAY, f"unexpected value of kind {result.kind}"
     cell = _Sequence.from_address(result.integer + HEADER)
@@ -123,6 +123,6 @@ def borrowed(value: Value) -> Any:
         return ctypes.string_at(value.integer).decode()
     if value.kind == _STRING:
         return text_at(value.integer + HEADER)
-    if value.kind == _TENSOR:
+    if value.kind == TENSOR:
         return DLTensor.from_address(value.integer + HEADER)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from neocpu.runtime.artifact import Artifact
 from neocpu.runtime.content import REMEDY
-from neocpu.runtime.ffi import FfiError, Function
+from neocpu.runtime.ffi import FfiError, Function, Tensor
 from neocpu.runtime.ffi_values import CPU, DLTensor
 from neocpu.runtime.header import ARGUMENT_ALIGN, CONTRACT
 from neocpu.runtime.library import Library
@@ -20,7 +21,15 @@ _POOLED: Final = 2  # AllocatorType::kPooled
 _SHOWN: Final = 300
 """Characters of a reason of TVM's, which may list a thousand arguments."""
 
+GUARD_VARIABLE: Final = "NEOCPU_GUARD"
+"""Environment variable: 1 has the kernels of all sessions run as `neocpu.runtime.guard` says."""
+
 AnyArray: TypeAlias = np.ndarray[Any, Any]
+
+
+def is_guarded() -> bool:
+    """Whether sessions run their kernels between inaccessible pages."""
+    return os.environ.get(GUARD_VARIABLE, "0") not in ("", "0")
 
 
 class Session:
@@ -76,6 +85,8 @@ class Session:
                 f"cannot run {artifact.path}: header and code disagree: {reason}; {REMEDY}"
             ) from error
         self._instrument: Function | None = None
+        if is_guarded():
+            self._guard(artifact, [*self._tensors, *others[: len(header.weights)]])
 
     def run(
         self, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None
@@ -114,7 +125,18 @@ class Session:
         Its arguments are the function (None), its name, whether it is about to be called, what it
         returned, and its arguments: numbers, strings, `DLTensor` or None.
         """
-        function = self._library.ffi.callback(callback)
+        self._set_instrument_to(self._library.ffi.callback(callback))
+
+    def _guard(self, artifact: Artifact, constant: Sequence[Tensor]) -> None:
+        """Have every kernel run between inaccessible pages."""
+        from neocpu.runtime.guard import Guard
+        from neocpu.runtime.guarded_workspaces import workspaces
+
+        workspaces().attach(artifact.library_path())
+        guard = Guard(self._library.ffi, constant, workspaces())
+        self._set_instrument_to(self._library.ffi.raw_callback(guard))
+
+    def _set_instrument_to(self, function: Function) -> None:
         self._set_instrument(function)
         self._instrument = function  # until the virtual machine has another one
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from numpy.typing import NDArray
+from tvm import tirx
 
+from neocpu.runtime.guarded_memory import EDGES, guarded
+from neocpu.runtime.guarded_workspaces import workspaces
+from neocpu.runtime.header import ARGUMENT_ALIGN
+from neocpu.runtime.session import is_guarded
+from neocpu.schedules import codegen
 from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.target import CpuTarget, host_target, parse_target
 
@@ -22,16 +32,96 @@ FOREIGN = (
 
 def run(func, inputs: Sequence[NDArray], shape: tuple[int, ...], dtype: str = "float32"):
     """Compile ``func`` for this host and return its last argument, an output of ``shape``."""
-    module = tvm.tirx.build(
-        tvm.IRModule({"main": func.with_attr("global_symbol", "main")}),
-        HOST.to_tvm(),
-        pipeline=PIPELINE,
-    )
-    # Filled with NaN (or -1): an element that is never written shows.
-    unwritten = np.nan if dtype.startswith("float") else -1
-    output = tvm.runtime.tensor(np.full(shape, unwritten, dtype))
-    module["main"](*(tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs), output)
-    return output.numpy()
+    (output,) = call(build(func), inputs, [unwritten(shape, dtype)])
+    return output
+
+
+def unwritten(shape: tuple[int, ...], dtype: str = "float32") -> NDArray:
+    """Return an output filled with NaN (or -1): an element that is never written shows."""
+    return np.full(shape, np.nan if dtype.startswith("float") else -1, dtype)
+
+
+def taking_any_alignment(func):
+    """Return a lowered function whose arguments may start anywhere, to end exactly at a page."""
+
+    def forget(attribute):
+        if attribute.attr_key != "storage_alignment":
+            return attribute
+        one = tirx.const(1, "int32")
+        return tirx.AttrStmt(attribute.node, attribute.attr_key, one, attribute.body)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AttrStmt, forget)))
+
+
+def pipeline(change):
+    """Return neocpu's pipeline, which changes each function once its buffers are flat."""
+    lower, finalize, device = codegen._pipeline()
+
+    @tirx.transform.prim_func_pass(opt_level=0, name="Change")
+    class Change:
+        def transform_function(self, func, mod, ctx):
+            return change(func)
+
+    return lower, lambda: tvm.transform.Sequential([Change(), finalize()]), device
+
+
+EXACT = "neocpu, arguments of any alignment"
+tirx.register_tir_pipeline(EXACT, lambda: pipeline(taking_any_alignment))
+
+
+def build(func) -> Callable[..., Any]:
+    """Compile ``func`` for this host.
+
+    Under ``NEOCPU_GUARD=1`` so that arguments can end exactly at a page, and by way of a library,
+    for only a library's workspaces can be guarded.
+    """
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    built = tvm.tirx.build(module, HOST.to_tvm(), pipeline=EXACT if is_guarded() else PIPELINE)
+    return load_guarded(built)["main"] if is_guarded() else built["main"]
+
+
+def load_guarded(built) -> Any:
+    """Load a built module again as a library whose workspaces meet inaccessible pages."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "kernel.so")
+        built.export_library(path)
+        loaded = tvm.runtime.load_module(path)
+        workspaces().attach(path)
+    return loaded
+
+
+def call(
+    kernel: Callable[..., Any],
+    inputs: Sequence[NDArray],
+    outputs: Sequence[NDArray],
+    exact: bool | None = None,
+) -> list[NDArray]:
+    """Call a kernel on copies of its arguments and return the outputs.
+
+    It is called twice: with arguments that end at inaccessible pages, and that begin there.
+    ``exact`` says whether they may start anywhere; by default, what `build` compiles for.
+    """
+    alignment = 1 if (is_guarded() if exact is None else exact) else ARGUMENT_ALIGN
+    results = []
+    for edge in EDGES:
+        arguments = [
+            guarded(np.ascontiguousarray(one), edge, alignment) for one in (*inputs, *outputs)
+        ]
+        for argument in arguments[: len(inputs)]:
+            argument.make_read_only()
+        arrays = [
+            argument.array(one.shape, one.dtype)
+            for argument, one in zip(arguments, (*inputs, *outputs), strict=True)
+        ]
+        workspaces().edge = edge
+        kernel(*map(tvm_ffi.from_dlpack, arrays))
+        strays = [argument.stray_write() for argument in arguments]
+        assert not any(strays), f"written beside its arguments: {strays}"
+        assert not (strays := workspaces().take_strays()), f"beside workspaces: {strays}"
+        results.append(arrays[len(inputs) :])
+    for one, other in zip(*results, strict=True):
+        assert one.tobytes() == other.tobytes(), "depends on what lies beside the arguments"
+    return results[0]
 
 
 def compile_for(func, target: CpuTarget) -> str:

@@ -5,25 +5,20 @@ import re
 import numpy as np
 import onnxruntime
 import pytest
-import tvm
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.non_max_suppression import (
     NonMaxSuppressionWorkload,
     lower_non_max_suppression,
 )
-from tests.schedules.kernel_harness import FOREIGN, HOST, compile_for
+from tests.schedules.kernel_harness import FOREIGN, HOST, build, call, compile_for, unwritten
 
 
 def run(workload, boxes, scores):
     """Return the rows the kernel selects; what follows them must be zeros."""
-    func = lower_non_max_suppression(workload).with_attr("global_symbol", "main")
-    module = tvm.tirx.build(tvm.IRModule({"main": func}), HOST.to_tvm(), pipeline=PIPELINE)
-    selected = tvm.runtime.tensor(np.full((workload.rows, 3), -1, np.int64))
-    count = tvm.runtime.tensor(np.full(1, -1, np.int64))
-    module["main"](tvm.runtime.tensor(boxes), tvm.runtime.tensor(scores), selected, count)
-    rows, number = selected.numpy(), int(count.numpy()[0])
+    kernel = build(lower_non_max_suppression(workload))
+    outputs = [unwritten((workload.rows, 3), "int64"), unwritten((1,), "int64")]
+    rows, (number,) = call(kernel, [boxes, scores], outputs)
     assert 0 <= number <= workload.rows
     assert not rows[number:].any()
     return rows[:number]

@@ -2,21 +2,15 @@
 
 import numpy as np
 import pytest
-import tvm
 
-from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.top_k import lower_top_k
-from tests.schedules.kernel_harness import HOST
+from tests.schedules.kernel_harness import build, call, unwritten
 
 
 def run(data, k, largest):
-    func = lower_top_k(data.shape, k, largest=largest).with_attr("global_symbol", "main")
-    module = tvm.tirx.build(tvm.IRModule({"main": func}), HOST.to_tvm(), pipeline=PIPELINE)
+    kernel = build(lower_top_k(data.shape, k, largest=largest))
     shape = (data.shape[0], k, data.shape[2])
-    values = tvm.runtime.tensor(np.full(shape, np.nan, np.float32))
-    indices = tvm.runtime.tensor(np.full(shape, -1, np.int64))
-    module["main"](tvm.runtime.tensor(data), values, indices)
-    return values.numpy(), indices.numpy()
+    return call(kernel, [data], [unwritten(shape), unwritten(shape, "int64")])
 
 
 @pytest.mark.parametrize("largest", [True, False])

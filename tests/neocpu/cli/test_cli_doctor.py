@@ -14,6 +14,7 @@ from command_line import Cli
 
 from neocpu.cli import health, runtime_health
 from neocpu.cli.findings import Finding, examine
+from neocpu.runtime.session import GUARD_VARIABLE
 from neocpu.schedules.errors import UsageError
 
 
@@ -73,6 +74,34 @@ def test_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (finding.status, finding.detail) == ("failed", "not installed here: pip install neocpu")
 
 
+def test_selftest_adds_to_the_checks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def quick() -> Any:
+        yield Finding("quick", "ok", "is well")
+
+    def long() -> Any:
+        yield Finding("long", "ok", "is well too")
+
+    for module in (health, runtime_health):
+        monkeypatch.setattr(module, "CHECKS", (quick,))
+        monkeypatch.setattr(module, "SELF_TESTS", (long,))
+    for installed in (True, False):
+        monkeypatch.setattr("neocpu.cli.doctor.installed", lambda name, found=installed: found)
+        assert cli("doctor").out == "✓ quick: is well\nfit\n"
+        outcome = cli("doctor", "--selftest")
+        assert outcome.out == "✓ quick: is well\n✓ long: is well too\nfit\n"
+
+
+@pytest.mark.slow
+def test_kernels_keep_to_their_tensors_here() -> None:
+    finding = one(health.guarded)
+    assert finding.status == "ok"
+    assert "operators keep to their tensors" in finding.detail
+
+
+def test_without_a_compiler_kernels_are_not_tested() -> None:
+    assert one(runtime_health.guarded).status == "warning"
+
+
 class TestChildren:
     @pytest.mark.parametrize(
         ("script", "detail"),
@@ -94,6 +123,25 @@ class TestChildren:
         assert (finding.status, finding.detail) == ("failed", detail)
         wanted = next(r for r in metadata.requires("neocpu") or () if "ffi==" in r)
         assert f"pip install apache-tvm==0.27.0.post1 {wanted}" in finding.fix
+
+    def test_a_kernel_that_steps_out_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = subprocess.run
+
+        def run(command: list[str], **settings: Any) -> Any:
+            assert command[1:] == ["-m", "neocpu.cli.self_test", "guard"]
+            assert settings["env"][GUARD_VARIABLE] == "1"
+            script = (
+                "import ctypes, faulthandler; from neocpu.runtime.guard import under_the_name;"
+                "faulthandler.enable();"
+                "under_the_name('kernel pool, at the end', lambda: ctypes.string_at(8))()"
+            )
+            return real([sys.executable, "-c", script], **settings)
+
+        monkeypatch.setattr(subprocess, "run", run)
+        finding = one(health.guarded)
+        assert finding.status == "failed"
+        assert finding.detail == "crashed: SIGSEGV, kernel pool, at the end"
+        assert "NEOCPU_GUARD=1" in finding.fix
 
     def test_that_hang(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def run(command: list[str], **settings: Any) -> Any:

@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from tvm import relax
 
 from neocpu.frontend import LoadedModel, import_relax, load_model
+from tests.guarded_machine import virtual_machine
 
 IR_VERSION = 10
 
@@ -69,7 +70,7 @@ def run_module(module: tvm.IRModule, arguments: Sequence[np.ndarray]) -> list[np
     """Lower a Relax module with TVM's defaults and run ``main``."""
     lowered = relax.transform.LegalizeOps()(module)
     executable = tvm.compile(lowered, target=tvm.target.Target({"kind": "llvm"}))
-    machine = relax.VirtualMachine(executable, tvm.cpu())
+    machine = virtual_machine(executable)
     result = machine["main"](
         *(tvm.runtime.tensor(np.require(array, requirements="C")) for array in arguments)
     )

@@ -1,0 +1,135 @@
+"""ONNX's own example of every operator, side by side in a few models, run on extreme values.
+
+``python -m tests.neocpu.extreme_values`` is for ``NEOCPU_GUARD=1``: results are not looked at, only
+that no kernel dies or steps out of its tensors.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import compose, helper, numpy_helper
+from onnx.backend.test.case.node import TestCase, collect_testcases
+
+import neocpu
+from neocpu.frontend import import_relax, load_model
+from neocpu.schedules.errors import NeoCPUError
+
+PER_MODEL = 20
+"""Operators compiled as one model: what a compilation costs besides its kernels is shared."""
+
+INDICES = ("Gather", "Scatter", "OneHot", "GridSample", "ReverseSequence", "RoiAlign", "MaxUnpool")
+"""Operators whose integer inputs are data; others' are parameters, constant in networks."""
+
+EXCLUDED = re.compile("expanded|training|_int4|_uint4|float8|bfloat16|string|sequence|optional")
+"""What the names of examples say of data that is not numbers, or of operators written as others."""
+
+NOT_COMPILED = ("Cosh", "Sinh")
+"""Operators that are imported, but refused by TVM when it generates code."""
+
+
+def extremes(dtype: np.dtype) -> NDArray:
+    """Return values that arithmetic and indexing are most likely to stumble over."""
+    if dtype.kind == "b":
+        return np.array([False, True])
+    if dtype.kind in "iu":
+        least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+        values = [least, most, 0, 1, *(-x for x in (1, 2, 100, 10**6)), 2, 100, 10**6, 2**31, 2**40]
+        return np.array([value for value in values if least <= value <= most], dtype)
+    limits = np.finfo(dtype)
+    tiny = limits.smallest_subnormal
+    values = [np.nan, np.inf, -np.inf, limits.max, limits.min, tiny, -tiny, limits.tiny]
+    return np.array([*values, 0.0, -0.0, 1.0, -1.0, 1e6, -1e6], dtype)
+
+
+def feeds(inputs: Sequence[neocpu.TensorSpec]) -> Iterator[list[NDArray]]:
+    """Yield each extreme value in all places, then several mixtures."""
+    rng = np.random.default_rng(0)
+    longest = max(extremes(np.dtype(spec.dtype)).size for spec in inputs)
+    for turn in range(longest):
+        yield [
+            np.full(spec.shape, np.take(extremes(np.dtype(spec.dtype)), turn, mode="wrap"))
+            for spec in inputs
+        ]
+    for _ in range(4):
+        yield [rng.choice(extremes(np.dtype(spec.dtype)), spec.shape) for spec in inputs]
+
+
+def cases() -> list[onnx.ModelProto]:
+    """Return the first of ONNX's examples of each operator that we take."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = collect_testcases(None)
+    chosen: dict[str, onnx.ModelProto] = {}
+    for case in found:
+        graph = case.model.graph
+        operator = graph.node[0].op_type
+        if len(graph.node) != 1 or operator in (*chosen, *NOT_COMPILED):
+            continue
+        if EXCLUDED.search(case.name):
+            continue
+        try:
+            model = prepared(case)
+            import_relax(load_model(model))
+        except (NeoCPUError, TypeError, ValueError):
+            continue
+        chosen[operator] = model
+    return list(chosen.values())
+
+
+def prepared(case: TestCase) -> onnx.ModelProto:
+    """Return the model of an example, with its parameters as constants."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    graph = model.graph
+    indices = graph.node[0].op_type.startswith(INDICES)
+    values, _ = case.data_sets[0]
+    for value, given in list(zip(graph.input, values, strict=True))[1:]:
+        array = np.asarray(given)
+        if array.dtype.kind in "iub" and array.ndim <= 1 and not indices:
+            graph.initializer.append(numpy_helper.from_array(array, value.name))
+            graph.input.remove(value)
+    return model
+
+
+def side_by_side(models: Sequence[onnx.ModelProto]) -> onnx.ModelProto:
+    """Return one model of several, which share nothing."""
+    parts = [compose.add_prefix(model, f"m{n}_").graph for n, model in enumerate(models)]
+    graph = helper.make_graph(
+        [node for part in parts for node in part.node],
+        "extremes",
+        [value for part in parts for value in part.input],
+        [value for part in parts for value in part.output],
+        [array for part in parts for array in part.initializer],
+    )
+    return helper.make_model(graph, opset_imports=models[0].opset_import, ir_version=10)
+
+
+def main() -> None:
+    """Compile and run all of them."""
+    by_opset: dict[int, list[onnx.ModelProto]] = {}
+    for model in cases():
+        by_opset.setdefault(model.opset_import[0].version, []).append(model)
+    groups = [
+        group[first : first + PER_MODEL]
+        for group in by_opset.values()
+        for first in range(0, len(group), PER_MODEL)
+    ]
+    for group in groups:
+        print(", ".join(model.graph.node[0].op_type for model in group), flush=True)
+        with (
+            neocpu.compile(side_by_side(group), threads=2, verify=False) as compiled,
+            compiled.module() as module,
+        ):
+            for arrays in feeds(module.inputs):
+                module(arrays)
+    print(sum(map(len, groups)), "operators")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Whatever values arrive, no kernel of any operator steps out of its tensors or dies."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neocpu.runtime.session import GUARD_VARIABLE
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_of_every_operator() -> None:
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "tests.neocpu.extreme_values"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        cwd=ROOT,
+        env={**os.environ, GUARD_VARIABLE: "1"},
+    )
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+    found = re.search(r"^(\d+) operators$", done.stdout, re.M)
+    assert found is not None
+    assert int(found[1]) >= 100

@@ -1,0 +1,47 @@
+"""Kernels that are off by one somewhere: between inaccessible pages, each is found."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """What became of each kernel; in one child, which compiles, and children of it, which run."""
+    command = [sys.executable, "-B", "-m", "tests.schedules.planted_defects"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("code", ["broken", "exact"])
+def test_each_of_twenty_and_more_is_found(outcomes, code):
+    """In code that takes aligned arguments, as artifacts have, and in such as takes any."""
+    assert len(outcomes) > 20
+    # 3 says that a pattern beside a tensor was overwritten, or that results depend on it.
+    missed = [one for one in outcomes if one[code] not in (-signal.SIGSEGV, 3)]
+    assert not missed
+
+
+def test_all_pass_without_their_defects(outcomes):
+    assert not [one for one in outcomes if one["sound"] != 0]
+
+
+def test_nothing_else_finds_them(outcomes):
+    """Amid memory that may be touched they end as if nothing were wrong, as a rule.
+
+    Not always: what is read from a workspace that nothing was written to may be used as an index.
+    """
+    assert sum(one["unguarded"] == 0 for one in outcomes) >= 20
