@@ -16,8 +16,8 @@ from typing import Final
 
 from neocpu.schedules.errors import ArtifactError
 
-PREFIX: Final = "neocpu-"
-"""How the names of all these folders begin."""
+PREFIX: Final = ".neocpu-tmp-"
+"""How the names of all these folders begin, and of no other: any that is not locked is deleted."""
 
 FULL_BYTES: Final = 1 << 20
 """A disk with less room than this counts as full: whatever fails there, fails for that."""

@@ -18,13 +18,18 @@ from typing import Any, Final
 _NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
 
 
+def limit_files(size: int) -> None:
+    """From now on, let no file of this process and its children grow past ``size`` bytes."""
+    sys.dont_write_bytecode, os.environ[_NO_BYTECODE] = True, "1"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
     """Let no file of this process, or of children it starts meanwhile, grow past ``size`` bytes."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     bytecode, inherited = sys.dont_write_bytecode, os.environ.get(_NO_BYTECODE)
-    sys.dont_write_bytecode, os.environ[_NO_BYTECODE] = True, "1"
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    limit_files(size)
     try:
         yield
     finally:

@@ -50,7 +50,6 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
 
 @contextmanager
 def _out_of_tree() -> Iterator[None]:
-    # Not named as the compiler's temporary folders are, which it sweeps.
     with tempfile.TemporaryDirectory(prefix="build-neocpu-") as folder:
         options = Path(folder) / "options.cfg"
         options.write_text(_OPTIONS.format(folder=folder))

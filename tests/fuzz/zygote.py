@@ -18,6 +18,7 @@ import time
 import traceback
 from pathlib import Path
 
+from tests.file_limits import limit_files
 from tests.fuzz.case import Case, Outcome
 from tests.fuzz.run_case import run_case
 
@@ -56,11 +57,8 @@ def _warm_up() -> None:
 def _run(folder: Path) -> None:
     """Run one case in this child, and end it."""
     os.setsid()
-    for kind, limit in (
-        (resource.RLIMIT_AS, _MEMORY),
-        (resource.RLIMIT_FSIZE, _FILE_BYTES),
-        (resource.RLIMIT_CORE, 0),
-    ):
+    limit_files(_FILE_BYTES)
+    for kind, limit in ((resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_CORE, 0)):
         resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
     inside = folder / "tmp"
     inside.mkdir()

@@ -13,7 +13,7 @@ import pytest
 
 from neocpu.schedules import temporary
 from neocpu.schedules.errors import ArtifactError
-from neocpu.schedules.temporary import TemporaryFolder, sweep
+from neocpu.schedules.temporary import PREFIX, TemporaryFolder, sweep
 
 HOLD = """
 import sys, time
@@ -67,16 +67,16 @@ def test_a_killed_process_s_is_swept_by_the_next_one(place):
 
 
 def test_only_ours_are_swept(place):
-    (place / "neocpu-notes.txt").touch()
-    (place / "other").mkdir()
+    (place / f"{PREFIX}notes.txt").touch()
+    (place / "neocpu-sources").mkdir()
     (place / "target").mkdir()
-    (place / "neocpu-link").symlink_to(place / "target")
+    (place / f"{PREFIX}link").symlink_to(place / "target")
     with TemporaryFolder("test") as name:
         assert sweep(place) == []
         assert os.path.isdir(name)
     assert len(os.listdir(place)) == 4
-    (place / "neocpu-dead").mkdir()
-    assert sweep(place) == [place / "neocpu-dead"]
+    (place / f"{PREFIX}dead").mkdir()
+    assert sweep(place) == [place / f"{PREFIX}dead"]
 
 
 def test_folders_are_made_while_others_sweep(place):
