@@ -1,5 +1,6 @@
 """What the C program computes is what Python computes, bit for bit."""
 
+import os
 import shutil
 import subprocess
 
@@ -177,3 +178,15 @@ def test_help(run):
     done = run("--help")
     assert done.returncode == 0
     assert done.stdout.startswith("usage: neocpu_run MODEL.so")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "/dev/zero"])
+def test_inputs_are_files(run, linear, tmp_path, kind):
+    path = tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    done = run(linear.path, path)
+    assert done.returncode == 2
+    assert f"{path}: it is not a file" in done.stderr

@@ -1,10 +1,13 @@
 #include "npy.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_HEADER = 1 << 16, MAX_RANK = 32, ALIGN = 128 };
 
@@ -129,11 +132,22 @@ static int read_data(const report *to, FILE *file, const neocpu_spec *spec, void
   return fail(to, "the file is truncated");
 }
 
+/* Open an ordinary file; null, and errno, if it is another: a pipe would be waited for. */
+static FILE *open_file(const char *path) {
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (fd < 0) return NULL;
+  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) return fdopen(fd, "rb");
+  close(fd);
+  errno = EINVAL;
+  return NULL;
+}
+
 int npy_read(const char *path, const neocpu_spec *spec, void **data, char *problem, size_t size) {
   const report to = {path, problem, size};
   *data = NULL;
-  FILE *file = fopen(path, "rbe");
-  if (file == NULL) return fail(&to, "%s", strerror(errno));
+  FILE *file = open_file(path);
+  if (file == NULL) return fail(&to, "%s", errno == EINVAL ? "it is not a file" : strerror(errno));
   const int done = read_header(&to, file, spec) && read_data(&to, file, spec, data);
   fclose(file);
   return done;
