@@ -107,6 +107,7 @@ def artifact(linear, folder, body, length=17):
     import tvm
     from tvm import relax
 
+    from neocpu.passes.state_contract import state_contract
     from neocpu.schedules.builder import build_kernel
     from neocpu.schedules.codegen import PIPELINE
     from tests.neocpu.conftest import _header
@@ -122,7 +123,8 @@ def artifact(linear, folder, body, length=17):
             result = builder.emit_output(relax.call_tir(kernel, [x, weights], kind))
         builder.emit_func_output(result)
     target = tvm.target.Target({"kind": "llvm"})
-    executable = tvm.compile(builder.get(), target, tir_pipeline=PIPELINE)
+    module = state_contract(builder.get(), [0])
+    executable = tvm.compile(module, target, tir_pipeline=PIPELINE)
     spec = TensorSpec("x", "float32", (length,))
     header = _header("culprit", [spec], [TensorSpec("y", "float32", (length,))])
     path = folder / "culprit.so"
