@@ -104,7 +104,7 @@ def tell(judged: Sequence[Judged], accuracy: Accuracy) -> str:
     """Return in one line what became of the plans before the last, and of the last one."""
     (first_admission, first), (last_admission, last) = judged[0], judged[-1]
     again = f"compiled again {last_admission}, " if len(judged) > 1 else ""
-    if first.is_rounding(accuracy) or not again:
+    if first.is_rounding(accuracy) or not last.kept:
         text = (
             f"outputs err by {first.found.norm_error:.1g} {first_admission}, more than the "
             f"{accuracy.bound:g} promised: "

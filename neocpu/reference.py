@@ -25,7 +25,7 @@ from neocpu import reference_resize as resize
 from neocpu.frontend.shapes import real_inputs, static_dims
 from neocpu.reference_detection import NonMaxSuppression
 from neocpu.reference_rows import pair_rows, row_count
-from neocpu.reference_run import evaluate
+from neocpu.reference_run import Noise, evaluate
 from neocpu.tolerance import UNDERFLOW, tolerances, within
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -67,7 +67,7 @@ def run_reference(
     inputs: Mapping[str, Array],
     *,
     double: bool = False,
-    noise: np.random.Generator | None = None,
+    noise: Noise | None = None,
 ) -> dict[str, Array]:
     """Run ``model`` with numpy.
 
@@ -81,8 +81,8 @@ def run_reference(
     double : bool
         Compute in float64 whatever the model computes in float32: what rounding is measured
         against.
-    noise : Generator, optional
-        In float32: round otherwise, at random (`reference_run.NOISE`).
+    noise : Noise, optional
+        In float32: round otherwise.
 
     Returns
     -------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -15,13 +14,35 @@ from onnx.reference.op_run import OpRun
 
 from neocpu.frontend.skeleton import strip_weights
 
-NOISE: Final = 4 * float(np.finfo(np.float32).eps)
-"""Relative: what a sum of a few hundred products errs, added up one by one."""
-
 _WHOLE: Final = 2.0**20
 """Above, float32 has hardly any but whole numbers."""
 
 Array: TypeAlias = npt.NDArray[Any]
+
+
+class Noise:
+    """Moves float32 at random: another way to round.
+
+    Parameters
+    ----------
+    seed : int
+    ulps : float
+        At most by so many units in the last place of a number that is just below a power of two.
+    """
+
+    def __init__(self, seed: int, ulps: float) -> None:
+        self._random = np.random.default_rng(seed)
+        self._largest = ulps * float(np.finfo(np.float32).epsneg)
+
+    def moved(self, value: Any) -> Any:
+        """Return a node's result, moved; whole numbers count something, and stay."""
+        value = _flushed(value)
+        if not isinstance(value, np.ndarray) or value.dtype != np.float32:
+            return value
+        whole = (value == np.rint(value)) & (np.abs(value) < _WHOLE)
+        drawn = self._random.uniform(1 - self._largest, 1 + self._largest, value.shape)
+        # In float64, where a factor so near to one is not rounded itself.
+        return np.where(whole, value, (value * drawn).astype(np.float32))
 
 
 def evaluate(
@@ -30,7 +51,7 @@ def evaluate(
     operators: Sequence[type[OpRun]],
     *,
     double: bool = False,
-    noise: np.random.Generator | None = None,
+    noise: Noise | None = None,
 ) -> dict[str, Array]:
     """Run ``model``; ``operators`` replace the evaluator's own of the same names.
 
@@ -42,8 +63,8 @@ def evaluate(
         Compute in float64 whatever the model computes in float32, but for a model with control
         flow, whose bodies onnx runs in the types they declare. Otherwise denormal results are
         zeros, as in compiled code.
-    noise : Generator, optional
-        Also move what nodes compute in float32 by up to `NOISE`: another way to round.
+    noise : Noise, optional
+        Of what nodes compute in float32.
 
     Returns
     -------
@@ -60,7 +81,7 @@ def evaluate(
         return dict(zip(names, evaluator.run(None, {**weights, **inputs}), strict=True))
     keep = _widened if double else _flushed
     last_reader = {name: index for index, node in enumerate(nodes) for name in node.input}
-    rounded = keep if noise is None else partial(_moved, noise)
+    rounded = keep if noise is None else noise.moved
     given = {**evaluator.rt_inits_, **inputs}
     values: dict[str, Any] = {"": None} | {name: keep(array) for name, array in given.items()}
 
@@ -90,13 +111,3 @@ def _flushed(value: Any) -> Any:
         return value
     denormal = (np.abs(value) < np.finfo(np.float32).tiny) & (value != 0)
     return np.where(denormal, np.float32(0), value) if denormal.any() else value
-
-
-def _moved(noise: np.random.Generator, value: Any) -> Any:
-    """Return float32 as `_flushed` and moved at random; whole numbers count something, and stay."""
-    value = _flushed(value)
-    if not isinstance(value, np.ndarray) or value.dtype != np.float32:
-        return value
-    whole = (value == np.rint(value)) & (np.abs(value) < _WHOLE)
-    factors = np.asarray(noise.uniform(1 - NOISE, 1 + NOISE, value.shape), np.float32)
-    return np.where(whole, value, value * factors)

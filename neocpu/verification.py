@@ -7,7 +7,6 @@ takes two to three times as long as in float32.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -17,6 +16,7 @@ import numpy.typing as npt
 import onnx
 
 from neocpu.reference import Comparison, compare, run_reference
+from neocpu.reference_run import Noise
 from neocpu.schedules.accuracy import Accuracy
 from neocpu.schedules.errors import AccuracyError
 
@@ -31,19 +31,27 @@ that makes a factor of one to five of a single long sum, and over a network they
 """
 
 FLOAT32_RUNS: Final = 3
-"""Runs of numpy that tell what float32 errs, all but the first with random rounding besides.
+"""Runs of numpy that tell what float32 errs, all but the first with half a unit's noise.
 
 An error may come from a single logit: of one such draw the next is four times as large in 16 of 100
 cases, of the largest of three in one.
 """
 
-DOUBTFUL_RUNS: Final = 16
-"""Runs before an artifact is called wrong.
+DOUBTFUL_RUNS: Final = 13
+"""More runs, with `ROUGH` noise, before an artifact is called wrong.
 
 Its error may come from a decision, such as on which side of zero a value is that rounding cannot
-tell from it. Where every sixth way to round decides otherwise, one of 16 does in 95 of 100 cases.
+tell from it. Where every fifth way to round decides otherwise, one of 13 does in 95 of 100 cases.
 """
 
+ROUGH: Final = 8.0
+"""Units in the last place that a sum of a few hundred products errs, added up one by one."""
+
+DECISION: Final = 100.0
+"""How many times as much as others a run errs that took another decision.
+
+`ROUGH` noise alone makes a factor of 16.
+"""
 
 ROUNDING: Final = 1e-2
 """Norm-wise error above which it is not rounding's, but a wrong kernel's."""
@@ -84,6 +92,14 @@ class Verdict:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The model in float32, and its norm-wise error."""
+
+    outputs: dict[str, Array]
+    error: float
+
+
 class Verifier:
     """Compares runs of one model on the same inputs with what the model says.
 
@@ -110,8 +126,6 @@ class Verifier:
         self._model = model
         self._accuracy = accuracy
         self._row_groups = row_groups
-        self._runs: list[dict[str, Array]] = []
-        self._float32_errors: list[float] = []
 
     def judge(self, actual: Arrays) -> Verdict:
         """Compare what a module made of the inputs with the truth.
@@ -129,8 +143,8 @@ class Verifier:
         found = compare(actual, self._truth, row_groups=self._row_groups)
         if self._keeps(found):
             return Verdict(found, kept=True)
-        verdict = self._beside_float32(actual, FLOAT32_RUNS)
-        return verdict if verdict.is_accepted else self._beside_float32(actual, DOUBTFUL_RUNS)
+        verdict = self._beside(actual, self._calm)
+        return verdict if verdict.is_accepted else self._beside(actual, self._all)
 
     def reason(self, verdict: Verdict) -> str:
         """Return why an artifact is refused."""
@@ -151,31 +165,47 @@ class Verifier:
     def _keeps(self, found: Comparison) -> bool:
         return found.ok and found.norm_error <= self._accuracy.bound
 
-    def _beside_float32(self, actual: Arrays, count: int) -> Verdict:
-        """Compare with the truth, and with what so many runs in float32 make of it."""
-        truth, runs = self._truth, self._float32_runs(count)
-        found = compare(actual, truth, rounded=runs, row_groups=self._row_groups)
+    def _beside(self, actual: Arrays, runs: Sequence[_Run]) -> Verdict:
+        """Compare with the truth, and with what runs in float32 make of it."""
+        truth, outputs = self._truth, [run.outputs for run in runs]
+        found = compare(actual, truth, rounded=outputs, row_groups=self._row_groups)
         if not self._keeps(found) and any(
-            not _same_range(runs[0][name], truth[name]) for name in truth
+            not _same_range(outputs[0][name], truth[name]) for name in truth
         ):
-            other = compare(actual, runs[0], rounded=runs[1:], row_groups=self._row_groups)
+            other = compare(actual, outputs[0], rounded=outputs[1:], row_groups=self._row_groups)
             found = other if self._keeps(other) else found
-        return Verdict(found, self._keeps(found), max(self._float32_errors[: len(runs)]))
+        return Verdict(found, self._keeps(found), max(run.error for run in runs))
 
     @cached_property
     def _truth(self) -> dict[str, Array]:
         return _reference(self._model, self.inputs, double=True)
 
-    def _float32_runs(self, count: int) -> list[dict[str, Array]]:
-        """Return the model in float32, rounded as numpy does and, after that, in other ways."""
-        for number in range(len(self._runs), count):
-            noise = np.random.default_rng(number) if number else None
-            with suppress(AccuracyError) if number else nullcontext():
-                run = _reference(self._model, self.inputs, noise=noise)
-                found = compare(run, self._truth, row_groups=self._row_groups)
-                self._runs.append(run)
-                self._float32_errors.append(found.norm_error)
-        return self._runs[:count]
+    @cached_property
+    def _calm(self) -> list[_Run]:
+        """The model in float32, as numpy rounds and as little otherwise as can be."""
+        noisy = (self._run(Noise(seed, ulps=0.5)) for seed in range(1, FLOAT32_RUNS))
+        return [run for run in (self._run(), *noisy) if run is not None]
+
+    @cached_property
+    def _all(self) -> list[_Run]:
+        """Those runs, and the ones that took other decisions."""
+        least = DECISION * max(run.error for run in self._calm)
+        rough = (
+            self._run(Noise(seed, ROUGH))
+            for seed in range(FLOAT32_RUNS, FLOAT32_RUNS + DOUBTFUL_RUNS)
+        )
+        return [*self._calm, *(run for run in rough if run is not None and run.error > least)]
+
+    def _run(self, noise: Noise | None = None) -> _Run | None:
+        """Run the model in float32; None if rounding otherwise keeps it from running."""
+        try:
+            outputs = _reference(self._model, self.inputs, noise=noise)
+        except AccuracyError:
+            if noise is None:
+                raise
+            return None
+        found = compare(outputs, self._truth, row_groups=self._row_groups)
+        return _Run(outputs, found.norm_error)
 
 
 def _reference(model: onnx.ModelProto, inputs: Arrays, **how: Any) -> dict[str, Array]:
