@@ -101,8 +101,11 @@ class GridSample(OpRun):  # type: ignore[misc]
         padding_mode: str | None = None,
         align_corners: int | None = None,
     ) -> tuple[Array]:
-        at = grid[..., ::-1].astype(x.dtype)
         extents = np.array(x.shape[2:], x.dtype)
+        # As compiled code has it: what is no number is -1, and nothing is farther than integers.
+        limit = max(2.0, 2.0**28 / extents.max())
+        at = np.where(np.isnan(grid), -1, grid)[..., ::-1]
+        at = np.clip(at, -limit, limit).astype(x.dtype)
         last = extents - 1
         at = (at + 1) / 2 * last if align_corners else ((at + 1) * extents - 1) / 2
         low, high = (0 * extents, last) if align_corners else (0 * extents - 0.5, extents - 0.5)

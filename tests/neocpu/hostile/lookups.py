@@ -36,7 +36,7 @@ def scatter_elements(index: str = "int64") -> Case:
     )
 
 
-def scatter_nd(index: str = "int64") -> Case:
+def scatter_nd() -> Case:
     variants = [
         ("ScatterND", ("x", names, update), {"reduction": reduction})
         for reduction in REDUCTIONS
@@ -45,7 +45,7 @@ def scatter_nd(index: str = "int64") -> Case:
     rows, shape = 9, (4, 6, 5)
     inputs = {"x": ("float32", shape, DATA)}
     for depth in (1, 2, 3):
-        inputs[f"i{depth}"] = (index, (rows, depth), integers(index, *shape[:depth]))
+        inputs[f"i{depth}"] = ("int64", (rows, depth), integers("int64", *shape[:depth]))
         inputs[f"u{depth}"] = ("float32", (rows, *shape[depth:]), DATA)
     return Case(named("y", variants), inputs)
 
@@ -81,7 +81,7 @@ def gathers(index: str = "int64") -> Case:
     ]
     variants += [("GatherND", ("x", "i2"), {}), ("GatherND", ("x", "i3"), {})]
     variants += [("GatherND", ("x", "b"), {"batch_dims": 1})]
-    values = integers(index, *shape)
+    values, wide = integers(index, *shape), integers("int64", *shape)
     return Case(
         named("y", variants),
         {
@@ -89,9 +89,9 @@ def gathers(index: str = "int64") -> Case:
             "i": (index, shape, values),
             "j": (index, (2, 4, 3), values),
             "s": (index, (), values),
-            "i2": (index, (4, 2), values),
-            "i3": (index, (2, 6, 3), values),
-            "b": (index, (3, 4, 1), values),
+            "i2": ("int64", (4, 2), wide),
+            "i3": ("int64", (2, 6, 3), wide),
+            "b": ("int64", (3, 4, 1), wide),
         },
     )
 
@@ -117,16 +117,16 @@ def overflowing_indices() -> Case:
             ],
         ),
     ]
-    values = integers("int32", 6)
+    values = integers("int64", 6)
     return Case(
         nodes,
         {
             "x": ("float32", (6,), DATA),
-            "a": ("int32", (6,), values),
-            "b": ("int32", (6,), values),
+            "a": ("int64", (6,), values),
+            "b": ("int64", (6,), values),
         },
         {
-            "zero": np.array(0, np.int32),
+            "zero": np.array(0),
             "last": np.array([-1]),
             "depth": np.array(6, np.int64),
             "values": np.array([0, 1], np.float32),

@@ -15,7 +15,6 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "ScatterElements": lookups.scatter_elements,
     "ScatterElements-int32": lambda: lookups.scatter_elements("int32"),
     "ScatterND": lookups.scatter_nd,
-    "ScatterND-int32": lambda: lookups.scatter_nd("int32"),
     "large scatters": lookups.large_scatters,
     "gathers": lookups.gathers,
     "gathers-int32": lambda: lookups.gathers("int32"),
@@ -34,9 +33,10 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "TopK": sampling.top_k,
     "NonMaxSuppression": sampling.suppression,
     "GridSample": sampling.grid_sample,
-    "GridSample-anywhere": lambda: sampling.grid_sample_anywhere(
-        [(2, "nearest", "reflection"), (3, "linear", "zeros"), (3, "nearest", "border")]
+    "GridSample-volume": lambda: sampling.grid_sample_anywhere(
+        [(3, "linear", "zeros"), (3, "nearest", "border")]
     ),
+    "GridSample-reflected": lambda: sampling.grid_sample_anywhere([(2, "nearest", "reflection")]),
     "RoiAlign": lambda: sampling.roi_align(1.0),
     "RoiAlign-scaled": lambda: sampling.roi_align(0.25),
     "MaxRoiPool": lambda: sampling.max_roi_pool(1.0),
@@ -54,7 +54,7 @@ SLOW_CASES: Mapping[str, Callable[[], Case]] = {
         f"arithmetic-{kind}": lambda kind=kind: arithmetic.arithmetic(kind)
         for kind in ("int16", "uint32")
     },
-    "GridSample-reflected": lambda: sampling.grid_sample_anywhere(
+    "GridSample-reflected further": lambda: sampling.grid_sample_anywhere(
         [(2, "linear", "reflection"), (2, "cubic", "reflection")]
     ),
 }
