@@ -36,6 +36,7 @@ _OPERATORS = [
     ops.Conv,
     ops.ConvTranspose,
     ops.Erf,
+    ops.Hardmax,
     ops.LRN,
     ops.LogSoftmax,
     ops.LpPool,

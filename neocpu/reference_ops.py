@@ -294,6 +294,22 @@ def _softmax(op: OpRun, x: Array, attrs: dict[str, Any], *, logarithm: bool) -> 
     return np.asarray(shifted - np.log(total) if logarithm else exponential / total)
 
 
+class Hardmax(OpRun):  # type: ignore[misc]
+    """One at the first maximum, else zero; before opset 13 of all dimensions from ``axis`` on."""
+
+    def _run(self, x: Array, axis: int | None = None) -> tuple[Array]:
+        old = self.run_params["opsets"][""] < 13
+        explicit = any(attribute.name == "axis" for attribute in self.onnx_node.attribute)
+        axis = (axis if explicit else 1 if old else -1) or 0
+        shape = x.shape
+        if old:
+            x = x.reshape(math.prod(shape[: axis % x.ndim]), -1)
+            axis = 1
+        hot = np.zeros_like(x)
+        np.put_along_axis(hot, np.expand_dims(x.argmax(axis), axis), 1, axis)
+        return (hot.reshape(shape),)
+
+
 class Erf(OpRun):  # type: ignore[misc]
     """The error function, by a third-order expansion around a table of exact values."""
 

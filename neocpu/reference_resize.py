@@ -40,8 +40,8 @@ class Resize(OnnxResize):  # type: ignore[misc]
         return (_resize(x, extents, factors, attrs),)
 
 
-#: What Resize and Upsample did before the attributes existed.
-_OPSET_10 = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+#: What Resize and Upsample did before the attributes existed: they rounded up where they shrank.
+_OPSET_10 = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": None}
 
 
 class Upsample(OpRun):  # type: ignore[misc]
@@ -72,7 +72,8 @@ def _resize(x: Array, extents: Array, scales: Array, attrs: dict[str, Any]) -> A
             continue
         at = _coordinates(extent, size, scale, attrs["coordinate_transformation_mode"])
         if mode == "nearest":
-            y = np.take(y, _nearest(at, size, attrs["nearest_mode"]), axis)
+            rounding = attrs["nearest_mode"] or ("ceil" if scale < 1 else "floor")
+            y = np.take(y, _nearest(at, size, rounding), axis)
         else:
             weights = _weights(at, size, mode, attrs)
             y = np.moveaxis(np.moveaxis(y, axis, -1) @ weights.T, -1, axis)

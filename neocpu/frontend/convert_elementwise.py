@@ -145,7 +145,7 @@ def is_inf(node: Node) -> relax.Expr:
 
 
 def sinh(node: Node) -> relax.Expr:
-    """Sinh, tanh(x) * cosh(x), for LLVM has none: exact near 0, finite as long as the result is."""
+    """Sinh, tanh(x) * cosh(x), for LLVM has none: of small numbers no difference is taken."""
     data = node.inputs[0]
     return relax.op.multiply(relax.op.tanh(data), cosh(node))
 

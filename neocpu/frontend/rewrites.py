@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -23,20 +26,67 @@ def anchor_old_resizes(proto: onnx.ModelProto) -> None:
     for node in proto.graph.node:
         if node.op_type == "Constant":
             constants[node.output[0]] = node.attribute[0].t
-    for node in proto.graph.node:
+    for index, node in reversed(list(enumerate(proto.graph.node))):
         if node.op_type != "Resize":
             continue
-        scales = constants.get(node.input[2])
-        shrinks = scales is not None and (onnx.numpy_helper.to_array(scales) < 1).any()
-        kept = [a for a in node.attribute if a.name == "mode"]
+        tensor = constants.get(node.input[2])
+        scales = None if tensor is None else onnx.numpy_helper.to_array(tensor)
+        shrinks = scales is not None and bool((scales < 1).any())
+        if scales is not None and shrinks and (scales > 1).any():
+            _anchor(_resize_in_two(proto.graph, index, scales), shrinks=False)
+        _anchor(node, shrinks=shrinks)
+
+
+def _resize_in_two(
+    graph: onnx.GraphProto, index: int, scales: np.ndarray[Any, Any]
+) -> onnx.NodeProto:
+    """Leave to a Resize the axes that it shrinks; return another, behind it, for the others."""
+    node = graph.node[index]
+    between, second = f"{node.output[0]}_shrunk_{index}", onnx.NodeProto()
+    second.CopyFrom(node)
+    for each, factors in ((node, np.minimum(scales, 1)), (second, np.maximum(scales, 1))):
+        name = f"{between}_scales_{each is second:d}"
+        graph.initializer.append(onnx.numpy_helper.from_array(factors, name))
+        each.input[2] = name
+    node.output[0] = second.input[0] = between
+    graph.node.insert(index + 1, second)
+    return graph.node[index + 1]
+
+
+def _anchor(node: onnx.NodeProto, *, shrinks: bool) -> None:
+    kept = [a for a in node.attribute if a.name == "mode"]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    node.attribute.extend(
+        [
+            onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"),
+            onnx.helper.make_attribute("nearest_mode", "ceil" if shrinks else "floor"),
+        ]
+    )
+
+
+def flatten_old_hardmax(proto: onnx.ModelProto) -> None:
+    """Give Hardmax of opset 12 and older the flattening it had, in place.
+
+    It worked on all dimensions from ``axis`` on, 1 by default, together. The version converter
+    knows that of Softmax alone.
+    """
+    for index, node in reversed(list(enumerate(proto.graph.node))):
+        if node.op_type != "Hardmax":
+            continue
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+        shape, flat, hot = (f"{node.output[0]}_{part}_{index}" for part in ("shape", "flat", "hot"))
+        before = [
+            onnx.helper.make_node("Shape", [node.input[0]], [shape]),
+            onnx.helper.make_node("Flatten", [node.input[0]], [flat], axis=axis),
+        ]
+        after = onnx.helper.make_node("Reshape", [hot, shape], [node.output[0]])
         del node.attribute[:]
-        node.attribute.extend(kept)
-        node.attribute.extend(
-            [
-                onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"),
-                onnx.helper.make_attribute("nearest_mode", "ceil" if shrinks else "floor"),
-            ]
-        )
+        node.attribute.append(onnx.helper.make_attribute("axis", 1))
+        node.input[0], node.output[0] = flat, hot
+        proto.graph.node.insert(index + 1, after)
+        for made in reversed(before):
+            proto.graph.node.insert(index, made)
 
 
 def channel_slopes(proto: onnx.ModelProto) -> None:

@@ -19,7 +19,13 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
-from neocpu.frontend.rewrites import absorb_pads, anchor_old_resizes, channel_slopes, uses
+from neocpu.frontend.rewrites import (
+    absorb_pads,
+    anchor_old_resizes,
+    channel_slopes,
+    flatten_old_hardmax,
+    uses,
+)
 from neocpu.frontend.shapes import real_inputs
 from neocpu.frontend.skeleton import Skeleton, strip_weights
 from neocpu.frontend.source import first_line
@@ -77,6 +83,8 @@ def _modernise(light: Skeleton) -> onnx.ModelProto:
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
     if opset_of(proto) < 7:
         channel_slopes(proto)
+    if opset_of(proto) < 13:
+        flatten_old_hardmax(proto)
     if opset_of(proto) < 11 and uses(proto, "Resize", "Upsample"):
         proto = _raise_opset(proto, 11)
         anchor_old_resizes(proto)

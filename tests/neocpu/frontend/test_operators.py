@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+import neocpu
 from tests.neocpu.frontend.differential import (
     DATA,
     assert_matches_onnxruntime,
@@ -47,6 +48,8 @@ X = DATA
         ("Ceil", {}),
         ("Sign", {}),
         ("Shrink", {"lambd": 0.5, "bias": 0.1}),
+        ("Sinh", {}),
+        ("Cosh", {}),
         ("LpNormalization", {"axis": 1, "p": 2}),
         ("LpNormalization", {"axis": 2, "p": 1}),
         ("MeanVarianceNormalization", {"axes": [0, 2, 3]}),
@@ -84,9 +87,32 @@ def test_activations_of_large_values_stay_finite():
         check(op, x=x)
 
 
+def test_hyperbolic_functions_near_zero_and_where_they_are_just_finite():
+    x = floats(-89.3, -1e-3, 0, 1e-4, 0.5, 89.4)
+    for op in ("Sinh", "Cosh"):
+        model = one_op(op, x)
+        _, _, (y,) = run_imported(model, {"x": x})
+        np.testing.assert_allclose(y, getattr(np, op.lower())(x.astype(np.float64)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "float32"])
+def test_shrink_and_sign_of_every_type(dtype):
+    x = np.array([0, 1, 2, 5, 100], dtype) - np.array(0 if dtype == "uint8" else 2, dtype)
+    check("Shrink", x=x, lambd=1.5, bias=0.25)
+    check("Sign", x=x)
+
+
+def test_equality_of_booleans():
+    """Vectors of them, which LLVM does not compare as numbers."""
+    a, b = random(16, 6, 5, 24) > 0, random(16, 1, 5, 24, seed=1) > 0
+    model = make_model([helper.make_node("Equal", ["a", "b"], ["y"])], {"a": a, "b": b})
+    with neocpu.compile(model, threads=1) as compiled, compiled.module() as module:
+        np.testing.assert_array_equal(module.run({"a": a, "b": b})["y"], a == b)
+
+
 @pytest.mark.parametrize("opset", [7, 9, 12])
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
-@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
 def test_old_softmax_flattens(op, axis, opset):
     check(op, opset=opset, axis=axis, x=random(2, 3, 4, 5))
 

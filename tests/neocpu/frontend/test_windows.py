@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from neocpu.reference import run_reference
 from tests.neocpu.frontend.differential import (
     DATA,
+    assert_matches_onnxruntime,
     check,
     floats,
     ints,
     one_op,
     random,
     run_imported,
+    run_onnxruntime,
 )
 
 X = DATA
@@ -229,6 +232,18 @@ def test_old_upsample_by_attribute(opset):
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_upsample_9(mode):
     check("Upsample", floats(1, 1, 2, 2), opset=9, mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("scales", [(1, 1, 2, 0.5), (0.7, 1, 1.6, 0.6), (1, 1, 0.5, 1)])
+def test_old_resize_that_shrinks(scales, mode):
+    """Neighbours are rounded up along axes that shrink, down along others."""
+    if mode == "linear":
+        scales = (1, 1, *scales[2:])
+    model = one_op("Resize", DATA, [floats(*scales)], opset=10, mode=mode)
+    assert_matches_onnxruntime(model, {"x": DATA})
+    truth = run_reference(model, {"x": DATA})["y"]
+    np.testing.assert_allclose(truth, run_onnxruntime(model, {"x": DATA})[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("opset", [10, 11])
