@@ -17,6 +17,7 @@ import onnx
 import tvm
 
 from neocpu.compiled_module import CompiledModule
+from neocpu.deep_stack import on_deep_stack
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.link import write_artifact
@@ -118,15 +119,21 @@ class Builder:
             Whether to keep the original, which a reference runs.
         """
         with self.clock.phase("import"):
-            loaded = load()
-            mod = import_relax(loaded)
-            self.dump.module("import", mod)
+            loaded, mod = on_deep_stack(self._import, load)
         loaded = _without_graphs(loaded, keep_original=keep)
         with self.clock.phase("simplify"):
-            mod = simplify(mod)
-            self.dump.module("simplify", mod)
-            prologues = self.options.fuses_prologues(self.templates)
-            return loaded, Source(mod, extract(mod, prologues=prologues))
+            return loaded, on_deep_stack(self._simplify, mod)
+
+    def _import(self, load: Callable[[], LoadedModel]) -> tuple[LoadedModel, tvm.IRModule]:
+        loaded = load()
+        mod = import_relax(loaded)
+        self.dump.module("import", mod)
+        return loaded, mod
+
+    def _simplify(self, mod: tvm.IRModule) -> Source:
+        mod = simplify(mod)
+        self.dump.module("simplify", mod)
+        return Source(mod, extract(mod, prologues=self.options.fuses_prologues(self.templates)))
 
     def attempt(
         self,
@@ -150,7 +157,7 @@ class Builder:
             return None
         costs, plan = chosen
         with self.clock.phase("rewrite"):
-            rewritten = apply_plan(mod, plan, costs)
+            rewritten = on_deep_stack(apply_plan, mod, plan, costs)
             self.dump.module("rewrite", rewritten.mod)
         report = explain(plan, rewritten, self.target, self.threads, self.accuracy)
         report["admission"] = costs.admission.name
@@ -179,7 +186,7 @@ class Builder:
     ) -> CompiledModule:
         clock, dump = self.clock, self.dump
         with clock.phase("lower"):
-            mod = lower(rewritten.mod, self.target, dump)
+            mod = on_deep_stack(lower, rewritten.mod, self.target, dump)
         with clock.phase("build"):
             built = build(mod, self.target, dump, usable_cpus(), loaded.row_counts)
         report = with_outcome({**report, "activation_bytes": built.arena_bytes}, clock.seconds)

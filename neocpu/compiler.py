@@ -18,6 +18,7 @@ import onnx
 from neocpu import models
 from neocpu.attempt import Builder
 from neocpu.compiled_module import CompiledModule
+from neocpu.deep_stack import on_deep_stack
 from neocpu.descent import compile_as_promised, compile_unchecked
 from neocpu.fleet import parse_fleet
 from neocpu.frontend.importer import import_relax
@@ -259,8 +260,12 @@ def convolutions(model: ModelLike, shapes: InputShapes = NO_SHAPES) -> list[Conv
 
 def read_network(model: ModelLike, shapes: InputShapes = NO_SHAPES) -> Network:
     """Return a model's operators as the layout search sees them."""
-    with BUILDING:
+
+    def read() -> Network:
         return extract(simplify(import_relax(_load(model, shapes))))
+
+    with BUILDING:
+        return on_deep_stack(read)
 
 
 def _is_path(model: ModelLike) -> bool:

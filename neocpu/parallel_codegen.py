@@ -1,34 +1,60 @@
-"""From scheduled functions to object files, on all CPUs.
+"""From scheduled functions to object files, on all CPUs, in children that may die of it.
 
 The functions of a network do not call each other, so each small group of them is an LLVM module of
-its own. TVM's passes and LLVM run without Python's lock and keep no state between modules: threads
-scale, need no second copy of TVM, and leave no process behind when they are interrupted.
+its own. Groups are compiled by forked children (`neocpu.forked`): they hold the functions already,
+share this process's memory, and TVM's passes written in Python run side by side. What crashes or
+hangs a child is found by compiling its group function by function, and then compiled with as
+little ado as possible: not scheduled, or with its loops as they stand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import tvm
+import tvm_ffi
+from tvm import tirx
 
+from neocpu.forked import Limits, run_forked
 from neocpu.schedules.codegen import PIPELINE
-from neocpu.schedules.errors import NeoCPUError
+from neocpu.schedules.elementwise import schedule_function
+from neocpu.schedules.errors import UnsupportedError
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.temporary import TemporaryFolder
-from neocpu.search.worker import describe
 
-#: Functions per LLVM module. Fewer are slower in all (each module is set up anew and repeats the
-#: declarations), more leave a CPU idle at the end. It is the same on every machine, and so are then
-#: the objects, whatever the number of CPUs.
+logger = logging.getLogger(__name__)
+
 GROUP_SIZE: Final = 8
+"""Functions per LLVM module. Fewer are slower in all (each module is set up anew and repeats the
+declarations), more leave a CPU idle at the end. It is the same on every machine, and so are then
+the objects, whatever the number of CPUs."""
+
+LIMITS: Final = Limits(cpu_seconds=60, seconds=600.0)
+"""What a group may take. The slowest of the built-in networks' takes two seconds of a CPU."""
+
+ORIGIN: Final = "neocpu.origin"
+"""Attribute of a function: names of the model's tensors that it computes."""
+_NAMED_ORIGINS = 3
 
 # A global variable and its ``tirx.PrimFunc``; TVM is untyped.
 _NamedFunction: TypeAlias = tuple[Any, Any]
-_Job: TypeAlias = tuple[Sequence[_NamedFunction], Path]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    """Functions that become one object file; ``plain`` ones by `_generate_plainly`."""
+
+    functions: Sequence[_NamedFunction]
+    path: Path
+    plain: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        return [str(var.name_hint) for var, _ in self.functions]
 
 
 def compile_objects(mod: tvm.IRModule, target: CpuTarget, workers: int) -> list[Any]:
@@ -37,7 +63,8 @@ def compile_objects(mod: tvm.IRModule, target: CpuTarget, workers: int) -> list[
     Parameters
     ----------
     mod : tvm.IRModule
-        Scheduled ``PrimFunc`` only, each with its global symbol.
+        ``PrimFunc`` only, each with its global symbol. Those that are not scheduled get the generic
+        schedule.
     target : CpuTarget
         What to generate code for.
     workers : int
@@ -50,15 +77,19 @@ def compile_objects(mod: tvm.IRModule, target: CpuTarget, workers: int) -> list[
 
     Raises
     ------
+    UnsupportedError
+        If TVM or LLVM fails, crashes or does not end on a function, naming it.
     NeoCPUError
-        If TVM or LLVM fails on a function, naming it.
+        If the system has no process to give.
     """
     functions = sorted(mod.functions_items(), key=lambda item: str(item[0].name_hint))
     groups = [functions[i : i + GROUP_SIZE] for i in range(0, len(functions), GROUP_SIZE)]
     with TemporaryFolder("objects") as folder:
-        paths = [Path(folder) / f"{index}.o" for index in range(len(groups))]
-        jobs = list(zip(groups, paths, strict=True))
-        return list(_map(partial(_compile_group, target=target), jobs, workers))
+        jobs = [_Job(group, Path(folder, f"{index}.o")) for index, group in enumerate(groups)]
+        done: list[_Job] = []
+        for job, failure in zip(jobs, _run(jobs, target, workers), strict=True):
+            done += [job] if failure is None else _one_by_one(job, failure, target, workers)
+        return [tvm.runtime.load_static_library(str(job.path), job.names) for job in done]
 
 
 def assembly(mod: tvm.IRModule, target: CpuTarget) -> str:
@@ -66,33 +97,71 @@ def assembly(mod: tvm.IRModule, target: CpuTarget) -> str:
     return str(_generate(list(mod.functions_items()), target).inspect_source("asm"))
 
 
-def _map(function: Callable[[_Job], Any], jobs: Sequence[_Job], workers: int) -> Iterator[Any]:
-    """Yield ``function(job)`` in order; a failure or Ctrl-C drops what has not started."""
-    if workers == 1 or len(jobs) < 2:
-        yield from map(function, jobs)
-        return
-    pool = ThreadPoolExecutor(min(workers, len(jobs)), thread_name_prefix="neocpu-codegen")
-    try:
-        yield from pool.map(function, jobs)
-    finally:
-        pool.shutdown(cancel_futures=True)
+def _run(jobs: Sequence[_Job], target: CpuTarget, workers: int) -> list[str | None]:
+    """Return what went wrong with each job, None if nothing did."""
+    if not jobs:
+        return []
+
+    def work(index: int) -> None:
+        job = jobs[index]
+        generate = _generate_plainly if job.plain else _generate
+        generate(job.functions, target).write_to_file(str(job.path))
+
+    return run_forked(work, len(jobs), workers, LIMITS, jobs[0].path.parent)
 
 
-def _compile_group(job: _Job, target: CpuTarget) -> Any:
-    group, path = job
-    names = [str(var.name_hint) for var, _ in group]
-    try:
-        _generate(group, target).write_to_file(str(path))
-    except Exception as error:
-        if len(group) > 1:  # to say which
-            for function in group:
-                _compile_group(([function], path), target)
-        raise NeoCPUError(
-            f"cannot generate code for kernel '{names[0]}': {describe(error)}; "
-            "please report this model"
-        ) from error
-    return tvm.runtime.load_static_library(str(path), names)
+def _one_by_one(job: _Job, failure: str, target: CpuTarget, workers: int) -> list[_Job]:
+    """Compile the functions of a group that failed each alone, and what fails again plainly."""
+    alone = [
+        _Job([function], job.path.with_name(f"{job.path.stem}-{index}.o"))
+        for index, function in enumerate(job.functions)
+    ]
+    failures = _run(alone, target, workers) if len(alone) > 1 else [failure]
+    for index, (single, reason) in enumerate(zip(alone, failures, strict=True)):
+        if reason is None:
+            continue
+        (name,) = single.names
+        alone[index] = _Job(single.functions, single.path, plain=True)
+        (last,) = _run([alone[index]], target, 1)
+        if last is not None:
+            raise UnsupportedError(
+                f"cannot generate code for kernel '{name}'{_origin(single)}: {reason}; "
+                "please report this model"
+            )
+        logger.warning(
+            "kernel '%s'%s is compiled without optimisation, and slow; with it: %s",
+            name,
+            _origin(single),
+            reason,
+        )
+    return alone
 
 
-def _generate(group: Sequence[_NamedFunction], target: CpuTarget) -> Any:
-    return tvm.tirx.build(tvm.IRModule(dict(group)), target.to_tvm(), pipeline=PIPELINE)
+def _origin(job: _Job) -> str:
+    ((_, function),) = job.functions
+    names = [str(name) for name in (function.attrs or {}).get(ORIGIN, ())]
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMED_ORIGINS} more" if len(names) > _NAMED_ORIGINS else ""
+    return f" (which makes {', '.join(map(repr, names[:_NAMED_ORIGINS]))}{more})"
+
+
+def _generate(functions: Sequence[_NamedFunction], target: CpuTarget) -> Any:
+    scheduled = {var: schedule_function(function, target) for var, function in functions}
+    return tirx.build(tvm.IRModule(scheduled), target.to_tvm(), pipeline=PIPELINE)
+
+
+def _generate_plainly(functions: Sequence[_NamedFunction], target: CpuTarget) -> Any:
+    """Generate code with no loop unrolled or vectorised, and nothing optimised."""
+    plain = {
+        var: function.with_body(tvm_ffi.structural_map(function.body, (tirx.For, _serial)))
+        for var, function in functions
+    }
+    unoptimised = tvm.target.Target({**target.to_dict(), "opt-level": 0})
+    return tirx.build(tvm.IRModule(plain), unoptimised, pipeline=PIPELINE)
+
+
+def _serial(loop: tirx.For) -> tirx.For:
+    parallel = int(loop.kind) == tirx.stmt.ForKind.PARALLEL
+    kind = tirx.stmt.ForKind.PARALLEL if parallel else tirx.stmt.ForKind.SERIAL
+    return tirx.For(loop.loop_var, loop.min, loop.extent, kind, loop.body, step=loop.step)

@@ -6,18 +6,24 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import tvm
 from tvm import relax, tirx
+from tvm.ir import Call, GlobalVar
 from tvm.relax import vm_build
 
-from neocpu.parallel_codegen import assembly, compile_objects
-from neocpu.passes.plan_memory import plan_memory
+from neocpu.deep_stack import on_deep_stack
+from neocpu.parallel_codegen import ORIGIN, assembly, compile_objects
+from neocpu.passes.plan_memory import PlannedModule, plan_memory
 from neocpu.passes.state_contract import state_contract
+from neocpu.relax_utils import bindings, is_op
 from neocpu.runtime.header import Placement, layout_numbers
-from neocpu.schedules.elementwise import schedule_function
 from neocpu.schedules.target import CpuTarget
+
+MAX_FUSED: Final = 64
+"""Operators of one fused function: scheduling one, and LLVM's time for it, grow with their square.
+TVM's default is 256."""
 
 DUMP_VARIABLE = "NEOCPU_DUMP_DIR"
 
@@ -40,34 +46,58 @@ class Dump:
 
     def module(self, phase: str, mod: tvm.IRModule) -> None:
         """Write an IR module, weights elided."""
-        self(phase, lambda: str(mod.script(show_meta=False)), "py")
+        self(phase, lambda: str(on_deep_stack(mod.script, show_meta=False)), "py")
 
 
 def lower(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> tvm.IRModule:
-    """Turn the remaining Relax operators into scheduled functions.
+    """Turn the remaining Relax operators into functions, to be scheduled generically.
 
     Template calls are opaque to fusion: they carry their epilogues already.
     """
-    with target.to_tvm():
+    with target.to_tvm(), tvm.transform.PassContext(config={"relax.FuseOps.max_depth": MAX_FUSED}):
         # 1. Operators become TE-made functions, chains of elementwise ones become one.
         mod = tvm.transform.Sequential(
             [
                 relax.transform.LegalizeOps(),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FuseOps(),
-                relax.transform.FuseTIR(),
-                relax.transform.DeadCodeElimination(),
             ]
         )(mod)
+        origins = _origins(mod)
+        mod = tvm.transform.Sequential(
+            [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()]
+        )(mod)
     dump.module("fused", mod)
-    # 2. Every function no template scheduled gets the generic schedule.
+    # 2. Every function knows what of the model it computes.
     functions: dict[Any, Any] = {
-        var: schedule_function(func, target) if isinstance(func, tirx.PrimFunc) else func
+        var: func.with_attr(ORIGIN, origins.get(str(var.name_hint), []))
+        if isinstance(func, tirx.PrimFunc)
+        else func
         for var, func in mod.functions_items()
     }
-    mod = tvm.IRModule(functions, attrs=mod.attrs)
-    dump.module("scheduled", mod)
-    return mod
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _origins(mod: tvm.IRModule) -> dict[str, list[str]]:
+    """Return the names of what each function computes, which the importer took from the model."""
+    origins: dict[str, list[str]] = {}
+    for caller, func in mod.functions_items():
+        if not isinstance(func, relax.Function):
+            continue
+        for binding in bindings(func):
+            called = _callee(binding.value)
+            name = caller.name_hint if caller.name_hint != "main" else called
+            if name is not None:
+                origins.setdefault(name, []).append(str(binding.var.name))
+    return origins
+
+
+def _callee(value: Any) -> str | None:
+    """Return the name of the function that a Relax expression calls."""
+    if not isinstance(value, Call):
+        return None
+    callee = value.args[0] if is_op(value, "relax.call_tir") else value.op
+    return str(callee.name_hint) if isinstance(callee, GlobalVar) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +136,26 @@ def build(
     NeoCPUError
         As `compile_objects`.
     """
+    calls = on_deep_stack(_to_calls, mod, target, dump, row_counts)
+    dump("assembly", lambda: on_deep_stack(assembly, calls.kernels, target), "s")
+    first, *others = compile_objects(calls.kernels, target, workers) or [None]
+    linked = vm_build._ffi_api.VMLink(calls.builder, target.to_tvm(), first, others, {})
+    planned = calls.planned
+    return Built(vm_build.VMExecutable(linked), planned.activations, planned.arena_bytes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Calls:
+    """``main`` as the virtual machine's code, in ``builder``, and the kernels it calls."""
+
+    builder: Any
+    kernels: tvm.IRModule
+    planned: PlannedModule
+
+
+def _to_calls(
+    mod: tvm.IRModule, target: CpuTarget, dump: Dump, row_counts: Sequence[int | None]
+) -> _Calls:
     to_calls = [
         relax.transform.RewriteDataflowReshape(),
         relax.transform.ToNonDataflow(),
@@ -130,7 +180,4 @@ def build(
     mod = vm_build._vmcodegen(builder, mod)
     kernels = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
     mod = tvm.IRModule(kernels, attrs=mod.attrs)
-    dump("assembly", lambda: assembly(mod, target), "s")
-    first, *others = compile_objects(mod, target, workers) or [None]
-    linked = vm_build._ffi_api.VMLink(builder, target.to_tvm(), first, others, {})
-    return Built(vm_build.VMExecutable(linked), planned.activations, planned.arena_bytes)
+    return _Calls(builder, mod, planned)

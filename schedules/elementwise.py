@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import tvm_ffi
 from tvm import IRModule, tirx
 from tvm.error import InternalError
+from tvm.ir import TensorLoad
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 from tvm.s_tir.stmt import SBlockRealize
@@ -24,6 +26,12 @@ from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.vector_math import vectorize_calls
 
 SCHEDULED = "tirx.is_scheduled"
+
+
+#: Loads of one expression: where each value is read twice, inlining doubles them at each step.
+MAX_LOADS = 128
+#: Of one expression, see `neocpu.schedules.stage.Stage`: 8 take milliseconds, 16 minutes.
+MAX_NESTING = 8
 
 
 def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:
@@ -108,18 +116,35 @@ def _inline_producers(sch: Schedule) -> None:
     """Inline each producer that its consumers read once, or that is cheap to compute again."""
     for block in list(sch.get_child_blocks(sch.get_sblock("root"))):
         stage = read_stage(sch, block)
-        consumers = [read_stage(sch, consumer) for consumer in sch.get_consumers(block)]
+        readers = sch.get_consumers(block)
+        consumers = [read_stage(sch, reader) for reader in readers]
         if stage is None or stage.is_reduction or not consumers or None in consumers:
             continue
-        reads = sum(consumer.volume for consumer in consumers if consumer is not None)
-        reduced = any(consumer is not None and consumer.is_reduction for consumer in consumers)
+        pairs = [(r, c) for r, c in zip(readers, consumers, strict=True) if c is not None]
+        if any(_too_complex(sch, block, stage, reader, consumer) for reader, consumer in pairs):
+            continue
+        reads = sum(consumer.volume for _, consumer in pairs)
+        reduced = any(consumer.is_reduction for _, consumer in pairs)
         # A condition inside a reduction costs a branch per step; a copy costs one pass.
         cheap = not stage.expensive and not (reduced and stage.conditions)
-        if cheap or (len(consumers) == 1 and reads <= stage.volume):
+        if cheap or (len(pairs) == 1 and reads <= stage.volume):
             try:
                 sch.compute_inline(block)
             except ScheduleError:
                 continue
+
+
+def _too_complex(sch: Schedule, block: Any, stage: Stage, reader: Any, consumer: Stage) -> bool:
+    """Whether ``reader`` with ``block`` inlined would take TVM minutes, or for ever."""
+    buffer, copies = sch.get(block).body.buffer, 0
+
+    def count(load: Any) -> None:
+        nonlocal copies
+        copies += load.source.same_as(buffer)
+
+    tvm_ffi.structural_walk(sch.get(reader).body.value, (TensorLoad, count))
+    loads = len(consumer.accesses) + copies * len(stage.accesses)
+    return loads > MAX_LOADS or consumer.nesting + copies * stage.nesting > MAX_NESTING
 
 
 def _split_rows(sch: Schedule, target: CpuTarget) -> None:

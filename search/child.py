@@ -174,9 +174,13 @@ class Child:
 
     def _epitaph(self) -> str:
         assert self._process is not None
-        code = self._process.wait()
-        if code >= 0:
-            return f"crashed: exit code {code}"
-        if code == -signal.SIGKILL:  # not ours: `kill` closes the pipe
-            return "out of memory: killed by the system"
-        return f"crashed: signal {-code} ({signal.Signals(-code).name})"
+        return epitaph(self._process.wait())
+
+
+def epitaph(code: int) -> str:
+    """Say how a process ended, by its exit code or minus the number of the signal."""
+    if code >= 0:
+        return f"crashed: exit code {code}"
+    if code == -signal.SIGKILL:  # not ours: who kills one does not ask
+        return "out of memory: killed by the system"
+    return f"crashed: signal {-code} ({signal.Signals(-code).name})"

@@ -181,14 +181,19 @@ def _build(builder: Builder, requests: tuple[Request, ...]) -> list[Any]:
     return [_build(builder, (request,))[0] for request in requests]
 
 
+def die_first() -> None:
+    """Die with the parent, or the thread of it that started this process, and before it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
+
+
 def main() -> None:
     """Run a worker on the file descriptor named on the command line."""
     # Ctrl-C is for the parent, which keeps what was measured and then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
+        die_first()
     try:
         serve(Connection(int(sys.argv[1])))
     except (EOFError, BrokenPipeError):

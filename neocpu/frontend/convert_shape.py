@@ -1,4 +1,4 @@
-"""Operators that make or move data: constants, pad, split, reshape, expand."""
+"""Operators that make or move data: constants, pad, concat, split, reshape, expand."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from tvm import relax
 
+from neocpu.frontend.limits import MAX_PARTS
 from neocpu.frontend.node import Node, const, constant_value
 
 _PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
@@ -41,6 +42,16 @@ def _crop(node: Node, begin: list[int], end: list[int]) -> relax.Expr:
     return node.emit(relax.op.strided_slice(node.inputs[0], cropped, starts, stops))
 
 
+def concat(node: Node) -> relax.Expr:
+    """Concat; of more than `MAX_PARTS` tensors, groups of them first."""
+    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
+    parts = list(node.inputs)
+    while len(parts) > MAX_PARTS:
+        groups = [parts[i : i + MAX_PARTS] for i in range(0, len(parts), MAX_PARTS)]
+        parts = [node.bind(relax.op.concat(group, axis)) for group in groups]
+    return relax.op.concat(parts, axis)
+
+
 def split(node: Node) -> relax.Expr:
     """Split at constant sizes, or into chunks of which the last may be smaller."""
     axis = int(node.attrs.get("axis", 0)) % len(node.shape())
@@ -56,7 +67,25 @@ def split(node: Node) -> relax.Expr:
         )
     if len(sizes) == 1:
         return relax.Tuple([node.inputs[0]])
-    return relax.op.split(node.inputs[0], [int(at) for at in np.cumsum(sizes)[:-1]], axis)
+    return _split(node, node.inputs[0], [int(size) for size in sizes], axis)
+
+
+def _split(node: Node, data: relax.Expr, sizes: list[int], axis: int) -> relax.Expr:
+    """Split ``data``; into more than `MAX_PARTS` pieces, into groups of them first."""
+    if len(sizes) <= MAX_PARTS:
+        return relax.op.split(data, _ends(sizes), axis)
+    # As even as they go, so that no group is a single piece.
+    groups = [list(group) for group in np.array_split(sizes, min(MAX_PARTS, len(sizes) // 2))]
+    whole = node.bind(relax.op.split(data, _ends([sum(group) for group in groups]), axis))
+    pieces = []
+    for index, group in enumerate(groups):
+        split = node.bind(_split(node, node.bind(relax.TupleGetItem(whole, index)), group, axis))
+        pieces += [relax.TupleGetItem(split, i) for i in range(len(group))]
+    return relax.Tuple(pieces)
+
+
+def _ends(sizes: list[int]) -> list[int]:
+    return [int(at) for at in np.cumsum(sizes)[:-1]]
 
 
 def reshape(node: Node) -> relax.Expr:

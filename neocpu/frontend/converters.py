@@ -32,6 +32,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "CastLike": convert_integer.cast_like,
     "Celu": convert_elementwise.celu,
     "Clip": convert_elementwise.clip,
+    "Concat": convert_shape.concat,
     "Constant": convert_shape.constant,
     "Conv": convert_conv.conv,
     "ConvTranspose": convert_conv.conv_transpose,

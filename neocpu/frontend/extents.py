@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import onnx
 from onnx.helper import get_attribute_value
 
+from neocpu.frontend.limits import refuse_ranks
 from neocpu.frontend.unsupported import describe
 from neocpu.schedules.errors import UnsupportedError
 
@@ -39,6 +40,7 @@ def refuse_extents(graph: onnx.GraphProto) -> None:
             )
     makers = {value.name: "the model has input" for value in graph.input}
     makers |= {name: f"{describe(node)} makes" for node in graph.node for name in node.output}
+    refuse_ranks({name: len(shape) for name, shape in shapes.items()}, makers)
     for name, where in makers.items():
         shape = shapes.get(name, ())
         text = "x".join(map(str, shape))

@@ -77,7 +77,7 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
     try:
         with np.errstate(all="ignore"):  # what converters make of constants is the model's
             module = importer.from_onnx(graph, opset)
-    except UnsupportedError:
+    except BaseException:
         importer.bb._end_block()  # or TVM warns of it on stderr
         raise
     _require_static_outputs(module["main"], graph)

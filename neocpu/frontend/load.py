@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from neocpu.frontend.batch import set_batch
 from neocpu.frontend.bounded_rows import bound_rows
 from neocpu.frontend.conflicts import refuse_conflicts
 from neocpu.frontend.extents import refuse_extents
+from neocpu.frontend.limits import refuse_large_models
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.number_formats import refuse_number_formats
 from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
@@ -54,6 +56,7 @@ def load_model(
     given = shapes if isinstance(shapes, InputShapes) else InputShapes.parse(shapes)
     original = read_model(model)
     where = "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
+    refuse_large_models(original)
     refuse_unknown_operators(original)
     _check(original, where)
     _refuse_repeated_outputs(original.graph, where)
@@ -96,9 +99,8 @@ def _simplified(original: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _refuse_repeated_outputs(graph: onnx.GraphProto, where: str) -> None:
-    names = [value.name for value in graph.output]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(value.name for value in graph.output).items():
+        if count > 1:
             raise UnsupportedError(f"{where} lists output '{name}' twice; remove one of them")
 
 

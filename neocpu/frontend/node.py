@@ -80,6 +80,10 @@ class Node:
         """Infer an expression's type, binding its nested calls."""
         return self.bb.normalize(expr)
 
+    def bind(self, expr: relax.Expr) -> relax.Expr:
+        """Bind an expression to a variable, which costs nothing to mention again."""
+        return self.bb.emit(expr)
+
     def convert_by_tvm(self, op_type: str, inputs: Sequence[relax.Expr | None]) -> relax.Expr:
         """Return what TVM's importer makes of this node with other inputs."""
         converter = onnx_frontend._get_convert_map()[op_type].get_converter(self.opset)

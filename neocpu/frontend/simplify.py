@@ -8,8 +8,10 @@ folds through ONNX Runtime, which is no dependency of ours, and silently folds n
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import onnx
@@ -19,6 +21,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
+from neocpu.frontend.limits import FoldingBudget
 from neocpu.frontend.rewrites import (
     absorb_pads,
     anchor_old_resizes,
@@ -38,6 +41,10 @@ IR_VERSION = 10
 
 _GROUP_NORM = "GroupNormalization"
 _UNLIMITED = 2**62
+# What may make more than it reads: not computed now unless shape inference says how much.
+_GROWING = frozenset(
+    ("ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample")
+)
 
 
 def opset_of(model: onnx.ModelProto) -> int:
@@ -157,7 +164,7 @@ def _optimise(module: ir.Model) -> None:
             module,
             onnx_shape_inference=True,
             output_size_limit=_UNLIMITED,
-            should_fold=_is_portable,
+            should_fold=partial(_is_folded, FoldingBudget()),
         )
     ir.passes.Sequential(
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
@@ -172,6 +179,10 @@ def _optimise(module: ir.Model) -> None:
     _name_outputs(module.graph, names)
 
 
+def _is_folded(budget: FoldingBudget, node: ir.Node) -> bool:
+    return _is_portable(node) and _is_affordable(budget, node)
+
+
 def _is_portable(node: ir.Node) -> bool:
     """Whether a constant node has one value everywhere.
 
@@ -184,6 +195,25 @@ def _is_portable(node: ir.Node) -> bool:
     if constant is None or constant.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
         return True
     return bool((np.abs(constant.numpy()) < 2.0**31).all())
+
+
+def _is_affordable(budget: FoldingBudget, node: ir.Node) -> bool:
+    """Whether a node on constants can be computed now: one of unknown size is left alone.
+
+    Raises
+    ------
+    UnsupportedError
+        If what it makes is too large.
+    """
+    for output in node.outputs:
+        if output.shape is None or not output.shape.is_static():
+            if node.op_type in _GROWING:
+                return False
+            continue
+        itemsize = 8 if output.dtype is None else math.ceil(output.dtype.itemsize)
+        size = math.prod(output.shape.numpy()) * itemsize
+        budget.spend(f"{node.op_type} '{node.name or output.name}'", size)
+    return True
 
 
 def _name_outputs(graph: ir.Graph, names: list[str | None]) -> None:

@@ -99,6 +99,7 @@ class _Rewriter:
         self._kernels: dict[Any, Any] = {}
         self._kernel_names: dict[str, str] = {}
         self._transforms: list[Transform] = []
+        self._name = ""
 
     def run(self) -> RewrittenModule:
         ops = {
@@ -114,6 +115,7 @@ class _Rewriter:
         with self._bb.function("main"):
             with self._bb.dataflow():
                 for binding in bindings(self._func):
+                    self._name = str(binding.var.name)
                     if binding.var in ops:
                         self._emit_op(*ops[binding.var])
                     elif binding.var in dense:
@@ -130,12 +132,16 @@ class _Rewriter:
         weights, transforms = tuple(self._weights.arrays), tuple(self._transforms)
         return RewrittenModule(mod, weights, transforms, self._kernel_names)
 
+    def _emit(self, value: Expr) -> Var:
+        """Bind ``value``, under the name of the variable whose binding is rewritten."""
+        return self._bb.emit(value, name_hint=self._name)
+
     def _emit_plain(self, value: Expr) -> Var:
         """Emit a layout-dependent binding: as it is, but a concat by the kernel that copies."""
         new = self._substitute(value)
         parts = new.args[0] if is_op(new, "relax.concat") else None
         if not isinstance(parts, relax.Tuple) or dtype_of(value) != "float32":
-            return self._bb.emit(new)
+            return self._emit(new)
         shapes = [static_shape(field) or () for field in parts.fields]
         shape = static_shape(value)
         assert shape is not None
@@ -163,7 +169,7 @@ class _Rewriter:
         return self._reshaped(self._call(kernel, args, rows), shape)
 
     def _reshaped(self, var: Var, shape: tuple[int, ...]) -> Var:
-        return var if static_shape(var) == shape else self._bb.emit(relax.op.reshape(var, shape))
+        return var if static_shape(var) == shape else self._emit(relax.op.reshape(var, shape))
 
     def _substitute(self, value: Expr) -> Expr:
         """Return ``value`` over the new variables: NCHW feature maps, weights as parameters."""
@@ -301,7 +307,7 @@ class _Rewriter:
             else:
                 args.append(arg)
         assert op_name(op.call) is not None
-        return self._bb.emit(Call(op.call.op, args, op.call.attrs, op.call.ty_args))
+        return self._emit(Call(op.call.op, args, op.call.attrs, op.call.ty_args))
 
     def _kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
         """Return the global variable of a kernel, built once for equal keys."""
@@ -314,4 +320,4 @@ class _Rewriter:
     def _call(self, kernel: Any, args: list[Expr], shape: tuple[int, ...]) -> Var:
         assert math.prod(shape) > 0, shape
         out = relax.TensorType(shape, "float32")
-        return self._bb.emit(relax.call_tir(kernel, relax.Tuple(args), out))
+        return self._emit(relax.call_tir(kernel, relax.Tuple(args), out))

@@ -139,6 +139,7 @@ class _Extractor:
 
     def _fuse_prologues(self, cores: dict[Var, _Core]) -> None:
         """Give convolutions the elementwise chains in front of them that no epilogue has."""
+        taken = self._claimed | self._results
         for last, core in cores.items():
             if not isinstance(core.workload, Conv2dWorkload):
                 continue
@@ -147,8 +148,9 @@ class _Extractor:
                 core.workload,
                 self._readers,
                 self._definitions,
-                self._claimed | self._results,
+                taken,
             )
+            taken.update(found.chain)
             self._claimed.update(found.chain)
             fused = replace(core.workload, prologue=found.steps)
             cores[last] = replace(core, workload=fused, prologue=found)

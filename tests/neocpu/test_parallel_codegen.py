@@ -1,10 +1,17 @@
 """Kernels compiled on several CPUs: the same code, one error, and nothing left behind."""
 
+import errno
 import hashlib
+import os
+import re
+import signal
+import tempfile
 import threading
+import time
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
@@ -12,10 +19,11 @@ from tvm import te
 
 import neocpu
 from neocpu import parallel_codegen
+from neocpu.forked import Limits
 from neocpu.parallel_codegen import compile_objects
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.elf import read_elf
-from neocpu.schedules.errors import NeoCPUError
+from neocpu.schedules.errors import NeoCPUError, UnsupportedError
 from neocpu.schedules.target import host_target
 from neocpu.tensor_spec import random_inputs
 
@@ -87,38 +95,134 @@ def test_a_network_does_not_depend_on_the_number_of_cpus(monkeypatch):
     np.testing.assert_array_equal(*results)
 
 
-def failing(monkeypatch, bad: str):
-    """Make code generation fail for the kernel called ``bad``; return what it was asked for."""
-    real, asked = tvm.tirx.build, []
+def spoil(monkeypatch, bad: str, act, *, plain_too: bool = False) -> None:
+    """Call ``act`` when code is generated for the kernel called ``bad``, unless it is plain."""
+    real = tvm.tirx.build
 
-    def build(mod, *args, **options):
-        names = [var.name_hint for var in mod.get_global_vars()]
-        asked.extend(names)
-        if bad in names:
-            raise RuntimeError("stack\nLLVM has had enough")
-        return real(mod, *args, **options)
+    def build(mod, target, **options):
+        plain = "opt-level" in str(target)
+        if bad in [var.name_hint for var in mod.get_global_vars()] and (plain_too or not plain):
+            act()
+        return real(mod, target, **options)
 
     monkeypatch.setattr(tvm.tirx, "build", build)
-    return asked
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("size", [1, 4])
-def test_a_failure_is_one_line_that_names_the_kernel(monkeypatch, size, workers):
+def fail() -> None:
+    raise RuntimeError("stack\nLLVM has had enough")
+
+
+def crash() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def abort() -> None:
+    os.write(2, b"LLVM ERROR: cannot select this\n")
+    os._exit(70)
+
+
+def hang() -> None:
+    while True:
+        time.sleep(1)
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def exhaust() -> None:
+    """As the system does to the process that takes too much memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+PATIENT = Limits(60, 600.0)
+ENDS = {
+    "fail": (fail, "RuntimeError: LLVM has had enough", PATIENT),
+    "crash": (crash, r"signal 11 \(SIGSEGV\)", PATIENT),
+    "abort": (abort, "exit code 70: LLVM ERROR: cannot select this", PATIENT),
+    "hang": (hang, "took more than 3 s", Limits(60, 3.0)),
+    "spin": (spin, "took more than 1 s of a CPU's time", Limits(1, 600.0)),
+    "exhaust": (exhaust, "out of memory", PATIENT),
+}
+
+
+@pytest.fixture(params=ENDS, name="end")
+def _end(request, monkeypatch):
+    act, reason, limits = ENDS[request.param]
+    monkeypatch.setattr(parallel_codegen, "LIMITS", limits)
+    return act, reason
+
+
+@pytest.mark.parametrize(("size", "workers"), [(1, 2), (4, 1)])
+def test_whatever_ends_code_generation_is_one_line_that_names_the_kernel(
+    monkeypatch, end, size, workers
+):
+    act, reason = end
     monkeypatch.setattr(parallel_codegen, "GROUP_SIZE", size)
-    failing(monkeypatch, "k02")
-    with pytest.raises(NeoCPUError, match=r"kernel 'k02': .*LLVM has had enough") as caught:
+    spoil(monkeypatch, "k02", act, plain_too=True)
+    with pytest.raises(UnsupportedError, match=rf"kernel 'k02'.*{reason}") as caught:
         compile_objects(kernels(6), HOST, workers)
     assert "\n" not in str(caught.value)
+    assert_no_children()
 
 
-@pytest.mark.usefixtures("one_by_one")
-def test_after_a_failure_nothing_more_starts_and_no_thread_is_left(monkeypatch):
-    asked = failing(monkeypatch, "k00")
-    with pytest.raises(NeoCPUError):
-        compile_objects(kernels(80), HOST, 2)
-    assert len(asked) < 80
-    assert not [t for t in threading.enumerate() if t.name.startswith("neocpu-codegen")]
+def test_a_kernel_that_ends_code_generation_is_compiled_plainly_and_computes_the_same(
+    monkeypatch, end, caplog
+):
+    act, reason = end
+    model = chain()
+    with neocpu.compile(model, threads=1) as compiled, compiled.module() as module:
+        inputs = random_inputs(module.inputs, seed=0)
+        expected = module.run(inputs)["x4"]
+    spoil(monkeypatch, "conv2d_1", act)
+    with neocpu.compile(model, threads=1) as compiled, compiled.module() as module:
+        np.testing.assert_allclose(module.run(inputs)["x4"], expected, rtol=1e-4, atol=1e-5)
+    (warning,) = caplog.messages
+    assert re.search(rf"kernel 'conv2d_1' \(which makes 'x2'\).*{reason}", warning)
+    assert_no_children()
+
+
+def test_ctrl_c_ends_the_children_at_once_and_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    spoil(monkeypatch, "k02", hang)
+    timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        compile_objects(kernels(6), HOST, 2)
+    timer.join()
+    assert_no_children()
+    assert not list(tmp_path.iterdir())
+
+
+def test_children_take_no_part_in_the_parents_signals_and_output(monkeypatch, capfd):
+    def report() -> None:
+        print("not for the terminal", flush=True)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        spoil(monkeypatch, "k00", report)
+        compile_objects(kernels(2), HOST, 1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert capfd.readouterr().out == ""
+
+
+def test_a_system_without_processes_to_give_is_said(monkeypatch):
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", fork)
+    with pytest.raises(NeoCPUError, match="cannot start a child process.*temporarily unavailable"):
+        compile_objects(kernels(2), HOST, 2)
+
+
+def assert_no_children() -> None:
+    assert not psutil.Process().children()
+    assert not [t for t in threading.enumerate() if t.name.startswith("neocpu-")]
 
 
 def test_the_artifact_says_how_long_each_phase_took_and_what_verification_found(tmp_path):

@@ -1,0 +1,117 @@
+"""Calls on a stack of their own, so large that no model exhausts it, which Ctrl-C interrupts.
+
+TVM's passes recurse once for each level of an expression and each statement around it: a few
+hundred fused operators fill the eight megabytes of a main thread, and the process dies. A thread's
+stack may be as large as we like, for only what is touched takes memory.
+
+Signals are handled by the main thread. While that waits for such a call Ctrl-C ends the wait at
+once; raised within a Python function that TVM calls it would become an error of TVM's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, ParamSpec, TypeVar
+
+STACK_BYTES: Final = 1 << 29
+"""Of address space; about 60 times a main thread's."""
+LESS_BYTES: Final = 1 << 26
+"""Where the address space is limited (``ulimit -v``)."""
+
+PATIENCE: Final = 10.0
+"""Seconds. No pass of TVM takes as long, unless it does not end at all."""
+INTERRUPTED: Final = 130
+"""Exit code of a process that ends within a pass that does not: 128 + SIGINT."""
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+# Python knows one size for all threads to come: ours are made one at a time.
+_STACK_SIZE = threading.Lock()
+
+
+def on_deep_stack(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Return ``function(*args, **kwargs)``, called in a thread with a stack of `STACK_BYTES`.
+
+    What it raises is raised here. Interrupted, by Ctrl-C or another signal whose handler raises,
+    the call is ended at its next step in Python, and waited for up to `PATIENCE`: whoever is told
+    that it was interrupted may start another.
+    """
+    values: list[_T] = []
+    errors: list[BaseException] = []
+    ended = threading.Event()
+    context = contextvars.copy_context()
+
+    def call() -> None:
+        try:
+            if not ended.is_set():
+                values.append(context.run(function, *args, **kwargs))
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=call, name="neocpu-compiler", daemon=True)
+    try:
+        _start(thread)
+        ended.wait()
+    except BaseException:
+        _end(thread, ended)
+        raise
+    thread.join()
+    if errors:
+        raise errors.pop()  # taken out, or it and the frames it holds would hold each other
+    return values.pop()
+
+
+def _start(thread: threading.Thread) -> None:
+    with _STACK_SIZE:
+        for size in (STACK_BYTES, LESS_BYTES):
+            try:
+                with _stack_size(size):
+                    return thread.start()
+            except RuntimeError:  # no room for it
+                continue
+    thread.start()
+
+
+@contextmanager
+def _stack_size(size: int) -> Iterator[None]:
+    before = threading.stack_size(size)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
+
+
+def _end(thread: threading.Thread, ended: threading.Event) -> None:
+    """Raise `SystemExit`, which ends a thread without a word, at its next step in Python."""
+    limit = time.monotonic() + PATIENCE
+    try:
+        while not ended.wait(0.02) and time.monotonic() < limit:
+            if thread.ident is None:  # interrupted while it was started, it has begun or never will
+                ended.set()
+                return
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+            )
+        thread.join(max(0.0, limit - time.monotonic()))
+    finally:
+        if thread.is_alive():
+            atexit.register(_leave, thread)
+
+
+def _leave(thread: threading.Thread) -> None:
+    """End a process whose thread is still in a pass: Python's own end would crash it."""
+    if thread.is_alive():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)

@@ -1,0 +1,235 @@
+"""Jobs done by children that are copies of this process: one that dies or hangs is an answer.
+
+A copy needs nothing sent to it: it has what this process holds, on pages that both share, and is
+there in milliseconds. It does nothing but its jobs, so that what other threads of this process do
+does not matter to it, and ends without a trace of what this process would do at its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import math
+import os
+import resource
+import signal
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Final, NoReturn
+
+from neocpu.deep_stack import on_deep_stack
+from neocpu.schedules.errors import NeoCPUError
+from neocpu.search.child import epitaph
+from neocpu.search.worker import describe, die_first
+
+LAST_WORDS: Final = 4096
+"""Bytes of what a lost child has printed in which its reason is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a job may take: time of a CPU, and time in all, which a busy machine stretches."""
+
+    cpu_seconds: int
+    seconds: float
+
+
+def run_forked(
+    work: Callable[[int], None], count: int, workers: int, limits: Limits, folder: Path
+) -> list[str | None]:
+    """Call ``work`` with each number below ``count``, in children.
+
+    Parameters
+    ----------
+    work : callable
+        Leaves its results in files.
+    count : int
+        Number of jobs.
+    workers : int
+        Children at a time.
+    limits : Limits
+        Of each job; a child that exceeds one is killed.
+    folder : Path
+        An existing folder for what the children print.
+
+    Returns
+    -------
+    list of str or None
+        Of each job, None if it is done, else why not: what it raised, or how its child ended.
+
+    Raises
+    ------
+    NeoCPUError
+        If the system has no process to give.
+    """
+    outcomes: list[str | None] = [None] * count
+    waiting = deque(range(count))
+    busy: dict[Connection, _Child] = {}
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < workers:
+                try:
+                    child = _fork(work, folder)
+                except OSError as error:
+                    if not busy:
+                        raise NeoCPUError(f"cannot start a child process: {error}") from error
+                    workers = len(busy)  # that is how many the system gives
+                    break
+                child.begin(waiting.popleft(), limits)
+                busy[child.pipe] = child
+            soonest = min(child.deadline for child in busy.values())
+            ready = set(wait(list(busy), max(0.0, soonest - time.monotonic())))
+            for pipe, child in list(busy.items()):
+                if pipe not in ready and time.monotonic() < child.deadline:
+                    continue
+                alive, outcomes[child.job] = child.outcome(limits, answered=pipe in ready)
+                if alive and waiting:
+                    child.begin(waiting.popleft(), limits)
+                else:
+                    child.end()
+                    del busy[pipe]
+    finally:
+        for child in busy.values():
+            child.end()
+    return outcomes
+
+
+@dataclass(slots=True, eq=False)
+class _Child:
+    """The parent's end of a child, and what it is doing."""
+
+    pid: int
+    pipe: Connection
+    printed: Path
+    job: int = -1
+    deadline: float = 0.0
+
+    def begin(self, job: int, limits: Limits) -> None:
+        """Give it a job."""
+        self.job, self.deadline = job, time.monotonic() + limits.seconds
+        with contextlib.suppress(OSError):  # `outcome` will find it gone, and why
+            self.pipe.send((job, limits.cpu_seconds))
+
+    def outcome(self, limits: Limits, *, answered: bool) -> tuple[bool, str | None]:
+        """Return whether it takes another job, and what became of this one."""
+        if not answered:
+            return False, f"took more than {limits.seconds:g} s"
+        try:
+            return True, self.pipe.recv()
+        except (EOFError, OSError):
+            return False, self._reason(limits)
+
+    def end(self) -> None:
+        """Kill and collect it: it has nothing to clean up."""
+        self._collect(signal.SIGKILL)
+        self.pipe.close()
+
+    def _reason(self, limits: Limits) -> str:
+        code = self._collect(signal.SIGKILL)
+        if code == -signal.SIGXCPU:
+            return f"took more than {limits.cpu_seconds:g} s of a CPU's time"
+        reason = epitaph(code)
+        with contextlib.suppress(OSError):
+            lines = self.printed.read_text(errors="replace")[-LAST_WORDS:].splitlines()
+            said = [line.strip() for line in lines if "ERROR" in line]
+            return f"{reason}: {said[-1]}" if said else reason
+        return reason
+
+    def _collect(self, number: int) -> int:
+        """Return the exit code, minus the number of the signal that ended it; 0 if unknown."""
+        if not self.pid:
+            return 0
+        pid, self.pid = self.pid, 0
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        with contextlib.suppress(ChildProcessError):  # someone in this process collects them all
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return 0
+
+
+def _fork(work: Callable[[int], None], folder: Path) -> _Child:
+    ours, theirs = Pipe()
+    printed = folder / f"printed-{ours.fileno()}"
+    parent = os.getpid()
+    with theirs:
+        try:
+            with _no_signals(), warnings.catch_warnings():
+                # Python warns of locks that other threads hold: see the top of this module.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
+                if pid == 0:
+                    _be_child(work, theirs, printed, parent)
+        except OSError:
+            ours.close()
+            raise
+    return _Child(pid, ours, printed)
+
+
+@contextmanager
+def _no_signals() -> Iterator[None]:
+    """Let signals wait: a child must not do what this process does when it is interrupted."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _be_child(
+    work: Callable[[int], None], pipe: Connection, printed: Path, parent: int
+) -> NoReturn:
+    try:
+        _leave(printed)
+        if os.getppid() == parent:
+            on_deep_stack(_serve, work, pipe)
+    finally:
+        os._exit(0)
+
+
+def _leave(printed: Path) -> None:
+    """Take no part in what concerns the parent: its signals, its terminal, its end."""
+    die_first()
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    faulthandler.disable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with open(printed, "wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    gc.freeze()  # the collector would touch, and so copy, every page of the parent's objects
+
+
+def _serve(work: Callable[[int], None], pipe: Connection) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            job, cpu_seconds = pipe.recv()
+            _limit_cpu(cpu_seconds)
+            pipe.send(_answer(work, job))
+
+
+def _limit_cpu(seconds: int) -> None:
+    """Have the system end this process when it has taken ``seconds`` more of CPU time."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = math.ceil(used.ru_utime + used.ru_stime) + seconds
+    if hard == resource.RLIM_INFINITY or soft < hard:
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
+
+def _answer(work: Callable[[int], None], job: int) -> str | None:
+    try:
+        work(job)
+    except Exception as error:
+        return describe(error)
+    return None

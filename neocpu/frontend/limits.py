@@ -1,0 +1,132 @@
+"""The most that a model may ask for, and why: a few bytes can ask for any amount of work.
+
+Each limit is far beyond any network that runs on a CPU, and is checked before the work is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
+
+import onnx
+
+from neocpu.runtime.header import MAX_RANK
+from neocpu.schedules.errors import ModelError, UnsupportedError
+
+MAX_NODES: Final = 50_000
+"""Of a graph whose functions are inlined, inner graphs included. The largest networks have a few
+thousand; this many import and plan in a minute."""
+
+MAX_VALUES: Final = 4096
+"""Inputs, and outputs: as many as the runtime in C reads of a header."""
+
+MAX_FOLDED_BYTES: Final = 2 << 30
+"""Of all constants that a model computes from others: what an ONNX file itself may hold."""
+
+MAX_PARTS: Final = 64
+"""Tensors that one kernel concatenates, or splits one into; more are done in several steps. A
+kernel's code, and the time it takes to generate, grow with them."""
+
+_COUNTLESS: Final = 10**15
+
+_Function: TypeAlias = tuple[str, str, str]
+"""Domain, name and overload."""
+
+
+def refuse_large_models(model: onnx.ModelProto) -> None:
+    """Raise if a graph has too many nodes, inputs or outputs, or a tensor too many dimensions.
+
+    Nodes are counted as if functions were inlined, without doing it: each of thirty functions that
+    calls the one before twice makes a billion.
+
+    Raises
+    ------
+    UnsupportedError, ModelError
+        Naming what is too large, or the function that calls itself.
+    """
+    count = _count_nodes(model)
+    if count > MAX_NODES:
+        inlined = ", its functions inlined," if model.functions else ""
+        raise UnsupportedError(
+            f"the model{inlined} has {_amount(count)} nodes; at most {MAX_NODES} are supported"
+        )
+    for what, values in (("inputs", model.graph.input), ("outputs", model.graph.output)):
+        weights = len(model.graph.initializer) if what == "inputs" else 0
+        if len(values) > MAX_VALUES + weights:
+            raise UnsupportedError(
+                f"the model has {len(values)} {what}; at most {MAX_VALUES} are supported"
+            )
+    refuse_ranks(
+        {
+            **{value.name: len(value.type.tensor_type.shape.dim) for value in model.graph.input},
+            **{tensor.name: len(tensor.dims) for tensor in model.graph.initializer},
+        }
+    )
+
+
+def refuse_ranks(ranks: Mapping[str, int], makers: Mapping[str, str] | None = None) -> None:
+    """Raise an `UnsupportedError` if a tensor has more dimensions than an artifact may say."""
+    for name, rank in ranks.items():
+        if rank > MAX_RANK:
+            where = (makers or {}).get(name, "the model has tensor")
+            raise UnsupportedError(
+                f"{where} '{name}' of {rank} dimensions; at most {MAX_RANK} are supported"
+            )
+
+
+class FoldingBudget:
+    """Counts the bytes of what is computed when compiling, before it is."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def spend(self, where: str, size: int) -> None:
+        """Count a tensor of ``size`` bytes that the node ``where`` makes.
+
+        Raises
+        ------
+        UnsupportedError
+            If all that were counted take more than `MAX_FOLDED_BYTES`.
+        """
+        self._bytes += size
+        if self._bytes > MAX_FOLDED_BYTES:
+            raise UnsupportedError(
+                f"{where} makes a constant of {_amount(size)} bytes; all constants that a "
+                f"model computes may take {MAX_FOLDED_BYTES} bytes: use smaller ones, or compute "
+                "them from an input"
+            )
+
+
+def _amount(number: int) -> str:
+    return str(number) if number < _COUNTLESS else "more than 10^15"
+
+
+def _count_nodes(model: onnx.ModelProto) -> int:
+    """Count the nodes that inlining would make: callees first, each function once."""
+    calls = {(f.domain, f.name, f.overload): list(_calls(f.node)) for f in model.functions}
+    sizes: dict[_Function, int] = {}
+    entered: set[_Function] = set()
+    stack = list(calls)
+    while stack:
+        function = stack[-1]
+        if function in sizes:
+            stack.pop()
+            continue
+        inner = [callee for callee in calls[function] if callee in calls and callee not in sizes]
+        if inner and function in entered:
+            raise ModelError(f"function '{function[1]}' calls itself, which ONNX forbids")
+        entered.add(function)
+        stack += inner
+        if not inner:
+            size = sum(sizes.get(callee, 1) for callee in calls[function])
+            sizes[function] = min(size, _COUNTLESS)
+    return sum(sizes.get(callee, 1) for callee in _calls(model.graph.node))
+
+
+def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Function]:
+    """Yield the operator of each node, and of those of the graphs inside it."""
+    for node in nodes:
+        yield node.domain, node.op_type, node.overload
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _calls(graph.node)

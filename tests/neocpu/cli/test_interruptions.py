@@ -1,0 +1,153 @@
+"""Ctrl-C at any moment of a compilation: exit code 130, soon, and nothing is left or changed."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import onnx
+import psutil
+import pytest
+from command_line import environment
+
+from neocpu import models
+
+PHASES = ("import", "simplify", "search", "rewrite", "lower", "build", "link", "verify")
+PATIENCE = 30.0
+"""Seconds within which an interrupted compilation has to end; a busy machine is no failure."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", name="network")
+def _network(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("network") / "net.onnx"
+    onnx.save(models.build("squeezenet1_0", image=(64, 64)), path)
+    return path
+
+
+@pytest.fixture(name="place")
+def _place(tmp_path) -> Path:
+    """A folder with nothing in it but what a compilation leaves."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    return folder
+
+
+def start(network: Path, folder: Path, *options: str) -> subprocess.Popen[str]:
+    """Start a compilation whose temporary files lie under ``folder``."""
+    (folder / "temporary").mkdir(exist_ok=True)
+    (folder / "out.so").write_text("the last good one")
+    return subprocess.Popen(
+        [sys.executable, "-m", "neocpu", "compile", str(network), "-o", "out.so", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**environment(), "TMPDIR": str(folder / "temporary")},
+        start_new_session=True,
+    )
+
+
+def await_phase(process: subprocess.Popen[str], phase: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith(f"neocpu: {phase}"):
+            return
+    pytest.fail(f"ended before phase {phase}")
+
+
+def assert_interrupted(process: subprocess.Popen[str], folder: Path) -> None:
+    try:
+        out, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 130, err
+        assert out == ""
+        assert "Traceback" not in err
+        # TVM may add that a builder was left in the middle.
+        assert "neocpu: error: interrupted; nothing was written\n" in err
+        assert (folder / "out.so").read_text() == "the last good one"
+        assert sorted(os.listdir(folder)) == ["out.so", "temporary"]
+        assert not list((folder / "temporary").iterdir())
+        with pytest.raises(ProcessLookupError):  # no child is left behind
+            os.killpg(process.pid, 0)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("whole_group", [True, False], ids=["terminal", "kill"])
+def test_in_every_phase(network, place, phase, whole_group):
+    process = start(network, place)
+    await_phase(process, phase)
+    if whole_group:
+        os.killpg(process.pid, signal.SIGINT)  # what Ctrl-C sends
+    else:
+        process.send_signal(signal.SIGINT)
+    assert_interrupted(process, place)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_at_any_moment(network, place, seed):
+    process = start(network, place)
+    await_phase(process, "import")
+    time.sleep(random.Random(seed).uniform(0, 1.0))
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)
+    if process.wait(PATIENCE) == 0:
+        pytest.skip("it had ended before")
+    assert_interrupted(process, place)
+
+
+def test_in_a_compilation_within_a_program(network, place):
+    """The interface raises `KeyboardInterrupt`, and compiles again afterwards."""
+    script = """
+import sys, os, signal, threading, psutil, neocpu
+def interrupt(progress):
+    if progress.phase == sys.argv[2]:
+        threading.Timer(0.02, os.kill, [os.getpid(), signal.SIGINT]).start()
+for _ in range(2):
+    try:
+        neocpu.compile(sys.argv[1], threads=1, on_progress=interrupt)
+    except KeyboardInterrupt:
+        print("interrupted")
+assert not psutil.Process().children()
+neocpu.compile(sys.argv[1], threads=1).close()
+print(threading.active_count())
+"""
+    for phase in ("import", "build"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(network), phase],
+            capture_output=True,
+            text=True,
+            env={**environment(), "TMPDIR": str(place)},
+            timeout=120,
+            check=True,
+        )
+        assert done.stdout.split() == ["interrupted", "interrupted", "1"], done.stderr
+        assert not list(place.iterdir())
+
+
+def test_a_killed_compilation_takes_its_children_with_it(network, place):
+    process = start(network, place)
+    await_phase(process, "build")
+    time.sleep(0.1)
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    limit = time.monotonic() + PATIENCE
+    while time.monotonic() < limit:
+        group = [p for p in psutil.process_iter() if _group(p.pid) == process.pid]
+        if not group:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"left behind: {group}")
+
+
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None

@@ -1,0 +1,42 @@
+"""Compilations of a tiny model, many times in one process."""
+
+import tempfile
+
+import numpy as np
+import onnx
+from flat import check_flat
+from onnx import TensorProto, helper, numpy_helper
+
+import neocpu
+
+KEPT_BYTES = 16 << 10
+"""Of resident memory that a compilation may leave: what TVM and the heap never give back."""
+
+
+def tiny(number: int) -> onnx.ModelProto:
+    """A convolution of its own size, so that no table finds it again."""
+    rng = np.random.default_rng(number)
+    filters, size = 4 + number % 13, 6 + number % 17
+    weights = rng.standard_normal((filters, 3, 3, 3)).astype(np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["t"], pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", ["t"], ["y"]),
+        ],
+        f"tiny{number}",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, size, size])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, filters, size, size])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def test_compilations(soak, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def work(number):
+        neocpu.compile(tiny(number), threads=1).close()
+
+    count = soak.count(8, 1000)
+    memory = (16 << 20) + KEPT_BYTES * count
+    soak(check_flat(work, count, warmup=4, memory=memory, folder=tmp_path))

@@ -1,0 +1,96 @@
+"""Calls on a stack of their own: depth, exceptions, and interruptions that leave no thread."""
+
+import contextvars
+import gc
+import os
+import signal
+import threading
+import time
+import weakref
+
+import pytest
+import tvm_ffi
+from tvm import tirx
+
+from neocpu.deep_stack import on_deep_stack
+
+
+def test_values_arguments_and_context_pass():
+    variable = contextvars.ContextVar("variable")
+    variable.set(3)
+    assert on_deep_stack(lambda a, b: (a, b, variable.get()), 1, b=2) == (1, 2, 3)
+
+
+def test_what_is_raised_arrives_and_holds_nothing():
+    class Model:
+        pass
+
+    def work(model):
+        raise ValueError("no")
+
+    gc.disable()
+    try:
+        model = Model()
+        held = weakref.ref(model)
+        with pytest.raises(ValueError, match="no") as caught:
+            on_deep_stack(work, model)
+        del caught, model
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_expressions_of_ten_thousand_levels_are_walked():
+    def depth() -> int:
+        value = tirx.Var("x", "float32")
+        for _ in range(10_000):
+            value = tirx.Add(value, tirx.const(1.0, "float32"))
+        count = 0
+
+        def visit(node):
+            nonlocal count
+            count += 1
+
+        tvm_ffi.structural_walk(value, (tirx.Add, visit))
+        return count
+
+    assert on_deep_stack(depth) == 10_000
+
+
+def test_an_interrupted_call_has_ended_when_the_caller_hears_of_it():
+    steps = []
+
+    def work():
+        while True:
+            steps.append(time.monotonic())
+            time.sleep(0.001)
+
+    timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        on_deep_stack(work)
+    count = len(steps)
+    time.sleep(0.05)
+    assert len(steps) == count > 0
+    assert not [t for t in threading.enumerate() if t.name.startswith("neocpu-")]
+    timer.join()
+
+
+def test_other_threads_keep_their_stack_size():
+    before = threading.stack_size()
+    on_deep_stack(time.sleep, 0)
+    assert threading.stack_size() == before
+
+
+def test_a_limited_address_space_is_no_obstacle(monkeypatch):
+    real, asked = threading.Thread.start, []
+
+    def start(self):
+        asked.append(threading.stack_size())
+        if len(asked) < 3:
+            raise RuntimeError("can't start new thread")
+        real(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert on_deep_stack(lambda: 5) == 5
+    assert len(set(asked)) == 3
