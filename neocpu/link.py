@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -222,9 +223,9 @@ def _link(executable: Any, folder: Path, command: tuple[str, ...], target: str) 
         # TVM passes include folders in `options`.
         flags = ["-shared", "-fPIC", "-Wl,--strip-debug", "-o", output]
         arguments = [*command, *flags, *objects, *options, "-lm"]
-        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+        code, said = _run(arguments, folder)
+        if code != 0:
+            lines = said.strip().splitlines() or ["no message"]
             raise ArtifactError(
                 f"linking with '{' '.join(command)}' failed: {lines[-1]}; is it a working C++ "
                 "compiler for the target?"
@@ -235,6 +236,24 @@ def _link(executable: Any, folder: Path, command: tuple[str, ...], target: str) 
     output = folder / "code.so"
     executable.export_library(str(output), fcompile=create_shared, workspace_dir=str(folder))
     return output.read_bytes()
+
+
+def _run(arguments: Sequence[str], folder: Path) -> tuple[int, str]:
+    """Return a compiler's exit code and what it printed; interrupted, end all that it started."""
+    with subprocess.Popen(
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+        process_group=0,
+    ) as process:
+        try:
+            said, _ = process.communicate()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, said
 
 
 def _round_up(value: int, multiple: int) -> int:

@@ -216,7 +216,7 @@ def test_a_system_without_processes_to_give_is_said(monkeypatch):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", fork)
-    with pytest.raises(NeoCPUError, match="cannot start a child process.*temporarily unavailable"):
+    with pytest.raises(NeoCPUError, match=r"cannot start a child process.*temporarily unavailable"):
         compile_objects(kernels(2), HOST, 2)
 
 
