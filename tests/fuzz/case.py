@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,8 +25,8 @@ class Case:
         Inputs by name, in the model's types and shapes as far as these are known.
     origin : str
         What it was made from, and by which mutations.
-    threads : int
-        To compile and run with.
+    options : mapping of str to value
+        Of `neocpu.compile`.
     extreme : bool
         Whether it also runs on NaN, infinities and the largest and smallest integers.
     """
@@ -33,7 +34,7 @@ class Case:
     model: onnx.ModelProto
     feeds: Mapping[str, np.ndarray]
     origin: str
-    threads: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
     extreme: bool = False
 
     def save(self, folder: Path) -> None:
@@ -42,7 +43,7 @@ class Case:
         # Names are no file names, so they are kept apart.
         np.savez(folder / "feeds.npz", *self.feeds.values())
         about = {"names": list(self.feeds), "origin": self.origin}
-        settings = {"threads": self.threads, "extreme": self.extreme}
+        settings = {"options": dict(self.options), "extreme": self.extreme}
         (folder / "case.json").write_text(json.dumps(about | settings))
 
     @classmethod

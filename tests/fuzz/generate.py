@@ -56,6 +56,8 @@ FAMILIES: Final = _families()
 def generate(rng: Choices) -> Case:
     """Return a random model of 1 to 12 nodes, or a few more where one takes several."""
     builder = GraphBuilder(rng, rng.weighted(OPSETS, _OPSET_WEIGHTS))
+    if rng.chance(0.1):
+        builder.most *= 10
     if builder.chance(0.9):
         builder.new_input()
     wanted = rng.weighted([1, 2, 3, 4, 5, 6, 8, 12], [2, 3, 3, 3, 2, 2, 2, 1])
@@ -96,9 +98,21 @@ def finish(builder: GraphBuilder) -> Case:
         model,
         {name: np.asarray(array) for name, array in builder.feeds.items()},
         "random graph",
-        threads=1 + builder.chance(0.3),
+        _options(builder.rng),
         extreme=builder.chance(0.2),
     )
+
+
+def _options(rng: Choices) -> dict[str, object]:
+    """Return what to compile with: the defaults mostly, other layouts and promises at times."""
+    options: dict[str, object] = {"threads": 1 + rng.chance(0.3)}
+    if rng.chance(0.15):
+        options["opt"] = rng.choice(["nchw", "conv-layout", "uniform"])
+    if rng.chance(0.1):
+        options["accuracy"] = "strict"
+    if rng.chance(0.05):
+        options["algorithms"] = [rng.choice(["direct", "winograd", "pointwise", "nchw"])]
+    return options
 
 
 def _forget_types(builder: GraphBuilder, model: onnx.ModelProto) -> None:

@@ -48,7 +48,7 @@ Argument = Value | np.ndarray | Sequence[Any] | str | int | float | None
 
 
 class GraphBuilder:
-    """Nodes, values and feeds of one graph.
+    """Nodes, values and feeds of one graph; ``most`` is how many elements a tensor may have.
 
     Parameters
     ----------
@@ -63,6 +63,7 @@ class GraphBuilder:
     def __init__(self, rng: Choices, opset: int, prefix: str = "") -> None:
         self.rng = rng
         self.opset = opset
+        self.most = MAX_ELEMENTS
         self.nodes: list[onnx.NodeProto] = []
         self.values: list[Value] = []
         self.initializers: list[onnx.TensorProto] = []
@@ -84,9 +85,9 @@ class GraphBuilder:
         return self.rng.weighted(EXTENTS, _EXTENT_WEIGHTS)
 
     def shape(self, rank: int) -> tuple[int, ...]:
-        """Return random extents, of at most `MAX_ELEMENTS` elements in all."""
+        """Return random extents, of at most `most` elements in all."""
         dims = [self.extent() for _ in range(rank)]
-        while math.prod(dims) > MAX_ELEMENTS:
+        while math.prod(dims) > self.most:
             dims[dims.index(max(dims))] //= 2
         return tuple(dims)
 
@@ -205,7 +206,7 @@ class GraphBuilder:
             names.pop()
         node = helper.make_node(op, names, results, **attributes)
         found = [value for value in given if value]
-        shapes = infer(schema, node, found, self.opset)
+        shapes = infer(schema, node, found, self.opset, self.most)
         if shapes is None:
             return None
         for value in found:
@@ -266,9 +267,12 @@ def broadcasts(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 
 def infer(
-    schema: OpSchema, node: onnx.NodeProto, inputs: Sequence[Value], opset: int
+    schema: OpSchema, node: onnx.NodeProto, inputs: Sequence[Value], opset: int, most: int
 ) -> dict[str, tuple[np.dtype, tuple[int, ...]]] | None:
-    """Return each output's element type and shape; None if ONNX refuses or cannot tell."""
+    """Return each output's element type and shape.
+
+    None if ONNX refuses or cannot tell, or one has more than ``most`` elements.
+    """
     types = {v.name: onnx.TypeProto() for v in inputs}
     for value in inputs:
         types[value.name].CopyFrom(value_info(value).type)
@@ -279,11 +283,11 @@ def infer(
         found = onnx.shape_inference.infer_node_outputs(schema, node, types, data, None, imports)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
         return None
-    return _static(node, found)
+    return _static(node, found, most)
 
 
 def _static(
-    node: onnx.NodeProto, found: Mapping[str, onnx.TypeProto]
+    node: onnx.NodeProto, found: Mapping[str, onnx.TypeProto], most: int
 ) -> dict[str, tuple[np.dtype, tuple[int, ...]]] | None:
     results = {}
     for name in filter(None, node.output):
@@ -292,7 +296,7 @@ def _static(
             return None
         dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
         dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type) if tensor.elem_type else None
-        if min(dims, default=0) < 0 or math.prod(dims) > MAX_ELEMENTS or dtype not in DTYPES:
+        if min(dims, default=0) < 0 or math.prod(dims) > most or dtype not in DTYPES:
             return None
         results[name] = (dtype, tuple(dims))
     return results

@@ -42,7 +42,7 @@ def run_case(case: Case, stage: Callable[[str], None]) -> Outcome:
 
 def _settings(case: Case) -> dict[str, Any]:
     # Without the tuning records, which take half a second to read.
-    return {"threads": case.threads, "only_databases": True}
+    return {"threads": 1, **case.options, "only_databases": True}
 
 
 def _refused(case: Case, error: NeoCPUError, stage: Callable[[str], None]) -> Outcome:
