@@ -73,8 +73,8 @@ def evaluate(
     """
     light = strip_weights(model)
     evaluator = ReferenceEvaluator(light.model, new_ops=list(operators))
-    nodes: list[Any] = evaluator.rt_nodes_
     names: list[str] = evaluator.output_names
+    nodes = _needed(evaluator.rt_nodes_, names)
     if any(node.need_context() for node in nodes):
         # The bodies of If and Loop may read any value around them.
         weights = {name: numpy_helper.to_array(tensor) for name, tensor in light.weights.items()}
@@ -97,6 +97,16 @@ def evaluate(
             if last_reader.get(name, index) <= index:
                 values.pop(name, None)
     return {name: value(name) for name in names}
+
+
+def _needed(nodes: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
+    """Return the nodes that outputs depend on: others may fail, and nobody would know."""
+    wanted, kept = set(outputs), []
+    for node in reversed(nodes):
+        if node.need_context() or not wanted.isdisjoint(node.output):
+            kept.append(node)
+            wanted.update(node.input)
+    return kept[::-1]
 
 
 def _widened(value: Any) -> Any:

@@ -72,6 +72,18 @@ def test_like_the_evaluator(name):
         np.testing.assert_array_equal(actual[output], want)
 
 
+def test_what_no_output_needs_is_not_run():
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["dead"]),
+        helper.make_node("Relu", ["dead"], ["dead_too"]),
+        helper.make_node("Relu", ["x"], ["y"]),
+    ]
+    net = model(nodes, ["y"])
+    net.graph.initializer.append(numpy_helper.from_array(np.array([7, 7, 7]), "shape"))
+    result = evaluate(net, {"x": -np.ones(SHAPE, np.float32)}, [])
+    np.testing.assert_array_equal(result["y"], np.zeros(SHAPE))
+
+
 def test_a_weight_is_read_when_it_is_needed(monkeypatch):
     real, read = numpy_helper.to_array, []
 
