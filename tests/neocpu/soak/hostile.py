@@ -6,6 +6,7 @@ Prints, as JSON, how often each attack got which status; null stands for none.
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
 import struct
@@ -275,5 +276,6 @@ def attack(target: Target, seed: int, count: int, rate: float) -> dict[str, dict
 
 
 if __name__ == "__main__":
+    os.nice(10)  # elsewhere, attackers take no CPU of the server's machine
     host, port, model, seed, count, rate = sys.argv[1:]
     print(json.dumps(attack(Target(host, int(port), model), int(seed), int(count), float(rate))))
