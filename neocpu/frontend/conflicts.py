@@ -47,8 +47,13 @@ def refuse_conflicts(
     found = _first_conflict(simplified)
     if found is None:
         return
-    if not shapes.by_name:
+    if not shapes:
         raise ModelError(f"{found}: the model's shapes contradict each other")
+    if not shapes.by_name:
+        raise UsageError(
+            f"--batch {shapes.batch}: {found}; another batch is written into the graph: export the "
+            "model with a dynamic one"
+        )
     fit = _fitting(strip_weights(given).model, shapes)
     hint = (
         "give the model another shape (--shape)"

@@ -81,7 +81,7 @@ def test_budgets_are_seconds_or_text(tmp_path):
         with neocpu.compile(tiny(), threads=1, tune_budget=budget) as compiled:
             assert compiled.tuned is None
     settings = {"databases": [database], "only_databases": True}
-    with neocpu.compile(tiny(), threads=1, tune_budget="0.01 min", **settings) as compiled:
+    with neocpu.compile(tiny(), threads=1, tune_budget="0.01min", **settings) as compiled:
         assert compiled.tuned.measured == database.read_bytes().count(b"\n") > 0
     tuned = neocpu.tune([tiny()], threads=1, budget="10m", database=database, strategy="analytic")
     assert tuned.measured == 0

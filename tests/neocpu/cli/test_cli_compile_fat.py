@@ -43,6 +43,7 @@ class Compiled:
     header: ArtifactHeader
     plan: dict[str, Any]
     seconds: dict[str, float]
+    tuned: None = None
 
     def __enter__(self) -> "Compiled":
         return self

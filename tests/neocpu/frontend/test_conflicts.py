@@ -97,6 +97,22 @@ def test_a_model_that_contradicts_itself():
         load_model(u_net(2, [1, 3, 9, 9]))
 
 
+def test_a_dynamic_batch_whose_graph_is_for_one_image():
+    nodes = [helper.make_node("Concat", ["x", "c"], ["y"], "token", axis=1)]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, list("nab"))],
+        [numpy_helper.from_array(np.ones((1, 1, 5), np.float32), "c")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
+    assert load_model(model, InputShapes(batch=1)).outputs[0].shape == (1, 4, 5)
+    words = "--batch 4: Concat 'token' cannot take 'x' of shape 4x3x5.*written into the graph"
+    with pytest.raises(UsageError, match=words):
+        load_model(model, InputShapes(batch=4))
+
+
 @pytest.mark.parametrize("name", ["unet", "yolov3_tiny"])
 def test_built_in_networks_with_dynamic_sizes(name):
     model = models.build(name)
