@@ -21,13 +21,10 @@ from neocpu.runtime.artifact import open_artifact
 from neocpu.runtime.ffi_values import DLTensor
 from neocpu.runtime.library import open_library
 from neocpu.runtime.pool import prepare_thread
-from neocpu.runtime.session import Session
+from neocpu.runtime.session import BUILTIN, Session
 from neocpu.tensor_spec import random_inputs
 
 WARMUP: Final = 3
-
-BUILTIN: Final = "vm.builtin."
-"""What the names of the virtual machine's own functions begin with."""
 
 
 class Stopwatch:

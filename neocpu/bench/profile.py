@@ -16,9 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from neocpu.bench.call_times import BUILTIN
 from neocpu.bench.roofline import Limits
 from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.runtime.session import BUILTIN
 from neocpu.schedules.errors import ArtifactError
 from neocpu.units import plural
 

@@ -24,9 +24,7 @@ from neocpu.runtime.ffi_values import FUNCTION, HEADER, TENSOR, DLTensor, Value,
 from neocpu.runtime.guarded_memory import EDGES, AnyArray, Edge, GuardedMemory
 from neocpu.runtime.guarded_workspaces import Workspaces
 from neocpu.runtime.header import ARGUMENT_ALIGN
-
-BUILTIN: Final = "vm.builtin."
-"""How the names of the virtual machine's own functions begin."""
+from neocpu.runtime.session import BUILTIN
 
 _SKIP: Final = 1  # VMInstrumentReturnKind::kSkipRun: the kernel has been run
 

@@ -21,6 +21,9 @@ _POOLED: Final = 2  # AllocatorType::kPooled
 _SHOWN: Final = 300
 """Characters of a reason of TVM's, which may list a thousand arguments."""
 
+BUILTIN: Final = "vm.builtin."
+"""How the names of the virtual machine's own functions begin, as instruments get them."""
+
 GUARD_VARIABLE: Final = "NEOCPU_GUARD"
 """Environment variable: 1 has the kernels of all sessions run as `neocpu.runtime.guard` says."""
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 def test_of_every_operator() -> None:
     done = subprocess.run(
-        [sys.executable, "-B", "-m", "tests.neocpu.extreme_values"],
+        [sys.executable, "-B", "-m", "tests.neocpu.hostile.extreme_values"],
         capture_output=True,
         text=True,
         check=False,

@@ -1,7 +1,7 @@
 """ONNX's own example of every operator, side by side in a few models, run on extreme values.
 
-``python -m tests.neocpu.extreme_values`` is for ``NEOCPU_GUARD=1``: results are not looked at, only
-that no kernel dies or steps out of its tensors.
+``python -m tests.neocpu.hostile.extreme_values`` is for ``NEOCPU_GUARD=1``: results are not looked
+at, only that no kernel dies or steps out of its tensors.
 """
 
 from __future__ import annotations
