@@ -52,6 +52,7 @@ _OPERATORS = [
     lookup.MaxUnpool,
     lookup.ScatterElements,
     lookup.ScatterND,
+    missing.DequantizeLinear,
     missing.GlobalLpPool,
     missing.GlobalMaxPool,
     missing.GridSample,

@@ -2,7 +2,7 @@
 
 It pools images of any but two spatial dimensions over the wrong axes, takes a sum for the 1-norm,
 knows no GlobalLpPool, no padding that crops, GridSample's modes by the names of opset 20 alone,
-and RoiAlign as it is since opset 16.
+RoiAlign as it is since opset 16 alone, and DequantizeLinear since 19.
 """
 
 from __future__ import annotations
@@ -42,6 +42,28 @@ class RoiAlign(OnnxRoiAlign):  # type: ignore[misc]
         if self.run_params["opsets"][""] < 16:
             attrs["coordinate_transformation_mode"] = "output_half_pixel"
         return super()._run(*inputs, **attrs)  # type: ignore[no-any-return]
+
+
+class DequantizeLinear(OpRun):  # type: ignore[misc]
+    """``(x - zero) * scale`` per tensor, along an axis, or by blocks along one."""
+
+    def _run(self, x: Array, scale: Array, zero: Array | None = None, **attrs: Any) -> tuple[Array]:
+        axis, block = attrs.get("axis"), attrs.get("block_size")
+        axis = 1 if axis is None else axis
+
+        def spread(values: Array) -> Array:
+            if block:
+                return np.repeat(values, block, axis).take(range(x.shape[axis]), axis)
+            along = [1] * x.ndim
+            if values.size > 1:
+                along[axis] = -1
+            return values.reshape(along)
+
+        whole = x.astype(np.int64)
+        if zero is not None:
+            whole = whole - spread(np.asarray(zero)).astype(np.int64)
+        scaled = whole.astype(scale.dtype) * spread(np.asarray(scale))
+        return (scaled.astype(scale.dtype),)
 
 
 class LpNormalization(OpRun):  # type: ignore[misc]

@@ -79,6 +79,26 @@ def test_grid_sample_of_volumes():
     check(node, 20, x=random(2, 3, 5, 6, 7), g=grid)
 
 
+@pytest.mark.parametrize(("opset", "axis"), [(10, None), (13, 1), (13, -1), (18, 0), (21, 2)])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int32])
+@pytest.mark.parametrize("with_zero", [True, False])
+def test_dequantize(opset, axis, kind, with_zero):
+    x = np.arange(24).reshape(2, 3, 4).astype(kind)
+    count = () if axis is None else (x.shape[axis],)
+    feeds = {"x": x, "s": np.asarray(np.abs(random(*count)) + np.float32(0.1), np.float32)}
+    if with_zero:  # of int32 it must be zero
+        feeds["z"] = np.full(count, 0 if kind is np.int32 else 3, kind)
+    attributes = {} if axis is None else {"axis": axis}
+    check(helper.make_node("DequantizeLinear", list(feeds), ["y"], **attributes), opset, **feeds)
+
+
+def test_dequantize_by_blocks():
+    x = np.arange(42).reshape(6, 7).astype(np.uint8)
+    scale, zero = np.abs(random(6, 3)), np.arange(18).reshape(6, 3).astype(np.uint8)
+    node = helper.make_node("DequantizeLinear", ["x", "s", "z"], ["y"], axis=1, block_size=3)
+    check(node, 21, x=x, s=scale, z=zero)
+
+
 @pytest.mark.parametrize("opset", [10, 16])
 def test_roi_align(opset):
     regions = np.array([[0.3, 0.2, 6.1, 5.2], [1, 1, 1.2, 1.3], [0, 0, 3, 4]], np.float32)
@@ -87,8 +107,8 @@ def test_roi_align(opset):
     check(node, opset, x=random(2, 3, 9, 7), r=regions, b=np.array([0, 1, 1]))
 
 
-#: Quantised models are none of ours, and no exporter has written Scatter since opset 11.
-_NOT_NEEDED = {"DequantizeLinear", "MaxRoiPool", "Scatter"}
+#: No exporter has written these since opset 11.
+_NOT_NEEDED = {"MaxRoiPool", "Scatter"}
 
 
 def test_what_can_be_imported_can_be_checked():
