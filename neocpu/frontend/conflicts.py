@@ -73,7 +73,9 @@ def _first_conflict(model: onnx.ModelProto) -> str | None:
         inputs, outputs = (
             dict.fromkeys(filter(None, names)) for names in (node.input, node.output)
         )
-        known = all(name in shapes and (name in types or name in constants) for name in inputs)
+        known = bool(inputs) and all(
+            name in shapes and (name in types or name in constants) for name in inputs
+        )
         if not known or shapes.keys() >= outputs.keys() or not _stands_alone(node):
             continue
         values = [

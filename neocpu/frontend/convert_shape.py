@@ -123,6 +123,8 @@ def space_to_depth(node: Node) -> relax.Expr:
 
 def constant(node: Node) -> relax.Expr:
     """Constant that is a graph output; all others were lifted."""
+    if len(node.attrs) != 1:
+        raise ValueError(f"it has {len(node.attrs)} values ({', '.join(sorted(node.attrs))})")
     (value,) = node.attrs.values()
     if isinstance(value, onnx.TensorProto):
         return const(onnx.numpy_helper.to_array(value))

@@ -108,7 +108,12 @@ def test_types_that_do_not_fit(op, shapes, dtypes, attributes):
         (
             "s = Constant <value = int64[2] {2, -7}> () y = ConstantOfShape (s)",
             "float[a, b] y",
-            "depends on the data",
+            "cannot take 's'",
+        ),
+        (
+            "s = Constant <value_float: float = 0, value_int: int = 3> () y = Add (x, s)",
+            "float[a, b] y",
+            "2 values",
         ),
         ("a, b, y = Split <axis = 0, num_outputs = 3> (x)", "float[a, b] y", "no elements"),
         ("a, b, c, y = Split <axis = 0, num_outputs = 4> (x)", "float[a, b] y", "no elements"),
