@@ -30,6 +30,11 @@ from neocpu.search.rpc_measurer import RpcMeasurer
 from neocpu.search.rpc_tracker import Address
 
 
+#: Seconds after which a server counts as lost: so many that on a busy machine none does, or so few
+#: that a test need not wait for one that is.
+LONG, SHORT = 60.0, 1.0
+
+
 @pytest.fixture
 def measurer(monkeypatch: pytest.MonkeyPatch):
     """Make measurers on fake servers, without TVM."""
@@ -40,10 +45,11 @@ def measurer(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(rpc_measurer, "compile_harness", lambda *a: a[-1] / "harness.o")
     monkeypatch.setattr(rpc_measurer.registry, "schemes", lambda *a: (NchwScheme(fake.GOOD, 1),))
 
-    def make(tracker: FakeTracker, parallel: int | None = None) -> RpcMeasurer:
-        return RpcMeasurer(
-            TARGET, 2, tracker.address, "zen", parallel, timeout=fake.TIMEOUT, patience=1.0
-        )
+    def make(
+        tracker: FakeTracker, parallel: int | None = None, patience: float = LONG
+    ) -> RpcMeasurer:
+        timeout = fake.TIMEOUT
+        return RpcMeasurer(TARGET, 2, tracker.address, "zen", parallel, timeout, patience)
 
     return make
 
@@ -112,7 +118,7 @@ def test_a_server_that_survives_its_candidate_is_not_called_lost(measurer, two_s
 def test_a_lost_servers_trial_goes_to_another(measurer, two_servers, caplog, hangs: bool):
     deadly = request(fake.KILLS_SERVER, 100 + hangs)
     requests = [deadly, *(request(fake.GOOD, 100 + i) for i in range(6))]
-    with measurer(two_servers) as m:
+    with measurer(two_servers, patience=SHORT if hangs else LONG) as m:
         results = by_request(m.measure(requests))
     assert results.keys() == set(requests)
     assert not any(result.error for result in results.values())
@@ -123,7 +129,7 @@ def test_a_lost_servers_trial_goes_to_another(measurer, two_servers, caplog, han
 
 def test_no_server_left_is_one_clear_error(measurer):
     tracker = FakeTracker(["x86_64"])
-    with measurer(tracker) as m:
+    with measurer(tracker, patience=SHORT) as m:
         assert by_request(m.measure([request(fake.GOOD)]))
         with pytest.raises(NeoCPUError, match=r"no server of --key zen is left.*kept") as caught:
             list(m.measure([request(fake.KILLS_SERVER), request(fake.GOOD)]))
@@ -143,7 +149,7 @@ def test_a_server_that_cannot_run_the_code_is_left_out(measurer, caplog):
 
 def test_no_server_can_run_the_code(measurer):
     with (
-        measurer(FakeTracker(["x86_64"], broken=1)) as m,
+        measurer(FakeTracker(["x86_64"], broken=1), patience=SHORT) as m,
         pytest.raises(TargetError, match="no free one that can run code for x86-64"),
     ):
         list(m.measure([request(fake.GOOD)]))
@@ -161,7 +167,7 @@ def test_a_server_that_cannot_be_reached_is_named(measurer):
     tracker = FakeTracker(["x86_64"])
     tracker.servers[0].address = Address("127.0.0.1", 1)
     with (
-        measurer(tracker) as m,
+        measurer(tracker, patience=SHORT) as m,
         pytest.raises(NeoCPUError, match=r"to server 127\.0\.0\.1:1: ConnectionRefused"),
     ):
         list(m.measure([request(fake.GOOD)]))
