@@ -29,7 +29,6 @@ from neocpu.search.measure import Measurement, Request
 from neocpu.search.rpc_measurer import RpcMeasurer
 from neocpu.search.rpc_tracker import Address
 
-
 #: Seconds after which a server counts as lost: so many that on a busy machine none does, or so few
 #: that a test need not wait for one that is.
 LONG, SHORT = 60.0, 1.0

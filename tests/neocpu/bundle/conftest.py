@@ -31,7 +31,7 @@ class Built:
         """Run a program without any environment but the one given."""
         command = [str(self.folder / program), *map(str, arguments)]
         return subprocess.run(
-            command, env=environment or {}, capture_output=True, text=True, timeout=120, check=False
+            command, env=environment or {}, capture_output=True, text=True, check=False
         )
 
     def compile(self, source: str) -> str:

@@ -41,7 +41,7 @@ def shell() -> Cli:
     def run(*arguments: object, **settings: Any) -> Outcome:
         command = [sys.executable, "-m", "neocpu", *map(str, arguments)]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, env=environment(), **settings
+            command, capture_output=True, text=True, env=environment(), **settings
         )
         return Outcome(done.returncode, done.stdout, done.stderr)
 
