@@ -20,6 +20,15 @@ from neocpu.schedules.errors import ModelError, NeoCPUError, UsageError
 _MULTIPLES: Final = (2, 4, 8, 16, 32, 64)
 """Of what networks want images to be that halve them some times and join the halves again."""
 
+_JOINS: Final = frozenset(
+    {
+        *("Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Concat", "Conv"),
+        *("ConvTranspose", "Div", "Equal", "Expand", "Gemm", "Greater", "GreaterOrEqual", "Less"),
+        *("LessOrEqual", "MatMul", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow"),
+        *("Reshape", "Sub", "Sum", "Where", "Xor"),
+    }
+)
+
 _MAX_NODES: Final = 3000
 """Of a network in which other image sizes are tried: each try infers all shapes again."""
 
@@ -73,10 +82,8 @@ def _first_conflict(model: onnx.ModelProto) -> str | None:
         inputs, outputs = (
             dict.fromkeys(filter(None, names)) for names in (node.input, node.output)
         )
-        known = bool(inputs) and all(
-            name in shapes and (name in types or name in constants) for name in inputs
-        )
-        if not known or shapes.keys() >= outputs.keys() or not _stands_alone(node):
+        known = all(name in shapes and (name in types or name in constants) for name in inputs)
+        if not known or shapes.keys() >= outputs.keys() or not _joins(node):
             continue
         values = [
             constants.get(name) or make_tensor_value_info(name, types[name], shapes[name])
@@ -88,10 +95,9 @@ def _first_conflict(model: onnx.ModelProto) -> str | None:
     return None
 
 
-def _stands_alone(node: onnx.NodeProto) -> bool:
-    """Whether ONNX knows the node, and all it reads are its inputs."""
-    bodies = any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute)
-    return node.domain in STANDARD_DOMAINS and not bodies
+def _joins(node: onnx.NodeProto) -> bool:
+    """Whether a node's inputs have to fit each other, and ONNX refuses only those that do not."""
+    return node.domain in STANDARD_DOMAINS and node.op_type in _JOINS
 
 
 def _infers(
