@@ -106,7 +106,7 @@ def tell(judged: Sequence[Judged], accuracy: Accuracy) -> str:
     again = f"compiled again {last_admission}, " if len(judged) > 1 else ""
     if first.is_rounding(accuracy) or not last.kept:
         text = (
-            f"outputs err by {first.found.norm_error:.1g} {first_admission}, more than the "
+            f"outputs err by {first.found.norm_error:.2g} {first_admission}, more than the "
             f"{accuracy.bound:g} promised: "
         )
     else:
@@ -114,10 +114,10 @@ def tell(judged: Sequence[Judged], accuracy: Accuracy) -> str:
             f"output '{first.found.worst_output}' was wrong by {first.found.max_abs_error:.3g} "
             f"{first_admission}, please report this model: "
         )
-    now = f"now by {last.found.norm_error:.1g}" if again else ""
+    now = f"now by {last.found.norm_error:.2g}" if again else ""
     if last.kept:
         return f"{text}{again}{now}"
-    allowed = f"numpy in float32 errs by {last.float32_error:.1g}, so that no plan errs much less"
+    allowed = f"numpy in float32 errs by {last.float32_error:.2g}, so that no plan errs much less"
     return f"{text}{again}{now + '; ' if now else ''}{allowed}"
 
 
