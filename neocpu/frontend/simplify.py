@@ -107,8 +107,10 @@ def _forget_shapes(graph: onnx.GraphProto) -> None:
     They would override inference.
     """
     del graph.value_info[:]
+    given = {value.name for value in graph.input}
     for value in graph.output:
-        value.type.tensor_type.ClearField("shape")
+        if value.name not in given:
+            value.type.tensor_type.ClearField("shape")
 
 
 def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -72,7 +72,7 @@ def test_an_interrupted_call_has_ended_when_the_caller_hears_of_it():
     count = len(steps)
     time.sleep(0.05)
     assert len(steps) == count > 0
-    assert not [t for t in threading.enumerate() if t.name.startswith("neocpu-")]
+    assert not [t for t in threading.enumerate() if t.name == "neocpu-compiler"]
     timer.join()
 
 
