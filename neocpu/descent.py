@@ -7,6 +7,7 @@ admission is stricter (`accuracy.LADDER`); only what the strictest plan computes
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -106,7 +107,7 @@ def tell(judged: Sequence[Judged], accuracy: Accuracy) -> str:
     again = f"compiled again {last_admission}, " if len(judged) > 1 else ""
     if first.is_rounding(accuracy) or not last.kept:
         text = (
-            f"outputs err by {first.found.norm_error:.2g} {first_admission}, more than the "
+            f"outputs err {_by(first.found.norm_error)} {first_admission}, more than the "
             f"{accuracy.bound:g} promised: "
         )
     else:
@@ -114,11 +115,17 @@ def tell(judged: Sequence[Judged], accuracy: Accuracy) -> str:
             f"output '{first.found.worst_output}' was wrong by {first.found.max_abs_error:.3g} "
             f"{first_admission}, please report this model: "
         )
-    now = f"now by {last.found.norm_error:.2g}" if again else ""
+    now = f"now {_by(last.found.norm_error)}" if again else ""
     if last.kept:
         return f"{text}{again}{now}"
-    allowed = f"numpy in float32 errs by {last.float32_error:.2g}, so that no plan errs much less"
+    assert last.float32_error is not None
+    allowed = f"numpy in float32 errs {_by(last.float32_error)}, so that no plan errs much less"
     return f"{text}{again}{now + '; ' if now else ''}{allowed}"
+
+
+def _by(error: float) -> str:
+    """Return an error in words; an infinite one is of other rows, or of a truth that is zero."""
+    return f"by {error:.2g}" if math.isfinite(error) else "beyond measure"
 
 
 def _outputs(compiled: CompiledModule, verifier: Verifier, threads: int) -> Arrays:
