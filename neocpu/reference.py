@@ -50,6 +50,7 @@ _OPERATORS = [
     lookup.GatherElements,
     lookup.GatherND,
     lookup.MaxUnpool,
+    lookup.Scatter,
     lookup.ScatterElements,
     lookup.ScatterND,
     missing.DequantizeLinear,

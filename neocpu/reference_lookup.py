@@ -71,6 +71,10 @@ class ScatterElements(OpRun):  # type: ignore[misc]
         return (_scattered(x, places, updates[inside], reduction),)
 
 
+class Scatter(ScatterElements):
+    """What ScatterElements was called before opset 11."""
+
+
 class ScatterND(OpRun):  # type: ignore[misc]
     """One slice per row of indices, in their order."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
-from neocpu.frontend.node import Node, dtype_of
+from neocpu.frontend.node import Node, dtype_of, scalar
 
 _Converter = Callable[[Node], relax.Expr]
 _Step = Callable[[relax.Expr], relax.Expr]
@@ -28,17 +28,29 @@ def reduction(fold: _Fold, before: _Step | None = None, after: _Step | None = No
     return convert
 
 
-def extremum(fold: _Fold) -> _Converter:
-    """Return the converter of ReduceMax or ReduceMin, of booleans too."""
+def extremum(fold: _Fold, worst: float) -> _Converter:
+    """Return the converter of ReduceMax or ReduceMin, of booleans and infinities too.
+
+    TVM begins with the largest finite number of the other sign. ``worst`` is what is right where
+    there is nothing else.
+    """
 
     def convert(node: Node) -> relax.Expr:
         data, axes = _operands(node)
         if axes == []:
             return data
-        if dtype_of(data) != "bool":
-            return fold(data, axis=axes, keepdims=_keeps(node))
-        found = fold(node.emit(relax.op.astype(data, "uint8")), axis=axes, keepdims=_keeps(node))
-        return relax.op.astype(node.emit(found), "bool")
+
+        def folded(values: relax.Expr, by: _Fold = fold) -> relax.Expr:
+            return node.emit(by(node.emit(values), axis=axes, keepdims=_keeps(node)))
+
+        if dtype_of(data) == "bool":
+            return relax.op.astype(folded(relax.op.astype(data, "uint8")), "bool")
+        if not dtype_of(data).startswith("float"):
+            return folded(data)
+        limit = scalar(worst, data)
+        others = relax.op.astype(node.emit(relax.op.not_equal(data, limit)), "uint8")
+        some = relax.op.astype(folded(others, relax.op.max), "bool")
+        return relax.op.where(node.emit(some), folded(data), limit)
 
     return convert
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from tvm import relax
@@ -72,9 +73,9 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "ReduceL2": reduction(relax.op.sum, before=square, after=relax.op.sqrt),
     "ReduceLogSum": reduction(relax.op.sum, after=relax.op.log),
     "ReduceLogSumExp": log_sum_exp,
-    "ReduceMax": extremum(relax.op.max),
+    "ReduceMax": extremum(relax.op.max, -math.inf),
     "ReduceMean": reduction(relax.op.mean),
-    "ReduceMin": extremum(relax.op.min),
+    "ReduceMin": extremum(relax.op.min, math.inf),
     "ReduceProd": reduction(relax.op.prod),
     "ReduceSum": reduction(relax.op.sum),
     "ReduceSumSquare": reduction(relax.op.sum, before=square),

@@ -15,9 +15,33 @@ from neocpu.schedules.errors import UnsupportedError
 # Kernels index with 32-bit integers, and blocks of channels may pad a tensor to about twice its
 # size.
 MAX_ELEMENTS = 1 << 30
+MAX_LIST = 1 << 24
+"""Integers of a one-dimensional input."""
+_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")
 
 _Shapes = Mapping[str, tuple[int, ...]]
+
+
+def refuse_inputs(graph: onnx.GraphProto) -> None:
+    """Raise if an input is too large, before anything is inferred of it.
+
+    Raises
+    ------
+    UnsupportedError
+        Naming the input. One that may state a shape makes inference write down as many dimensions
+        as it has elements.
+    """
+    shapes = known_shapes(graph)
+    _refuse_sizes(shapes, {value.name: "the model has input" for value in graph.input})
+    for value in graph.input:
+        (length, *others) = (*shapes.get(value.name, ()), 0)
+        integers = value.type.tensor_type.elem_type in _INTEGERS
+        if integers and others == [0] and length > MAX_LIST:
+            raise UnsupportedError(
+                f"the model has input '{value.name}', a list of {length} integers; at most "
+                f"{MAX_LIST} are supported"
+            )
 
 
 def refuse_extents(graph: onnx.GraphProto) -> None:
@@ -41,6 +65,11 @@ def refuse_extents(graph: onnx.GraphProto) -> None:
     makers = {value.name: "the model has input" for value in graph.input}
     makers |= {name: f"{describe(node)} makes" for node in graph.node for name in node.output}
     refuse_ranks({name: len(shape) for name, shape in shapes.items()}, makers)
+    _refuse_sizes(shapes, makers)
+
+
+def _refuse_sizes(shapes: _Shapes, makers: Mapping[str, str]) -> None:
+    """Raise if a tensor is empty or too large; ``makers`` says where each comes from."""
     for name, where in makers.items():
         shape = shapes.get(name, ())
         text = "x".join(map(str, shape))

@@ -13,7 +13,7 @@ import onnx
 from neocpu.frontend.batch import set_batch
 from neocpu.frontend.bounded_rows import bound_rows
 from neocpu.frontend.conflicts import refuse_conflicts
-from neocpu.frontend.extents import refuse_extents
+from neocpu.frontend.extents import refuse_extents, refuse_inputs
 from neocpu.frontend.limits import refuse_large_models
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.number_formats import refuse_number_formats
@@ -61,6 +61,7 @@ def load_model(
     _check(original, where)
     _refuse_repeated_outputs(original.graph, where)
     of_one = freeze_shapes(original.graph, given)
+    refuse_inputs(original.graph)
     simplified = _simplified(original)
     sample = None
     if of_one:

@@ -99,6 +99,11 @@ def test_dequantize_by_blocks():
     check(node, 21, x=x, s=scale, z=zero)
 
 
+def test_scatter_by_its_old_name():
+    node = helper.make_node("Scatter", ["x", "i", "u"], ["y"], axis=1)
+    check(node, 10, x=random(2, 5), i=np.array([[1, 3], [4, 0]]), u=random(2, 2, seed=1))
+
+
 @pytest.mark.parametrize("opset", [10, 16])
 def test_roi_align(opset):
     regions = np.array([[0.3, 0.2, 6.1, 5.2], [1, 1, 1.2, 1.3], [0, 0, 3, 4]], np.float32)
@@ -107,8 +112,8 @@ def test_roi_align(opset):
     check(node, opset, x=random(2, 3, 9, 7), r=regions, b=np.array([0, 1, 1]))
 
 
-#: No exporter has written these since opset 11.
-_NOT_NEEDED = {"MaxRoiPool", "Scatter"}
+#: No exporter has written this since opset 11.
+_NOT_NEEDED = {"MaxRoiPool"}
 
 
 def test_what_can_be_imported_can_be_checked():

@@ -89,3 +89,31 @@ def test_the_largest_tensor_loads():
     loaded = load_model(model([pool("Relu")], (1, 1, 1 << 15, 1 << 15)))
     assert loaded.outputs[0].shape == (1, 1, 1 << 15, 1 << 15)
     assert isinstance(loaded.simplified, onnx.ModelProto)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "nodes"),
+    [
+        ("int64", 2**40, "y = Expand (x, s)"),
+        ("int64", 2**25, "y = Expand (x, s)"),
+        ("float", 2**40, "t = Pow (s, x) y = Pow (t, x)"),
+    ],
+)
+def test_huge_inputs_are_refused_before_anything_is_inferred(kind, shape, nodes):
+    """Inference would write down as many dimensions."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 9]>
+        g (float[1, 3, 1] x, {kind}[{shape}] s) => (float[a, b, c] y) {{ {nodes} }}"""
+    )
+    with pytest.raises(UnsupportedError, match=f"input 's'.*{shape}"):
+        load_model(model)
+
+
+def test_long_vectors_are_inferred_in_a_moment():
+    """Shape inference that computes shapes would compute each of their elements."""
+    steps = " ".join(f"x{i + 1} = Mul (x{i}, x{i})" for i in range(300))
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[4000000] x0) => (float[a] x300) {{ {steps} }}"""
+    )
+    assert load_model(model).outputs[0].shape == (4_000_000,)
