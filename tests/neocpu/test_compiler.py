@@ -188,7 +188,6 @@ def test_dump_folder_holds_every_phase(tmp_path, monkeypatch):
         "simplify",
         "rewrite",
         "fused",
-        "scheduled",
         "planned",
         "assembly",
         "plan",

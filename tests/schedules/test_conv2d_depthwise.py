@@ -101,7 +101,7 @@ def test_folds_read_and_store_other_blocks(blocks):
     layouts = tuple(map(DataLayout, blocks))
     scheme = template.fold(workload, plain, *layouts, HASWELL)
     assert (scheme.in_layout, scheme.out_layout) == layouts
-    check_template(template, workload, scheme, threads=2)
+    check_template(template, workload, scheme, threads=2, target=HASWELL)
 
 
 def test_folds_of_vectors_only():

@@ -74,7 +74,8 @@ HARD = ("densenet201", "inception_v3", "ssd_resnet50")
 )
 def test_built_in_networks_are_solved_exactly_as_highs_does(name):
     (report,) = compare_models([name], SolverRequest(2))
-    assert report.exact.solver == "exact"
+    # Which of the two proves it depends on the costs of the CPU.
+    assert report.exact.solver in ("exact", "branch-and-bound")
     assert report.exact.proven
     assert report.confirmed
     assert report.peak_bytes < 500e6

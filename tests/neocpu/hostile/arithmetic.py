@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.neocpu.hostile.case import (
+from tests.neocpu.hostile.hostile_case import (
     NORMAL,
     REALS,
     Case,

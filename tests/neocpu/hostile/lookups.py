@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import helper
 
-from tests.neocpu.hostile.case import (
+from tests.neocpu.hostile.hostile_case import (
     DATA,
     REALS,
     Case,

@@ -9,7 +9,7 @@ import numpy as np
 
 import neocpu
 from tests.neocpu.hostile import arithmetic, lookups, sampling
-from tests.neocpu.hostile.case import Case
+from tests.neocpu.hostile.hostile_case import Case
 
 CASES: Mapping[str, Callable[[], Case]] = {
     "ScatterElements": lookups.scatter_elements,

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import helper
 
 from neocpu.reference import run_reference
-from tests.neocpu.hostile.case import (
+from tests.neocpu.hostile.hostile_case import (
     DATA,
     NORMAL,
     REALS,
