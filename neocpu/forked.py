@@ -14,6 +14,7 @@ import math
 import os
 import resource
 import signal
+import threading
 import time
 import warnings
 from collections import deque
@@ -22,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
+from types import FrameType
 from typing import Final, NoReturn
 
 from neocpu.deep_stack import on_deep_stack
@@ -158,28 +160,41 @@ def _fork(work: Callable[[int], None], folder: Path) -> _Child:
     ours, theirs = Pipe()
     printed = folder / f"printed-{ours.fileno()}"
     parent = os.getpid()
+    child = _Child(0, ours, printed)
     with theirs:
         try:
             with _no_signals(), warnings.catch_warnings():
                 # Python warns of locks that other threads hold: see the top of this module.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                pid = os.fork()
-                if pid == 0:
+                child.pid = os.fork()
+                if child.pid == 0:
                     _be_child(work, theirs, printed, parent)
-        except OSError:
-            ours.close()
+        except BaseException:
+            child.end()
             raise
-    return _Child(pid, ours, printed)
+    return child
 
 
 @contextmanager
 def _no_signals() -> Iterator[None]:
-    """Let signals wait: a child must not do what this process does when it is interrupted."""
+    """Let signals wait: a child must not do what this process does when it is interrupted.
+
+    Ctrl-C that another thread has taken waits too, for what its handler raises among the functions
+    that Python calls around a fork would be ignored.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    handler = signal.getsignal(signal.SIGINT)
+    held: list[tuple[int, FrameType | None]] = []
+    if handles := callable(handler) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, lambda *arguments: held.append(arguments))
     try:
         yield
     finally:
+        if handles:
+            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if held and callable(handler):
+            handler(*held[-1])
 
 
 def _be_child(
