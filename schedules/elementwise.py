@@ -28,8 +28,8 @@ from neocpu.schedules.vector_math import vectorize_calls
 SCHEDULED = "tirx.is_scheduled"
 
 
-#: Loads of one expression: where each value is read twice, inlining doubles them at each step.
-MAX_LOADS = 128
+#: Loads and constants of one expression: where each value is read twice, inlining doubles them.
+MAX_LEAVES = 128
 #: Of one expression, see `neocpu.schedules.stage.Stage`: 8 take milliseconds, 16 minutes.
 MAX_NESTING = 8
 
@@ -143,8 +143,8 @@ def _too_complex(sch: Schedule, block: Any, stage: Stage, reader: Any, consumer:
         copies += load.source.same_as(buffer)
 
     tvm_ffi.structural_walk(sch.get(reader).body.value, (TensorLoad, count))
-    loads = len(consumer.accesses) + copies * len(stage.accesses)
-    return loads > MAX_LOADS or consumer.nesting + copies * stage.nesting > MAX_NESTING
+    leaves = consumer.leaves + copies * stage.leaves
+    return leaves > MAX_LEAVES or consumer.nesting + copies * stage.nesting > MAX_NESTING
 
 
 def _split_rows(sch: Schedule, target: CpuTarget) -> None:

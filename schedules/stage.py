@@ -67,6 +67,8 @@ class Stage:
         Conditions of ``if_then_else``: loops over what they depend on cannot be vectors.
     irregular : bool
         Whether an index depends on data, or a value on an index.
+    leaves : int
+        Loads and constants in the value.
     nesting : int
         Calls, maxima and minima in the value that code generation gives names to: TVM's analysis of
         what they are names of takes 2.5 times as long for each one within another.
@@ -83,6 +85,7 @@ class Stage:
     conditions: tuple[Any, ...]
     expensive: bool
     irregular: bool
+    leaves: int
     nesting: int
 
     @property
@@ -192,6 +195,7 @@ def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None
         conditions=tuple(scan.conditions),
         expensive=scan.expensive,
         irregular=scan.irregular,
+        leaves=scan.leaves,
         nesting=scan.nesting,
     )
 
@@ -228,6 +232,7 @@ class _Scan:
     expensive: bool = False
     irregular: bool = False
     opaque: bool = False
+    leaves: int = 0
     nesting: int = 0
 
     def value(self, expr: Any) -> None:
@@ -237,10 +242,12 @@ class _Scan:
             (Call, self._call),
             (Var, self._var),
             ((tirx.Max, tirx.Min), self._extremum),
+            ((tirx.FloatImm, tirx.IntImm), self._constant),
         ]
         tvm_ffi.structural_walk(expr, visitors, order="pre")
 
     def _load(self, load: Any) -> Any:
+        self.leaves += 1
         if not load.source.same_as(self.accumulator):
             self.loads.append(_access(load.source, load.indices))
         nested = _Scan(self.accumulator)
@@ -266,6 +273,9 @@ class _Scan:
         for value in values:
             self.value(value)
         return tvm_ffi.WalkResult.SKIP
+
+    def _constant(self, _: Any) -> None:
+        self.leaves += 1
 
     def _extremum(self, extremum: Any) -> None:
         constant = isinstance(extremum.a, tirx.FloatImm) or isinstance(extremum.b, tirx.FloatImm)
