@@ -157,8 +157,9 @@ def compare(
     actual, expected : mapping of str to array
         ``actual`` has at least the names of ``expected``.
     rounded : sequence of mapping of str to array
-        The same outputs, computed in float32: elements may err more where these do, be infinite or
-        NaN where one of these is, and have the integer that one of these has. Selected rows are
+        The same outputs, computed in float32: elements may err more where these do, be what one of
+        these is, infinite or NaN where one of these is infinite, and anything where one is NaN.
+        Selected rows are
         compared without; where one of these selects others, any may be selected, and the error is
         infinite.
     row_groups : sequence of sequence of str
@@ -250,26 +251,31 @@ def _errors(actual: Array, expected: Array, rounded: Sequence[Array]) -> _Errors
     if not np.issubdtype(expected.dtype, np.floating):
         # Equal even where float64 could not tell.
         right = np.logical_or.reduce([actual == value for value in (expected, *runs)])
-        return _EXACT if right.all() else _distance(actual, expected, ok=False)
+        return _EXACT if right.all() else _distance(actual, expected, ~right, ok=False)
     right = within(actual, expected, tolerances(expected, runs))
+    # Which infinities meet and make NaN depends on the order of sums: nothing is known of these.
+    undecided = np.zeros_like(right)
     for run in runs:
-        right |= ~(np.isfinite(actual) | np.isfinite(run))
-    if not right[~(np.isfinite(actual) & np.isfinite(expected))].all():
+        undecided |= np.isnan(run) | ~(np.isfinite(run) | np.isfinite(actual))
+    right |= undecided
+    for run in runs if not right.all() else ():
+        right |= within(actual, run, tolerances(run))
+    finite = np.isfinite(actual) & np.isfinite(expected)
+    if not right[~finite].all():
         return _MISMATCH
-    return _distance(actual, expected, ok=bool(right.all()))
+    return _distance(actual, expected, finite & ~undecided, ok=bool(right.all()))
 
 
-def _distance(actual: Array, expected: Array, *, ok: bool) -> _Errors:
-    """Return the errors of the elements that are finite on both sides."""
-    a, e = actual.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(a) & np.isfinite(e)
-    error, e = np.abs(a[finite] - e[finite]), np.abs(e[finite])
+def _distance(actual: Array, expected: Array, counted: Array, *, ok: bool) -> _Errors:
+    """Return the errors of the elements that count, which are finite on both sides."""
+    a, e = actual[counted].astype(np.float64), expected[counted].astype(np.float64)
+    error, e = np.abs(a - e), np.abs(e)
     largest, scale = (float(each.max(initial=0.0)) for each in (error, e))
     if largest < UNDERFLOW:
         return replace(_EXACT, absolute=largest, ok=ok)
     if scale == 0:
         return _Errors(largest, math.inf, math.inf, ok)
     # Divided by the largest value, whose square could overflow.
-    counted = np.maximum(error - UNDERFLOW, 0.0)
-    norm = float(np.linalg.norm(counted / scale) / np.linalg.norm(e / scale))
+    beyond = np.maximum(error - UNDERFLOW, 0.0)
+    norm = float(np.linalg.norm(beyond / scale) / np.linalg.norm(e / scale))
     return _Errors(largest, largest / scale, norm, ok)

@@ -172,7 +172,7 @@ class Verifier:
         if not self._keeps(found) and any(
             not _same_range(outputs[0][name], truth[name]) for name in truth
         ):
-            other = compare(actual, outputs[0], rounded=outputs[1:], row_groups=self._row_groups)
+            other = compare(actual, outputs[0], rounded=outputs, row_groups=self._row_groups)
             found = other if self._keeps(other) else found
         return Verdict(found, self._keeps(found), max(run.error for run in runs))
 

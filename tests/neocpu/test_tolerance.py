@@ -209,13 +209,22 @@ def test_integers_may_be_what_float32_makes_of_them():
     assert not compare({"y": actual}, {"y": values}, rounded=[{"y": np.array([4, 7, 9])}]).ok
 
 
-def test_infinities_and_nan_may_be_where_float32_has_some():
+def test_what_float32_overflows_is_not_compared():
     values, single = np.arange(1.0, 5), np.array([1, np.inf, np.nan, 4])
     runs = [{"y": single}]
-    for actual in (single, np.array([1, np.nan, np.inf, 4]), values):
-        assert compare({"y": actual}, {"y": values}, rounded=runs).ok
-    for actual in (np.array([np.inf, 2, 3, 4]), np.array([1, np.inf, np.nan, 5])):
+    for actual in (single, np.array([1, np.nan, 3e38, 4]), values):
+        found = compare({"y": actual}, {"y": values}, rounded=runs)
+        assert (found.ok, found.norm_error) == (True, 0)
+    for actual in ([np.inf, 2, 3, 4], [1, np.inf, np.nan, 5], [1, 2.5, np.nan, 4]):
+        actual = np.array(actual)
         assert not compare({"y": actual}, {"y": values}, rounded=runs).ok
+
+
+def test_an_element_may_be_what_float32_has_where_float64_overflows():
+    values, runs = np.array([1.0, np.inf, 3.0]), [{"y": np.array([1.0, 2.0, 3.0])}]
+    assert not accepts(runs[0]["y"], values)
+    assert compare(runs[0], {"y": values}, rounded=runs).ok
+    assert not compare({"y": np.array([1.0, 2.5, 3.0])}, {"y": values}, rounded=runs).ok
 
 
 def test_values_that_float32_loses_are_no_difference():
