@@ -59,7 +59,9 @@ _OPERATORS = [
     missing.GridSample,
     missing.LpNormalization,
     missing.Pad,
+    missing.ReduceLogSumExp,
     missing.RoiAlign,
+    missing.Softsign,
     resize.Resize,
     resize.Upsample,
 ]

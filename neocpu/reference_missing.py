@@ -2,7 +2,8 @@
 
 It pools images of any but two spatial dimensions over the wrong axes, takes a sum for the 1-norm,
 knows no GlobalLpPool, no padding that crops, GridSample's modes by the names of opset 20 alone,
-RoiAlign as it is since opset 16 alone, and DequantizeLinear since 19.
+RoiAlign as it is since opset 16 alone, and DequantizeLinear since 19. Softsign and ReduceLogSumExp
+fail on a number without dimensions.
 """
 
 from __future__ import annotations
@@ -73,6 +74,30 @@ class LpNormalization(OpRun):  # type: ignore[misc]
         axis = -1 if axis is None else axis
         norm = np.linalg.norm(x, p or 2, axis, keepdims=True) if x.ndim else np.abs(x)
         return (np.divide(x, norm, out=np.zeros_like(x), where=norm != 0),)
+
+
+class Softsign(OpRun):  # type: ignore[misc]
+    """``x / (1 + |x|)``, of one number without dimensions too."""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (np.asarray(x / (1 + np.abs(x))),)
+
+
+class ReduceLogSumExp(OpRun):  # type: ignore[misc]
+    """The logarithm of a sum of exponentials, of one number without dimensions too."""
+
+    def _run(
+        self,
+        data: Array,
+        axes: Array | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> tuple[Array]:
+        chosen = () if axes is None else tuple(np.asarray(axes).reshape(-1).tolist())
+        if data.ndim == 0 or (not chosen and noop_with_empty_axes):
+            return (data,)
+        found = np.logaddexp.reduce(data, axis=chosen or None, keepdims=bool(keepdims))
+        return (np.asarray(found, data.dtype),)
 
 
 class Pad(OpRun):  # type: ignore[misc]

@@ -112,6 +112,45 @@ def test_roi_align(opset):
     check(node, opset, x=random(2, 3, 9, 7), r=regions, b=np.array([0, 1, 1]))
 
 
+def of_any_shape() -> list[str]:
+    """Return the operators that take one tensor of numbers, or two, of whatever shape."""
+    found = []
+    for op in sorted(set(onnx_frontend._get_convert_map()) | set(CONVERTERS)):
+        if onnx.defs.has(op, OPSET, ""):
+            schema = onnx.defs.get_schema(op, OPSET, "")
+            kinds = {formal.name: formal.option.name for formal in schema.inputs}
+            needed = [name for name, option in kinds.items() if option == "Single"]
+            required = any(attribute.required for attribute in schema.attributes.values())
+            if len(needed) in (1, 2) and not required and len(schema.outputs) == 1:
+                found.append(op)
+    return [op for op in found if op != "NonZero"]
+
+
+OPSET = 21
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_without_dimensions():
+    checked, failures = 0, []
+    for op in of_any_shape():
+        schema = onnx.defs.get_schema(op, OPSET, "")
+        names = [f.name for f in schema.inputs if f.option.name == "Single"]
+        feeds = {name: np.array(0.7 + i, np.float32) for i, name in enumerate(names)}
+        try:
+            model = make_model([helper.make_node(op, names, ["y"])], feeds, opset=OPSET)
+            (expected,) = run_onnxruntime(model, feeds)
+        except Exception:  # it takes no such numbers
+            continue
+        checked += 1
+        try:
+            actual = reference.run_reference(model, feeds)["y"]
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+        except Exception as error:
+            failures.append(f"{op}: {error}")
+    assert not failures
+    assert checked > 50
+
+
 #: No exporter has written this since opset 11.
 _NOT_NEEDED = {"MaxRoiPool"}
 
