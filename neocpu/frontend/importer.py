@@ -184,7 +184,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _named(self, name: str, value: relax.Expr) -> relax.Expr:
         _require_computable(name, value.ty, self._inferred.get(name))
         if isinstance(value, tvm.ir.Call | relax.TupleGetItem):
-            return self.bb.emit(value, name_hint=name)
+            # A tensor of the function's own name would take it away.
+            return self.bb.emit(value, name_hint="main_" if name == "main" else name)
         return value
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:

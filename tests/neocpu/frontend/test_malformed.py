@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
+import neocpu
 from neocpu.frontend import load_model
 from neocpu.frontend.importer import import_relax
 from neocpu.schedules.errors import ModelError, NeoCPUError
@@ -126,6 +127,21 @@ def test_attributes_out_of_range(text, result, said):
     )
     with pytest.raises(NeoCPUError, match=said):
         import_relax(load_model(proto))
+
+
+@pytest.mark.parametrize("name", ["main", "main_", "tanh", "lv", "gv", "R", "T", "x.y", "0", "ä"])
+def test_names_that_mean_something_to_the_compiler(name):
+    """As inputs, inner tensors and outputs."""
+    for names in ((name, "t", "y"), ("x", name, "y"), ("x", "t", name)):
+        nodes = [
+            helper.make_node("Tanh", [names[0]], [names[1]]),
+            helper.make_node("Neg", [names[1]], [names[2]]),
+        ]
+        x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in names[::2])
+        graph = helper.make_graph(nodes, "odd", [x], [y])
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        with neocpu.compile(proto, threads=1, only_databases=True) as compiled:
+            assert compiled.verification is not None
 
 
 def test_a_weight_named_by_a_space():
