@@ -96,7 +96,8 @@ class ReduceLogSumExp(OpRun):  # type: ignore[misc]
         chosen = () if axes is None else tuple(np.asarray(axes).reshape(-1).tolist())
         if data.ndim == 0 or (not chosen and noop_with_empty_axes):
             return (data,)
-        found = np.logaddexp.reduce(data, axis=chosen or None, keepdims=bool(keepdims))
+        reduce: Any = np.logaddexp.reduce  # numpy types it for one axis
+        found = reduce(data, axis=chosen or None, keepdims=bool(keepdims))
         return (np.asarray(found, data.dtype),)
 
 
