@@ -14,6 +14,7 @@ from neocpu.compiler import convolutions
 from neocpu.models.graph import NetworkBuilder
 from neocpu.schedules.errors import NeoCPUError, UnsupportedError, UsageError
 from neocpu.search import plan as search
+from neocpu.search.tuner import TuneReport
 from neocpu.tensor_spec import random_inputs
 
 
@@ -75,18 +76,25 @@ def test_bad_arguments_are_named(arguments):
     assert "\n" not in str(caught.value)
 
 
-def test_budgets_are_seconds_or_text(tmp_path):
+def test_budgets_are_seconds_or_text(monkeypatch, tmp_path):
+    budgets = []
+
+    def measure(found, cpu, threads, store, strategy, budget, *_):
+        budgets.append(budget.seconds)
+        return TuneReport((), 0.0)
+
+    monkeypatch.setattr("neocpu.compiler.tune_networks", measure)
     database = tmp_path / "records.jsonl"
-    for budget in (0, "0", "0s", np.float32(0)):
-        with neocpu.compile(tiny(), threads=1, tune_budget=budget) as compiled:
-            assert compiled.tuned is None
-    settings = {"databases": [database], "only_databases": True}
-    with neocpu.compile(tiny(), threads=1, tune_budget="0.01min", **settings) as compiled:
-        assert compiled.tuned.measured == database.read_bytes().count(b"\n") > 0
-    tuned = neocpu.tune([tiny()], threads=1, budget="10m", database=database, strategy="analytic")
-    assert tuned.measured == 0
+    database.touch()
+    settings = {"databases": [database], "only_databases": True, "verify": False}
+    for budget, tuned in (("0s", None), ("10m", TuneReport((), 0.0))):
+        with neocpu.compile(tiny(), threads=1, tune_budget=budget, **settings) as compiled:
+            assert compiled.tuned == tuned
+    for budget in (None, 1.5, np.float32(4), "90", "0.5h"):
+        neocpu.tune([tiny()], budget=budget, database=database, only_database=True, threads=1)
+    assert budgets == [600, None, 1.5, 4, 90, 1800]
     with pytest.raises(UsageError, match="a tuning budget: '2 days' is not a duration"):
-        neocpu.tune([tiny()], budget="2 days")
+        neocpu.tune([tiny()], budget="2 days", database=database, only_database=True)
 
 
 def test_the_batch():
