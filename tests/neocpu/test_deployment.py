@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = (ROOT / "docs" / "deploy.md").read_text()
 DOCKERFILE = (ROOT / "examples" / "docker" / "Dockerfile").read_text()
 KUBERNETES = sorted((ROOT / "examples" / "kubernetes").glob("*.yaml"))
+FROM_THE_CASE = r"float32\S+|avx512f|aarch64|x86_64|,? got|x\.npy'"
+"""What stands in the document for a field of a message."""
 
 
 def instruction(name: str) -> str:
@@ -156,8 +158,7 @@ class TestDocument:
         for number, exception, words, _ in known:
             assert int(number) == getattr(errors, exception.strip("`")).exit_code
             for message in re.findall(r"`([^`]*)`", words):
-                # What depends on the case at hand stands in for a field of the message.
-                constant = re.sub(r"float32\S+|avx512f|aarch64|x86_64|,? got", "", message).strip()
+                constant = re.sub(FROM_THE_CASE, "", message).strip()
                 assert constant in said, message
 
     def test_command_lines_parse(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ def test_missing_file_to_read(tmp_path: Path):
 def test_a_folder_is_not_a_database(tmp_path: Path):
     with pytest.raises(DatabaseError) as caught:
         open_store(tmp_path)
-    one_line(caught, str(tmp_path), "directory")
+    one_line(caught, str(tmp_path), "folder")
 
 
 def test_a_file_where_the_folder_should_be(tmp_path: Path):

@@ -114,7 +114,7 @@ def test_a_missing_peer_is_skipped(linear, linear_onnx, capsys, monkeypatch):
         (("{so}", "--vs", "onnxruntim"), 2, "did you mean 'onnxruntime'?"),
         (("{so}", "--vs", "onnxruntime"), 2, "name it with --model FILE.onnx"),
         (("{so}", "--ablation"), 2, "name it with --model FILE.onnx"),
-        (("{so}", "--shape", "x:4,64"), 2, "--shape goes with a MODEL"),
+        (("{so}", "--shape", "x:4,64"), 2, "--shape and --batch are for models"),
         (("{so}", "--model", "{onnx}", "--model", "resnet50"), 2, "is not what"),
         (("{onnx}", "--model", "{onnx}"), 2, "--model goes with one OUT.so"),
         (("{onnx}", "--kernels"), 2, "linear has no convolutions for --kernels"),

@@ -49,10 +49,11 @@ def test_an_end_that_is_asked_for_leaves_nothing(compiling, number, delays):
             time.sleep(delay)
             process.send_signal(number)
             _, said = process.communicate(timeout=60)
-        assert process.returncode in (0, 128 + number), said
+        # One that was leaving already is ended by the signal itself.
+        assert process.returncode in (0, 128 + number, -number), said
         assert left(scratch) == []
         assert "Traceback" not in said
-        if process.returncode == 0:  # it was done
+        if process.returncode != 128 + number:  # it was done
             read_header("out.so")
 
 
