@@ -28,10 +28,10 @@ demo: $(VENV)/.bench ## compile, explain and run ResNet-50, and compare it with 
 	$(BIN)/neocpu bench build/resnet50.so --model resnet50 --vs onnxruntime
 
 test: $(VENV)/.test ## run the tests but those of test-arm
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --ignore=tests/arm $(PYTEST)
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal --ignore=tests/arm $(PYTEST)
 
 test-guard: $(VENV)/.test ## run the tests of kernels, operators and models between inaccessible pages
-	NEOCPU_GUARD=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile $(GUARDED) $(PYTEST)
+	NEOCPU_GUARD=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal $(GUARDED) $(PYTEST)
 
 test-arm: build/arm/.ready ## compile for ARM and run what comes of it under qemu
 	$(BIN)/pytest tests/arm $(PYTEST)

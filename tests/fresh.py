@@ -181,8 +181,7 @@ def mounts(machine: Path, settings: Mapping[str, str]) -> list[str]:
 
 def login(machine: Path, seed: str) -> str:
     """Return the command by which the user runs the README's two."""
-    # Files too are shuffled, which pytest-xdist would bring into an order of its own.
-    options = f"--random-order --random-order-seed={seed} --no-loadscope-reorder"
+    options = f"--random-order --random-order-seed={seed}"
     work = f"cd /{CLONE} && make demo && make test PYTEST={shlex.quote(options)}"
     chroot = shutil.which("chroot") or "chroot"  # which is not where users look
     user = [chroot, f"--userspec={USER}:{USER}", str(machine), "sh", "-c", work]

@@ -127,9 +127,9 @@ def test_long_chains(link, length):
     assert_computes(make(nodes, {"x": SHAPE}, {"y": SHAPE}, CONSTANTS))
 
 
-@pytest.mark.parametrize(("operator", "length"), [("Add", 16), ("Mul", 16), ("Max", 64)])
-def test_chains_that_read_each_value_twice_do_not_double(operator, length):
-    nodes = chain(length, lambda i, a, b: helper.make_node(operator, [a, a], [b]))
+@pytest.mark.parametrize("operator", ["Add", "Mul", "Max"])
+def test_chains_that_read_each_value_twice_do_not_double(operator):
+    nodes = chain(64, lambda i, a, b: helper.make_node(operator, [a, a], [b]))
     shrunk = [helper.make_node("Mul", ["x", "zero"], ["z"])]
     nodes[0].input[:] = ["z", "z"]
     assert_computes(make(shrunk + nodes, {"x": SHAPE}, {"y": SHAPE}, {"zero": np.float32(0)}))

@@ -30,6 +30,13 @@ from neocpu.tensor_spec import random_inputs
 HOST = host_target()
 
 
+@pytest.fixture(autouse=True)
+def no_child_stays():
+    before = set(psutil.Process().children())
+    yield
+    assert set(psutil.Process().children()) <= before
+
+
 def kernels(count: int) -> tvm.IRModule:
     """Functions ``k00``, ``k01``, … of as many sizes."""
     functions = {}
@@ -164,7 +171,6 @@ def test_whatever_ends_code_generation_is_one_line_that_names_the_kernel(
     with pytest.raises(UnsupportedError, match=rf"kernel 'k02'.*{reason}") as caught:
         compile_objects(kernels(6), HOST, workers)
     assert "\n" not in str(caught.value)
-    assert_no_children()
 
 
 def test_a_kernel_that_ends_code_generation_is_compiled_plainly_and_computes_the_same(
@@ -180,7 +186,6 @@ def test_a_kernel_that_ends_code_generation_is_compiled_plainly_and_computes_the
         np.testing.assert_allclose(module.run(inputs)["x4"], expected, rtol=1e-4, atol=1e-5)
     (warning,) = caplog.messages
     assert re.search(rf"kernel 'conv2d_1' \(which makes 'x2'\).*{reason}", warning)
-    assert_no_children()
 
 
 def test_ctrl_c_ends_the_children_at_once_and_leaves_nothing(monkeypatch, tmp_path):
@@ -191,7 +196,6 @@ def test_ctrl_c_ends_the_children_at_once_and_leaves_nothing(monkeypatch, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         compile_objects(kernels(6), HOST, 2)
     timer.join()
-    assert_no_children()
     assert not list(tmp_path.iterdir())
 
 
@@ -218,10 +222,6 @@ def test_a_system_without_processes_to_give_is_said(monkeypatch):
     monkeypatch.setattr(os, "fork", fork)
     with pytest.raises(NeoCPUError, match=r"cannot start a child process.*temporarily unavailable"):
         compile_objects(kernels(2), HOST, 2)
-
-
-def assert_no_children() -> None:
-    assert not psutil.Process().children()
     assert not [t for t in threading.enumerate() if t.name == "neocpu-compiler"]
 
 

@@ -34,7 +34,7 @@ def test_dropped_modules(linear, soak):
         gc.collect()
         worker.stop()
 
-    soak(check_flat(work, soak.count(50, 1000)))
+    soak(check_flat(work, soak.count(20, 1000), warmup=5))
 
 
 def test_modules_side_by_side(two_way, soak):
