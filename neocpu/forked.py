@@ -78,14 +78,13 @@ def run_forked(
         while waiting or busy:
             while waiting and len(busy) < workers:
                 try:
-                    child = _fork(work, folder)
+                    child = _start(work, folder, busy)
                 except OSError as error:
                     if not busy:
                         raise NeoCPUError(f"cannot start a child process: {error}") from error
                     workers = len(busy)  # that is how many the system gives
                     break
                 child.begin(waiting.popleft(), limits)
-                busy[child.pipe] = child
             soonest = min(child.deadline for child in busy.values())
             ready = set(wait(list(busy), max(0.0, soonest - time.monotonic())))
             for pipe, child in list(busy.items()):
@@ -107,11 +106,21 @@ def run_forked(
 class _Child:
     """The parent's end of a child, and what it is doing."""
 
-    pid: int
     pipe: Connection
     printed: Path
+    pid: int = 0
     job: int = -1
     deadline: float = 0.0
+
+    def fork(self, work: Callable[[int], None], theirs: Connection) -> None:
+        """Start the process, which listens at the pipe's other end."""
+        parent = os.getpid()
+        with theirs, _no_signals(), warnings.catch_warnings():
+            # Python warns of locks that other threads hold: see the top of this module.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
+            if self.pid == 0:
+                _be_child(work, theirs, self.printed, parent)
 
     def begin(self, job: int, limits: Limits) -> None:
         """Give it a job."""
@@ -148,36 +157,33 @@ class _Child:
         """Return the exit code, minus the number of the signal that ended it; 0 if unknown."""
         if not self.pid:
             return 0
-        pid, self.pid = self.pid, 0
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-        with contextlib.suppress(ChildProcessError):  # someone in this process collects them all
-            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with _no_signals():
+            pid, self.pid = self.pid, 0
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+            with contextlib.suppress(
+                ChildProcessError
+            ):  # someone in this process collects them all
+                return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         return 0
 
 
-def _fork(work: Callable[[int], None], folder: Path) -> _Child:
-    ours, theirs = Pipe()
-    printed = folder / f"printed-{ours.fileno()}"
-    parent = os.getpid()
-    child = _Child(0, ours, printed)
-    with theirs:
-        try:
-            with _no_signals(), warnings.catch_warnings():
-                # Python warns of locks that other threads hold: see the top of this module.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                child.pid = os.fork()
-                if child.pid == 0:
-                    _be_child(work, theirs, printed, parent)
-        except BaseException:
-            child.end()
-            raise
+def _start(work: Callable[[int], None], folder: Path, busy: dict[Connection, _Child]) -> _Child:
+    pipe, theirs = Pipe()
+    # Known before there is a process, so that no interruption loses one.
+    child = busy[pipe] = _Child(pipe, folder / f"printed-{pipe.fileno()}")
+    try:
+        child.fork(work, theirs)
+    except OSError:
+        del busy[pipe]
+        child.end()
+        raise
     return child
 
 
 @contextmanager
 def _no_signals() -> Iterator[None]:
-    """Let signals wait: a child must not do what this process does when it is interrupted.
+    """Let signals wait: for a child must not do what this process does when it is interrupted.
 
     Ctrl-C that another thread has taken waits too, for what its handler raises among the functions
     that Python calls around a fork would be ignored.

@@ -107,7 +107,6 @@ def test_at_any_moment(network, place, seed):
     assert_interrupted(process, place)
 
 
-@pytest.mark.xfail(strict=False, reason="Python ignores what is raised amid its hooks of a fork")
 def test_in_a_compilation_within_a_program(network, place):
     """The interface raises `KeyboardInterrupt`, and compiles again afterwards."""
     script = """

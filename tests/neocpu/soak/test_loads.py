@@ -3,9 +3,9 @@
 import gc
 
 import numpy as np
-from flat import check_flat
 
 import neocpu
+from tests.neocpu.soak.flat import check_flat
 
 
 def test_loads_and_closes(linear, soak):

@@ -11,7 +11,8 @@ from pathlib import Path
 import hostile
 import numpy as np
 import pytest
-from flat import Footprint, check_flat
+
+from tests.neocpu.soak.flat import Footprint, check_flat
 
 pytest.importorskip("uvicorn")
 from server_process import ServerProcess

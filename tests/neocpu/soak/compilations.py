@@ -1,13 +1,18 @@
-"""Compilations of a tiny model, many times in one process."""
+"""Compile tiny models, ROUNDS times in this process, and check that nothing of it grows.
 
+A process of its own: what tests before have taken and given back hides what compilations take.
+"""
+
+import sys
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import onnx
-from flat import check_flat
 from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
+from tests.neocpu.soak.flat import check_flat
 
 KEPT_BYTES = 48 << 20
 """Of resident memory that TVM and the heap take in the first compilations and never give back."""
@@ -31,11 +36,17 @@ def tiny(number: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-def test_compilations(soak, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def main(rounds: int) -> None:
+    """Print what this process held before and after."""
 
-    def work(number):
+    def work(number: int) -> None:
         neocpu.compile(tiny(number), threads=1).close()
 
-    rounds = soak.count(8, 1000)
-    soak(check_flat(work, rounds, warmup=4, memory=KEPT_BYTES, folder=tmp_path))
+    with tempfile.TemporaryDirectory() as folder:
+        tempfile.tempdir = folder
+        looks = check_flat(work, rounds, warmup=4, memory=KEPT_BYTES, folder=Path(folder))
+        print(*looks, sep="\n")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
