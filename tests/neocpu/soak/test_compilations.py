@@ -1,0 +1,22 @@
+"""Compilations, many times in one process."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.neocpu.soak import compilations
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_compilations(soak):
+    rounds = soak.count(8, 1000)
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", compilations.__name__, str(rounds)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    soak(done.stdout.splitlines())
