@@ -48,7 +48,7 @@ def compile_unchecked(
 def compile_as_promised(builder: Builder, loaded: LoadedModel, source: Source) -> CompiledModule:
     """Compile by the first plan whose outputs keep the promise.
 
-    If none does, by the last one, as long as numpy in float32 is hardly better.
+    If none does, by the last one that errs hardly more than numpy in float32.
 
     Raises
     ------
@@ -61,26 +61,32 @@ def compile_as_promised(builder: Builder, loaded: LoadedModel, source: Source) -
     admissions: Sequence[Admission] = accuracy.admissions
     attempts: list[Attempt] = []
     judged: list[Judged] = []
+    accepted: list[int] = []
     with ExitStack() as on_failure:
         while attempt := builder.attempt(loaded, source, admissions, {a.key for a in attempts}):
             on_failure.enter_context(attempt.compiled)
-            if attempts:
-                attempts[-1].compiled.close()
             attempts.append(attempt)
             with builder.clock.phase("verify", alone=False):
                 verdict = verifier.judge(_outputs(attempt.compiled, verifier, builder.threads))
             judged.append((attempt.admission, verdict))
+            if verdict.is_accepted:
+                accepted.append(len(judged) - 1)
+            else:
+                attempt.compiled.close()
             admissions = next_admissions(attempt.admission, verdict, accuracy)
             if not admissions:
                 break
             # The weights are gone: read again, they need not be held beside the packed ones.
             _, source = builder.read(partial(load_model, loaded.original), keep=False)
-        verdict = judged[-1][1]
-        if not verdict.is_accepted:
-            raise AccuracyError(verifier.reason(verdict))
-        if not verdict.kept or len(judged) > 1:
+        if not accepted:
+            raise AccuracyError(verifier.reason(judged[-1][1]))
+        chosen = accepted.pop()
+        for index in accepted:
+            attempts[index].compiled.close()
+        judged.append(judged.pop(chosen))
+        if not judged[-1][1].kept or len(judged) > 1:
             _log.warning("%s", tell(judged, accuracy))
-        compiled = _finished(builder, attempts[-1], judged)
+        compiled = _finished(builder, attempts[chosen], judged)
         on_failure.pop_all()
     return compiled
 

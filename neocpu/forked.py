@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Final, NoReturn, ParamSpec
 
 from neocpu.deep_stack import on_deep_stack
 from neocpu.schedules.errors import NeoCPUError
@@ -33,6 +33,9 @@ from neocpu.search.worker import describe, die_first
 
 LAST_WORDS: Final = 4096
 """Bytes of what a lost child has printed in which its reason is looked for."""
+
+
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,19 +191,32 @@ def _no_signals() -> Iterator[None]:
     Ctrl-C that another thread has taken waits too, for what its handler raises among the functions
     that Python calls around a fork would be ignored.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     handler = signal.getsignal(signal.SIGINT)
     held: list[tuple[int, FrameType | None]] = []
-    if handles := callable(handler) and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, lambda *arguments: held.append(arguments))
+    handles = callable(handler) and threading.current_thread() is threading.main_thread()
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        if handles:
+            signal.signal(signal.SIGINT, lambda *arguments: held.append(arguments))
         yield
     finally:
-        if handles:
-            signal.signal(signal.SIGINT, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            if handles:
+                _insist(signal.signal, signal.SIGINT, handler)
+        finally:
+            _insist(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         if held and callable(handler):
             handler(*held[-1])
+
+
+def _insist(function: Callable[_P, object], *args: _P.args, **kwargs: _P.kwargs) -> None:
+    """Call one of the functions that first handle the signals there are, which may raise."""
+    try:
+        function(*args, **kwargs)
+    except BaseException:
+        function(*args, **kwargs)
+        raise
 
 
 def _be_child(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, SupportsIndex
 
 from neocpu.schedules.errors import UsageError
+
+MAX_EXTENT: Final = 2**63 - 1
+"""What an ONNX file can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,9 @@ class InputShapes:
         by_name = {name: _extents(name, shape) for name, shape in (shapes or {}).items()}
         if batch is not None and (not isinstance(batch, SupportsIndex) or not _positive(batch)):
             raise UsageError(f"the batch must be a whole number, 1 or more, got {batch!r}")
+        for extent in (*itertools.chain(*by_name.values()), *([] if batch is None else [batch])):
+            if operator.index(extent) > MAX_EXTENT:
+                raise UsageError(f"no tensor has an extent of {extent}: give smaller shapes")
         return cls(by_name, None if batch is None else operator.index(batch))
 
     def __bool__(self) -> bool:

@@ -187,8 +187,9 @@ def compare(
             results.update(matched.errors)
             moved += matched.moved
             unmatched += matched.unmatched
-        elif any(not _selects(run, theirs) for run in rounded):
-            results.update(dict.fromkeys(group, replace(_MISMATCH, ok=True)))
+        else:
+            explained = any(not _selects(run, theirs) for run in rounded)
+            results.update(dict.fromkeys(group, replace(_MISMATCH, ok=explained)))
     if not results:
         return Comparison(0.0, 0.0, 0.0, "", ok=True)
     worst = max(results, key=lambda name: (not results[name].ok, results[name].norm))

@@ -17,6 +17,8 @@ import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_roi_align import RoiAlign as OnnxRoiAlign
 
+from neocpu.reflection import reflected
+
 Array: TypeAlias = npt.NDArray[Any]
 
 
@@ -128,8 +130,12 @@ class Pad(OpRun):  # type: ignore[misc]
         how: dict[str, Any] = {"mode": mode or "constant"}
         if mode in _CONSTANT:
             how["constant_values"] = constant or 0
-        padded = np.pad(data[cropped], np.maximum(around, 0), **how)
-        return (padded.astype(data.dtype),)
+        data, around = data[cropped], np.maximum(around, 0)
+        if mode == "reflect":  # numpy reflects again and again where an axis is short
+            for axis, (begin, end) in enumerate(around.tolist()):
+                data = data.take(reflected(data.shape[axis], begin, end), axis)
+            return (data,)
+        return (np.pad(data, around, **how).astype(data.dtype),)
 
 
 _CONSTANT = (None, "constant")

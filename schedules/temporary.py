@@ -22,6 +22,8 @@ PREFIX: Final = ".neocpu-tmp-"
 FULL_BYTES: Final = 1 << 20
 """A disk with less room than this counts as full: whatever fails there, fails for that."""
 
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
 
 class TemporaryFolder:
     """A folder that is deleted at the end of a ``with`` block, by `cleanup`, or with this object.
@@ -86,8 +88,9 @@ def sweep(folder: str | os.PathLike[str]) -> list[Path]:
     with os.scandir(folder) as entries:
         ours = [Path(entry.path) for entry in entries if _is_ours(entry)]
     for path in ours:
-        lock = _open_folder(path)
-        if lock is None:
+        try:
+            lock = os.open(path, _FOLDER)
+        except OSError:  # deleted meanwhile, or no descriptor is left
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -104,12 +107,24 @@ def _make(purpose: str) -> tuple[str, int]:
     """Return a new folder's path, and a descriptor that keeps it locked."""
     while True:
         name = tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}-")
-        lock = _open_folder(name)
-        if lock is not None:
+        lock = -1
+        try:
+            lock = os.open(name, _FOLDER)
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if os.path.exists(name):
-                return name, lock
-            os.close(lock)  # swept meanwhile, because it was not locked yet
+            os.stat(name)
+        except FileNotFoundError:  # swept meanwhile, because it was not locked yet
+            _close(lock)
+        except OSError:
+            _close(lock)
+            os.rmdir(name)
+            raise
+        else:
+            return name, lock
+
+
+def _close(lock: int) -> None:
+    if lock >= 0:
+        os.close(lock)
 
 
 def _delete(name: str, lock: int, process: int) -> None:
@@ -133,13 +148,6 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
         return False
     named = entry.name.startswith(PREFIX)
     return named and stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-
-
-def _open_folder(path: str | os.PathLike[str]) -> int | None:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
 
 
 def _unusable(reason: str) -> ArtifactError:

@@ -278,7 +278,7 @@ class RecordingCommand(click.Command):
 )
 @click.option(
     "--sysroot",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     default=Path("build/arm/sysroot"),
     show_default=True,
     metavar="DIR",
@@ -288,13 +288,13 @@ class RecordingCommand(click.Command):
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="FILE.md",
     help="Write all results as a document, with charts beside it.",
 )
 @click.option(
     "--chart",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="FILE.svg",
     help="Draw a chart: .svg, .png or .pdf.",
 )

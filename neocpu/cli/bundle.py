@@ -22,12 +22,12 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact", type=options.PATH)
 @click.option(
     "-o",
     "--output",
     "folder",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     required=True,
     metavar="FOLDER",
     help="The folder to write; new or empty.",

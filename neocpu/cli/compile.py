@@ -47,7 +47,7 @@ Examples:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="OUT.so",
     help="The file to write; by default the model's name with .so, in this folder.",
 )

@@ -144,8 +144,8 @@ def _show_check(files: Sequence[Mapping[str, Any]], *, quiet: bool) -> None:
 
 
 @command.command(epilog="Example:  neocpu db merge all.jsonl machine1.jsonl machine2.jsonl")
-@click.argument("destination", metavar="OUT", type=click.Path(path_type=Path))
-@click.argument("sources", metavar="IN…", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("destination", metavar="OUT", type=options.PATH)
+@click.argument("sources", metavar="IN…", nargs=-1, required=True, type=options.PATH)
 @options.common
 def merge(terminal: Terminal, destination: Path, sources: tuple[Path, ...]) -> None:
     """Add to OUT what the databases IN know better.
@@ -187,7 +187,7 @@ def _show_merged(document: Mapping[str, Any]) -> None:
 @click.option(
     "--db",
     "database",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="FILE",
     help="The tuning database to prune; by default your own.",
 )
@@ -247,7 +247,7 @@ def _show_pruned(report: PruneReport, dry_run: bool) -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="FILE",
     help="The file to write; by default the standard output.",
 )

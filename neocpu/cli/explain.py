@@ -31,7 +31,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact", type=options.PATH)
 @click.option(
     "--variant",
     metavar="NAME",

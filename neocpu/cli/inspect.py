@@ -33,7 +33,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact", type=options.PATH)
 @click.option("--verify", is_flag=True, help="Check the weights against their digest too.")
 @options.common
 def command(terminal: Terminal, artifact: Path, verify: bool) -> None:

@@ -65,7 +65,7 @@ def list_models(terminal: Terminal) -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="FILE.onnx",
     help="The file to write; by default the network's name with .onnx, in this folder.",
 )

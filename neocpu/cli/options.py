@@ -17,6 +17,9 @@ from neocpu.units import parse_duration, parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+PATH: Final = click.Path(path_type=Path, readable=False)
+"""Of whatever there is: who opens it knows what to say if that is not allowed."""
+
 
 class Duration(click.ParamType[float]):
     """``90``, ``60s``, ``10m`` or ``1h``, in seconds."""
@@ -56,7 +59,7 @@ class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
     ) -> tuple[str, tuple[int, ...]]:
         """Return the name and the dimensions."""
         name, _, dims = str(value).rpartition(":")
-        if not name or re.fullmatch(r"\d+(,\d+)*", dims) is None:
+        if not name or re.fullmatch(r"\d{1,18}(,\d{1,18})*", dims) is None:
             self.fail(f"'{value}' is not of the form NAME:1,3,224,224", param, ctx)
         return name, tuple(map(int, dims.split(",")))
 
@@ -129,7 +132,7 @@ threads = click.option(
 databases = click.option(
     "--db",
     "databases",
-    type=click.Path(path_type=Path),
+    type=PATH,
     multiple=True,
     metavar="FILE",
     help="A tuning database besides the shipped one and your own. Repeatable; measurements are "

@@ -29,10 +29,10 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact", type=options.PATH)
 @click.option(
     "--inputs",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="FILE.npz",
     help="An archive of the inputs, by name or in order.",
 )
@@ -46,7 +46,7 @@ Examples:
 @click.option(
     "-o",
     "--outputs",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="FILE.npz",
     help="Write the outputs to an archive.",
 )

@@ -28,7 +28,7 @@ what was accepted, refuse the rest with 503, and end it."""
 
 
 @click.command(epilog=EPILOG)
-@click.argument("artifacts", metavar="OUT.so…", type=click.Path(path_type=Path), nargs=-1)
+@click.argument("artifacts", metavar="OUT.so…", type=options.PATH, nargs=-1)
 @click.option(
     "--name",
     "names",

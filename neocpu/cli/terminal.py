@@ -6,6 +6,7 @@ it; the linter bans ``print`` from the other modules of this folder.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -160,7 +161,10 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    # Not to standard output, which rich would flush: it ends the process by itself if the reader of
+    # a pipe went away.
+    shown, tty = io.StringIO(), sys.stdout.isatty()
+    console = Console(file=shown, force_terminal=tty, width=None if tty else PLAIN_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in header:
         # Folded where the terminal is narrow: a name that is cut short is of no use.
@@ -173,8 +177,6 @@ def print_table(
             for column, cell in enumerate(row)
         )
         table.add_row(*cells)
-    # Captured, because rich ends the process by itself if the reader of a pipe went away.
-    with console.capture() as captured:
-        console.print(table)
+    console.print(table)
     # Not escaped again: what makes cells bold is rich's.
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))  # noqa: T201
+    print("\n".join(line.rstrip() for line in shown.getvalue().splitlines()))  # noqa: T201

@@ -42,7 +42,7 @@ Examples:
 @click.option(
     "--db",
     "database",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="FILE",
     help="The tuning database to write to; by default your own.",
 )

@@ -8,7 +8,8 @@ that would mix images, or drop their dimension, is named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,9 +66,9 @@ def set_batch(model: onnx.ModelProto, batches: Mapping[str, int]) -> None:
 
 def _drop_unused_constants(graph: onnx.GraphProto) -> None:
     used = {name for node in graph.node for name in node.input}
-    unused = [tensor for tensor in graph.initializer if tensor.name not in used]
-    for tensor in unused:
-        graph.initializer.remove(tensor)
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name not in used:
+            del graph.initializer[index]
 
 
 def _check_output(name: str, axis: int | None, batch: int) -> None:
@@ -92,6 +93,8 @@ class _Rewriting:
         New constants.
     before : list of NodeProto
         Nodes to insert in front of the one visited.
+    numbers : iterator of int
+        Of names not tried yet.
     """
 
     batch: int
@@ -100,6 +103,7 @@ class _Rewriting:
     axes: dict[str, int]
     added: list[onnx.TensorProto] = field(default_factory=list)
     before: list[onnx.NodeProto] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def visit(self, node: onnx.NodeProto) -> None:
         """Find where the node's outputs have the batch, and change it where it has one itself."""
@@ -168,9 +172,11 @@ class _Site(Site):
 
     def _new(self, values: np.ndarray[Any, Any]) -> str:
         """Add a constant and return its name, which no tensor has."""
-        taken = {*self._whole.shapes, *(tensor.name for tensor in self._whole.added)}
-        number = len(self._whole.added)
-        while (name := f"batch.{number}") in taken or f"{name}.repeated" in taken:
-            number += 1
+        taken = self._whole.shapes
+        name = next(
+            name
+            for name in map("batch.{}".format, self._whole.numbers)
+            if name not in taken and f"{name}.repeated" not in taken
+        )
         self._whole.added.append(numpy_helper.from_array(values, name))
         return name

@@ -230,7 +230,8 @@ def _pad(site: Site) -> int:
 def _flatten(site: Site) -> int:
     axis, shape = _first(site, site.only()), site.inputs[0]
     assert shape is not None
-    rows = shape[: int(site.attributes.get("axis", 1)) % (len(shape) + 1)]
+    at = int(site.attributes.get("axis", 1))
+    rows = shape[: at + len(shape) if at < 0 else at]
     if not rows or math.prod(rows) != 1:
         raise CannotBatch("merges the dimension of the batch with another")
     return axis
@@ -298,7 +299,7 @@ def _matmul(site: Site) -> int:
         return site.only(0)
     axes = {len(site.output) - a + left} if left is not None else set()
     if right is not None:
-        axes.add(len(site.output) - b + right)
+        axes.add(len(site.output) - (b - (a == 1)) + right)  # a vector gives no row
     if len(axes) > 1 or (left == a - 2 and right is not None):
         raise CannotBatch("multiplies tensors that have the batch in different dimensions")
     (axis,) = axes

@@ -20,6 +20,8 @@ _FAR = 1 << 28
 # A region reaches at most this many image extents beyond the image, on either side: how many
 # samples its bins take grows with it.
 _MARGIN = 2
+MAX_SAMPLES = 256
+"""Of a bin, in each dimension: as many pixels as the largest feature maps have."""
 
 
 def grid_sample(node: Node) -> relax.Expr:
@@ -40,13 +42,16 @@ def roi_align(node: Node) -> relax.Expr:
     data, regions, images = node.inputs[:3]
     if {dtype_of(data), dtype_of(regions)} != {"float32"}:
         raise ValueError("only float32 data and regions are supported")
+    samples = max(0, int(node.attrs.get("sampling_ratio", 0)))
+    if samples > MAX_SAMPLES:
+        raise ValueError(f"its sampling_ratio {samples} is more than {MAX_SAMPLES}")
     scale = _scale(node)
     half = node.string("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     workload = RoiAlignWorkload(
         data=node.shape(),
         regions=node.shape(1)[0],
         bins=(int(node.attrs.get("output_height", 1)), int(node.attrs.get("output_width", 1))),
-        samples=max(0, int(node.attrs.get("sampling_ratio", 0))),
+        samples=samples,
         scale=scale,
         offset=0.5 if half else 0.0,
         least=None if half else 1.0,

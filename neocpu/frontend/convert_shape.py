@@ -7,13 +7,14 @@ import onnx
 from tvm import relax
 
 from neocpu.frontend.limits import MAX_PARTS
-from neocpu.frontend.node import Node, const, constant_value
+from neocpu.frontend.node import Node, const, constant_value, static_shape
+from neocpu.reflection import reflected
 
 _PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
 def pad(node: Node) -> relax.Expr:
-    """Pad as ``relax.nn.pad``; negative pads crop."""
+    """Pad as ``relax.nn.pad``; negative pads crop, and reflections are reflected again."""
     rank = len(node.shape())
     amounts = node.constant(1)
     assert amounts is not None
@@ -23,14 +24,30 @@ def pad(node: Node) -> relax.Expr:
     for index, axis in enumerate(chosen):
         begin[axis], end[axis] = int(amounts[index]), int(amounts[len(chosen) + index])
     data = _crop(node, begin, end)
+    mode = node.string("mode", "constant")
+    if mode == "reflect":
+        data = _reflect_far(node, data, begin, end)
     widths = [max(amount, 0) for pair in zip(begin, end, strict=True) for amount in pair]
     if not any(widths):
         return data
-    mode = node.string("mode", "constant")
     if mode == "constant":
         fill = node.constant(2)
         return relax.op.nn.pad(data, widths, pad_value=0.0 if fill is None else float(fill.item()))
     return relax.op.nn.pad(data, widths, pad_mode=_PAD_MODES[mode])
+
+
+def _reflect_far(node: Node, data: relax.Expr, begin: list[int], end: list[int]) -> relax.Expr:
+    """Pad the axes that are shorter than their reflections; of those, no padding is left.
+
+    TVM reflects once, and reads whatever lies beyond.
+    """
+    for axis, extent in enumerate(static_shape(data)):
+        before, behind = max(begin[axis], 0), max(end[axis], 0)
+        if max(before, behind) >= extent:
+            places = reflected(extent, before, behind)
+            data = node.emit(relax.op.take(data, const(places), axis, mode="clip"))
+            begin[axis] = end[axis] = 0
+    return data
 
 
 def _crop(node: Node, begin: list[int], end: list[int]) -> relax.Expr:

@@ -9,7 +9,7 @@ import onnx
 from onnx.helper import get_attribute_value
 
 from neocpu.frontend.limits import refuse_ranks
-from neocpu.frontend.unsupported import describe
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 from neocpu.schedules.errors import UnsupportedError
 
 # Kernels index with 32-bit integers, and blocks of channels may pad a tensor to about twice its
@@ -56,7 +56,8 @@ def refuse_extents(graph: onnx.GraphProto) -> None:
     """
     shapes = known_shapes(graph)
     for node in graph.node:
-        if node.op_type in _WINDOWED and (misfit := _misfit(node, shapes)):
+        windowed = node.domain in STANDARD_DOMAINS and node.op_type in _WINDOWED
+        if windowed and (misfit := _misfit(node, shapes)):
             extent, padded = misfit
             raise UnsupportedError(
                 f"{describe(node)}: its kernel spans {extent} pixels, its padded input has "

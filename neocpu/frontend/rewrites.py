@@ -8,12 +8,16 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-_STANDARD = ("", "ai.onnx")
+from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 
 def uses(proto: onnx.ModelProto, *op_types: str) -> bool:
     """Return whether the graph has a node of one of the operators."""
-    return any(node.op_type in op_types for node in proto.graph.node)
+    return any(_is(node, *op_types) for node in proto.graph.node)
+
+
+def _is(node: onnx.NodeProto, *op_types: str) -> bool:
+    return node.domain in STANDARD_DOMAINS and node.op_type in op_types
 
 
 def anchor_old_resizes(proto: onnx.ModelProto) -> None:
@@ -24,10 +28,10 @@ def anchor_old_resizes(proto: onnx.ModelProto) -> None:
     """
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     for node in proto.graph.node:
-        if node.op_type == "Constant":
+        if _is(node, "Constant"):
             constants[node.output[0]] = node.attribute[0].t
     for index, node in reversed(list(enumerate(proto.graph.node))):
-        if node.op_type != "Resize":
+        if not _is(node, "Resize"):
             continue
         tensor = constants.get(node.input[2])
         scales = None if tensor is None else onnx.numpy_helper.to_array(tensor)
@@ -72,7 +76,7 @@ def flatten_old_hardmax(proto: onnx.ModelProto) -> None:
     knows that of Softmax alone.
     """
     for index, node in reversed(list(enumerate(proto.graph.node))):
-        if node.op_type != "Hardmax":
+        if not _is(node, "Hardmax"):
             continue
         axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
         shape, flat, hot = (f"{node.output[0]}_{part}_{index}" for part in ("shape", "flat", "hot"))
@@ -101,7 +105,7 @@ def channel_slopes(proto: onnx.ModelProto) -> None:
     values = [*inferred.input, *inferred.value_info, *inferred.output]
     ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in values}
     for index, node in reversed(list(enumerate(proto.graph.node))):
-        rank = ranks.get(node.input[0], 0) if node.op_type == "PRelu" else 0
+        rank = ranks.get(node.input[0], 0) if _is(node, "PRelu") else 0
         if rank > 2:
             name = f"{node.input[1]}_per_channel_{index}"
             axes = list(range(1, rank - 1))
@@ -117,10 +121,10 @@ def absorb_pads(model: ir.Model) -> None:
     ``avg_pool2d(padding=1)`` as Pad and AveragePool. A Pad left without users is dead code.
     """
     for node in model.graph:
-        if node.domain not in _STANDARD or node.op_type not in ("Conv", "AveragePool"):
+        if node.domain not in STANDARD_DOMAINS or node.op_type not in ("Conv", "AveragePool"):
             continue
         pad = node.inputs[0].producer() if node.inputs[0] is not None else None
-        if pad is None or pad.op_type != "Pad" or pad.domain not in _STANDARD:
+        if pad is None or pad.op_type != "Pad" or pad.domain not in STANDARD_DOMAINS:
             continue
         spatial = _zero_spatial_pads(pad)
         if spatial is None or node.attributes.get_string("auto_pad", "NOTSET") not in (

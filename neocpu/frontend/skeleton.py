@@ -15,13 +15,13 @@ import onnx
 # Larger than any shape, axes, scales or pads tensor that a conversion rule has to look into.
 KEEP_BYTES = 1024
 
-# Bits of the types of which a byte holds several.
-_PACKED: Mapping[int, int] = {
+PACKED: Mapping[int, int] = {
     kind: bits
     for name, kind in onnx.TensorProto.DataType.items()
     for bits in (2, 4)
     if name in (f"INT{bits}", f"UINT{bits}", f"FLOAT{bits}E2M1")
 }
+"""Bits of the types of which a byte holds several elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Skeleton:
 def tensor_bytes(tensor: onnx.TensorProto) -> int:
     """Return the size of a tensor's data, in bytes, from its declared shape and type."""
     count = int(math.prod(tensor.dims))
-    if tensor.data_type in _PACKED:
-        return (count * _PACKED[tensor.data_type] + 7) // 8
+    if tensor.data_type in PACKED:
+        return (count * PACKED[tensor.data_type] + 7) // 8
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     return count * int(dtype.itemsize)
 

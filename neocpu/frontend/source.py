@@ -11,11 +11,14 @@ from google.protobuf.message import DecodeError
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
 from neocpu.frontend.foreign_formats import foreign_file, foreign_folder
+from neocpu.frontend.tensor_check import all_tensors
 from neocpu.schedules.errors import ModelError
 from neocpu.schedules.files import read_file
 
 MAX_BYTES: Final = 2 << 30
 """Of a model's file: protobuf reads no longer messages. Weights may lie in other files."""
+
+_BY_PATH: Final = "give the path of the .onnx file instead"
 
 
 def first_line(error: BaseException) -> str:
@@ -39,9 +42,10 @@ def read_model(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.
     if isinstance(model, onnx.ModelProto):
         own = onnx.ModelProto()
         own.CopyFrom(model)
-        return _without_external_data(own, "the given ModelProto")
+        return _without_external_data(own, "the given ModelProto", _BY_PATH)
     if isinstance(model, bytes):
-        return _without_external_data(_parse(model, "the given bytes"), "the given bytes")
+        where = "the given bytes"
+        return _without_external_data(_parse(model, where), where, _BY_PATH)
     path = Path(model)
     data = _read_bytes(path)
     try:
@@ -56,7 +60,7 @@ def read_model(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.
         raise ModelError(
             f"cannot read the external data of '{path}': {first_line(error)}"
         ) from error
-    return proto
+    return _without_external_data(proto, f"'{path}'", "save it with its weights inside")
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -84,11 +88,11 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
     return proto
 
 
-def _without_external_data(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    outside = [t.name for t in proto.graph.initializer if uses_external_data(t)]
+def _without_external_data(proto: onnx.ModelProto, where: str, mend: str) -> onnx.ModelProto:
+    """Refuse what others would look for in the working directory."""
+    outside = [tensor.name for tensor in all_tensors(proto) if uses_external_data(tensor)]
     if outside:
         raise ModelError(
-            f"{where} keeps {len(outside)} tensors (first '{outside[0]}') in external files; "
-            "give the path of the .onnx file instead"
+            f"{where} keeps {len(outside)} tensors (first '{outside[0]}') in external files; {mend}"
         )
     return proto

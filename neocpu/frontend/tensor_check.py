@@ -6,12 +6,13 @@ onnx's checker counts no bytes, and whoever reads such a tensor later fails in a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx
 from onnx import TensorProto, helper
 from onnx.external_data_helper import uses_external_data
 
+from neocpu.frontend.skeleton import PACKED, tensor_bytes
 from neocpu.schedules.errors import ModelError
 
 _COMPLEX = (TensorProto.COMPLEX64, TensorProto.COMPLEX128)
@@ -25,7 +26,7 @@ def refuse_malformed_tensors(model: onnx.ModelProto, where: str) -> None:
     ModelError
         Naming the first that is malformed.
     """
-    for tensor in _tensors(model.graph):
+    for tensor in all_tensors(model):
         problem = _problem(tensor)
         if problem:
             raise ModelError(f"{where} is not a valid ONNX model: tensor '{tensor.name}' {problem}")
@@ -36,15 +37,26 @@ def is_element_type(number: int) -> bool:
     return number != TensorProto.UNDEFINED and number in TensorProto.DataType.values()
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield every weight and every tensor in an attribute, those of functions too."""
+    yield from _of_graph(model.graph)
+    for function in model.functions:
+        yield from _of_nodes(function.node)
+
+
+def _of_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
-    for node in graph.node:
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
             for inner in (attribute.g, *attribute.graphs):
-                yield from _tensors(inner)
+                yield from _of_graph(inner)
 
 
 def _problem(tensor: onnx.TensorProto) -> str:
@@ -57,7 +69,7 @@ def _problem(tensor: onnx.TensorProto) -> str:
         return ""
     elements = math.prod(tensor.dims)
     if tensor.HasField("raw_data"):
-        needed = _bytes(tensor.data_type, elements)
+        needed = tensor_bytes(tensor)
         if len(tensor.raw_data) != needed:
             return f"holds {len(tensor.raw_data)} bytes, its shape and type need {needed}"
         return ""
@@ -66,19 +78,8 @@ def _problem(tensor: onnx.TensorProto) -> str:
     return "" if held == needed else f"holds {held} numbers, its shape and type need {needed}"
 
 
-def _bits(data_type: int) -> int:
-    """Return how many bits an element takes where several share a byte, else 0."""
-    name = TensorProto.DataType.Name(data_type)
-    return 4 if name in ("INT4", "UINT4", "FLOAT4E2M1") else 2 if name in ("INT2", "UINT2") else 0
-
-
-def _bytes(data_type: int, elements: int) -> int:
-    bits = _bits(data_type) or 8 * helper.tensor_dtype_to_np_dtype(data_type).itemsize
-    return -(-elements * bits // 8)
-
-
 def _stored(data_type: int, elements: int) -> int:
     """Return how many numbers a tensor's own field holds."""
     if data_type in _COMPLEX:
         return 2 * elements
-    return -(-elements * _bits(data_type) // 8) if _bits(data_type) else elements
+    return -(-elements * PACKED[data_type] // 8) if data_type in PACKED else elements

@@ -30,7 +30,7 @@ from neocpu.schedules.accuracy import (
 from neocpu.schedules.errors import AccuracyError
 from neocpu.schedules.scheme import WinogradScheme
 from neocpu.schedules.workload import Conv2dWorkload
-from neocpu.verification import Verdict
+from neocpu.verification import Verdict, Verifier
 
 
 def verdict(norm: float, *, ok: bool = True, kept: bool = False, single: float = 1e-6) -> Verdict:
@@ -285,6 +285,20 @@ def test_what_float32_cannot_compute_is_written_with_a_warning(
     assert "numpy in float32" in capsys.readouterr().out
     assert main(["explain", "c.so", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verification"]["kept"] is False
+
+
+def test_a_stricter_plan_that_is_worse_does_not_undo_an_accepted_one(
+    monkeypatch, caplog, winograd_first
+):
+    verdicts = [verdict(3e-4, single=2e-4), verdict(9e-4, single=2e-4)]
+    monkeypatch.setattr(Verifier, "judge", lambda verifier, outputs: verdicts.pop(0))
+    with neocpu.compile(network(), threads=1) as compiled, compiled.module() as module:
+        plan = compiled.plan
+        module(*(np.zeros(spec.shape, spec.dtype) for spec in module.inputs))
+    assert not verdicts
+    assert max(tiles(plan)) > 4
+    assert [one["norm_error"] for one in plan["missed"]] == [9e-4]
+    assert "now by 0.0003" in caplog.messages[0]
 
 
 def test_more_than_float32_errs_is_refused(monkeypatch, cancelling_file):

@@ -118,7 +118,7 @@ def test_the_command_line_is_an_extra(linear, site: Site) -> None:
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def command_line(site: Site) -> Iterator[None]:
     """Install what the extra would: by links, for nothing may be downloaded."""
     links = [site.beside / name for name in ("click", "rich", "pygments", "markdown_it", "mdurl")]

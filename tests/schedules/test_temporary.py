@@ -1,7 +1,9 @@
 """Temporary folders: gone with their processes, however these end."""
 
+import contextlib
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -50,6 +52,24 @@ def test_it_goes_with_its_block_or_its_object(place):
     folder = TemporaryFolder("test")
     del folder
     gc.collect()
+    assert os.listdir(place) == []
+
+
+def test_without_a_descriptor_left_nothing_is_made(place):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = 1 + max(map(int, os.listdir("/proc/self/fd")))
+    held = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 8, limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(place, os.O_RDONLY))
+        with pytest.raises(ArtifactError, match="Too many open files"):
+            TemporaryFolder("test")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in held:
+            os.close(descriptor)
     assert os.listdir(place) == []
 
 

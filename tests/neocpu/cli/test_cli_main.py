@@ -100,6 +100,8 @@ class TestUsageErrors:
             (["run", "a.so", "b.so"], "unexpected extra argument"),
             (["compile", "m", "--shape", "x"], "'x' is not of the form NAME:1,3,224,224"),
             (["compile", "m", "--shape", "x:1,-3"], "'x:1,-3' is not of the form"),
+            (["compile", "m", "--shape", f"x:{'9' * 5000}"], "is not of the form"),
+            (["compile", "m", "--batch", "9" * 20], "no tensor has an extent of 9999"),
             (["compile", "m", "--shape", "x:1", "--shape", "x:2"], "the same input is named twice"),
             (["compile", "m", "--target"], "'--target' requires an argument"),
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -175,6 +176,14 @@ TAKEN = {
         ],
         {"zero": [0], "rest": [-1]},
     ),
+    "flat from the end": (
+        [node("Flatten", "x", "f"), node("Flatten", "f", axis=-1)],
+        {},
+    ),
+    "a vector times matrices": (
+        [node("MatMul", "v x", "m"), node("Unsqueeze", "m axes")],
+        {"v": np.arange(6, dtype=np.float32), "axes": [2]},
+    ),
     "padding and tiles": (
         [node("Pad", "x pads", "p"), node("Tile", "p repeats")],
         {"pads": [0, 0, 1, 1, 0, 0, 1, 2], "repeats": [1, 2, 1, 1]},
@@ -191,6 +200,17 @@ TAKEN = {
 @pytest.mark.parametrize("name", TAKEN)
 def test_images_stay_apart(name):
     check(model(*TAKEN[name]))
+
+
+def test_thousands_of_constants_that_change():
+    shapes = {"flat": [1, 144], "square": [1, 4, 6, 6]}
+    names = ["x", *(f"v{number}" for number in range(3999)), "y"]
+    nodes = [
+        node("Reshape", f"{a} {'square' if number % 2 else 'flat'}", b)
+        for number, (a, b) in enumerate(itertools.pairwise(names))
+    ]
+    loaded = load_model(model(nodes, shapes), InputShapes(batch=3))
+    assert loaded.outputs[0].shape == (3, 4, 6, 6)
 
 
 def test_several_inputs():

@@ -244,6 +244,32 @@ class TestExternalData:
         message = failure(ModelError, external.read_bytes())
         assert "give the path of the .onnx file" in message
 
+    @pytest.mark.parametrize("in_function", [False, True])
+    def test_of_nodes_is_not_looked_for_in_the_working_directory(
+        self, in_function, tmp_path, monkeypatch
+    ):
+        monkeypatch.chdir(tmp_path)
+        Path("secret.bin").write_bytes(bytes(16))
+        tensor = TensorProto(name="w", dims=[4], data_type=TensorProto.FLOAT)
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="secret.bin")
+        constant = helper.make_node("Constant", [], ["w"], value=tensor)
+        add = helper.make_node("Add", ["x", "w"], ["y"])
+        call = helper.make_node("f", ["x"], ["y"], domain="local")
+        values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy"]
+        sets = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
+        function = helper.make_function("local", "f", ["x"], ["y"], [constant, add], sets[:1])
+        model = helper.make_model(
+            helper.make_graph(
+                [call] if in_function else [constant, add], "g", values[:1], values[1:]
+            ),
+            functions=[function] if in_function else [],
+            opset_imports=sets,
+            ir_version=9,
+        )
+        for given in (model, model.SerializeToString()):
+            assert "external files" in failure(ModelError, given)
+
 
 class TestShapes:
     def test_dynamic_batch(self):

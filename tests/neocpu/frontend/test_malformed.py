@@ -116,6 +116,14 @@ def test_types_that_do_not_fit(op, shapes, dtypes, attributes):
             "float[a, b] y",
             "depends on the data",
         ),
+        (
+            "r = Constant <value = float[1, 4] {0, 0, 1, 1}> () "
+            "b = Constant <value = int64[1] {0}> () "
+            "s = Constant <value = int64[4] {1, 1, 2, 3}> () i = Reshape (x, s) "
+            "y = RoiAlign <sampling_ratio = 1048576> (i, r, b)",
+            "float[a, b, c, d] y",
+            "sampling_ratio 1048576 is more than 256",
+        ),
         ("a, b, y = Split <axis = 0, num_outputs = 3> (x)", "float[a, b] y", "no elements"),
         ("a, b, c, y = Split <axis = 0, num_outputs = 4> (x)", "float[a, b] y", "no elements"),
     ],
@@ -127,6 +135,24 @@ def test_attributes_out_of_range(text, result, said):
     )
     with pytest.raises(NeoCPUError, match=said):
         import_relax(load_model(proto))
+
+
+@pytest.mark.parametrize("opset", [6, 10, 12, 18])
+@pytest.mark.parametrize("inputs", [[], ["x"], ["x", "x", ""]], ids=len)
+def test_operators_of_others_that_are_called_like_standard_ones(inputs, opset):
+    """Nothing is known of their inputs and attributes."""
+    names = {schema.name for schema in onnx.defs.get_all_schemas()}
+    attributes = ("pads", "auto_pad", "dilations", "strides", "kernel_shape", "axis", "value", "to")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 3, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 3, 4])
+    sets = [helper.make_opsetid("", opset), helper.make_opsetid("foo", 1)]
+    for name in sorted(names):
+        for given in ({}, dict.fromkeys(attributes, 3)):
+            node = helper.make_node(name, inputs, ["y"], domain="foo", **given)
+            graph = helper.make_graph([node], "odd", [x], [y])
+            proto = helper.make_model(graph, opset_imports=sets, ir_version=8)
+            with pytest.raises(NeoCPUError, match=f"foo::{name}|functions"):
+                import_relax(load_model(proto))
 
 
 @pytest.mark.parametrize("name", ["main", "main_", "tanh", "lv", "gv", "R", "T", "x.y", "0", "ä"])
