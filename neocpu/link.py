@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import mmap
 import os
@@ -251,7 +252,8 @@ def _run(arguments: Sequence[str], folder: Path) -> tuple[int, str]:
         try:
             said, _ = process.communicate()
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it had ended
+                os.killpg(process.pid, signal.SIGKILL)
             raise
     return process.returncode, said
 

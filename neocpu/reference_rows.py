@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,11 +26,17 @@ UNMATCHED_ROWS = 0.01
 #: Elements from which a row is more than a score and what it stands for.
 WIDE_ROW = 3
 
+#: Rows that one is compared with at a time: its partner is nearly always among the first ones left.
+PIECE = 512
+
 
 def match_rows(
     actual: Mapping[str, Array], expected: Mapping[str, Array], tolerance: Mapping[str, Array]
 ) -> tuple[Array, Array]:
     """Pair the rows of several outputs that describe the same detections.
+
+    Rows in the same place are compared first. Once more rows of ``actual`` lack a partner than
+    `UNMATCHED_ROWS` allows, the search is given up: each has been compared with all that are left.
 
     Parameters
     ----------
@@ -43,25 +50,28 @@ def match_rows(
     array, array
         Rows of ``actual`` and the rows of ``expected`` they were paired with.
     """
+    near = partial(_near, actual, expected, tolerance)
     exact = [name for name, array in expected.items() if array.dtype.kind != "f"]
-    mine, theirs = (_buckets(side, exact) for side in (actual, expected))
-    pairs: list[tuple[int, int]] = []
+    counts = [len(next(iter(side.values()))) for side in (actual, expected)]
+    places = np.arange(min(counts))
+    same = near(places, places)
+    for name in exact:
+        one = actual[name][places] == expected[name][places]
+        same &= _whole_rows(one)
+    placed = places[same]
+    unplaced = (np.setdiff1d(np.arange(count), placed) for count in counts)
+    mine, theirs = map(_buckets, (actual, expected), (exact, exact), unplaced)
+    pairs = [(row, row) for row in placed.tolist()]
+    missing = UNMATCHED_ROWS * max(counts)
     for key, rows in mine.items():
-        left = np.array(theirs.get(key, []), np.int64)
+        pieces = _pieces(theirs.get(key, []))
         for row in rows:
-            if not left.size:
-                break
-            equal = np.ones(len(left), bool)
-            for name, array in expected.items():
-                if name not in exact:
-                    near = within(actual[name][row], array[left], tolerance[name][left])
-                    equal &= near.reshape(len(left), -1).all(axis=1)
-            found = np.flatnonzero(equal)
-            if found.size:
-                pairs.append((row, int(left[found[0]])))
-                left = np.delete(left, found[0])
-    paired = np.array(pairs, np.int64).reshape(-1, 2)
-    return paired[:, 0], paired[:, 1]
+            partner = _take(pieces, partial(near, np.array([row])))
+            if partner is not None:
+                pairs.append((row, partner))
+            elif (missing := missing - 1) < 0:
+                return _columns(pairs)
+    return _columns(pairs)
 
 
 def pair_rows(
@@ -113,9 +123,53 @@ def row_count(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> int
     return max(len(next(iter(side.values()))) for side in (actual, expected))
 
 
-def _buckets(side: Mapping[str, Array], exact: Sequence[str]) -> dict[bytes, list[int]]:
-    """Group the rows by the values that have to be equal."""
+def _buckets(
+    side: Mapping[str, Array], exact: Sequence[str], rows: Array
+) -> dict[bytes, list[int]]:
+    """Group rows by the values that have to be equal."""
     buckets: dict[bytes, list[int]] = defaultdict(list)
-    for row in range(len(next(iter(side.values())))):
+    for row in rows.tolist():
         buckets[b"".join(side[name][row].tobytes() for name in exact)].append(row)
     return buckets
+
+
+def _near(
+    actual: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    tolerance: Mapping[str, Array],
+    rows: Array,
+    others: Array,
+) -> Array:
+    """Whether each row is near the one of ``others`` that it is broadcast to."""
+    near = np.ones(len(others), bool)
+    for name, array in expected.items():
+        if array.dtype.kind == "f":
+            one = within(actual[name][rows], array[others], tolerance[name][others])
+            near &= _whole_rows(one)
+    return near
+
+
+def _whole_rows(right: Array) -> Array:
+    whole: Array = np.all(right, axis=tuple(range(1, right.ndim)))
+    return whole
+
+
+def _pieces(rows: Sequence[int]) -> list[Array]:
+    return [np.array(rows[i : i + PIECE], np.int64) for i in range(0, len(rows), PIECE)]
+
+
+def _take(pieces: list[Array], near: Callable[[Array], Array]) -> int | None:
+    """Take the first row that is near out of the pieces, and return it."""
+    for number, piece in enumerate(pieces):
+        found = np.flatnonzero(near(piece))
+        if found.size:
+            pieces[number] = np.delete(piece, found[0])
+            if not pieces[number].size:
+                del pieces[number]
+            return int(piece[found[0]])
+    return None
+
+
+def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
+    paired = np.array(pairs, np.int64).reshape(-1, 2)
+    return paired[:, 0], paired[:, 1]

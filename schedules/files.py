@@ -6,6 +6,7 @@ as ``/dev/null``, which is written to like any program's output. Everything else
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
@@ -119,7 +120,9 @@ def check_destination(path: str | os.PathLike[str]) -> None:
 def replacing(path: Path, size: int = 0, *, executable: bool = False) -> Iterator[BinaryIO]:
     """Open a new file; on success sync it and put it at ``path``, in place of what is there.
 
-    Until then it has no name, so that a process that is killed leaves nothing.
+    Until then it has no name, so that a process that is killed leaves nothing: unless SIGKILL comes
+    between the two calls that give it a name and put it in place, or on a file system whose files
+    must have names. Then a ``.neocpu-`` and 16 hexadecimal digits is left.
 
     Parameters
     ----------
@@ -162,18 +165,18 @@ def _replacement(path: Path, mode: int) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(fd)
             if name is None:
-                # Nothing can take the place of a file but a file with a name.
-                new = _new_name(path.parent)
+                # Nothing can take the place of a file but a file with a name, which is known before
+                # it is given: an interruption may come right behind any call.
+                name = _new_name(path.parent)
                 # With a descriptor for the folder, which an absolute path does not use: only then
                 # Python calls linkat, which can follow this link.
-                os.link(f"/proc/self/fd/{fd}", new, src_dir_fd=fd)
-                name = new
+                os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd)
         os.replace(name, path)
-        name = None
         sync_folder(path.parent)
     finally:
         if name is not None:
-            os.unlink(name)
+            with contextlib.suppress(FileNotFoundError):  # in its place, or never given
+                os.unlink(name)
 
 
 def _create(folder: Path, mode: int) -> tuple[int, str | None]:

@@ -70,8 +70,13 @@ class TemporaryFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        full = isinstance(error, Exception) and shutil.disk_usage(self.name).free < FULL_BYTES
-        self.cleanup()
+        full = False
+        try:
+            full = isinstance(error, Exception) and shutil.disk_usage(self.name).free < FULL_BYTES
+        except OSError:  # something else deleted the folder
+            pass
+        finally:
+            self.cleanup()
         if full:
             raise _full() from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import sys
@@ -26,7 +27,8 @@ BROKEN_PIPE: Final = 141
 EPILOG: Final = """\b
 Exit codes: 0 done, 2 usage, 3 bad model, 4 unsupported operator or shape,
 5 target or instruction set, 6 accuracy check, 7 tuning database, 8 bad
-artifact, 130 interrupted, 143 terminated, 1 a bug in neocpu.
+artifact, 129 hung up, 130 interrupted, 141 its reader went away,
+143 terminated, 1 a bug in neocpu.
 
 \b
   neocpu compile model.onnx -o model.so --tune-budget 60s
@@ -94,6 +96,9 @@ def _run(arguments: Sequence[str], terminal: Terminal, end: OrderlyEnd) -> int:
 
 def run() -> NoReturn:
     """Run the process's command line and exit."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As standard error does: a name or a unit that the terminal's encoding lacks is no failure.
+        sys.stdout.reconfigure(errors="backslashreplace")
     end = OrderlyEnd()
     end.install()
     sys.exit(end.exit_code(main(sys.argv[1:], end)))

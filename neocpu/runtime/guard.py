@@ -73,9 +73,10 @@ class Guard:
             for number, value in enumerate(arguments)
             if value.kind == TENSOR
         ]
-        constant = frozenset(tensor.content.data for tensor in self._constant)
+        constant = frozenset(tensor.content.address for tensor in self._constant)
         spans = tuple(_spans(tensors, constant))
-        first, second = (self._run(name, call, spans, edge) for edge in EDGES)
+        with self._workspaces.turn:  # modules run on threads of their own
+            first, second = (self._run(name, call, spans, edge) for edge in EDGES)
         for span, one, other in zip(spans, first, second, strict=True):
             if span.is_constant:
                 continue
@@ -155,24 +156,22 @@ class _Span:
         return memory
 
 
-def _spans(
-    tensors: Sequence[tuple[int, DLTensor]], constant: frozenset[int | None]
-) -> Iterator[_Span]:
+def _spans(tensors: Sequence[tuple[int, DLTensor]], constant: frozenset[int]) -> Iterator[_Span]:
     """Yield the bytes of a call's tensors: those that overlap must go on overlapping."""
     # The virtual machine may pass one tensor twice, whose address is to change once.
     distinct = {ctypes.addressof(tensor): (number, tensor) for number, tensor in tensors}
     pending: list[tuple[int, DLTensor]] = []
     start = stop = 0
-    for number, tensor in sorted(distinct.values(), key=lambda one: one[1].data or 0):
+    for number, tensor in sorted(distinct.values(), key=lambda one: one[1].address):
         if not (size := math.prod(tensor.shape) * tensor.bits * tensor.lanes // 8):
             continue
-        if pending and tensor.data >= stop:
+        if pending and tensor.address >= stop:
             yield _Span(start, stop, start in constant, tuple(pending))
             pending = []
         if not pending:
-            start = stop = tensor.data
+            start = stop = tensor.address
         pending.append((number, tensor))
-        stop = max(stop, tensor.data + size)
+        stop = max(stop, tensor.address + size)
     if pending:
         yield _Span(start, stop, start in constant, tuple(pending))
 

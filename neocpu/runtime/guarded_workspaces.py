@@ -6,6 +6,7 @@ import _ctypes
 import ctypes
 import functools
 import os
+import threading
 from typing import Final
 
 from neocpu.runtime.guarded_memory import FILLING, Edge, GuardedMemory
@@ -23,11 +24,16 @@ class Workspaces:
 
     Attributes
     ----------
+    turn : lock
+        To be held while a kernel is run and its strays are taken: what allocates cannot know which
+        module's kernel it serves.
     edge : str
         Which edge of workspaces meets inaccessible pages from now on.
     """
 
     def __init__(self) -> None:
+        self._renew_turn()
+        os.register_at_fork(after_in_child=self._renew_turn)
         self.edge: Edge = "end"
         self._busy: dict[int, GuardedMemory] = {}
         self._strays: list[str] = []
@@ -52,6 +58,10 @@ class Workspaces:
         """Say where kernels wrote beside workspaces since the last call."""
         strays, self._strays = self._strays, []
         return strays
+
+    def _renew_turn(self) -> None:
+        # A fork may have come while a thread held it that the child does not have.
+        self.turn = threading.Lock()
 
     def _allocate(self, _: int, __: int, size: int, ___: int, ____: int) -> int:
         memory = GuardedMemory(max(size, 1), self.edge)

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -168,8 +168,9 @@ class _PoolThread:
     """A thread that is one worker's after another, because TVM's thread pool belongs to a thread.
 
     A pool ends with its thread, but only after its threads have spun for some tenths of a second
-    each: what is opened and closed in a loop would have hundreds of them. So they are kept for the
-    next worker, and a process has as many as were ever in use at once.
+    each: what is opened and closed in a loop would have hundreds of them. So a thread waits for the
+    next worker with a pool of that size, and ends when none came for `KEEP_SECONDS`. Those of its
+    pool sleep by then, and end at once.
     """
 
     __slots__ = ("_threads", "_workers")
@@ -186,14 +187,25 @@ class _PoolThread:
 
     def _serve(self) -> None:
         thread = threading.current_thread()
-        while True:
-            worker = self._workers.get()
+        while (worker := self._next()) is not None:
             thread.name = worker.name
             worker.do_jobs()
             thread.name = _IDLE_NAME
             _idle.setdefault(self._threads, []).append(self)
             worker.ended()
             del worker
+
+    def _next(self) -> Worker | None:
+        """Wait for a worker; None once this thread was idle for long, and none will come."""
+        while True:
+            try:
+                return self._workers.get(timeout=KEEP_SECONDS)
+            except Empty:
+                try:
+                    _idle[self._threads].remove(self)
+                except (KeyError, ValueError):
+                    continue  # taken just now: its worker is coming
+                return None
 
 
 def _thread_for(threads: int) -> _PoolThread:
@@ -205,6 +217,9 @@ def _thread_for(threads: int) -> _PoolThread:
 
 
 _IDLE_NAME: Final = "neocpu-idle"
+
+KEEP_SECONDS: Final = 10.0
+"""How long an idle thread is kept: what opens and closes pools in a loop comes back sooner."""
 
 # By the threads of their pools. Without a lock, which a fork could leave locked: every operation on
 # it is one of Python's own.

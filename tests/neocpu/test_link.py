@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -191,6 +192,19 @@ def test_interrupt_leaves_nothing_behind(linear, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(link.os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write(linear, tmp_path / "a.so")
+    assert os.listdir(tmp_path) == []
+
+
+def test_interrupt_when_the_compiler_has_just_ended(linear, tmp_path, monkeypatch):
+    communicate = subprocess.Popen.communicate
+
+    def interrupt(process: subprocess.Popen[str]) -> None:
+        communicate(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(link.subprocess.Popen, "communicate", interrupt)
     with pytest.raises(KeyboardInterrupt):
         write(linear, tmp_path / "a.so")
     assert os.listdir(tmp_path) == []

@@ -75,6 +75,29 @@ def test_rows_are_matched_in_all_outputs_together():
     assert result.worst_output in expected
 
 
+@pytest.mark.parametrize("labels", [False, True])
+def test_many_rows_all_moved_by_one_at_the_front(labels):
+    """Of every row the partner is the first one left, but for the row that has none."""
+    expected = detections(50_000)
+    if not labels:
+        expected["labels"] = np.zeros((50_000, 1), np.float32)
+    first = np.full((1, 4), -1e3, np.float32)
+    actual = {
+        **expected,
+        "boxes": np.concatenate([first, expected["boxes"]]),
+        "labels": np.concatenate([expected["labels"][:1], expected["labels"]]),
+    }
+    result = found(actual, expected) if labels else found(expected, actual)
+    assert result.ok
+    assert (result.moved_rows, result.unmatched_rows) == (50_000, 1)
+
+
+def test_many_rows_of_which_none_has_a_partner():
+    expected = detections(50_000)
+    actual = {**expected, "boxes": expected["boxes"] + 1e3}
+    assert not found(actual, expected).ok
+
+
 def test_a_row_has_one_partner():
     expected = detections(300)
     actual = rows(expected, np.repeat(np.arange(150), 2))

@@ -59,6 +59,30 @@ def test_a_failure_leaves_what_was_there(tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
+@pytest.mark.usefixtures("file_system")
+@pytest.mark.parametrize("step", ["link", "replace"])
+@pytest.mark.parametrize("made", [False, True])
+def test_an_interruption_beside_a_call_leaves_nothing(tmp_path, monkeypatch, step, made):
+    """Ctrl-C is handled between two instructions: before the call, or right behind it."""
+    call = getattr(os, step)
+
+    def interrupted(*arguments, **options):
+        if made:
+            call(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, step, interrupted)
+    path = tmp_path / "out"
+    path.write_text("older")
+    try:
+        write(path)
+    except KeyboardInterrupt:
+        pass
+    else:
+        assert step == "link"  # not called for a file that had a name from the beginning
+    assert os.listdir(tmp_path) == ["out"]
+
+
 def test_while_it_is_written_it_has_no_name(tmp_path):
     with replacing(tmp_path / "out") as file:
         file.write(DATA)

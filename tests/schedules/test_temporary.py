@@ -153,3 +153,15 @@ def test_a_failure_on_a_full_disk_is_the_disk_s(place, monkeypatch):
     with pytest.raises(ArtifactError, match="No space left"):
         TemporaryFolder("test")
     assert os.listdir(place) == []
+
+
+def test_a_failure_in_a_folder_that_something_deleted(place):
+    def fail():
+        with TemporaryFolder("test") as name:
+            os.rmdir(name)
+            raise ValueError("the cause")
+
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ValueError, match="the cause"):
+        fail()
+    assert os.listdir("/proc/self/fd") == before

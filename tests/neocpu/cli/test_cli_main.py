@@ -13,6 +13,7 @@ from command_line import Cli, Outcome, environment
 
 from neocpu.cli import commands, options
 from neocpu.cli.commands import COMMANDS
+from neocpu.cli.main import BROKEN_PIPE
 from neocpu.cli.terminal import KINDS, Terminal
 from neocpu.schedules import errors
 
@@ -37,6 +38,8 @@ class TestHelp:
             outcome = cli(*arguments)
             assert outcome.code == 0
             assert outcome.err == ""
+            for code in (*KINDS, BROKEN_PIPE):
+                assert f"{code} " in outcome.out.partition("Exit codes: ")[2]
             for name, line in COMMANDS.items():
                 assert f"  {name} " in outcome.out
                 assert line.split()[0] in outcome.out
@@ -175,6 +178,26 @@ class TestFailures:
             )
         assert done.stderr == ""
         assert done.returncode == 141
+
+    @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+    def test_a_terminal_that_lacks_a_character_is_no_error(
+        self, artifact: Path, encoding: str
+    ) -> None:
+        script = (
+            "import sys; from neocpu.cli import main, terminal; "
+            "main.main = lambda *_: [terminal.echo('\u5165\u529b \u2713'), "
+            "terminal.print_table(['\xb5s\u2026'], [['\u5165\u529b']])] and 0; main.run()"
+        )
+        for arguments in (["-c", script], ["-m", "neocpu", "explain", str(artifact)]):
+            done = subprocess.run(
+                [sys.executable, *arguments],
+                capture_output=True,
+                encoding=encoding,
+                env={**environment(), "PYTHONIOENCODING": encoding},
+            )
+            assert (done.returncode, done.stderr) == (0, "")
+            micro = {"ascii": "\\xb5s", "latin-1": "\xb5s"}[encoding]
+            assert micro in done.stdout
 
 
 class TestJsonErrors:

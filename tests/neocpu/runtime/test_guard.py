@@ -9,7 +9,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -288,6 +290,66 @@ def test_overlapping_tensors_go_on_overlapping(monkeypatch):
     expected[16:] = np.arange(32) + 1
     np.testing.assert_array_equal(memory, expected)
     assert [tensor.content.data for tensor in tensors] == [address_of(memory) + d for d in (0, 64)]
+
+
+def test_a_tensor_may_begin_behind_its_memory():
+    from neocpu.runtime.ffi import runtime
+    from neocpu.runtime.guard import Guard
+    from neocpu.runtime.guarded_workspaces import workspaces
+
+    library = runtime()
+    memory = aligned_empty((48,))
+    memory[...] = np.arange(48)
+    source, destination = (
+        library.tensor(address_of(memory), memory.dtype, (16,)) for _ in range(2)
+    )
+    for tensor, offset in ((source, 64), (destination, 128)):
+        tensor.content.byte_offset = offset
+
+    def negate(source, destination):
+        destination.array()[...] = -source.array()
+
+    guard = library.raw_callback(Guard(library, (source,), workspaces()))
+    assert guard(library.callback(negate), "negate", 1, 0, source, destination) == 1
+    expected = np.arange(48)
+    expected[32:] = -expected[16:32]
+    np.testing.assert_array_equal(memory, expected)
+    assert [tensor.content.data for tensor in (source, destination)] == 2 * [address_of(memory)]
+
+
+def test_modules_on_threads_of_their_own_take_turns():
+    """Else one would set the edge of the other's workspaces, and be blamed for what it wrote."""
+    from neocpu.runtime.ffi import runtime
+    from neocpu.runtime.guard import Guard
+    from neocpu.runtime.guarded_workspaces import workspaces
+
+    library, shared = runtime(), workspaces()
+    guard = library.raw_callback(Guard(library, (), shared))
+    seen: dict[str, list[str]] = {"one": [], "other": []}
+
+    def run(name):
+        def kernel():
+            time.sleep(0.002)
+            seen[name].append(shared.edge)
+            if name == "other":
+                shared._strays.append("beside")
+            time.sleep(0.002)
+
+        function = library.callback(kernel)
+        blamed = []
+        for _ in range(10):
+            try:
+                guard(function, name, 1, 0)
+            except FfiError as error:
+                blamed.append(str(error))
+        return blamed
+
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(run, seen)
+    assert one == []
+    assert len(other) == 10
+    assert all("kernel other wrote beside" in message for message in other)
+    assert seen == {"one": [*EDGES] * 10, "other": [EDGES[0]] * 10}
 
 
 def test_a_kernel_s_own_error_is_passed_on():

@@ -1,10 +1,15 @@
 """The worker: order, errors, and its end."""
 
+import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
+from neocpu.runtime import worker as workers
 from neocpu.runtime.worker import Job, Worker
 
 
@@ -131,3 +136,36 @@ def test_a_dropped_worker_does_its_jobs_before_its_thread_serves_another():
     first.stop()
     assert seen == ["second", "first"]
     second.stop()
+
+
+POOLS = """
+import os, time
+import neocpu
+from neocpu.runtime import worker
+from neocpu.runtime.ffi import runtime
+worker.KEEP_SECONDS = 0.1
+tasks = lambda: len(os.listdir("/proc/self/task"))
+runtime()  # which has a thread of its own
+before = tasks()
+for threads in range(1, 13):
+    neocpu.ThreadPool(threads).close()
+while tasks() > before:
+    time.sleep(0.01)
+"""
+
+
+def test_threads_that_nobody_takes_up_end_with_their_pools():
+    environment = {**os.environ, "TVM_THREAD_POOL_SPIN_COUNT": "0"}
+    subprocess.run([sys.executable, "-c", POOLS], env=environment, check=True, timeout=60)
+
+
+@pytest.mark.usefixtures("no_idle_threads")
+def test_no_worker_is_lost_to_a_thread_that_is_about_to_end(monkeypatch):
+    monkeypatch.setattr(workers, "KEEP_SECONDS", 1e-4)
+    for number in range(500):
+        worker = Worker("test", 1)
+        job = worker.submit(lambda number=number: number)
+        assert job is not None
+        assert job.result() == number
+        worker.stop()
+        time.sleep(number % 4 * 5e-5)
