@@ -19,6 +19,8 @@ MAX_LIST = 1 << 24
 """Integers of a one-dimensional input."""
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")
+_COUNTS = ("dilations", "group", "kernel_shape", "pooled_shape", "strides")
+"""Attributes that are 1 or more, of whatever operator."""
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
@@ -45,7 +47,7 @@ def refuse_inputs(graph: onnx.GraphProto) -> None:
 
 
 def refuse_extents(graph: onnx.GraphProto) -> None:
-    """Raise if a window is larger than its image, or a tensor is empty or too large to index.
+    """Raise if a window is none, or larger than its image, or a tensor empty or too large to index.
 
     Shape inference gives up on such windows, or rounds towards zero and calls them one pixel.
 
@@ -56,8 +58,10 @@ def refuse_extents(graph: onnx.GraphProto) -> None:
     """
     shapes = known_shapes(graph)
     for node in graph.node:
-        windowed = node.domain in STANDARD_DOMAINS and node.op_type in _WINDOWED
-        if windowed and (misfit := _misfit(node, shapes)):
+        if node.domain not in STANDARD_DOMAINS:
+            continue
+        _refuse_counts(node)
+        if node.op_type in _WINDOWED and (misfit := _misfit(node, shapes)):
             extent, padded = misfit
             raise UnsupportedError(
                 f"{describe(node)}: its kernel spans {extent} pixels, its padded input has "
@@ -81,6 +85,15 @@ def _refuse_sizes(shapes: _Shapes, makers: Mapping[str, str]) -> None:
             raise UnsupportedError(
                 f"{where} '{name}' of shape {text}, which has {elements} elements; at most "
                 f"{MAX_ELEMENTS} are supported: use a smaller input or batch (--shape)"
+            )
+
+
+def _refuse_counts(node: onnx.NodeProto) -> None:
+    for attribute in node.attribute:
+        numbers = [*attribute.ints] or [attribute.i]
+        if attribute.name in _COUNTS and min(numbers) < 1:
+            raise UnsupportedError(
+                f"{describe(node)}: its {attribute.name} {numbers} must be 1 or more"
             )
 
 

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.frontend.load import load_model
-from neocpu.schedules.errors import UnsupportedError
+from neocpu.schedules.errors import NeoCPUError, UnsupportedError
 
 
 def model(nodes, shape, **constants):
@@ -48,6 +48,22 @@ def test_windows_larger_than_the_padded_image(node, constants, words):
         load_model(model([node], (1, 3, 2, 2), **constants))
     assert "its padded input has" in str(caught.value)
     assert "--shape" in str(caught.value)
+
+
+@pytest.mark.parametrize("operator", ["AveragePool", "MaxPool", "LpPool", "Conv", "ConvTranspose"])
+@pytest.mark.parametrize("attribute", ["kernel_shape", "strides", "dilations", "group"])
+@pytest.mark.parametrize("padding", ["SAME_UPPER", "NOTSET"])
+@pytest.mark.parametrize("number", [0, -1])
+def test_windows_that_are_none(operator, attribute, padding, number):
+    if attribute == "group" and "Conv" not in operator:
+        pytest.skip("has no groups")
+    attributes = {"kernel_shape": [2, 3], "auto_pad": padding}
+    attributes[attribute] = number if attribute == "group" else [2, number]
+    constants = {"w": np.ones((2, 2, 2, 3), np.float32)} if "Conv" in operator else {}
+    node = helper.make_node(operator, ["x", *constants], ["y"], name="odd", **attributes)
+    proto = model([node], [1, 2, 8, 8], **constants)
+    with pytest.raises(NeoCPUError, match=r"must be 1 or more|its padded input|contradict"):
+        load_model(proto)
 
 
 def test_same_padding_fits_any_window():
