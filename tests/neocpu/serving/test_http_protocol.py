@@ -161,11 +161,11 @@ def test_nothing_that_is_sent_without_end_is_kept(app, start, unit):
             tracemalloc.start()
             writer.write(start)
             with suppress(TimeoutError, ConnectionError):  # refused, or not read any more
-                for _ in range(8):
-                    writer.write(unit * ((1 << 17) // len(unit)))
+                for _ in range(4):
+                    writer.write(unit * ((1 << 18) // len(unit)))
                     async with asyncio.timeout(0.1):
                         await writer.drain()
-            await asyncio.sleep(0)
+                    await asyncio.sleep(0.005)  # for the server to read it
             held = tracemalloc.get_traced_memory()[0]
             writer.transport.abort()
             reading.cancel()
