@@ -9,13 +9,19 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES: Final = 1 << 16
-"""The largest head of a request, but for what one read of the socket brings."""
+"""The largest head of a request, but for what one read of the socket brings; as much may come of
+trailers, or of chunks' extensions, without a byte of a body."""
 HEAD_SECONDS: Final = 20.0
-"""The longest time from a connection, or a head's first byte, to the end of the head."""
+"""The longest time from a connection, or a head's first byte, to the end of the head; and from an
+empty line behind an answer to the next head."""
 BODY_SECONDS: Final = 60.0
 """The longest time a body may take, even one that nobody reads because it is refused already."""
 ANSWER_SECONDS: Final = 60.0
 """The longest time a client may take to read what the system's buffers do not hold of an answer."""
+
+MAX_PIPELINED: Final = 64
+"""How many requests may wait for the answer to one before them on the same connection; one read of
+the socket can bring thousands, each of which takes kilobytes."""
 
 
 class _Transport:
@@ -39,14 +45,16 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
     """One connection.
 
     uvicorn by itself waits for the rest of a request for ever, and for a client to read its answer,
-    and keeps a head of any size.
+    and keeps a head of any size, all trailers, and any number of requests.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._timer: asyncio.TimerHandle | None = None
         self._phase = 0  # even: in a head or before it; odd: in a body
-        self._head_bytes = 0
+        self._head_bytes = 0  # received since the parser last let go of any
+        self._body_bytes = 0  # of all bodies
+        self._refused = False
         self._writing: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -70,38 +78,69 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        phase = self._phase
-        super().data_received(data)
-        if self._phase != phase or phase % 2:
+        if self._refused:
             return
-        self._head_bytes += len(data)
-        if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response(f"the head of the request has more than {HEAD_BYTES} bytes")
+        before = self._phase, self._body_bytes
+        super().data_received(data)
+        if before == (self._phase, self._body_bytes):
+            self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES and not self._refused:
+            part = "trailers" if self._phase % 2 else "head"
+            self.send_400_response(f"the {part} of the request has more than {HEAD_BYTES} bytes")
+        # Any byte ends uvicorn's waiting for the next request, and an empty line begins none.
+        if self._timer is None and self.timeout_keep_alive_task is None and self._answered:
+            self._expect(HEAD_SECONDS)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._expect(HEAD_SECONDS)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase % 2 == 0:  # nobody reads trailers
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise ValueError("too many pipelined requests")  # the parser refuses all that follows
+        super().on_headers_complete()
         self._phase += 1
         self._head_bytes = 0
         self._expect(BODY_SECONDS)
-        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        self._head_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._phase += 1
+        self._head_bytes = 0
         self._expect(None)
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, as the Open Inference Protocol has errors, and hang up."""
-        content = orjson.dumps({"error": msg})
-        head = (
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + content)
+        """Refuse what is no HTTP, as the Open Inference Protocol has errors, and hang up.
+
+        Nothing more is read. Answers that are due to requests before it come first, and then the
+        connection is closed without this one, which a client would take for one of those.
+        """
+        self._refused = True
+        if self._phase % 2 == 0 and not self._answered:
+            self.cycle.keep_alive = False
+            return
+        if self._phase % 2 == 0 or not (self.pipeline or self.cycle.response_started):
+            content = orjson.dumps({"error": msg})
+            head = (
+                "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + content)
         self.transport.close()
+
+    @property
+    def _answered(self) -> bool:
+        """Whether no answer is due to a request whose head is complete."""
+        return self.cycle is None or self.cycle.response_complete
 
     def _stop_writing(self) -> None:
         if self._writing is not None:

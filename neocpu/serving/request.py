@@ -10,12 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
 
 from neocpu.schedules.errors import did_you_mean
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.errors import RequestError
-from neocpu.serving.tensors import brief, check_declaration, from_binary, from_json
+from neocpu.serving.tensors import (
+    brief,
+    check_declaration,
+    from_binary,
+    from_json,
+    json_values_at_most,
+)
 from neocpu.tensor_spec import TensorSpec
 
 
@@ -73,7 +80,9 @@ def parse_request(
             f"Inference-Header-Content-Length is {json_bytes}, the body has {body.nbytes} bytes"
         )
     tail = body[json_bytes:] if json_bytes is not None else body[:0]
-    return parse_document(_parse_json(body[:json_bytes]), tail, inputs, outputs)
+    text = body[:json_bytes]
+    _check_values(text, json_values_at_most(inputs))
+    return parse_document(_parse_json(text), tail, inputs, outputs)
 
 
 def parse_document(
@@ -102,6 +111,16 @@ def parse_document(
         raise RequestError(f"id must be a string, got {brief(identity)}")
     binary = _flag(_parameters(document, "the request"), "binary_data_output", "the request")
     return InferRequest(identity, tensors, _parse_outputs(document, outputs, binary))
+
+
+def _check_values(text: memoryview, most: int) -> None:
+    """Refuse JSON of more values than that, before each takes many times its bytes."""
+    if text.nbytes <= most:
+        return
+    # Every value but the first follows a comma or an opening bracket.
+    codes = np.frombuffer(text, np.uint8)
+    if sum(int(np.count_nonzero(codes == ord(one))) for one in ",[{") > most:
+        raise RequestError(f"the JSON has more than {most} values, which no request here needs")
 
 
 def _parse_json(text: memoryview) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.errors import did_you_mean
 from neocpu.schedules.host import usable_cpus, usable_memory
 from neocpu.serving.body import discard_body, read_body
@@ -19,7 +20,7 @@ from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import Departure, Lane, ServedModel
 from neocpu.serving.repository import ModelEntry, unique
-from neocpu.serving.request import parse_request
+from neocpu.serving.request import InferRequest, parse_request
 from neocpu.serving.response import InferResponse, binary_bytes, render_response
 from neocpu.serving.tensors import brief, json_bytes_at_most
 
@@ -28,6 +29,8 @@ LATE_SECONDS: Final = 4.0
 """What clients have to send a request that is refused because the server is shutting down."""
 _MEMORY_PARTS: Final = 4
 """Bodies and answers may take one part of the memory; parsing and computing take the others."""
+_QUICK_BYTES: Final = 1 << 20
+"""JSON up to here takes milliseconds; other requests wait so long."""
 CUT_OFF: Final = "the server shut down before the answer: send the request to another"
 
 
@@ -114,6 +117,7 @@ class InferenceServer:
         self._lanes: list[Lane] = []
         self._models: dict[str, dict[str, ServedModel]] = {}
         self.in_flight = 0
+        self._parsing = asyncio.Lock()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -250,12 +254,27 @@ class InferenceServer:
             json_bytes=call.json_bytes,
             hold=share.hold_request,
         )
-        request = parse_request(body, call.json_bytes, header.inputs, header.outputs)
+        request = await self._parse(body, call.json_bytes, header)
         results = await model.infer(request.inputs, gone)
         answer = render_response(model.entry.name, model.entry.version, request, results)
         share.hold_request(0)
         share.hold_answer(len(answer.body))
         return answer
+
+    async def _parse(
+        self, body: memoryview, json_bytes: int | None, header: ArtifactHeader
+    ) -> InferRequest:
+        """Parse a request: much JSON in a thread, so that others get in between its steps.
+
+        One at a time, for a parsed document takes many times its bytes.
+        """
+        size = body.nbytes if json_bytes is None else json_bytes
+        if size <= _QUICK_BYTES:
+            return parse_request(body, json_bytes, header.inputs, header.outputs)
+        async with self._parsing:
+            return await asyncio.to_thread(
+                parse_request, body, json_bytes, header.inputs, header.outputs
+            )
 
     @contextmanager
     def _accepted(self) -> Iterator[None]:

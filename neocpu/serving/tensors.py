@@ -16,6 +16,8 @@ from neocpu.tensor_spec import TensorSpec
 JSON_BYTES: Final = 32
 """What a number takes in JSON at most: 17 digits, signs, exponent, separators."""
 JSON_BASE: Final = 1 << 16
+JSON_VALUES: Final = 1 << 16
+"""Values of a request, and commas and brackets in its strings, beside those of its tensors."""
 _TAKES: Final[dict[str, set[type]]] = {"f": {float, int}, "i": {int}, "u": {int}, "b": {bool}}
 """What JSON's parser makes of the elements of each kind of dtype."""
 
@@ -23,6 +25,12 @@ _TAKES: Final[dict[str, set[type]]] = {"f": {float, int}, "i": {int}, "u": {int}
 def json_bytes_at_most(specs: Sequence[TensorSpec]) -> int:
     """Return how many bytes a request with these inputs has at most, if it is not padded."""
     return JSON_BASE + JSON_BYTES * sum(math.prod(spec.shape) for spec in specs)
+
+
+def json_values_at_most(specs: Sequence[TensorSpec]) -> int:
+    """Return how many values a request with these inputs has at most: nested lists and numbers."""
+    sizes = (math.prod(spec.shape[:axes]) for spec in specs for axes in range(len(spec.shape) + 1))
+    return JSON_VALUES + sum(sizes)
 
 
 def check_declaration(spec: TensorSpec, datatype: object, shape: object) -> None:

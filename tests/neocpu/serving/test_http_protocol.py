@@ -1,6 +1,7 @@
 """Connections whose clients do not get on with it."""
 
 import asyncio
+import tracemalloc
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -23,9 +24,9 @@ def short(monkeypatch):
 
 
 @asynccontextmanager
-async def connected(app):
+async def connected(app, keep_alive=60):
     """Yield reader and writer of a connection to ``app``."""
-    config = uvicorn.Config(app, lifespan="off", log_config=None, timeout_keep_alive=60)
+    config = uvicorn.Config(app, lifespan="off", log_config=None, timeout_keep_alive=keep_alive)
     config.load()
     loop, state = asyncio.get_running_loop(), ServerState()
 
@@ -56,11 +57,11 @@ async def after_the_body(scope, receive, send):
         await answer(send)
 
 
-def exchange(app, *parts, pause=0.0):
+def exchange(app, *parts, pause=0.0, keep_alive=60):
     """Return what the server sends to a client that sends these parts, until it hangs up."""
 
     async def scene():
-        async with connected(app) as (reader, writer), asyncio.timeout(30):
+        async with connected(app, keep_alive) as (reader, writer), asyncio.timeout(30):
             for part in parts:
                 writer.write(part)
                 await asyncio.sleep(pause)
@@ -103,6 +104,127 @@ def test_large_bodies_are_no_heads(monkeypatch):
     size = 500_000
     post = POST.replace(b"9", b"%d" % size) + bytes(size)
     assert exchange(after_the_body, post * 3, GET[:10]).count(b"HTTP/1.1 200") == 3
+
+
+CHUNKED = POST.replace(b"Content-Length: 9", b"Transfer-Encoding: chunked")
+
+
+async def never(scope, receive, send):
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(("app", "status"), [(after_the_body, b"400"), (at_once, b"200")])
+@pytest.mark.parametrize(
+    ("start", "unit"),
+    [
+        (b"0\r\n", b"a:b\r\n"),
+        (b"0\r\n", b"a"),
+        (b"0\r\na: ", b"a"),
+        (b"9;", b"a"),
+    ],
+)
+def test_what_follows_a_body_without_end_is_refused(monkeypatch, app, status, start, unit):
+    """Trailers, a trailer, a chunk's extension: with one answer at most."""
+    monkeypatch.setattr(http_protocol, "BODY_SECONDS", 60)
+    most = http_protocol.HEAD_BYTES // len(unit)
+    found = exchange(app, CHUNKED + start, unit * most, unit * 20, pause=0.05)
+    assert found.startswith(b"HTTP/1.1 " + status)
+    assert found.count(b"HTTP/1.1") == 1
+
+
+def test_trailers_are_read_over():
+    """They are neither headers of this request nor of the next one."""
+    seen = []
+
+    async def app(scope, receive, send):
+        await after_the_body(scope, receive, send)
+        seen.append(sorted(name for name, _ in scope["headers"]))
+
+    post = CHUNKED + b"1\r\nx\r\n0\r\nTrailer: 1\r\n\r\n"
+    assert exchange(app, post, post, keep_alive=0.2).count(b"HTTP/1.1 200") == 2
+    assert seen == [[b"host", b"transfer-encoding"]] * 2
+
+
+STARTS = (b"", GET, POST, CHUNKED, CHUNKED + b"0\r\n", CHUNKED + b"9\r\n")
+UNITS = (GET, b"\r\n", b"a:b\r\n", b"a", CHUNKED + b"0\r\n\r\n", b"1\r\na\r\n", b"0\r\na:b\r\n")
+
+
+@pytest.mark.parametrize("app", [at_once, after_the_body, never])
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("unit", UNITS)
+def test_nothing_that_is_sent_without_end_is_kept(app, start, unit):
+    """Whatever one byte sequence after another means where it comes."""
+
+    async def scene():
+        async with connected(app) as (reader, writer), asyncio.timeout(30):
+            reading = asyncio.ensure_future(reader.read(1 << 20))
+            tracemalloc.start()
+            writer.write(start)
+            with suppress(TimeoutError, ConnectionError):  # refused, or not read any more
+                for _ in range(4):
+                    writer.write(unit * ((1 << 18) // len(unit)))
+                    async with asyncio.timeout(0.1):
+                        await writer.drain()
+                    await asyncio.sleep(0.005)  # for the server to read it
+            held = tracemalloc.get_traced_memory()[0]
+            writer.transport.abort()
+            reading.cancel()
+            return held
+
+    try:
+        assert asyncio.run(scene()) < 3 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("count", [2, 64, 65, 66, 500])
+def test_pipelined_requests_are_answered_up_to_a_number(count):
+    """The answers that are due come whole and in order, and nothing else does."""
+    served = 0
+
+    async def app(scope, receive, send):
+        nonlocal served
+        served += 1
+        await answer(send)
+
+    found = exchange(app, GET * count, keep_alive=0.2)
+    assert found.count(b"HTTP/1.1 200") == served == min(count, http_protocol.MAX_PIPELINED + 1)
+    assert found.count(b"HTTP/1.1") == served
+    assert (b"connection: close" in found) == (count > http_protocol.MAX_PIPELINED + 1)
+
+
+def test_many_requests_one_after_another():
+    """What was answered is not counted."""
+
+    async def scene():
+        async with connected(at_once) as (reader, writer), asyncio.timeout(30):
+            for _ in range(3 * http_protocol.MAX_PIPELINED):
+                writer.write(GET * 2)
+                await reader.readuntil(b"0\r\n\r\n")
+                await reader.readuntil(b"0\r\n\r\n")
+
+    asyncio.run(scene())
+
+
+def test_no_http_behind_a_request_does_not_take_its_answer():
+    async def slow(scope, receive, send):
+        await asyncio.sleep(0.1)
+        await answer(send)
+
+    found = exchange(slow, GET * 2 + b"no http\r\n\r\n", pause=0.05)
+    assert found.count(b"HTTP/1.1 200") == found.count(b"HTTP/1.1") == 2
+    assert found.count(b"connection: close") == 1
+
+
+@pytest.mark.parametrize("idle", [b"\r\n", b"\r\n\r\n", b"\n"])
+def test_empty_lines_keep_no_connection(idle):
+    found = exchange(at_once, GET, *[idle] * 3, pause=0.05)
+    assert found.count(b"HTTP/1.1") == 1
+    assert exchange(at_once, GET, idle, GET, pause=0.05, keep_alive=0.2).count(b"HTTP/1.1 200") == 2
+
+
+def test_a_body_that_ends_behind_its_answer_keeps_no_connection():
+    assert exchange(at_once, POST, b"123456789", pause=0.05).count(b"HTTP/1.1 200") == 1
 
 
 LARGE = 32 << 20  # more than the system's buffers hold

@@ -1,6 +1,8 @@
 """Requests, from their bytes."""
 
 import json
+import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -77,8 +79,8 @@ GOOD = [tensor("a", A), tensor("b", B)]
         (b"", "not JSON"),
         (b"{", "not JSON"),
         (b"\xff\xfe", "not JSON"),
-        (b"[" * 100_000, "not JSON"),
-        (b'{"a":' * 100_000, "not JSON"),
+        (b"[" * 60_000, "not JSON"),
+        (b'{"a":' * 60_000, "not JSON"),
         (b"[]", "JSON object"),
         (b"7", "JSON object"),
         (b"{}", "list of 'inputs'"),
@@ -198,3 +200,39 @@ def _parse_or_refuse(content, json_bytes):
         return
     assert refusal.status == 400
     assert str(refusal).isprintable()
+
+
+FILLERS = ("[]", "{}", "0", "0.5", "null", '""', "[[[[[[[[]]]]]]]]", "[0]", '{"a":0}', '{"a":[{}]}')
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(FILLERS), min_size=1, max_size=3),
+    st.sampled_from(['{"inputs": [%s]}', "[%s]", '{"inputs": [{"name": "a", "data": [%s]}]}']),
+)
+def test_json_takes_no_memory_that_the_inputs_do_not_explain(fillers, around):
+    """Small values take up to a hundred times their bytes once they are parsed."""
+    unit = ",".join(fillers) + ","
+    text = (around % (unit * (2_000_000 // len(unit)) + "0")).encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(RequestError, match="more than 65549 values"):
+            parse(text)
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(text)
+    finally:
+        tracemalloc.stop()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(0, 3) | st.sampled_from([1, 1, 300, 50_000]), max_size=6).filter(
+        lambda shape: math.prod(shape) <= 150_000
+    ),
+    st.booleans(),
+)
+def test_every_shape_may_be_sent_in_json(shape, nested):
+    x = np.ones(shape, "float32")
+    spec = TensorSpec("x", "float32", tuple(shape))
+    content = body(tensor("x", x, data=(x if nested and x.size and shape else x.ravel()).tolist()))
+    found = parse_request(memoryview(content), None, (spec,), OUTPUTS)
+    np.testing.assert_array_equal(found.inputs["x"], x)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from v2_requests import body, tensor
 
 from neocpu.schedules.errors import ArtifactError
 from neocpu.serving import model as served
+from neocpu.serving import server as serving_server
 from neocpu.serving.app import create_app
 from neocpu.serving.errors import (
     OverloadedError,
@@ -24,6 +26,7 @@ from neocpu.serving.errors import (
 )
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.repository import ModelEntry
+from neocpu.serving.request import parse_request
 from neocpu.serving.server import InferCall, InferenceServer, Limits
 
 X = np.array([1, 2], "float32")
@@ -370,6 +373,41 @@ def test_bodies_may_be_as_large_as_the_inputs_in_json(modules, length, status):
         return caught.value.status
 
     assert asyncio.run(scene()) == status
+
+
+@pytest.mark.parametrize("spaces", [0, 1 << 20])
+def test_others_are_served_while_much_json_is_parsed(modules, monkeypatch, spaces):
+    """One such request at a time; little JSON is parsed at once."""
+    step, parsing, most = threading.Event(), [], []
+    waited = []
+
+    def parse(*arguments):
+        parsing.append(1)
+        most.append(len(parsing))
+        if spaces:
+            waited.append(step.wait(3))
+        parsing.pop()
+        return parse_request(*arguments)
+
+    monkeypatch.setattr(serving_server, "parse_request", parse)
+
+    async def scene():
+        server = start(instances=1, threads=1, max_request_bytes=2 << 20)
+        content = GOOD + b" " * spaces
+        asked = [
+            asyncio.ensure_future(ask(server, content=content, size=1 << 20)) for _ in range(2)
+        ]
+        await settle()
+        step.set()
+        for one in asked:
+            while not modules.all[0].calls:
+                await asyncio.sleep(0.001)
+            modules.all[0].finish()
+            await one
+
+    asyncio.run(scene())
+    assert most == [1, 1]
+    assert all(waited)
 
 
 def test_a_body_that_never_ends(modules):

@@ -1,6 +1,7 @@
 """Requests that mean harm, in random order: ``python hostile.py HOST PORT MODEL SEED COUNT RATE``.
 
-Prints, as JSON, how often each attack got which status; null stands for none.
+Prints, as JSON, how often each attack got which status; null stands for no answer to a client that
+reads, `UNREAD` for the clients that do not.
 """
 
 from __future__ import annotations
@@ -18,8 +19,14 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 THREADS: Final = 8
+UNREAD: Final = "unread"
 SHAPE: Final = [4, 64]
 COUNT: Final = 256
+MUCH: Final = 1 << 19
+"""Bytes of what has no end: more than a server takes of it in one read."""
+PROMPT_SECONDS: Final = 0.3
+"""What a client waits for an answer before it says that it sends no more; to a server, half a
+connection is a client that has gone, and is not computed for."""
 
 Random: TypeAlias = random.Random
 Attack: TypeAlias = Callable[["Target", Random], bytes]
@@ -200,6 +207,20 @@ def pipelined(target: Target, rng: Random) -> bytes:
     return target.post(rng.choice((good(), b"{}"))) * rng.randint(2, 20)
 
 
+def endless_trailers(target: Target, rng: Random) -> bytes:
+    start, unit = rng.choice(((b"0\r\n", b"a:b\r\n"), (b"0\r\na: ", b"a"), (b"9;", b"a")))
+    return target.post(start + unit * (MUCH // len(unit)), "Transfer-Encoding: chunked")
+
+
+def empty_lines(target: Target, rng: Random) -> bytes:
+    return target.post(good()) + b"\r\n" * rng.choice((1, 100, MUCH // 2))
+
+
+def flood(target: Target, rng: Random) -> bytes:
+    request = rng.choice((b"GET / HTTP/1.1\r\n\r\n", b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"))
+    return request * (MUCH // len(request))
+
+
 def compressed(target: Target, rng: Random) -> bytes:
     return target.post(b"\x1f\x8b" + bytes(50), "Content-Encoding: gzip")
 
@@ -207,7 +228,7 @@ def compressed(target: Target, rng: Random) -> bytes:
 ATTACKS: Final[tuple[Attack, ...]] = (
     *(malformed, nested, huge_numbers, extreme_values, wrong_shape, wrong_type, wrong_data),
     *(wrong_fields, binary, oversized, smuggled, bad_chunks, header_bomb, odd_heads, paths),
-    *(old_http, pipelined, compressed),
+    *(old_http, pipelined, endless_trailers, empty_lines, flood, compressed),
 )
 WAYS: Final = ("read", "read", "read", "vanish", "reset", "half", "slow", "deaf")
 """What a client does: reads the answer, goes away at a random byte or after all, or never reads."""
@@ -218,12 +239,7 @@ def send(target: Target, data: bytes, way: str, rng: Random) -> int | None:
     with socket.create_connection(target.address, timeout=10) as client:
         try:
             if way == "read":
-                client.sendall(data)
-                client.shutdown(socket.SHUT_WR)
-                start = client.recv(64)
-                while client.recv(1 << 16):
-                    pass
-                return int(start.split()[1]) if start.startswith(b"HTTP/") else None
+                return _read(client, data)
             sent = data if way in ("reset", "deaf") else data[: rng.randrange(len(data) + 1)]
             if way == "slow":
                 for begin in range(0, min(len(sent), 5)):
@@ -240,9 +256,24 @@ def send(target: Target, data: bytes, way: str, rng: Random) -> int | None:
     return None
 
 
+def _read(client: socket.socket, data: bytes) -> int | None:
+    client.sendall(data)
+    client.settimeout(PROMPT_SECONDS)
+    try:
+        start = client.recv(64)
+    except TimeoutError:
+        start = b""
+    client.shutdown(socket.SHUT_WR)
+    client.settimeout(10)
+    start = start or client.recv(64)
+    while client.recv(1 << 16):
+        pass
+    return int(start.split()[1]) if start.startswith(b"HTTP/") else None
+
+
 def attack(target: Target, seed: int, count: int, rate: float) -> dict[str, dict[str, int]]:
     """Send ``count`` requests, about ``rate`` a second; return how often what was answered."""
-    found: Counter[tuple[str, int | None]] = Counter()
+    found: Counter[tuple[str, int | str | None]] = Counter()
     numbers = iter(range(count))
     lock = threading.Lock()
     begin = time.monotonic()
@@ -257,8 +288,11 @@ def attack(target: Target, seed: int, count: int, rate: float) -> dict[str, dict
             rng = random.Random(seed * 1_000_003 + number)
             chosen = rng.choice(ATTACKS)
             data, way = chosen(target, rng), rng.choice(WAYS)
+            status: int | str | None
             try:
                 status = send(target, data, way, rng)
+                if way != "read":
+                    status = UNREAD
             except OSError:
                 status = -1
             with lock:
@@ -271,7 +305,7 @@ def attack(target: Target, seed: int, count: int, rate: float) -> dict[str, dict
         thread.join()
     table: dict[str, dict[str, int]] = {}
     for (name, status), times in sorted(found.items(), key=str):
-        table.setdefault(name, {})[json.dumps(status)] = times
+        table.setdefault(name, {})[status if status == UNREAD else json.dumps(status)] = times
     return table
 
 

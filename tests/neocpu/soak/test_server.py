@@ -93,7 +93,7 @@ def test_clients_that_vanish(server, linear, soak):
 @pytest.mark.slow
 def test_hostile_mix(server, linear, soak):
     """Every attack in random order, beside one good client: all its answers are right."""
-    count, rounds = soak.count(400, 10_000), 10 if soak.full else 2
+    count, rounds = soak.count(200, 10_000), 10 if soak.full else 2
     good = GoodClient(server, linear)
     before = Footprint.of(server.process.pid)
     alone, beside, answers = [], [], Counter()
@@ -108,11 +108,15 @@ def test_hostile_mix(server, linear, soak):
                 answers.update(codes)
     good.ask_until(iter([False] * 20 + [True]).__next__)
     good.close()
-    statuses = {int(code) for code in answers if code != "null"}
+    read = {code: times for code, times in answers.items() if code != hostile.UNREAD}
+    statuses = {int(code) for code in read if code != "null"}
     assert statuses <= {200, *range(400, 500)}, answers
+    assert 200 in statuses
+    # Who is refused while it still sends may see a reset connection, and no answer.
+    assert read.get("null", 0) <= sum(read.values()) / 2, answers
     after = Footprint.of(server.process.pid)
     assert server.process.poll() is None
-    assert after.resident - before.resident < 96 << 20
+    assert after.resident - before.resident < (96 if soak.full else 32) << 20
     soak((before, after))
     a, b = (float(np.percentile(times, 99)) * 1e3 for times in (alone, beside))
     print(f"  {len(alone)} answers alone, p99 {a:.2f} ms; {len(beside)} beside, p99 {b:.2f} ms")
