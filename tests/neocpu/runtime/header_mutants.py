@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from typing import Any
 
@@ -12,6 +13,27 @@ Json = Any
 _NUMBERS = (0, 1, -1, 2, 7, 63, 64, 127, 128, 256, 4096, 1 << 20, 1 << 31, (1 << 40) - 1, 1 << 62)
 _WORDS = ("", "x", "main", "x86_64", "aarch64", "avx2", "0.0.1", "\u4e2d", "%s%n", *DTYPES)
 _OTHERS: tuple[Json, ...] = (None, True, 0, 1.5, "x", [], {})
+
+_PIECES = (
+    *(
+        b"0",
+        b"9",
+        b"-",
+        b"-0",
+        b"01",
+        b".5",
+        b"e9",
+        b"1e999",
+        b"1e-999",
+        b"9" * 310,
+        b"0x1",
+        b"NaN",
+    ),
+    *(b",", b":", b"[", b"]", b"{", b"}", b"[]", b"{}", b'"a":1,', b'"plan":{},', b"null", b"true"),
+    *(b'"', b"\\", b"\\n", b"\\u0000", b"\\u0061", b"\\ud800", b"\\udc00", b"\\ud83d\\ude00"),
+    *(b" ", b"\n", b"\t", b"\x00", b"\x0c", b"\x7f", b"\x80", b"\xc3\xa9", b"\xef\xbb\xbf"),
+    *(b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x80\xa8", b"\xc0\x80"),
+)
 
 _SCALAR = '{"name":"s","dtype":"int64","shape":[]'
 _PLAN, _INPUTS, _OUTPUTS = '"plan":{', '"inputs":[', '"outputs":['
@@ -43,6 +65,11 @@ MALFORMED: dict[str, Edits] = {
         (_OUTPUTS, _OUTPUTS + _SCALAR + "},"),
         ('"shape":[4,33]}', '"shape":[4,33],"bounded":true}'),
         ('"row_counts":[', '"row_counts":[null,0'),
+    ),
+    "count that is left out": (
+        (_OUTPUTS, _OUTPUTS + _SCALAR + "},"),
+        ('"shape":[4,33]}', '"shape":[4,33],"bounded":true}'),
+        ('"row_counts":[', '"row_counts":[null,3'),
     ),
     "zero in a name": (('"name":"linear"', '"name":"li\\u0000near"'),),
     "zero in an input's name": (('"name":"x"', '"name":"x\\u0000"'),),
@@ -91,6 +118,18 @@ def mutant(header: Json, seed: int) -> Json:
             inner = inner[step]
         _change(rng, inner, last)
     return changed
+
+
+def mutant_text(header: Json, seed: int) -> bytes:
+    """Return the text of such a header, or of the right one, with a few of its bytes changed."""
+    rng = random.Random(seed)
+    fields = mutant(header, seed) if rng.random() < 0.5 else header
+    text = json.dumps(fields, ensure_ascii=rng.random() < 0.5).encode()
+    for _ in range(rng.randrange(3)):
+        at, other, length = rng.randrange(len(text)), rng.randrange(len(text)), rng.randrange(24)
+        put = rng.choice((b"", text[other : other + length], *_PIECES))
+        text = text[:at] + put + text[at + rng.choice((0, 0, len(put), length)) :]
+    return text
 
 
 def _change(rng: random.Random, inner: Json, key: Any) -> None:

@@ -155,7 +155,8 @@ static void read_features(reader *r, const nc_json *array, nc_header *header) {
 }
 
 static void read_row_counts(reader *r, const nc_json *array, nc_header *header) {
-  size_t count;
+  size_t count, distinct = 0;
+  char *seen = new_array(r, header->output_count, 1);
   header->result_count = header->output_count;
   header->row_counts = new_array(r, header->output_count, sizeof *header->row_counts);
   read_array(r, array, "row_counts", 0, &count);
@@ -172,10 +173,14 @@ static void read_row_counts(reader *r, const nc_json *array, nc_header *header) 
     /* Counts come behind the outputs, and there are not more of them. */
     if (*position < header->output_count || *position >= 2 * header->output_count) {
       wrong(r, "row_counts");
-    } else if (*position >= header->result_count) {
-      header->result_count = *position + 1;
+      break;
     }
+    if (*position >= header->result_count) header->result_count = *position + 1;
+    distinct += !seen[*position - header->output_count];
+    seen[*position - header->output_count] = 1;
   }
+  /* None of them is left out. */
+  if (header->result_count > header->output_count + distinct) wrong(r, "row_counts");
 }
 
 static void read_fields(reader *r, const nc_json *root, size_t weights_size, nc_header *header) {
