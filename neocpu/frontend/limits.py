@@ -10,15 +10,15 @@ from typing import Final, TypeAlias
 
 import onnx
 
-from neocpu.runtime.header import MAX_RANK
+from neocpu.runtime.header import MAX_RANK, MAX_SPECS
 from neocpu.schedules.errors import ModelError, UnsupportedError
 
 MAX_NODES: Final = 50_000
 """Of a graph whose functions are inlined, inner graphs included. The largest networks have a few
 thousand; this many import and plan in a minute."""
 
-MAX_VALUES: Final = 4096
-"""Inputs, and outputs: as many as the runtime in C reads of a header."""
+MAX_VALUES: Final = MAX_SPECS
+"""Inputs, and outputs: as many as a header may name."""
 
 MAX_FOLDED_BYTES: Final = 2 << 30
 """Of all constants that a model computes from others: what an ONNX file itself may hold."""

@@ -60,6 +60,7 @@ def load_model(
     refuse_unknown_operators(original)
     _check(original, where)
     _refuse_repeated_outputs(original.graph, where)
+    _refuse_zeros(original.graph, where)
     of_one = freeze_shapes(original.graph, given)
     refuse_inputs(original.graph)
     simplified = _simplified(original)
@@ -103,6 +104,13 @@ def _refuse_repeated_outputs(graph: onnx.GraphProto, where: str) -> None:
     for name, count in Counter(value.name for value in graph.output).items():
         if count > 1:
             raise UnsupportedError(f"{where} lists output '{name}' twice; remove one of them")
+
+
+def _refuse_zeros(graph: onnx.GraphProto, where: str) -> None:
+    """Refuse names that no header may hold."""
+    for name in (graph.name, *(value.name for value in (*graph.input, *graph.output))):
+        if "\0" in name:
+            raise UnsupportedError(f"{where} has {name!r}, a name with a zero in it; rename it")
 
 
 def _check(model: onnx.ModelProto, where: str) -> None:

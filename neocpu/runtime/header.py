@@ -41,6 +41,8 @@ ARGUMENT_ALIGN: Final = 64
 MAX_HEADER: Final = 16 << 20
 """Bytes of everything behind the weights: header, section tables and digests."""
 MAX_TENSORS: Final = 1 << 16
+MAX_SPECS: Final = 4096
+"""Inputs, and outputs."""
 MAX_RANK: Final = 32
 MAX_BYTES: Final = 1 << 40
 MAX_THREADS: Final = 1024
@@ -171,10 +173,8 @@ class ArtifactHeader:
     @property
     def results(self) -> tuple[TensorSpec, ...]:
         """What ``main`` returns: the outputs, and the counts behind them."""
-        known = len(self.outputs)
-        behind = {count for count in self.row_counts if count is not None and count >= known}
-        counts = (TensorSpec(f"rows_{count}", "int64", (1,)) for count in sorted(behind))
-        return (*self.outputs, *counts)
+        behind = sorted({count for count in self.row_counts if count is not None})
+        return (*self.outputs, *(TensorSpec(f"rows_{count}", "int64", (1,)) for count in behind))
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -253,6 +253,8 @@ class ArtifactHeader:
             plan=_plan(*member(data, "", "plan")),
             format=integer(*member(data, "", "format"), FORMAT, FORMAT),
         )
+        if not header.outputs:
+            raise FieldError("outputs: there are none")
         _check_ends("activations", header.activations, header.arena_bytes)
         _check_row_counts(header)
         return header
@@ -287,12 +289,12 @@ def _plan(value: Any, place: str) -> dict[str, Any]:
     return value
 
 
-def _list(data: Any, name: str) -> list[tuple[Any, str]]:
-    return array(*member(data, "", name), MAX_TENSORS)
+def _list(data: Any, name: str, most: int = MAX_TENSORS) -> list[tuple[Any, str]]:
+    return array(*member(data, "", name), most)
 
 
 def _tensors(data: Any, name: str) -> tuple[TensorSpec, ...]:
-    specs = tuple(_tensor(*each) for each in _list(data, name))
+    specs = tuple(_tensor(*each) for each in _list(data, name, MAX_SPECS))
     seen: set[str] = set()
     for index, spec in enumerate(specs):
         if spec.name in seen:
@@ -305,6 +307,8 @@ def _tensor(value: Any, place: str) -> TensorSpec:
     name = string(*member(value, place, "name"))
     dtype, shape = _kind(member(value, place, "dtype"), member(value, place, "shape"))
     bounded = "bounded" in value and boolean(*member(value, place, "bounded"))
+    if bounded and not shape:
+        raise FieldError(f"{place}.bounded: a scalar has no rows")
     return TensorSpec(name, dtype, shape, bounded)
 
 
@@ -334,7 +338,7 @@ def _kind(dtype: tuple[Any, str], shape: tuple[Any, str]) -> tuple[str, tuple[in
 
 
 def _row_count(value: Any, place: str) -> int | None:
-    return None if value is None else integer(value, place, 0, 2 * MAX_TENSORS)
+    return None if value is None else integer(value, place, 0, 2 * MAX_SPECS)
 
 
 def _check_ends(name: str, placements: Sequence[Placement], size: int) -> None:
@@ -349,11 +353,8 @@ def _check_row_counts(header: ArtifactHeader) -> None:
         raise FieldError(
             f"row_counts: {len(header.row_counts)} of them for {len(header.outputs)} outputs"
         )
-    for count in counts:
-        if count < len(header.outputs):
-            spec = header.outputs[count]
-            if spec.dtype != "int64" or math.prod(spec.shape) != 1:
-                raise FieldError(f"row_counts: output {count} is no count, which is one int64")
+    if counts and min(counts) < len(header.outputs):
+        raise FieldError(f"row_counts: position {min(counts)} is an output's")
     # Behind the outputs come only counts, each of one output or more.
     if counts and max(counts) >= len(header.outputs) + len(set(counts)):
         raise FieldError(f"row_counts: main returns nothing at position {max(counts)}")

@@ -16,6 +16,7 @@ from neocpu.runtime.header import ARGUMENT_ALIGN, CONTRACT
 from neocpu.runtime.library import Library
 from neocpu.runtime.memory import address_of, aligned_empty, huge_pages
 from neocpu.schedules.errors import ArtifactError
+from neocpu.tensor_spec import TensorSpec
 
 _POOLED: Final = 2  # AllocatorType::kPooled
 _SHOWN: Final = 300
@@ -54,7 +55,7 @@ class Session:
         "_instrument",
         "_library",
         "_main",
-        "_row_counts",
+        "_outputs",
         "_set_instrument",
         "_specs",
         "_staging",
@@ -66,7 +67,7 @@ class Session:
         arena = huge_pages(header.arena_bytes)
         self._library = library
         self._specs = header.inputs
-        self._row_counts = header.counts
+        self._outputs = tuple(zip(header.outputs, header.counts, strict=True))
         self._staging: dict[int, AnyArray] = {}
         self._arrays = [
             *artifact.weight_arrays(hugepages=hugepages),
@@ -157,10 +158,10 @@ class Session:
         """Copy the outputs out of tensors that belong to the virtual machine."""
         arrays = [tensor.array() for tensor in tensors]
         results = []
-        for position, count in enumerate(self._row_counts):
+        for position, (spec, count) in enumerate(self._outputs):
             array = arrays[position]
             if count is not None:
-                array = array[: int(arrays[count][0])]
+                array = array[: _count_rows(spec, arrays[count])]
             if out is None:
                 results.append(array.copy())
                 continue
@@ -168,6 +169,14 @@ class Session:
             np.copyto(given, array)
             results.append(given)
         return tuple(results)
+
+
+def _count_rows(spec: TensorSpec, count: AnyArray) -> int:
+    """Return how many rows of an output count in this run."""
+    rows, most = int(count[0]), spec.shape[0]
+    if not 0 <= rows <= most:
+        raise ArtifactError(f"output '{spec.name}': the model counted {rows} rows of {most}")
+    return rows
 
 
 def _reason_to_copy(array: AnyArray, address: int, out: Sequence[AnyArray] | None) -> str | None:

@@ -9,6 +9,12 @@ from typing import Any, Final, NoReturn
 _SHOWN: Final = 40
 """Characters of a wrong value that an error shows."""
 
+MAX_DEPTH: Final = 32
+"""Arrays and objects within one another; a header has five."""
+
+_SHORT: Final = 308
+"""Characters of an integer that some double is beyond, whatever they are."""
+
 
 class FieldError(ValueError):
     """A value is missing or not what its place takes; the message begins with that place."""
@@ -17,8 +23,9 @@ class FieldError(ValueError):
 def parse(data: bytes) -> Any:
     """Return what a JSON text says.
 
-    Stricter than Python's own reader: UTF-8 only, no NaN or infinity, no name twice in an object,
-    no half of a surrogate pair, which no stream could print.
+    Stricter than Python's own reader: UTF-8 only, no NaN or infinity, nor a number that would be
+    one as a double, no name twice in an object, no half of a surrogate pair, which no stream could
+    print. A bundle's reader in C refuses the same.
 
     Raises
     ------
@@ -28,8 +35,13 @@ def parse(data: bytes) -> Any:
     try:
         text = data.decode("utf-8")
         value = json.loads(
-            text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object
+            text,
+            parse_constant=_refuse,
+            parse_float=_finite,
+            parse_int=_whole,
+            object_pairs_hook=_object,
         )
+        _check_depth(value)
         if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
@@ -66,9 +78,11 @@ def boolean(value: Any, place: str) -> bool:
 
 
 def string(value: Any, place: str) -> str:
-    """Return a string, which may be empty."""
+    """Return a string without zeros, at which C would end it; it may be empty."""
     if not isinstance(value, str):
         _fail(place, value, "a string")
+    if "\0" in value:
+        raise FieldError(f"{place}: there is a zero in the string")
     return value
 
 
@@ -95,6 +109,24 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise FieldError(f"it holds {text[:_SHOWN]}, which is beyond every number")
     return value
+
+
+def _whole(text: str) -> int:
+    if len(text) > _SHORT:
+        _finite(text)
+    return int(text)
+
+
+def _check_depth(value: Any) -> None:
+    """Raise if a value is nested more than `MAX_DEPTH` deep: level by level, not by recursion."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        containers = [each for each in level if isinstance(each, dict | list)]
+        if not containers:
+            return
+        inner = (each.values() if isinstance(each, dict) else each for each in containers)
+        level = [one for values in inner for one in values]
+    raise FieldError("it is nested too deeply")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -44,14 +44,20 @@ def _parallel(module: Any) -> Any:
     return module
 
 
-def _build(parameters: list[tuple[str, tuple[int, ...]]], body: Callable[..., Any]) -> Any:
+def _build(
+    parameters: list[tuple[str, tuple[int, ...]]], body: Callable[..., Any], **dtypes: str
+) -> Any:
+    """Compile ``body`` of parameters that are float32 but for ``dtypes``."""
     import tvm
     from tvm import relax
 
     from neocpu.passes.state_contract import state_contract
 
     builder = relax.BlockBuilder()
-    variables = [relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in parameters]
+    variables = [
+        relax.Var(name, relax.TensorType(shape, dtypes.get(name, "float32")))
+        for name, shape in parameters
+    ]
     with builder.function("main", variables):
         with builder.dataflow():
             result = builder.emit_output(body(builder, *variables))

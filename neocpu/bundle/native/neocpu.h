@@ -41,8 +41,8 @@ typedef struct neocpu_model neocpu_model;
 typedef struct neocpu_options {
   /* Threads of a call; 0: the CPUs this process may use (affinity and control-group quota). */
   int threads;
-  /* Weights are hashed in the background, and no result is handed out before they were found
-   * undamaged. Nonzero: trust them. Code and header are always checked before any of it runs. */
+  /* Weights are hashed in the background, and no kernel runs before they were found undamaged.
+   * Nonzero: trust them. Code and header are always checked before any of it runs. */
   int trust_weights;
   /* Nonzero: copy the weights to huge pages of this process. They stream a few per cent faster, but
    * loading takes longer and no other process shares them. */

@@ -1,11 +1,12 @@
 """Headers that lie: the C program refuses what Python refuses, and runs what it runs."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from forgery import forge_header
-from header_mutants import mutant
+from header_mutants import MALFORMED, RIGHT, edited, mutant
 
 import neocpu
 from neocpu.runtime.artifact import read_header
@@ -45,6 +46,27 @@ def test_a_header_that_lies(run, name, request, tmp_path):
         else:
             (line,) = done.stderr.splitlines()
             assert line.startswith("neocpu_run: error: ")
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_one_refuses_the_other_refuses(run, linear, tmp_path, name):
+    text = edited(linear.header.encode(), MALFORMED[name])
+    path = forge_header(linear.path, tmp_path / "a.so", text)
+    with pytest.raises(ArtifactError, match="has a malformed header"):
+        read_header(path)
+    done = run(path, "--threads", 1)
+    assert done.returncode == 8
+    assert "has a malformed header" in done.stderr
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_one_reads_the_other_reads(run, linear, tmp_path, name):
+    text = edited(linear.header.encode(), RIGHT[name])
+    path = forge_header(linear.path, tmp_path / "a.so", text)
+    assert replace(read_header(path), plan={}) == replace(linear.header, plan={})
+    done = run(path, "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("linear\n")
 
 
 def test_wrong_shapes_have_the_same_reason_in_both(run, small, tmp_path):

@@ -12,9 +12,10 @@ import pytest
 import neocpu
 from neocpu.fat_file import combine
 from neocpu.link import write_artifact
+from neocpu.runtime.fat import BLOCK, Entry, encode_index
 from neocpu.schedules import cpu_identity
 from neocpu.schedules.cpu_identity import host_cpu
-from neocpu.schedules.errors import NeoCPUError
+from neocpu.schedules.errors import ArtifactError, NeoCPUError
 
 CPU = host_cpu() or "unknown"
 HERE = "avx2" if os.uname().machine == "x86_64" else "neon"
@@ -77,6 +78,72 @@ def test_refusals_are_those_of_python(run, linear, variants, tmp_path):
         if code == 5:
             assert "v1 (lacks avx99); v2 (lacks avx77, avx88)" in str(caught.value)
             assert str(caught.value).split(" can run: ")[1] in done.stderr
+
+
+def with_index(source, path, header, *entries):
+    """Write a fat file of copies of an artifact, and an index that says of each what is given."""
+    content = source.read_bytes()
+    content = content.ljust(-(-len(content) // BLOCK) * BLOCK, b"\0")
+    size, parts = source.stat().st_size, []
+    for number, fields in enumerate(entries):
+        said = (header.target, header.machine, header.isa_features)
+        entry = Entry(f"v{number}", BLOCK + number * len(content), size, *said)
+        parts.append(replace(entry, **fields))
+    whole = encode_index(parts).ljust(BLOCK, b"\0") + content * len(parts)
+    path.write_bytes(whole[: parts[-1].offset + size])
+    return path
+
+
+@needs.instruction_set(HERE)
+@pytest.mark.parametrize(
+    "lie", [{"isa_features": ()}, {"isa_features": (HERE,)}, {"target": "llvm -mcpu=x"}]
+)
+def test_an_index_that_says_else_than_the_header(run, linear, tmp_path, lie):
+    features = ("avx99", HERE) if "isa_features" in lie else ()
+    header = replace(linear.header, isa_features=features)
+    write_artifact(linear.executable, linear.weights, header, tmp_path / "a.so")
+    path = with_index(tmp_path / "a.so", tmp_path / "fat.so", header, lie)
+    with pytest.raises(ArtifactError, match="index and header disagree on the target"):
+        neocpu.load(path)
+    done = run(path)
+    assert done.returncode == 8, done.stderr
+    assert "index and header disagree on the target" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (["a b", "~" * 63], 0),
+        ([""], 8),
+        (["a", "a"], 8),
+        (["a\n"], 8),
+        (["\x7f"], 8),
+        (["\u00e9"], 8),
+        (["a\0"], 8),
+        (["a" * 64], 8),
+    ],
+)
+def test_names_of_variants(run, linear, tmp_path, names, code):
+    entries = [{"name": name} for name in names]
+    path = with_index(linear.path, tmp_path / "fat.so", linear.header, *entries)
+    done = run(path)
+    assert done.returncode == code, done.stderr
+    if code:
+        assert "malformed index: a variant's name" in done.stderr
+        with pytest.raises(ArtifactError, match="malformed index"):
+            neocpu.load(path)
+    else:
+        neocpu.load(path, 1).close()
+
+
+@pytest.mark.parametrize("field", ["target", "machine"])
+def test_long_words_are_read(run, linear, tmp_path, field):
+    """Of another variant: what this host does not run may say anything."""
+    other = {"isa_features": ("avx99" * 100,), field: "x" * 5000}
+    path = with_index(linear.path, tmp_path / "fat.so", linear.header, other, {})
+    neocpu.load(path, 1).close()
+    done = run(path, "--threads", 1)
+    assert done.returncode == 0, done.stderr
 
 
 def test_both_know_the_same_cpus():

@@ -54,6 +54,16 @@ def test_functions_that_expand_to_few_nodes_are_inlined():
     assert loaded.outputs[0].shape == (2, 3)
 
 
+@pytest.mark.parametrize("place", ["graph", "input", "output"])
+def test_names_that_no_header_may_hold_are_refused(place):
+    x, y = (f"{name}\0" if place == of else name for name, of in (("x", "input"), ("y", "output")))
+    named = model([helper.make_node("Relu", [x], [y])], {x: [2, 3]}, {y: [2, 3]})
+    if place == "graph":
+        named.graph.name = "g\0"
+    with pytest.raises(UnsupportedError, match=r"'.\\x00', a name with a zero in it; rename it"):
+        load_model(named)
+
+
 def test_functions_that_call_each_other_are_refused():
     pair = [
         function(name, [helper.make_node(other, ["a"], ["b"], domain="local")])

@@ -10,7 +10,7 @@ import pytest
 from neocpu.link import write_artifact
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.module import load
-from neocpu.schedules.errors import UsageError
+from neocpu.schedules.errors import ArtifactError, UsageError
 from neocpu.tensor_spec import TensorSpec
 
 ROWS = 7
@@ -63,6 +63,15 @@ def test_only_the_rows_that_count_are_returned(counted, count):
         np.testing.assert_array_equal(array, x[:count] + 1)
         assert array.base is None
     np.testing.assert_array_equal(total, x.sum(0))
+
+
+@pytest.mark.parametrize("count", [-1, ROWS + 1, 1 << 40])
+def test_a_count_that_cannot_be_is_refused(counted, count):
+    x, number = np.zeros((ROWS, 2), np.float32), np.array([count], np.int64)
+    with load(counted, threads=1) as module:
+        with pytest.raises(ArtifactError, match=f"'more': the model counted {count} rows of 7"):
+            module([x, number])
+        assert len(module([x, np.array([2], np.int64)])[0]) == 2
 
 
 def test_the_header_says_what_is_bounded(counted):

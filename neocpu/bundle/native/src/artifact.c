@@ -44,7 +44,7 @@ static neocpu_status check_sections(const nc_file *file, const nc_section *secti
 
 /* Check the digest of `code`, which is what lies before the weights, and `rest`, what lies behind
  * them; read the header in there. */
-static neocpu_status read_body(const nc_file *file, const nc_section *sections, const char *rest,
+static neocpu_status read_body(const nc_file *file, const nc_section *sections, char *rest,
                                const char *machine, nc_artifact *artifact) {
   const nc_section *header = &sections[HEADER], *weights = &sections[WEIGHTS];
   const uint64_t start = weights->offset + weights->size;
@@ -112,11 +112,16 @@ static neocpu_status read_artifact(const nc_file *file, nc_artifact *artifact) {
 
 neocpu_status nc_artifact_open(const char *path, nc_artifact *artifact) {
   nc_file file;
+  nc_fat fat;
   *artifact = (nc_artifact){0};
   neocpu_status status = nc_file_open(path, &file);
   if (status != NEOCPU_OK) return status;
-  status = nc_fat_choose(&file);
+  status = nc_fat_choose(&file, &fat);
   if (status == NEOCPU_OK) status = read_artifact(&file, artifact);
+  if (status == NEOCPU_OK && !nc_fat_agrees(&fat, &artifact->header)) {
+    status = nc_fail(NEOCPU_ARTIFACT, "%s: index and header disagree on the target; " REMEDY, path);
+  }
+  nc_fat_free(&fat);
   close(file.fd);
   if (status != NEOCPU_OK) nc_artifact_free(artifact);
   return status;

@@ -13,7 +13,7 @@
 
 #define REMEDY "compile the model again with `neocpu compile`"
 
-enum { BLOCK = 1 << 16, MAX_VARIANTS = 32, MAX_FEATURES = 256, MAX_NAME = 64, MAX_TARGET = 1024 };
+enum { BLOCK = 1 << 16, MAX_VARIANTS = 32, MAX_FEATURES = 256, MAX_NAME = 63 };
 
 static const char family[] = "NEOCPU-FAT ", magic[] = "NEOCPU-FAT 1\n";
 
@@ -28,25 +28,35 @@ typedef struct variant {
   size_t vector_bytes, feature_count;
 } variant;
 
-static int string_fits(const nc_json *value, char *text) {
-  return value != NULL && value->length < MAX_NAME && nc_json_string(value, text);
-}
-
 /* Names of instruction sets; return 0 if the value is no array of such. */
-static int read_features(const nc_json *array, char names[][MAX_NAME], const char **features,
-                         variant *read) {
+static int read_features(const nc_json *array, const char **features, variant *read) {
   const nc_json *item = nc_json_first(array);
   read->vector_bytes = 16;
   read->feature_count = array != NULL && array->kind == NC_JSON_ARRAY ? array->size : SIZE_MAX;
   if (read->feature_count > MAX_FEATURES) return 0;
   for (size_t i = 0; i < read->feature_count; ++i, item = nc_json_next(item)) {
-    if (!string_fits(item, names[i])) return 0;
-    features[i] = names[i];
+    features[i] = nc_json_text(item);
+    if (features[i] == NULL) return 0;
     const size_t bytes =
-        strcmp(names[i], "avx512f") == 0 ? 64 : strcmp(names[i], "avx2") == 0 ? 32 : 16;
+        strcmp(features[i], "avx512f") == 0 ? 64 : strcmp(features[i], "avx2") == 0 ? 32 : 16;
     if (bytes > read->vector_bytes) read->vector_bytes = bytes;
   }
   return 1;
+}
+
+/* The name of a variant: printable characters, and none of the `count` items of `variants` before
+ * has it; null otherwise. */
+static const char *read_name(const nc_json *item, const nc_json *variants, uint32_t count) {
+  const char *name = nc_json_text(nc_json_member(item, "name"));
+  if (name == NULL || *name == '\0' || strlen(name) > MAX_NAME) return NULL;
+  for (const char *c = name; *c != '\0'; ++c) {
+    if (*c < ' ' || *c > '~') return NULL;
+  }
+  const nc_json *other = nc_json_first(variants);
+  for (uint32_t i = 0; i < count; ++i, other = nc_json_next(other)) {
+    if (nc_json_equals(nc_json_member(other, "name"), name)) return NULL;
+  }
+  return name;
 }
 
 /* Whether a target, such as "llvm -mtriple=… -mcpu=znver4", is this machine's CPU. */
@@ -59,19 +69,17 @@ static int names_host(const char *target) {
 }
 
 /* Read a variant. `obstacle` becomes why this machine cannot run it, or empty. */
-static int read_variant(const nc_json *item, variant *read, char *obstacle, size_t size) {
-  char name[MAX_NAME], machine[MAX_NAME], names[MAX_FEATURES][MAX_NAME], missing[128];
-  char target[MAX_TARGET];
-  const nc_json *llvm = nc_json_member(item, "target");
-  const char *features[MAX_FEATURES];
+static int read_variant(const nc_json *item, const char *name, variant *read, char *obstacle,
+                        size_t size) {
+  const char *features[MAX_FEATURES], *machine = nc_json_text(nc_json_member(item, "machine"));
+  const char *target = nc_json_text(nc_json_member(item, "target"));
+  char missing[128];
   struct utsname host;
   int64_t offset, bytes;
-  if (!string_fits(nc_json_member(item, "name"), name) ||
-      !string_fits(nc_json_member(item, "machine"), machine) || llvm == NULL ||
-      llvm->length >= sizeof target || !nc_json_string(llvm, target) ||
+  if (machine == NULL || target == NULL ||
       !nc_json_integer(nc_json_member(item, "offset"), &offset) ||
       !nc_json_integer(nc_json_member(item, "size"), &bytes) ||
-      !read_features(nc_json_member(item, "isa_features"), names, features, read)) {
+      !read_features(nc_json_member(item, "isa_features"), features, read)) {
     return 0;
   }
   read->offset = (uint64_t)offset;
@@ -93,21 +101,25 @@ static int better(const variant *one, const variant *other) {
   return one->feature_count > other->feature_count;
 }
 
-static neocpu_status choose(nc_file *file, const nc_json *variants) {
+static neocpu_status choose(nc_file *file, const nc_json *variants, const nc_json **chosen) {
   variant best = {0}, read;
   uint64_t end = 1; /* of the variant before, or of the index */
   char obstacle[256], obstacles[768] = "";
   const nc_json *item = nc_json_first(variants);
   if (item == NULL || variants->size > MAX_VARIANTS) return malformed(file, "variants");
   for (uint32_t i = 0; i < variants->size; ++i, item = nc_json_next(item)) {
-    if (!read_variant(item, &read, obstacle, sizeof obstacle)) return malformed(file, "a variant");
+    const char *name = read_name(item, variants, i);
+    if (name == NULL) return malformed(file, "a variant's name");
+    if (!read_variant(item, name, &read, obstacle, sizeof obstacle)) {
+      return malformed(file, "a variant");
+    }
     if (read.size == 0 || read.offset != (end + BLOCK - 1) / BLOCK * BLOCK ||
         !nc_file_contains(file, read.offset, read.size)) {
       return malformed(file, "a variant is not behind the one before, or outside the file");
     }
     end = read.offset + read.size;
     if (obstacle[0] == '\0') {
-      if (best.size == 0 || better(&read, &best)) best = read;
+      if (best.size == 0 || better(&read, &best)) best = read, *chosen = item;
     } else if (strlen(obstacles) + strlen(obstacle) + 3 < sizeof obstacles) {
       strcat(strcat(obstacles, obstacles[0] == '\0' ? "" : "; "), obstacle);
     }
@@ -127,7 +139,7 @@ static neocpu_status choose(nc_file *file, const nc_json *variants) {
 }
 
 /* The index's second line, checked; null after a message. */
-static const char *find_document(const nc_file *file, const char *start, size_t *length) {
+static char *find_document(const nc_file *file, char *start, size_t *length) {
   uint8_t digest[NC_SHA256_SIZE];
   char digits[2 * NC_SHA256_SIZE + 1];
   nc_sha256 hash;
@@ -135,7 +147,8 @@ static const char *find_document(const nc_file *file, const char *start, size_t 
     malformed(file, "it is a fat file of another version");
     return NULL;
   }
-  const char *document = start + sizeof magic - 1, *end = strchr(document, '\n');
+  char *document = start + sizeof magic - 1;
+  const char *end = strchr(document, '\n');
   if (end == NULL || strlen(end) < sizeof digits) {
     malformed(file, "it is truncated");
     return NULL;
@@ -152,27 +165,44 @@ static const char *find_document(const nc_file *file, const char *start, size_t 
   return document;
 }
 
-static neocpu_status choose_by_index(nc_file *file, const char *start) {
+static neocpu_status choose_by_index(nc_file *file, nc_fat *fat) {
   const char *problem;
   size_t length;
-  const char *document = find_document(file, start, &length);
+  char *document = find_document(file, fat->text, &length);
   if (document == NULL) return NEOCPU_ARTIFACT;
-  nc_json *root = nc_json_read(document, length, &problem);
-  if (root == NULL) return malformed(file, problem);
-  const neocpu_status status = choose(file, nc_json_member(root, "variants"));
-  free(root);
-  return status;
+  fat->values = nc_json_read(document, length, &problem);
+  if (fat->values == NULL) return malformed(file, problem);
+  return choose(file, nc_json_member(fat->values, "variants"), &fat->chosen);
 }
 
-neocpu_status nc_fat_choose(nc_file *file) {
+neocpu_status nc_fat_choose(nc_file *file, nc_fat *fat) {
   char begin[sizeof family - 1];
+  *fat = (nc_fat){0};
   if (file->size < sizeof begin) return NEOCPU_OK;
   neocpu_status status = nc_file_read(file, 0, begin, sizeof begin);
   if (status != NEOCPU_OK || memcmp(begin, family, sizeof begin) != 0) return status;
   void *start;
   status = nc_file_read_new(file, 0, file->size < BLOCK ? file->size : BLOCK, &start);
-  if (status != NEOCPU_OK) return status;
-  status = choose_by_index(file, start);
-  free(start);
-  return status;
+  fat->text = start;
+  return status == NEOCPU_OK ? choose_by_index(file, fat) : status;
+}
+
+int nc_fat_agrees(const nc_fat *fat, const nc_header *header) {
+  if (fat->chosen == NULL) return 1;
+  const nc_json *features = nc_json_member(fat->chosen, "isa_features");
+  const nc_json *feature = nc_json_first(features);
+  if (!nc_json_equals(nc_json_member(fat->chosen, "target"), header->target) ||
+      !nc_json_equals(nc_json_member(fat->chosen, "machine"), header->machine) ||
+      features->size != header->feature_count) {
+    return 0;
+  }
+  for (size_t i = 0; i < header->feature_count; ++i, feature = nc_json_next(feature)) {
+    if (!nc_json_equals(feature, header->features[i])) return 0;
+  }
+  return 1;
+}
+
+void nc_fat_free(nc_fat *fat) {
+  free(fat->values);
+  free(fat->text);
 }

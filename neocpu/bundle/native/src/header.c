@@ -43,13 +43,12 @@ static void *new_array(reader *r, size_t count, size_t size) {
 
 /* Null unless it is a string; then a copy. */
 static const char *read_string(reader *r, const nc_json *value, const char *field) {
-  if (value == NULL || value->kind != NC_JSON_STRING) {
+  const char *text = nc_json_text(value);
+  if (text == NULL) {
     wrong(r, field);
     return NULL;
   }
-  char *text = new_array(r, value->length + 1, 1);
-  if (!nc_json_string(value, text)) wrong(r, field);
-  return text;
+  return memcpy(new_array(r, value->length + 1, 1), text, value->length + 1);
 }
 
 static int read_size(reader *r, const nc_json *value, const char *field, size_t *size) {
@@ -156,7 +155,8 @@ static void read_features(reader *r, const nc_json *array, nc_header *header) {
 }
 
 static void read_row_counts(reader *r, const nc_json *array, nc_header *header) {
-  size_t count;
+  size_t count, distinct = 0;
+  char *seen = new_array(r, header->output_count, 1);
   header->result_count = header->output_count;
   header->row_counts = new_array(r, header->output_count, sizeof *header->row_counts);
   read_array(r, array, "row_counts", 0, &count);
@@ -173,18 +173,23 @@ static void read_row_counts(reader *r, const nc_json *array, nc_header *header) 
     /* Counts come behind the outputs, and there are not more of them. */
     if (*position < header->output_count || *position >= 2 * header->output_count) {
       wrong(r, "row_counts");
-    } else if (*position >= header->result_count) {
-      header->result_count = *position + 1;
+      break;
     }
+    if (*position >= header->result_count) header->result_count = *position + 1;
+    distinct += !seen[*position - header->output_count];
+    seen[*position - header->output_count] = 1;
   }
+  /* None of them is left out. */
+  if (header->result_count > header->output_count + distinct) wrong(r, "row_counts");
 }
 
 static void read_fields(reader *r, const nc_json *root, size_t weights_size, nc_header *header) {
-  const nc_json *versions = nc_json_member(root, "versions");
+  const nc_json *versions = nc_json_member(root, "versions"), *plan = nc_json_member(root, "plan");
   size_t threads = 0; /* that it was compiled for */
   header->name = read_string(r, nc_json_member(root, "name"), "name");
   header->target = read_string(r, nc_json_member(root, "target"), "target");
   header->machine = read_string(r, nc_json_member(root, "machine"), "machine");
+  read_string(r, nc_json_member(versions, "neocpu"), "versions");
   header->tvm_version = read_string(r, nc_json_member(versions, "apache-tvm"), "versions");
   header->ffi_version = read_string(r, nc_json_member(versions, "apache-tvm-ffi"), "versions");
   if (!read_size(r, nc_json_member(root, "threads"), "threads", &threads) || threads < 1 ||
@@ -196,6 +201,7 @@ static void read_fields(reader *r, const nc_json *root, size_t weights_size, nc_
   header->outputs =
       read_specs(r, nc_json_member(root, "outputs"), "outputs", &header->output_count);
   if (header->output_count == 0) wrong(r, "outputs");
+  if (plan == NULL || plan->kind != NC_JSON_OBJECT) wrong(r, "plan");
   if (r->wrong != NULL) return;
   read_row_counts(r, nc_json_member(root, "row_counts"), header);
   header->weights = read_placements(r, nc_json_member(root, "weights"), "weights", weights_size,
@@ -236,7 +242,7 @@ static neocpu_status read_document(const char *path, const nc_json *root, size_t
   return malformed(path, r.wrong);
 }
 
-neocpu_status nc_header_read(const char *path, const char *text, size_t length, size_t weights_size,
+neocpu_status nc_header_read(const char *path, char *text, size_t length, size_t weights_size,
                              nc_header *header) {
   const char *problem;
   *header = (nc_header){0};

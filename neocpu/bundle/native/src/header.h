@@ -32,8 +32,9 @@ typedef struct nc_header {
   void *memory; /* all of the above */
 } nc_header;
 
-/* Read a header. Its weights lie in `weights_size` bytes. Free with nc_header_free. */
-neocpu_status nc_header_read(const char *path, const char *text, size_t length, size_t weights_size,
+/* Read a header, and spoil its text. Its weights lie in `weights_size` bytes. Free with
+ * nc_header_free. */
+neocpu_status nc_header_read(const char *path, char *text, size_t length, size_t weights_size,
                              nc_header *header);
 
 void nc_header_free(nc_header *header);

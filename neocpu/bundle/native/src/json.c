@@ -1,13 +1,16 @@
 #include "json.h"
 
 #include <errno.h>
+#include <locale.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { DEPTH = 32, LIMIT = 1 << 24 /* values */ };
 
 typedef struct reader {
-  const char *at, *end;
+  char *at;
+  const char *end;
   nc_json *values;
   size_t count, room;
   const char *problem;
@@ -81,29 +84,72 @@ static size_t utf8_length(const char *text, const char *end) {
   return overlong || outside ? 0 : length;
 }
 
+static char *put_utf8(char *out, uint32_t code) {
+  if (code < 0x80) {
+    *out++ = (char)code;
+    return out;
+  }
+  const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+  static const unsigned char lead[] = {0, 0xc0, 0xe0, 0xf0};
+  *out++ = (char)(lead[more] | code >> 6 * more);
+  for (int i = more - 1; i >= 0; --i) *out++ = (char)(0x80 | (code >> 6 * i & 0x3f));
+  return out;
+}
+
+/* The code point of the \u escape whose digits start here, and of the one behind it if they are a
+ * surrogate pair; -1 if it is none, or half of a pair. */
+static int32_t escaped_code(reader *r) {
+  const int32_t high = hex4(r->at, r->end);
+  if (high < 0) return -1;
+  r->at += 4;
+  if (high < 0xd800 || high > 0xdfff) return high;
+  if (high > 0xdbff || !take(r, '\\') || !take(r, 'u')) return -1;
+  const int32_t low = hex4(r->at, r->end);
+  if (low < 0xdc00 || low > 0xdfff) return -1;
+  r->at += 4;
+  return 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+}
+
+/* Write the character whose escape starts here, behind the backslash; return where it ends, null if
+ * there is no such escape. It is never longer than its escape. */
+static char *unescape(reader *r, char *out) {
+  static const char escapes[] = "\"\\/bfnrt", characters[] = "\"\\/\b\f\n\r\t";
+  if (take(r, 'u')) {
+    const int32_t code = escaped_code(r);
+    return code < 0 ? NULL : put_utf8(out, (uint32_t)code);
+  }
+  const char *found = r->at < r->end && *r->at != '\0' ? strchr(escapes, *r->at) : NULL;
+  if (found == NULL) return NULL;
+  ++r->at;
+  *out++ = characters[found - escapes];
+  return out;
+}
+
+
+/* Read a string, and leave its characters and a zero where it starts. */
 static int read_string(reader *r) {
   const size_t index = add(r, NC_JSON_STRING);
   if (index == LIMIT) return 0;
   if (!take(r, '"')) return fail(r, "a name is missing");
-  const char *start = r->at;
+  char *const start = r->at, *out = start;
   while (r->at < r->end && *r->at != '"') {
     if ((unsigned char)*r->at < ' ') return fail(r, "a control character in a string");
-    if (*r->at == '\\') {
-      ++r->at;
-      if (r->at == r->end || strchr("\"\\/bfnrtu", *r->at) == NULL || *r->at == '\0') {
-        return fail(r, "an invalid escape");
-      }
-      if (*r->at == 'u' && hex4(r->at + 1, r->end) < 0) return fail(r, "an invalid escape");
-      ++r->at; /* the digits are ordinary characters */
+    if (take(r, '\\')) {
+      out = unescape(r, out);
+      if (out == NULL) return fail(r, "an invalid escape");
       continue;
     }
     const size_t length = utf8_length(r->at, r->end);
     if (length == 0) return fail(r, "not UTF-8");
+    memmove(out, r->at, length);
+    out += length;
     r->at += length;
   }
   r->values[index].text = start;
-  r->values[index].length = (size_t)(r->at - start);
-  return take(r, '"') || fail(r, "an unfinished string");
+  r->values[index].length = (size_t)(out - start);
+  if (!take(r, '"')) return fail(r, "an unfinished string");
+  *out = '\0'; /* the quote, or in front of it */
+  return 1;
 }
 
 static int read_number(reader *r) {
@@ -117,6 +163,7 @@ static int read_number(reader *r) {
     if (!take(r, '+')) take(r, '-');
     if (!digits(r)) return fail(r, "an invalid number");
   }
+  if (!isfinite(strtod(start, NULL))) return fail(r, "a number beyond every number");
   r->values[index].length = (size_t)(r->at - start);
   return 1;
 }
@@ -132,6 +179,28 @@ static int read_word(reader *r, const char *word, nc_json_kind kind) {
 }
 
 static int read_value(reader *r, int depth);
+
+static int by_text(const void *one, const void *other) {
+  const nc_json *a = *(const nc_json *const *)one, *b = *(const nc_json *const *)other;
+  if (a->length != b->length) return a->length < b->length ? -1 : 1;
+  return memcmp(a->text, b->text, a->length);
+}
+
+/* Whether all names of an object differ. */
+static int check_names(reader *r, const nc_json *object) {
+  const nc_json *name = object + 1, **names = malloc((object->size + 1) * sizeof *names);
+  if (names == NULL) return fail(r, "too many names");
+  for (uint32_t i = 0; i < object->size; ++i) {
+    names[i] = name;
+    name += 1 + name[1].extent;
+  }
+  qsort(names, object->size, sizeof *names, by_text);
+  for (uint32_t i = 1; i < object->size; ++i) {
+    if (by_text(&names[i - 1], &names[i]) == 0) fail(r, "a name twice in an object");
+  }
+  free(names);
+  return r->problem == NULL;
+}
 
 /* The elements of an array, or the members of an object. */
 static int read_all(reader *r, nc_json_kind kind, int depth) {
@@ -158,7 +227,7 @@ static int read_all(reader *r, nc_json_kind kind, int depth) {
   }
   r->values[index].size = size;
   r->values[index].extent = (uint32_t)(r->count - index);
-  return 1;
+  return kind == NC_JSON_ARRAY || check_names(r, &r->values[index]);
 }
 
 static int read_value(reader *r, int depth) {
@@ -181,13 +250,19 @@ static int read_value(reader *r, int depth) {
   }
 }
 
-nc_json *nc_json_read(const char *text, size_t length, const char **problem) {
+static int read_document(reader *r) {
+  /* Where decimals are written with commas, strtod takes no point. */
+  const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(c);
+  const int read = read_value(r, 0);
+  uselocale(before);
+  if (c != (locale_t)0) freelocale(c);
+  skip_space(r);
+  return read && (r->at == r->end || fail(r, "text behind the document"));
+}
+
+nc_json *nc_json_read(char *text, size_t length, const char **problem) {
   reader r = {.at = text, .end = text + length};
-  if (read_value(&r, 0)) {
-    skip_space(&r);
-    if (r.at == r.end) return r.values;
-    fail(&r, "text behind the document");
-  }
+  if (read_document(&r)) return r.values;
   *problem = r.problem;
   free(r.values);
   return NULL;
@@ -195,15 +270,12 @@ nc_json *nc_json_read(const char *text, size_t length, const char **problem) {
 
 const nc_json *nc_json_member(const nc_json *value, const char *key) {
   if (value == NULL || value->kind != NC_JSON_OBJECT) return NULL;
-  const nc_json *found = NULL, *name = value + 1;
+  const nc_json *name = value + 1;
   for (uint32_t i = 0; i < value->size; ++i) {
-    if (nc_json_equals(name, key)) {
-      if (found != NULL) return NULL;
-      found = name + 1;
-    }
+    if (nc_json_equals(name, key)) return name + 1;
     name += 1 + name[1].extent;
   }
-  return found;
+  return NULL;
 }
 
 const nc_json *nc_json_first(const nc_json *value) {
@@ -214,6 +286,7 @@ const nc_json *nc_json_next(const nc_json *value) { return value + value->extent
 
 int nc_json_integer(const nc_json *value, int64_t *integer) {
   if (value == NULL || value->kind != NC_JSON_NUMBER || value->length > 19) return 0;
+  if (value->length == 2 && memcmp(value->text, "-0", 2) == 0) return *integer = 0, 1;
   char text[20] = {0};
   memcpy(text, value->text, value->length);
   for (const char *c = text; *c != '\0'; ++c) {
@@ -229,50 +302,7 @@ int nc_json_equals(const nc_json *value, const char *text) {
          memcmp(value->text, text, value->length) == 0;
 }
 
-static char *put_utf8(char *out, uint32_t code) {
-  if (code < 0x80) {
-    *out++ = (char)code;
-    return out;
-  }
-  const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-  static const unsigned char lead[] = {0, 0xc0, 0xe0, 0xf0};
-  *out++ = (char)(lead[more] | code >> 6 * more);
-  for (int i = more - 1; i >= 0; --i) *out++ = (char)(0x80 | (code >> 6 * i & 0x3f));
-  return out;
-}
-
-/* The code point of the \u escape whose digits start at *at, which moves behind them; 0 for half a
- * surrogate pair. */
-static uint32_t escaped_code(const char **at, const char *end) {
-  const uint32_t high = (uint32_t)hex4(*at, end);
-  *at += 4;
-  if (high < 0xd800 || high > 0xdfff) return high;
-  if (high > 0xdbff || end - *at < 6 || (*at)[0] != '\\' || (*at)[1] != 'u') return 0;
-  const uint32_t low = (uint32_t)hex4(*at + 2, end);
-  if (low < 0xdc00 || low > 0xdfff) return 0;
-  *at += 6;
-  return 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
-}
-
-int nc_json_string(const nc_json *value, char *out) {
-  if (value == NULL || value->kind != NC_JSON_STRING) return 0;
-  const char *end = value->text + value->length;
-  for (const char *at = value->text; at < end;) {
-    if (*at != '\\') {
-      *out++ = *at++;
-      continue;
-    }
-    ++at;
-    static const char escapes[] = "\"\\/bfnrt", characters[] = "\"\\/\b\f\n\r\t";
-    if (*at != 'u') {
-      *out++ = characters[strchr(escapes, *at++) - escapes];
-      continue;
-    }
-    ++at;
-    const uint32_t code = escaped_code(&at, end);
-    if (code == 0) return 0;
-    out = put_utf8(out, code); /* never longer than the escape */
-  }
-  *out = '\0';
-  return 1;
+const char *nc_json_text(const nc_json *value) {
+  if (value == NULL || value->kind != NC_JSON_STRING) return NULL;
+  return strlen(value->text) == value->length ? value->text : NULL;
 }

@@ -1,5 +1,5 @@
-/* A strict JSON reader (RFC 8259) for small documents from files: values are found in the text and
- * never leave it but through a checked accessor. */
+/* A strict JSON reader (RFC 8259) for small documents from files: values stay in the text and never
+ * leave it but through a checked accessor. */
 #ifndef NEOCPU_JSON_H_
 #define NEOCPU_JSON_H_
 
@@ -22,16 +22,16 @@ typedef struct nc_json {
   nc_json_kind kind;
   uint32_t size;  /* elements of an array, members of an object */
   uint32_t extent; /* values from this one to the last one in it, itself included */
-  const char *text; /* a number's or string's characters, without quotes */
+  const char *text; /* a number's characters; a string's, unescaped, and a zero */
   size_t length;
 } nc_json;
 
-/* Read a whole document. Return its values, the root first, to be freed by free(); or null with
- * *problem saying why (a constant string). The text must outlive them. */
-nc_json *nc_json_read(const char *text, size_t length, const char **problem);
+/* Read a whole document, behind which lies a zero. Return its values, the root first, to be freed
+ * by free(); or null with *problem saying why (a constant string). The text must outlive them, and
+ * is no JSON any more: strings are unescaped where they lie. */
+nc_json *nc_json_read(char *text, size_t length, const char **problem);
 
-/* The value of an object's member; null if there is none, there are two, or `value` is null or no
- * object. */
+/* The value of an object's member; null if there is none, or `value` is null or no object. */
 const nc_json *nc_json_member(const nc_json *value, const char *key);
 
 /* The first element of an array; null if there is none, or `value` is null or no array. */
@@ -43,9 +43,8 @@ const nc_json *nc_json_next(const nc_json *value);
 /* Write an integer of at least 0; return whether the value is one (null is not). */
 int nc_json_integer(const nc_json *value, int64_t *integer);
 
-/* Write a string in UTF-8 and a zero, together at most `length` + 1 bytes; return whether the value
- * is a string without zeros. */
-int nc_json_string(const nc_json *value, char *out);
+/* A string in UTF-8, of `length` bytes; null if the value is none, or has a zero inside. */
+const char *nc_json_text(const nc_json *value);
 
 /* Whether the value is a string of these characters. */
 int nc_json_equals(const nc_json *value, const char *text);

@@ -60,13 +60,14 @@ static neocpu_status run(void *data) {
   run_request *request = data;
   neocpu_model *model = request->model;
   nc_value result;
-  neocpu_status status =
-      nc_session_run(&model->session, request->inputs, request->outputs, &result);
+  /* Before the run and not after it: damaged indices could lead a kernel anywhere. */
   if (model->verifying) { /* on the worker only */
     pthread_join(model->verifier, NULL);
     model->verifying = 0;
   }
-  if (model->verdict != NEOCPU_OK) status = nc_fail(model->verdict, "%s", model->reason);
+  if (model->verdict != NEOCPU_OK) return nc_fail(model->verdict, "%s", model->reason);
+  neocpu_status status =
+      nc_session_run(&model->session, request->inputs, request->outputs, &result);
   if (status == NEOCPU_OK) status = nc_session_copy(&model->session, &result, request->outputs);
   nc_tvm_release(&result);
   return status;

@@ -212,7 +212,7 @@ static neocpu_status count_rows(const nc_header *header, const nc_value *result,
     memcpy(&count, tensor_data(counted), sizeof count);
   }
   if (count < 0 || count > spec->shape[0]) {
-    return nc_fail(NEOCPU_FAILURE, "output '%s': the model counted %lld rows of %lld", spec->name,
+    return nc_fail(NEOCPU_ARTIFACT, "output '%s': the model counted %lld rows of %lld", spec->name,
                    (long long)count, (long long)spec->shape[0]);
   }
   *rows = (size_t)count;

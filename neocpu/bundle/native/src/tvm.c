@@ -168,7 +168,10 @@ static neocpu_status find_functions(void *library) {
 
 static int read_version(const nc_json *document, const char *package, char *version, size_t size) {
   const nc_json *value = nc_json_member(document, package);
-  return value != NULL && value->length < size && nc_json_string(value, version);
+  const char *text = nc_json_text(value);
+  if (text == NULL || value->length >= size) return 0;
+  strcpy(version, text);
+  return 1;
 }
 
 /* Read what the libraries are from the file beside them: they do not say it themselves. */
