@@ -94,7 +94,7 @@ def _first_conflict(model: onnx.ModelProto) -> str | None:
             dict.fromkeys(filter(None, names)) for names in (node.input, node.output)
         )
         known = all(name in shapes and (name in types or name in constants) for name in inputs)
-        if not known or shapes.keys() >= outputs.keys() or not _joins(node):
+        if not (inputs and known) or shapes.keys() >= outputs.keys() or not _joins(node):
             continue
         values = [
             constants.get(name) or make_tensor_value_info(name, types[name], shapes[name])

@@ -137,6 +137,14 @@ def test_attributes_out_of_range(text, result, said):
         import_relax(load_model(proto))
 
 
+@pytest.mark.parametrize("operator", ["Min", "Max", "Sum", "Mean", "Concat", "Add", "Conv"])
+def test_nodes_whose_only_input_is_left_out(operator):
+    proto = one_node("Relu", ["x"], {"x": TensorProto.FLOAT}, {"x": [3]})
+    proto.graph.node[0].CopyFrom(helper.make_node(operator, [""], ["y"], name="odd"))
+    with pytest.raises(NeoCPUError):
+        import_relax(load_model(proto))
+
+
 @pytest.mark.parametrize("opset", [6, 10, 12, 18])
 @pytest.mark.parametrize("inputs", [[], ["x"], ["x", "x", ""]], ids=len)
 def test_operators_of_others_that_are_called_like_standard_ones(inputs, opset):
