@@ -3,7 +3,7 @@
 It pools images of any but two spatial dimensions over the wrong axes, takes a sum for the 1-norm,
 knows no GlobalLpPool, no padding that crops, GridSample's modes by the names of opset 20 alone,
 RoiAlign as it is since opset 16 alone, and DequantizeLinear since 19. Softsign and ReduceLogSumExp
-fail on a number without dimensions.
+fail on a number without dimensions, Mean where tensors broadcast, CumSum if its axis is a list.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_cum_sum import CumSum as OnnxCumSum
 from onnx.reference.ops.op_roi_align import RoiAlign as OnnxRoiAlign
 
 from neocpu.reflection import reflected
@@ -67,6 +68,21 @@ class DequantizeLinear(OpRun):  # type: ignore[misc]
             whole = whole - spread(np.asarray(zero)).astype(np.int64)
         scaled = whole.astype(scale.dtype) * spread(np.asarray(scale))
         return (scaled.astype(scale.dtype),)
+
+
+class Mean(OpRun):  # type: ignore[misc]
+    """The mean of tensors that broadcast."""
+
+    def _run(self, *tensors: Array) -> tuple[Array]:
+        return (np.asarray(sum(tensors) / len(tensors)).astype(tensors[0].dtype),)
+
+
+class CumSum(OnnxCumSum):  # type: ignore[misc]
+    """Sums along an axis, which may be given as a list of one."""
+
+    def _run(self, x: Array, axis: Array, **attributes: Any) -> tuple[Array]:
+        results: tuple[Array] = super()._run(x, np.reshape(axis, ()), **attributes)
+        return results
 
 
 class LpNormalization(OpRun):  # type: ignore[misc]

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx.inliner
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
@@ -72,7 +73,10 @@ def evaluate(
         The graph outputs by name, in graph order.
     """
     light = strip_weights(model)
-    evaluator = ReferenceEvaluator(light.model, new_ops=list(operators))
+    flat = light.model
+    if flat.functions:  # whose nodes would be onnx's own
+        flat = onnx.inliner.inline_local_functions(flat, convert_version=True)
+    evaluator = ReferenceEvaluator(flat, new_ops=list(operators))
     names: list[str] = evaluator.output_names
     nodes = _needed(evaluator.rt_nodes_, names)
     if any(node.need_context() for node in nodes):

@@ -21,6 +21,7 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
+_MODES = ("nearest", "linear", "cubic")
 _NATIVE_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
@@ -52,6 +53,8 @@ class _Taps:
 def resize(node: Node) -> relax.Expr:
     """Resize in every mode and coordinate transformation of opset 18 and newer."""
     mode = node.string("mode", "nearest")
+    if mode not in _MODES:
+        raise ValueError(f"its mode '{mode}' is none of {', '.join(_MODES)}")
     coordinates = node.string("coordinate_transformation_mode", "half_pixel")
     cropped = coordinates == "tf_crop_and_resize"
     plans = [
@@ -111,18 +114,24 @@ def _is_native(node: Node, plans: Sequence[_Axis], coordinates: str) -> bool:
     shrinks = any(plan.scale < 1 for plan in plans)
     if node.attrs.get("antialias", 0) and shrinks:
         return False
-    if coordinates == "asymmetric":
-        return all(plan.exact for plan in plans)
-    return all(plan.exact and plan.output > 1 for plan in plans)
+    if not all(plan.exact for plan in plans):
+        return False
+    # The distance of corners divides by the outputs but one.
+    return coordinates == "asymmetric" or 1 not in _image(node, plans)
 
 
-def _native(node: Node, plans: Sequence[_Axis], method: str, coordinates: str) -> relax.Expr:
+def _image(node: Node, plans: Sequence[_Axis]) -> list[int]:
+    """Return the height and width that come out."""
     size = list(node.shape()[2:])
     for plan in plans:
         size[plan.axis - 2] = plan.output
+    return size
+
+
+def _native(node: Node, plans: Sequence[_Axis], method: str, coordinates: str) -> relax.Expr:
     return relax.op.image.resize2d(
         node.inputs[0],
-        size=relax.ShapeExpr(size),
+        size=relax.ShapeExpr(_image(node, plans)),
         layout="NCHW",
         method=method,
         coordinate_transformation_mode=coordinates,

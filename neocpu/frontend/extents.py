@@ -21,6 +21,10 @@ _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")
 _COUNTS = ("dilations", "group", "kernel_shape", "pooled_shape", "strides")
 """Attributes that are 1 or more, of whatever operator."""
+_NEW_AXIS = ("Flatten", "OneHot")
+"""Operators whose axis may lie behind the last dimension."""
+_AXIS_IGNORED = ("DequantizeLinear", "QuantizeLinear")
+"""Where there is one scale, an axis is often given nevertheless."""
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
@@ -61,6 +65,7 @@ def refuse_extents(graph: onnx.GraphProto) -> None:
         if node.domain not in STANDARD_DOMAINS:
             continue
         _refuse_counts(node)
+        _refuse_axis(node, shapes)
         if node.op_type in _WINDOWED and (misfit := _misfit(node, shapes)):
             extent, padded = misfit
             raise UnsupportedError(
@@ -94,6 +99,18 @@ def _refuse_counts(node: onnx.NodeProto) -> None:
         if attribute.name in _COUNTS and min(numbers) < 1:
             raise UnsupportedError(
                 f"{describe(node)}: its {attribute.name} {numbers} must be 1 or more"
+            )
+
+
+def _refuse_axis(node: onnx.NodeProto, shapes: _Shapes) -> None:
+    shape = shapes.get(node.input[0]) if node.input else None
+    if shape is None or node.op_type in _AXIS_IGNORED:
+        return
+    axes = len(shape) + (node.op_type in _NEW_AXIS)
+    for attribute in node.attribute:
+        if attribute.name == "axis" and not -axes <= attribute.i < axes:
+            raise UnsupportedError(
+                f"{describe(node)}: its axis {attribute.i} is none of its {len(shape)} dimensions"
             )
 
 

@@ -124,7 +124,7 @@ def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
         if not _all_known(inferred.graph):
             # What computes shapes; of a long vector it would compute every element, for minutes.
             inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, data_prop=True)
-    except onnx.shape_inference.InferenceError as error:
+    except (onnx.shape_inference.InferenceError, ValueError) as error:
         raise ModelError(
             f"the model's types or shapes contradict each other: {first_line(error)}"
         ) from error

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import onnx
 
+from neocpu.plain_text import plain
 from neocpu.schedules.errors import UnsupportedError, did_you_mean
 
 STANDARD_DOMAINS = ("", "ai.onnx")
@@ -59,12 +60,13 @@ def describe(node: onnx.NodeProto) -> str:
 
 def node_name(node: onnx.NodeProto) -> str:
     """Return a node's name; unnamed ones go by their first output."""
-    return node.name or next((output for output in node.output if output), "?")
+    return plain(node.name or next((output for output in node.output if output), "?"))
 
 
 def qualified_name(node: onnx.NodeProto) -> str:
     """Return the operator's name, with its domain unless that is the standard one."""
-    return node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}"
+    name = node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}"
+    return plain(name)
 
 
 def _refuse(nodes: list[onnx.NodeProto], known: Iterable[str]) -> None:

@@ -29,6 +29,33 @@ def test_global_pools(op, shape):
     check(helper.make_node(op, ["x"], ["y"]), x=random(*shape))
 
 
+def test_means_of_tensors_that_broadcast():
+    node = helper.make_node("Mean", ["a", "b", "c"], ["y"])
+    check(node, a=random(2, 1), b=random(1), c=random(2, 11))
+
+
+def test_sums_along_an_axis_in_a_list():
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"], reverse=1, exclusive=1)
+    check(node, x=random(3, 4), axis=np.array([1]))
+
+
+def test_operators_in_functions_are_ours_too():
+    """In batch normalisation of old opsets onnx's evaluator adds another epsilon."""
+    names = ["x", "scale", "bias", "mean", "variance"]
+    feeds = dict(zip(names, [random(1, 3, 2, 2), *np.abs(random(4, 3)) / 50], strict=True))
+    inner = helper.make_node("BatchNormalization", names, ["y"])
+    model = make_model([inner], feeds, opset=9)
+    imports = [helper.make_opsetid("", 9), helper.make_opsetid("local", 1)]
+    function = helper.make_function("local", "f", names, ["y"], [inner], imports[:1])
+    model.graph.node[0].op_type, model.graph.node[0].domain = "f", "local"
+    model.functions.append(function)
+    model.opset_import.append(imports[1])
+    model.ir_version = 8
+    actual = reference.run_reference(model, feeds)["y"]
+    (expected,) = run_onnxruntime(model, feeds)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_the_norms_power(p):
     check(helper.make_node("GlobalLpPool", ["x"], ["y"], p=p), x=random(2, 3, 4, 5))

@@ -124,6 +124,13 @@ def test_types_that_do_not_fit(op, shapes, dtypes, attributes):
             "float[a, b, c, d] y",
             "sampling_ratio 1048576 is more than 256",
         ),
+        ("y = LpNormalization <axis = 9223372036854775807> (x)", "float[a, b] y", "none of its 2"),
+        ("y = Softmax <axis = -3> (x)", "float[a, b] y", "none of its 2|contradict"),
+        (
+            's = Constant <value = float[2] {1, 2}> () y = Resize <mode = "text"> (x, "", s)',
+            "float[a, b] y",
+            "its mode 'text' is none of",
+        ),
         ("a, b, y = Split <axis = 0, num_outputs = 3> (x)", "float[a, b] y", "no elements"),
         ("a, b, c, y = Split <axis = 0, num_outputs = 4> (x)", "float[a, b] y", "no elements"),
     ],
@@ -161,6 +168,19 @@ def test_operators_of_others_that_are_called_like_standard_ones(inputs, opset):
             proto = helper.make_model(graph, opset_imports=sets, ir_version=8)
             with pytest.raises(NeoCPUError, match=f"foo::{name}|functions"):
                 import_relax(load_model(proto))
+
+
+def test_errors_are_one_line_whatever_names_hold():
+    for node in (
+        helper.make_node("Det", ["x"], ["y"], name="a\nb"),
+        helper.make_node("Relu", ["x"], ["y"], name="a\nb", domain="d\n"),
+    ):
+        proto = one_node("Relu", ["x"], {"x": TensorProto.FLOAT}, {"x": [3]})
+        proto.graph.node[0].CopyFrom(node)
+        proto.opset_import.append(helper.make_opsetid("d\n", 1))
+        with pytest.raises(NeoCPUError) as caught:
+            import_relax(load_model(proto))
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["main", "main_", "tanh", "lv", "gv", "R", "T", "x.y", "0", "ä"])

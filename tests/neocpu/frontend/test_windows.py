@@ -206,6 +206,14 @@ def test_resize(mode, coordinates, nearest, scales, sizes):
     check("Resize", *constants, **attrs)
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+@pytest.mark.parametrize("coordinates", ["align_corners", "half_pixel", "asymmetric"])
+@pytest.mark.parametrize(("shape", "sizes"), [((5, 1), (9, 1)), ((1, 4), (1, 8)), ((1, 1), (3, 1))])
+def test_resize_of_one_row_or_column(mode, coordinates, shape, sizes):
+    attrs = {"mode": mode, "coordinate_transformation_mode": coordinates}
+    check("Resize", None, None, ints(2, 3, *sizes), x=random(2, 3, *shape), **attrs)
+
+
 def test_resize_becomes_the_native_operator_where_it_is_exact():
     twice = floats(1, 1, 2, 2)
     for attrs in (
