@@ -1,6 +1,7 @@
 """How often a soak goes round: a few times in CI, often with ``NEOCPU_SOAK=full`` (make soak)."""
 
 import os
+import tempfile
 
 import pytest
 
@@ -25,3 +26,11 @@ class Soak:
 @pytest.fixture
 def soak(request):
     return Soak(request.node.name)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory, monkeypatch):
+    """A folder for temporary files in which nobody else works."""
+    folder = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))

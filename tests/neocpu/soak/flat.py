@@ -31,7 +31,7 @@ class Footprint:
     resident: int
 
     @classmethod
-    def of(cls, process: int | None = None, folder: Path | None = None) -> Footprint:
+    def of(cls, process: int | None = None) -> Footprint:
         """Read that of a process, by default this one."""
         here = Path("/proc") / str(process or os.getpid())
         pages = int((here / "statm").read_text().split()[1])
@@ -39,7 +39,7 @@ class Footprint:
             threads=len(os.listdir(here / "task")),
             maps=(here / "maps").read_text().count("\n"),
             descriptors=len(os.listdir(here / "fd")),
-            files=temporary_files(folder),
+            files=temporary_files(),
             resident=pages * os.sysconf("SC_PAGE_SIZE"),
         )
 
@@ -50,9 +50,9 @@ class Footprint:
         return [f"{name}: {a} -> {b}" for name, a, b in pairs if b > a + slack.get(name, 0)]
 
 
-def temporary_files(folder: Path | None = None) -> int:
+def temporary_files() -> int:
     """Count what is called like ours in the folder for temporary files."""
-    names = os.listdir(folder or tempfile.gettempdir())
+    names = os.listdir(tempfile.gettempdir())
     return sum("neocpu" in name for name in names)
 
 
@@ -63,7 +63,6 @@ def check_flat(
     warmup: int = 20,
     memory: int = MEMORY_SLACK,
     process: int | None = None,
-    folder: Path | None = None,
 ) -> tuple[Footprint, Footprint]:
     """Do ``work(i)`` so many times, and check that nothing of a process has grown.
 
@@ -75,8 +74,6 @@ def check_flat(
         Bytes by which resident memory may grow in all rounds together.
     process : int, optional
         Whose footprint; by default this one's.
-    folder : Path, optional
-        Where temporary files are counted; by default this process's folder for them.
 
     Returns
     -------
@@ -85,30 +82,28 @@ def check_flat(
     """
     for number in range(warmup):
         work(number)
-    before = _settled(process, folder, None, memory)
+    before = _settled(process, None, memory)
     for number in range(rounds):
         work(warmup + number)
-    after = _settled(process, folder, before, memory)
+    after = _settled(process, before, memory)
     growth = after.growth_over(before, memory)
     assert not growth, f"after {rounds} rounds: {', '.join(growth)}"
     return before, after
 
 
-def _settled(
-    process: int | None, folder: Path | None, before: Footprint | None, memory: int
-) -> Footprint:
+def _settled(process: int | None, before: Footprint | None, memory: int) -> Footprint:
     """Look until nothing is more than before, or for a time; without a before, until it is still.
 
     Nothing is asserted on the time: it only bounds how long something may take to go.
     """
     deadline = time.monotonic() + SETTLE_SECONDS
     gc.collect()
-    last = Footprint.of(process, folder)
+    last = Footprint.of(process)
     while time.monotonic() < deadline:
         if before is not None and not last.growth_over(before, memory):
             break
         time.sleep(0.2)
-        now = Footprint.of(process, folder)
+        now = Footprint.of(process)
         if before is None and now.threads == last.threads:
             return now
         last = now
