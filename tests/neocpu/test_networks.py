@@ -21,8 +21,12 @@ IMAGES = {
     "unet": (96, 80),
     "yolov3_tiny": (96, 160),
 }
-# What is in them is in others of their families: `make fresh` takes them too.
-REPEATED = {"densenet169", "densenet201", "resnet101", "vgg11", "vgg13", "vgg16"}
+# What is in them is in others of their families, or in ONNX's light models, which other tests
+# compile: `make fresh` takes them too.
+REPEATED = {
+    *("densenet121", "densenet169", "densenet201", "resnet101"),
+    *("vgg11", "vgg13", "vgg16", "vgg19"),
+}
 ALL = os.environ.get("NEOCPU_NETWORKS") == "all"
 
 
