@@ -226,7 +226,7 @@ def test_json_takes_no_memory_that_the_inputs_do_not_explain(fillers, around):
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 3) | st.sampled_from([1, 1, 300, 50_000]), max_size=6).filter(
-        lambda shape: math.prod(shape) <= 150_000
+        lambda shape: math.prod(filter(None, shape)) <= 150_000
     ),
     st.booleans(),
 )
