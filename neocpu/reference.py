@@ -163,9 +163,8 @@ def compare(
     rounded : sequence of mapping of str to array
         The same outputs, computed in float32: elements may err more where these do, be what one of
         these is, infinite or NaN where one of these is infinite, and anything where one is NaN.
-        Selected rows are
-        compared without; where one of these selects others, any may be selected, and the error is
-        infinite.
+        Selected rows are compared without; where one of these selects others, any may be selected,
+        and the error is infinite.
     row_groups : sequence of sequence of str
         Outputs whose rows describe the same selection, by name.
 

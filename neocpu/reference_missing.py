@@ -18,8 +18,6 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_cum_sum import CumSum as OnnxCumSum
 from onnx.reference.ops.op_roi_align import RoiAlign as OnnxRoiAlign
 
-from neocpu.reflection import reflected
-
 Array: TypeAlias = npt.NDArray[Any]
 
 
@@ -149,7 +147,10 @@ class Pad(OpRun):  # type: ignore[misc]
         data, around = data[cropped], np.maximum(around, 0)
         if mode == "reflect":  # numpy reflects again and again where an axis is short
             for axis, (begin, end) in enumerate(around.tolist()):
-                data = data.take(reflected(data.shape[axis], begin, end), axis)
+                extent = data.shape[axis]
+                there_and_back = np.concatenate([np.arange(extent), np.arange(extent - 2, 0, -1)])
+                places = np.arange(-begin, extent + end) % len(there_and_back)
+                data = data.take(there_and_back[places], axis)
             return (data,)
         return (np.pad(data, around, **how).astype(data.dtype),)
 

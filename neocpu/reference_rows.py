@@ -50,15 +50,11 @@ def match_rows(
     array, array
         Rows of ``actual`` and the rows of ``expected`` they were paired with.
     """
-    near = partial(_near, actual, expected, tolerance)
+    right = partial(_right, actual, expected, tolerance)
     exact = [name for name, array in expected.items() if array.dtype.kind != "f"]
     counts = [len(next(iter(side.values()))) for side in (actual, expected)]
     places = np.arange(min(counts))
-    same = near(places, places)
-    for name in exact:
-        one = actual[name][places] == expected[name][places]
-        same &= _whole_rows(one)
-    placed = places[same]
+    placed = places[right(places, places).all(axis=1)]
     unplaced = (np.setdiff1d(np.arange(count), placed) for count in counts)
     mine, theirs = map(_buckets, (actual, expected), (exact, exact), unplaced)
     pairs = [(row, row) for row in placed.tolist()]
@@ -66,7 +62,7 @@ def match_rows(
     for key, rows in mine.items():
         pieces = _pieces(theirs.get(key, []))
         for row in rows:
-            partner = _take(pieces, partial(near, np.array([row])))
+            partner = _take(pieces, partial(right, np.array([row])))
             if partner is not None:
                 pairs.append((row, partner))
             elif (missing := missing - 1) < 0:
@@ -106,16 +102,8 @@ def _one_wrong(
     others: Array,
 ) -> bool:
     """Whether a row differs from one of ``others`` in one of three elements or more."""
-    if not len(others):
-        return False
-    wrong = np.zeros(len(others), np.int64)
-    for name, array in expected.items():
-        exact = array.dtype.kind != "f"
-        bound = np.zeros(1) if exact else tolerance[name][others]
-        near = within(actual[name][row], array[others], bound)
-        wrong += (~near).reshape(len(others), -1).sum(axis=1)
-    elements = sum(math.prod(array.shape[1:]) for array in expected.values())
-    return elements >= WIDE_ROW and bool((wrong == 1).any())
+    wrong = ~_right(actual, expected, tolerance, np.array([row]), others)
+    return wrong.shape[1] >= WIDE_ROW and bool((wrong.sum(axis=1) == 1).any())
 
 
 def row_count(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> int:
@@ -133,35 +121,31 @@ def _buckets(
     return buckets
 
 
-def _near(
+def _right(
     actual: Mapping[str, Array],
     expected: Mapping[str, Array],
     tolerance: Mapping[str, Array],
     rows: Array,
     others: Array,
 ) -> Array:
-    """Whether each row is near the one of ``others`` that it is broadcast to."""
-    near = np.ones(len(others), bool)
+    """Whether rows have what others have, to which they are broadcast: (others, elements)."""
+    right = []
     for name, array in expected.items():
-        if array.dtype.kind == "f":
-            one = within(actual[name][rows], array[others], tolerance[name][others])
-            near &= _whole_rows(one)
-    return near
-
-
-def _whole_rows(right: Array) -> Array:
-    whole: Array = np.all(right, axis=tuple(range(1, right.ndim)))
-    return whole
+        mine, theirs = actual[name][rows], array[others]
+        exact = array.dtype.kind != "f"
+        one = mine == theirs if exact else within(mine, theirs, tolerance[name][others])
+        right.append(one.reshape(len(others), math.prod(array.shape[1:])))
+    return np.concatenate(right, axis=1)
 
 
 def _pieces(rows: Sequence[int]) -> list[Array]:
     return [np.array(rows[i : i + PIECE], np.int64) for i in range(0, len(rows), PIECE)]
 
 
-def _take(pieces: list[Array], near: Callable[[Array], Array]) -> int | None:
-    """Take the first row that is near out of the pieces, and return it."""
+def _take(pieces: list[Array], right: Callable[[Array], Array]) -> int | None:
+    """Take the first row that is right as a whole out of the pieces, and return it."""
     for number, piece in enumerate(pieces):
-        found = np.flatnonzero(near(piece))
+        found = np.flatnonzero(right(piece).all(axis=1))
         if found.size:
             pieces[number] = np.delete(piece, found[0])
             if not pieces[number].size:

@@ -23,18 +23,8 @@ _MULTIPLES: Final = (2, 4, 8, 16, 32, 64)
 _JOINS: Final = frozenset(
     {
         *("Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Concat"),
-        *(
-            "ConstantOfShape",
-            "Conv",
-            "ConvTranspose",
-            "Div",
-            "Equal",
-            "Expand",
-            "Gemm",
-            "Greater",
-            "GreaterOrEqual",
-            "Less",
-        ),
+        *("ConstantOfShape", "Conv", "ConvTranspose", "Div", "Equal", "Expand", "Gemm"),
+        *("Greater", "GreaterOrEqual", "Less"),
         *("LessOrEqual", "MatMul", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow"),
         *("Reshape", "Sub", "Sum", "Where", "Xor"),
     }

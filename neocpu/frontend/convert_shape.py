@@ -8,7 +8,6 @@ from tvm import relax
 
 from neocpu.frontend.limits import MAX_PARTS
 from neocpu.frontend.node import Node, const, constant_value, static_shape
-from neocpu.reflection import reflected
 
 _PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
@@ -44,7 +43,9 @@ def _reflect_far(node: Node, data: relax.Expr, begin: list[int], end: list[int])
     for axis, extent in enumerate(static_shape(data)):
         before, behind = max(begin[axis], 0), max(end[axis], 0)
         if max(before, behind) >= extent:
-            places = reflected(extent, before, behind)
+            last = extent - 1
+            period = max(1, 2 * last)
+            places = np.abs((np.arange(-before, extent + behind) + last) % period - last)
             data = node.emit(relax.op.take(data, const(places), axis, mode="clip"))
             begin[axis] = end[axis] = 0
     return data

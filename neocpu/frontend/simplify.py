@@ -21,6 +21,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
+from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.limits import FoldingBudget
 from neocpu.frontend.rewrites import (
     absorb_pads,
@@ -121,7 +122,8 @@ def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
         proto.graph.node[index].op_type = "InstanceNormalization"
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True)
-        if not _all_known(inferred.graph):
+        known = known_shapes(inferred.graph)
+        if any(name not in known for node in inferred.graph.node for name in node.output if name):
             # What computes shapes; of a long vector it would compute every element, for minutes.
             inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, data_prop=True)
     except (onnx.shape_inference.InferenceError, ValueError) as error:
@@ -131,17 +133,6 @@ def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     for index in groups:
         inferred.graph.node[index].op_type = _GROUP_NORM
     return inferred
-
-
-def _all_known(graph: onnx.GraphProto) -> bool:
-    """Return whether the graph has the shape of every node's every output."""
-    known = {
-        value.name
-        for value in (*graph.value_info, *graph.output)
-        if value.type.tensor_type.HasField("shape")
-        and all(dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
-    }
-    return all(name in known for node in graph.node for name in node.output if name)
 
 
 def _raise_opset(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
