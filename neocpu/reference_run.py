@@ -14,9 +14,15 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from neocpu.frontend.skeleton import strip_weights
+from neocpu.tolerance import finite, scales
 
 _WHOLE: Final = 2.0**20
 """Above, float32 has hardly any but whole numbers."""
+
+_SUMS: Final = frozenset(
+    ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul", "ReduceMean", "ReduceSum")
+)
+"""Operators that add up so many products that a result near zero errs as much as its neighbours."""
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -29,21 +35,25 @@ class Noise:
     seed : int
     ulps : float
         At most by so many units in the last place of a number that is just below a power of two.
+        The number is the result, or what results around a sum of products are, if that is more.
     """
 
     def __init__(self, seed: int, ulps: float) -> None:
         self._random = np.random.default_rng(seed)
         self._largest = ulps * float(np.finfo(np.float32).epsneg)
 
-    def moved(self, value: Any) -> Any:
+    def moved(self, value: Any, op_type: str) -> Any:
         """Return a node's result, moved; whole numbers count something, and stay."""
         value = _flushed(value)
         if not isinstance(value, np.ndarray) or value.dtype != np.float32:
             return value
         whole = (value == np.rint(value)) & (np.abs(value) < _WHOLE)
-        drawn = self._random.uniform(1 - self._largest, 1 + self._largest, value.shape)
-        # In float64, where a factor so near to one is not rounded itself.
-        return np.where(whole, value, (value * drawn).astype(np.float32))
+        size = np.abs(finite(value.astype(np.float64)))
+        if op_type in _SUMS:
+            size = np.maximum(size, scales(size))
+        drawn = self._random.uniform(-self._largest, self._largest, value.shape)
+        # In float64, where a number so near to another is not rounded itself.
+        return np.where(whole, value, (value + drawn * size).astype(np.float32))
 
 
 def evaluate(
@@ -85,7 +95,6 @@ def evaluate(
         return dict(zip(names, evaluator.run(None, {**weights, **inputs}), strict=True))
     keep = _widened if double else _flushed
     last_reader = {name: index for index, node in enumerate(nodes) for name in node.input}
-    rounded = keep if noise is None else noise.moved
     given = {**evaluator.rt_inits_, **inputs}
     values: dict[str, Any] = {"": None} | {name: keep(array) for name, array in given.items()}
 
@@ -96,7 +105,11 @@ def evaluate(
 
     for index, node in enumerate(nodes):
         results = node.run(*map(value, node.input))
-        values.update(zip(node.output, map(rounded, results), strict=False))
+        kept = (
+            keep(result) if noise is None else noise.moved(result, node.op_type)
+            for result in results
+        )
+        values.update(zip(node.output, kept, strict=False))
         for name in {*node.input, *node.output} - {"", *names}:
             if last_reader.get(name, index) <= index:
                 values.pop(name, None)

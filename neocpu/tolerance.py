@@ -52,7 +52,7 @@ def tolerances(expected: Array, rounded: Sequence[Array] = ()) -> Array:
     rounded : sequence of array
         The same, computed in float32: where that errs, more may be.
     """
-    values = _finite(expected.astype(np.float64))
+    values = finite(expected.astype(np.float64))
     bound = RELATIVE * (np.abs(values) + scales(values)) + UNDERFLOW
     if rounded:
         bound += SPREAD * np.maximum.reduce([_errors_around(run, expected) for run in rounded])
@@ -62,7 +62,7 @@ def tolerances(expected: Array, rounded: Sequence[Array] = ()) -> Array:
 def _errors_around(run: Array, expected: Array) -> Array:
     """Return what a run errs in each element, or in those around it if that is more."""
     with np.errstate(invalid="ignore", over="ignore"):
-        error = np.abs(_finite(run.astype(np.float64) - expected))
+        error = np.abs(finite(run.astype(np.float64) - expected))
     largest: Array = np.maximum(error, scales(error, np.maximum))
     return largest
 
@@ -95,5 +95,6 @@ def scales(values: Array, choose: np.ufunc = np.minimum) -> Array:
     return found
 
 
-def _finite(values: Array) -> Array:
+def finite(values: Array) -> Array:
+    """Return the values, with zero in place of infinities and NaN."""
     return np.where(np.isfinite(values), values, 0.0)

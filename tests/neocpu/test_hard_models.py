@@ -95,7 +95,7 @@ def test_a_contested_softmax_of_large_logits_is_compiled_again(monkeypatch, capl
         )
 
     monkeypatch.setattr("neocpu.compiler.measured_schemes", measured)
-    with neocpu.compile(contested(logits=80), threads=1) as compiled:
+    with neocpu.compile(contested(logits=160), threads=1) as compiled:
         plan, found = compiled.plan, compiled.verification
     assert plan["missed"][0]["admission"] == EVERY_TILE.name
     assert found.norm_error < DEFAULT.bound < plan["missed"][0]["norm_error"]

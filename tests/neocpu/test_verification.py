@@ -31,6 +31,18 @@ def model(*nodes, shape=(64,)):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
+def sums_of_products(constants, *nodes):
+    """Return a model whose nodes make ``y`` of ``sums``, those of ``x`` and the weights."""
+    product = helper.make_node("MatMul", ["x", "weights"], ["sums"])
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, extent))
+        for name, extent in zip("xy", constants["weights"].shape, strict=True)
+    ]
+    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph([product, *nodes], "sums", ends[:1], ends[1:], initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
 def verify(model, inputs, actual, level):
     """Return how a run compares with ``model``; raise why if it is refused."""
     verifier = Verifier(model, inputs, level)
@@ -116,19 +128,11 @@ def test_a_decision_that_rounding_takes_either_way_is_right_either_way():
     weights = rng.standard_normal((256, 64))
     direction = x[0].astype(np.float64) / np.linalg.norm(x)
     weights[:, ::2] -= np.outer(direction, direction @ weights[:, ::2])
-    constants = {"weights": weights.astype("float32"), "steep": np.float32(1e12)}
-    nodes = [
-        helper.make_node("MatMul", ["x", "weights"], ["sums"]),
+    steep = sums_of_products(
+        {"weights": weights.astype("float32"), "steep": np.float32(1e12)},
         helper.make_node("Mul", ["sums", "steep"], ["steeper"]),
         helper.make_node("Sigmoid", ["steeper"], ["y"]),
-    ]
-    ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", (1, 256)), ("y", (1, 64)))
-    ]
-    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "steep", ends[:1], ends[1:], initializers)
-    steep = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    )
     verifier = Verifier(steep, {"x": x}, DEFAULT)
     truth = run_reference(steep, {"x": x}, double=True)["y"]
     other = truth.astype("float32")
@@ -152,6 +156,41 @@ def test_rounding_at_random_moves_what_nodes_compute_and_leaves_what_they_count(
     np.testing.assert_array_equal(first["whole"], plain["whole"])
     for one, other in ((first, plain), (second, plain), (first, second)):
         assert 1e-8 < np.abs(one["y"] - other["y"]).max() < 1e-5
+
+
+def test_rounding_at_random_moves_a_sum_near_zero_as_much_as_those_around_it():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 256)).astype("float32")
+    weights = rng.standard_normal((256, 64)).astype("float32")
+    weights[128:, 5], x[0, 128:] = -weights[:128, 5] * np.float32(1 + 1e-6), x[0, :128]
+    product = sums_of_products(
+        {"weights": weights}, helper.make_node("Identity", ["sums"], ["y"])
+    )
+    plain = run_reference(product, {"x": x})["y"]
+    assert 0 < abs(plain[0, 5]) < 1e-4
+    moves = np.array(
+        [
+            run_reference(product, {"x": x}, noise=Noise(seed, ulps=0.5))["y"] - plain
+            for seed in range(20)
+        ]
+    )
+    largest = np.abs(moves).max(axis=0)[0]
+    assert largest[5] > 0.5 * np.median(largest)
+    assert largest.max() < 1e-7 * np.abs(plain).max()
+
+
+@pytest.mark.parametrize("seed", [10, 16, 17, 24])
+def test_a_sum_beside_a_pole_may_err_as_float32_does(seed):
+    """Numpy errs there by so little, by chance, that nobody else could keep to a multiple of it."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((1, 128)).astype("float32")
+    weights = rng.standard_normal((128, 4096)).astype("float32")
+    poles = sums_of_products({"weights": weights}, helper.make_node("Tan", ["sums"], ["y"]))
+    sums = np.zeros((1, 4096), "float32")
+    for product in x[0][:, None] * weights:  # one by one, as a kernel adds them
+        sums += product
+    verdict = Verifier(poles, {"x": x}, DEFAULT).judge({"y": np.tan(sums)})
+    assert verdict.is_accepted
 
 
 def test_the_reference_computes_in_float64_throughout():
