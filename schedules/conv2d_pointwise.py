@@ -52,6 +52,10 @@ NOMINAL_THREADS = 4
 STRIP_L2 = 0.4
 # Storing a vector of sums, keeping it from one pass to the next, and packing a vector of pixels.
 STORE_CYCLES, KEEP_CYCLES, PACK_CYCLES = 1.0, 2.0, 3.0
+# A pixel of two vectors could be broadcast by their multiply-adds. LLVM broadcasts it into a register,
+# many steps ahead, and of more pixels than `MOST_SHARED` it spills them: cycles of each in a step,
+# on a Zen 5.
+MOST_SHARED, SPILL_CYCLES = 7, 1.5
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
@@ -222,6 +226,8 @@ def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:
     # Half the weights of a pass: nothing else stays, so they may have all of L1.
     size = 4 * tiling.pass_chunks * tiling.lanes * scheme.reg_oc // 2
     step = step_cycles(tiling.vectors, scheme.reg_n, target, size)
+    if tiling.vectors == 2 and target.broadcasts_in_fma and not target.multiplies_by_lane:
+        step += SPILL_CYCLES * max(0, scheme.reg_n - MOST_SHARED)
     each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(tiling.workload.epilogue)
     each_sum += KEEP_CYCLES * (tiling.passes - 1)
     sums = tiling.vectors * scheme.reg_n

@@ -38,10 +38,12 @@ CACHES: Final[dict[str, tuple[int, int, int]]] = {
 
 # Bytes per second that estimates assume: of one core from the cache that the operator before left
 # its data in, from beyond its L2, and of all cores together from memory. The default is of current
-# server CPUs, measured in networks: DRAM gives 33e9 on a Zen 4 and 20e9 on a Zen 3. Those of boards
-# are what is commonly measured there: single-board computers have one narrow channel of memory.
+# server CPUs, measured in networks: DRAM gives 33e9 on a Zen 4 and 20e9 on a Zen 3. A Zen 5's are
+# those that rank its 564 tuned convolutions best. Those of boards are what is commonly measured
+# there: single-board computers have one narrow channel of memory.
 DEFAULT_BANDWIDTHS: Final = (40e9, 32e9, 28e9)
 BANDWIDTHS: Final[dict[str, tuple[float, float, float]]] = {
+    "znver5": (40e9, 50e9, 40e9),
     "cortex-a53": (5e9, 2e9, 2e9),
     "cortex-a55": (8e9, 5e9, 4e9),
     "cortex-a57": (10e9, 6e9, 8e9),
