@@ -4,8 +4,13 @@ TVM's passes recurse once for each level of an expression and each statement aro
 hundred fused operators fill the eight megabytes of a main thread, and the process dies. A thread's
 stack may be as large as we like, for only what is touched takes memory.
 
-Signals are handled by the main thread. While that waits for such a call Ctrl-C ends the wait at
-once; raised within a Python function that TVM calls it would become an error of TVM's.
+Signals are handled by the main thread. While that waits for such a call Ctrl-C ends the wait;
+raised within a Python function that TVM calls it would become an error of TVM's.
+
+TVM proves bounds with Z3, which handles SIGINT itself for the milliseconds of a proof (a Ctrl-C
+then ends that proof alone), and puts Python's handler back with the C library's ``signal``: system
+calls that it interrupts start again, and a thread that waits for a lock does not wake. So we look
+now and then, and put the handler back as Python does, for whoever called us.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import atexit
 import contextvars
 import ctypes
 import os
+import signal
 import sys
 import threading
 import time
@@ -30,6 +36,9 @@ PATIENCE: Final = 10.0
 """Seconds. No pass of TVM takes as long, unless it does not end at all."""
 INTERRUPTED: Final = 130
 """Exit code of a process that ends within a pass that does not: 128 + SIGINT."""
+
+LOOK_SECONDS: Final = 0.05
+"""Between looks at the signals that came."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -62,10 +71,13 @@ def on_deep_stack(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwarg
     thread = threading.Thread(target=call, name="neocpu-compiler", daemon=True)
     try:
         _start(thread)
-        ended.wait()
+        while not ended.wait(LOOK_SECONDS):
+            pass
     except BaseException:
         _end(thread, ended)
         raise
+    finally:
+        _put_handler_back()
     thread.join()
     if errors:
         raise errors.pop()  # taken out, or it and the frames it holds would hold each other
@@ -107,6 +119,13 @@ def _end(thread: threading.Thread, ended: threading.Event) -> None:
     finally:
         if thread.is_alive():
             atexit.register(_leave, thread)
+
+
+def _put_handler_back() -> None:
+    """Let SIGINT interrupt system calls again, if Python handles it."""
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 def _leave(thread: threading.Thread) -> None:

@@ -53,8 +53,8 @@ STRIP_L2 = 0.4
 # Storing a vector of sums, keeping it from one pass to the next, and packing a vector of pixels.
 STORE_CYCLES, KEEP_CYCLES, PACK_CYCLES = 1.0, 2.0, 3.0
 # A pixel of two vectors could be broadcast by their multiply-adds. LLVM broadcasts it into a
-# register, many steps ahead, and of more pixels than `MOST_SHARED` it spills them: cycles of each in
-# a step, on a Zen 5.
+# register, many steps ahead, and of more pixels than `MOST_SHARED` it spills them: cycles of each
+# in a step, on a Zen 5.
 MOST_SHARED, SPILL_CYCLES = 7, 1.5
 
 

@@ -1,9 +1,11 @@
 """Calls on a stack of their own: depth, exceptions, and interruptions that leave no thread."""
 
 import contextvars
+import ctypes
 import gc
 import os
 import signal
+import struct
 import threading
 import time
 import weakref
@@ -13,6 +15,8 @@ import tvm_ffi
 from tvm import tirx
 
 from neocpu.deep_stack import on_deep_stack
+
+SA_RESTART = 0x10000000
 
 
 def test_values_arguments_and_context_pass():
@@ -74,6 +78,41 @@ def test_an_interrupted_call_has_ended_when_the_caller_hears_of_it():
     assert len(steps) == count > 0
     assert not [t for t in threading.enumerate() if t.name == "neocpu-compiler"]
     timer.join()
+
+
+def prove():
+    """Do to the handler of SIGINT what Z3 does."""
+    assert ctypes.CDLL(None).siginterrupt(signal.SIGINT, 0) == 0
+
+
+def interrupts() -> bool:
+    """Return whether SIGINT interrupts system calls: its flags in the C library's structure."""
+    action = ctypes.create_string_buffer(256)
+    assert ctypes.CDLL(None).sigaction(signal.SIGINT, None, action) == 0
+    (flags,) = struct.unpack_from("i", action, 8 + 128)
+    return not flags & SA_RESTART
+
+
+def test_a_prover_that_changes_the_handler_keeps_nobody_from_interrupting():
+    def work():
+        prove()
+        while True:
+            time.sleep(0.001)
+
+    timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        on_deep_stack(work)
+    timer.join()
+    assert interrupts()
+
+
+def test_the_handler_is_put_back_as_python_has_it():
+    assert interrupts()
+    prove()
+    assert not interrupts()
+    on_deep_stack(prove)
+    assert interrupts()
 
 
 def test_other_threads_keep_their_stack_size():

@@ -163,9 +163,7 @@ def test_rounding_at_random_moves_a_sum_near_zero_as_much_as_those_around_it():
     x = rng.standard_normal((1, 256)).astype("float32")
     weights = rng.standard_normal((256, 64)).astype("float32")
     weights[128:, 5], x[0, 128:] = -weights[:128, 5] * np.float32(1 + 1e-6), x[0, :128]
-    product = sums_of_products(
-        {"weights": weights}, helper.make_node("Identity", ["sums"], ["y"])
-    )
+    product = sums_of_products({"weights": weights}, helper.make_node("Identity", ["sums"], ["y"]))
     plain = run_reference(product, {"x": x})["y"]
     assert 0 < abs(plain[0, 5]) < 1e-4
     moves = np.array(

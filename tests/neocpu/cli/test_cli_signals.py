@@ -33,7 +33,8 @@ def left(scratch: Path) -> list[str]:
 
 
 def wait_for_work(process: subprocess.Popen[str], scratch: Path) -> None:
-    while not os.listdir(scratch) and process.poll() is None:
+    """Wait for the compiler's own folder: Python tries beforehand whether it may write there."""
+    while not list(scratch.glob("neocpu-*")) and process.poll() is None:
         time.sleep(0.005)
 
 

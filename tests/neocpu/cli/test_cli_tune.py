@@ -136,7 +136,9 @@ def test_a_suite_is_tuned_together(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     assert " left; " in first.err
     again = json.loads(cli(*arguments, "--json").out)
     assert again["reused"] == 3
-    assert len(tried()) == 6
+    # A CPU of long vectors may have fewer candidates left than that.
+    assert 1 <= again["measured"] <= 3
+    assert len(tried()) == 3 + again["measured"]
 
 
 @pytest.mark.parametrize(

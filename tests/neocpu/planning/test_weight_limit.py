@@ -90,7 +90,8 @@ def test_networks_keep_their_limits(name, opt):
         assert packed <= limit
         assert within.search.lower_bound <= within.search.cost
         seconds.append(within.search.cost)
-    assert seconds == sorted(seconds, reverse=True)
+    if opt is not OptLevel.CONV_LAYOUT:  # which takes each convolution for itself
+        assert seconds == sorted(seconds, reverse=True)
     assert seconds[-1] == pytest.approx(free.search.cost)
 
 
