@@ -26,7 +26,7 @@ from neocpu.frontend.shapes import real_inputs, static_dims
 from neocpu.reference_detection import NonMaxSuppression
 from neocpu.reference_rows import pair_rows, row_count
 from neocpu.reference_run import Noise, evaluate
-from neocpu.tolerance import UNDERFLOW, tolerances, within
+from neocpu.tolerance import UNDERFLOW, may_overflow, tolerances, within
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -162,7 +162,8 @@ def compare(
         ``actual`` has at least the names of ``expected``.
     rounded : sequence of mapping of str to array
         The same outputs, computed in float32: elements may err more where these do, be what one of
-        these is, infinite or NaN where one of these is infinite, and anything where one is NaN.
+        these is, infinite or NaN where one of these is infinite or a part of the sum may be, and
+        anything where one is NaN.
         Selected rows are compared without; where one of these selects others, any may be selected,
         and the error is infinite.
     row_groups : sequence of sequence of str
@@ -261,6 +262,8 @@ def _errors(actual: Array, expected: Array, rounded: Sequence[Array]) -> _Errors
     undecided = np.zeros_like(right)
     for run in runs:
         undecided |= np.isnan(run) | ~(np.isfinite(run) | np.isfinite(actual))
+    if runs and not np.isfinite(actual).all():
+        undecided |= ~np.isfinite(actual) & may_overflow(expected)
     right |= undecided
     for run in runs if not right.all() else ():
         right |= within(actual, run, tolerances(run))

@@ -36,6 +36,12 @@ FEWEST: Final = 16
 Of 16 normal numbers it is below a tenth of their standard deviation once in 1e12.
 """
 
+PARTIAL: Final = 4.0
+"""How far parts of a sum go beyond it, as a multiple of the scale.
+
+They are a walk at random whose end the scale tells: one in a thousand goes four times as far.
+"""
+
 UNDERFLOW: Final = 2.0**14 * float(np.finfo(np.float32).tiny)
 """Differences that are none: compiled code takes numbers below float32's smallest normal one for
 zero, and a sum may lose as many as it has products.
@@ -65,6 +71,19 @@ def _errors_around(run: Array, expected: Array) -> Array:
         error = np.abs(finite(run.astype(np.float64) - expected))
     largest: Array = np.maximum(error, scales(error, np.maximum))
     return largest
+
+
+def may_overflow(expected: Array) -> Array:
+    """Return where float32 may lose a sum to infinity, in one order of its products if in no other.
+
+    Parameters
+    ----------
+    expected : array
+        What the sums are without overflow.
+    """
+    values = finite(expected.astype(np.float64))
+    reach = np.abs(values) + PARTIAL * scales(values)
+    return np.asarray(reach > np.finfo(np.float32).max)
 
 
 def within(actual: Array, expected: Array, tolerance: Array) -> Array:

@@ -27,8 +27,16 @@ def div(node: Node) -> relax.Expr:
 
 
 def mod(node: Node) -> relax.Expr:
-    """Mod; of integers, ``x % 0`` is 0."""
+    """Mod, without ``fmod`` of the divisor's sign, as in Python; of integers, ``x % 0`` is 0."""
     floored = not int(node.attrs.get("fmod", 0))
+    left, right = node.inputs[:2]
+    if floored and not is_integer(left):
+        # TVM's way, by a quotient rounded down, makes NaN of infinite divisors.
+        rest = node.emit(relax.op.mod(left, right))
+        signs = [node.emit(relax.op.sign(value)) for value in (rest, right)]
+        product = node.emit(relax.op.multiply(*signs))
+        differs = node.emit(relax.op.less(product, scalar(0.0, product)))
+        return relax.op.where(differs, node.emit(relax.op.add(rest, right)), rest)
     return _divided(node, "Mod", "floored_remainder" if floored else "truncated_remainder")
 
 

@@ -56,6 +56,9 @@ def _window(node: Node) -> _Window:
     dilations = node.ints("dilations", [1] * len(kernel))
     pads = resolve_pads(node, kernel)
     begin, end = pads[: len(kernel)], pads[len(kernel) :]
+    spans = [(k - 1) * dilation + 1 for k, dilation in zip(kernel, dilations, strict=True)]
+    if any(max(b, e) >= span for b, e, span in zip(begin, end, spans, strict=True)):
+        raise ValueError(f"with pads {pads} windows of {spans} may lie beside the image")
     ceil = bool(node.attrs.get("ceil_mode", 0)) and node.string("auto_pad", "NOTSET") == "NOTSET"
     extra = [0] * len(kernel)
     for axis, (extent, k, stride, dilation) in enumerate(

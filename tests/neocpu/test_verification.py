@@ -191,6 +191,20 @@ def test_a_sum_beside_a_pole_may_err_as_float32_does(seed):
     assert verdict.is_accepted
 
 
+@pytest.mark.parametrize(("size", "accepted"), [(1.2e38, True), (1e36, False)])
+def test_a_part_of_a_sum_may_overflow_where_sums_are_nearly_that_large(size, accepted):
+    """Infinity plus what would have brought it back; numpy adds the products in another order."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 256)).astype("float32")
+    weights = (rng.standard_normal((256, 64)) * size / 16).astype("float32")
+    product = sums_of_products({"weights": weights}, helper.make_node("Identity", ["sums"], ["y"]))
+    actual = run_reference(product, {"x": x})["y"]
+    smallest = np.argmin(np.abs(actual))
+    assert np.isfinite(actual[0, smallest])
+    actual[0, smallest] = np.inf
+    assert Verifier(product, {"x": x}, DEFAULT).judge({"y": actual}).is_accepted == accepted
+
+
 def test_the_reference_computes_in_float64_throughout():
     nodes = [
         helper.make_node("Constant", [], ["third"], value_float=1 / 3),

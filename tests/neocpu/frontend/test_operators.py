@@ -181,6 +181,12 @@ def test_broadcast_binary(op, operand):
     check(op, np.abs(random(*operand, seed=1)) + 0.5)
 
 
+def test_mod_of_floats_has_the_sign_of_its_divisor():
+    x = np.array([3, -3, 3, -3, 0, -3, 3, -1, 1, np.inf, 5.5, 1e-30, -1e-30], np.float32)
+    y = np.array([2, 2, -2, -2, -2, *[np.inf] * 2, *[-np.inf] * 2, 2, -1.5, -1e-30, 2], np.float32)
+    check("Mod", y, x=x, fmod=0, opset=28)
+
+
 @pytest.mark.parametrize("opset", [7, 9, 15, 18])
 def test_batch_normalization(opset):
     params = [random(6, seed=1), random(6, seed=2), random(6, seed=3), np.abs(random(6, seed=4))]

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from neocpu.frontend import import_relax, load_model
 from neocpu.reference import run_reference
+from neocpu.schedules.errors import UnsupportedError
 from tests.neocpu.frontend.differential import (
     DATA,
     assert_matches_onnxruntime,
@@ -131,6 +133,13 @@ def test_pools_of_other_ranks(spatial):
     attrs = {"kernel_shape": [3] * spatial, "strides": [2] * spatial, "ceil_mode": 1}
     check("MaxPool", x=x, **attrs)
     check("AveragePool", x=x, pads=[1] * 2 * spatial, **attrs)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_pools_with_windows_of_padding_alone_are_refused(op):
+    model = one_op(op, X, kernel_shape=[3, 3], pads=[0, 0, 3, 0])
+    with pytest.raises(UnsupportedError, match="may lie beside the image"):
+        import_relax(load_model(model))
 
 
 def test_global_and_lp_pools():
