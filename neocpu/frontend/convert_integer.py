@@ -70,13 +70,15 @@ def integer_binary(node: Node, operation: str, left: relax.Expr, right: relax.Ex
 
 
 def bit_shift(node: Node) -> relax.Expr:
-    """BitShift; by all bits or more, nothing is left."""
+    """BitShift; by all bits or more, nothing is left but the sign of what is shifted right."""
     data, amount = node.inputs[:2]
     if constant_value(data) is not None and constant_value(amount) is not None:
         return node.convert_by_tvm("BitShift", node.inputs)
     bits = np.iinfo(dtype_of(data)).bits
     some = node.emit(relax.op.minimum(amount, scalar(bits - 1, amount)))
     shifted = node.emit(node.convert_by_tvm("BitShift", [data, some]))
+    if node.string("direction", "") == "RIGHT" and dtype_of(data).startswith("int"):
+        return shifted
     inside = node.emit(relax.op.less(amount, scalar(bits, amount)))
     return relax.op.where(inside, shifted, scalar(0, data))
 

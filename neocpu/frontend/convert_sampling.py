@@ -17,9 +17,9 @@ from neocpu.schedules.roi_align import RoiAlignWorkload, lower_roi_align
 
 # In pixels: far beyond any image, and far from where int32 ends.
 _FAR = 1 << 28
-# A region reaches at most this many image extents beyond the image, on either side: how many
-# samples its bins take grows with it.
-_MARGIN = 2
+# A region reaches at most this many image extents beyond the image, on either side: where its bins
+# take as many samples as they have pixels, and else, where places need but be numbers.
+_MARGIN, _FAR_MARGIN = 2, 1 << 20
 MAX_SAMPLES = 256
 """Of a bin, in each dimension: as many pixels as the largest feature maps have."""
 
@@ -60,7 +60,8 @@ def roi_align(node: Node) -> relax.Expr:
         raise ValueError(f"its regions {list(node.shape(1))} do not fit its data")
     if node.shape(2) != (workload.regions,):
         raise ValueError(f"its batch_indices {list(node.shape(2))} do not fit its regions")
-    corners = _corners(node, _numbers(node, regions, 0.0), scale)
+    margin = _FAR_MARGIN if samples else _MARGIN
+    corners = _corners(node, _numbers(node, regions, 0.0), scale, margin)
     args = [data, corners, within(node, images, workload.data[0])]
     types = [relax.TensorType(workload.output, "float32")]
     return call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
@@ -77,7 +78,7 @@ def max_roi_pool(node: Node) -> relax.Expr:
     # Halves are rounded away from zero: TVM rounds those below it up.
     size = node.emit(relax.op.floor(relax.op.add(relax.op.abs(scaled), scalar(0.5, scaled))))
     pixels = node.emit(relax.op.multiply(relax.op.sign(scaled), size))
-    both = [node.emit(image), _corners(node, pixels, 1.0)]
+    both = [node.emit(image), _corners(node, pixels, 1.0, _MARGIN)]
     pooled = tuple(node.ints("pooled_shape", ()))
     return relax.op.vision.roi_pool(data, node.emit(relax.op.concat(both, axis=1)), pooled, 1.0)
 
@@ -95,10 +96,10 @@ def _scale(node: Node) -> float:
     return scale
 
 
-def _corners(node: Node, regions: relax.Expr, scale: float) -> relax.Expr:
-    """Return the corners ``(x1, y1, x2, y2)`` of regions, none of them far from the image."""
+def _corners(node: Node, regions: relax.Expr, scale: float, margin: int) -> relax.Expr:
+    """Return the corners ``(x1, y1, x2, y2)`` of regions, at most ``margin`` images beside one."""
     height, width = node.shape()[2:]
     extents = np.array([[width, height, width, height]]) / scale
     dtype = dtype_of(regions)
-    low, high = (const((extents * k).astype(dtype)) for k in (-_MARGIN, 1 + _MARGIN))
+    low, high = (const((extents * k).astype(dtype)) for k in (-margin, 1 + margin))
     return node.emit(relax.op.minimum(node.emit(relax.op.maximum(regions, low)), high))

@@ -181,6 +181,19 @@ def test_broadcast_binary(op, operand):
     check(op, np.abs(random(*operand, seed=1)) + 0.5)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint8"])
+def test_nothing_but_a_sign_is_left_of_all_bits(dtype):
+    x = np.array([5, -5, 127, -128, -1, 4], "int8").astype(dtype)
+    amounts = np.array([1, 1, 31, 40, 9, 0], dtype)
+    expected = x >> np.minimum(amounts, np.iinfo(dtype).bits - 1)
+    if dtype == "uint8":
+        expected = np.where(amounts < 8, expected, 0).astype(dtype)
+    nodes = [helper.make_node("BitShift", ["x", "amounts"], ["y"], direction="RIGHT")]
+    feeds = {"x": x, "amounts": amounts}
+    model = make_model(nodes, feeds, opset=28, like_first_input=True)
+    np.testing.assert_array_equal(run_imported(model, feeds)[2][0], expected)
+
+
 def test_mod_of_floats_has_the_sign_of_its_divisor():
     x = np.array([3, -3, 3, -3, 0, -3, 3, -1, 1, np.inf, 5.5, 1e-30, -1e-30], np.float32)
     y = np.array([2, 2, -2, -2, -2, *[np.inf] * 2, *[-np.inf] * 2, 2, -1.5, -1e-30, 2], np.float32)

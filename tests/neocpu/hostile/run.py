@@ -37,8 +37,10 @@ CASES: Mapping[str, Callable[[], Case]] = {
         [(3, "linear", "zeros"), (3, "nearest", "border")]
     ),
     "GridSample-reflected": lambda: sampling.grid_sample_anywhere([(2, "nearest", "reflection")]),
-    "RoiAlign": lambda: sampling.roi_align(1.0),
-    "RoiAlign-scaled": lambda: sampling.roi_align(0.25),
+    "RoiAlign": lambda: sampling.roi_align(1.0, 0),
+    "RoiAlign-scaled": lambda: sampling.roi_align(0.25, 0),
+    "RoiAlign-samples": lambda: sampling.roi_align(1.0, 2),
+    "RoiAlign-samples-scaled": lambda: sampling.roi_align(0.25, 2),
     "MaxRoiPool": lambda: sampling.max_roi_pool(1.0),
     "MaxRoiPool-scaled": lambda: sampling.max_roi_pool(0.25),
     "EmbedLayerNormalization": lookups.embedding,
