@@ -114,7 +114,7 @@ def _infers(
     alone = onnx.helper.make_model(graph, opset_imports=model.opset_import)
     try:
         onnx.shape_inference.infer_shapes(strip_weights(alone).model, strict_mode=True)
-    except onnx.shape_inference.InferenceError:
+    except (onnx.shape_inference.InferenceError, IndexError):
         return False
     return True
 

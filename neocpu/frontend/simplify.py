@@ -126,7 +126,7 @@ def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
         if any(name not in known for node in inferred.graph.node for name in node.output if name):
             # What computes shapes; of a long vector it would compute every element, for minutes.
             inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, data_prop=True)
-    except (onnx.shape_inference.InferenceError, ValueError) as error:
+    except (onnx.shape_inference.InferenceError, ValueError, IndexError) as error:
         raise ModelError(
             f"the model's types or shapes contradict each other: {first_line(error)}"
         ) from error

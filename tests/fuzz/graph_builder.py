@@ -281,7 +281,12 @@ def infer(
     try:
         onnx.checker.check_node(node, _context(opset))
         found = onnx.shape_inference.infer_node_outputs(schema, node, types, data, None, imports)
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+    except (
+        onnx.shape_inference.InferenceError,
+        onnx.checker.ValidationError,
+        RuntimeError,
+        IndexError,  # of a C++ vector
+    ):
         return None
     return _static(node, found, most)
 
