@@ -56,9 +56,6 @@ def _window(node: Node) -> _Window:
     dilations = node.ints("dilations", [1] * len(kernel))
     pads = resolve_pads(node, kernel)
     begin, end = pads[: len(kernel)], pads[len(kernel) :]
-    spans = [(k - 1) * dilation + 1 for k, dilation in zip(kernel, dilations, strict=True)]
-    if any(max(b, e) >= span for b, e, span in zip(begin, end, spans, strict=True)):
-        raise ValueError(f"with pads {pads} windows of {spans} may lie beside the image")
     ceil = bool(node.attrs.get("ceil_mode", 0)) and node.string("auto_pad", "NOTSET") == "NOTSET"
     extra = [0] * len(kernel)
     for axis, (extent, k, stride, dilation) in enumerate(
@@ -74,10 +71,19 @@ def _window(node: Node) -> _Window:
     return _Window(extents, kernel, strides, dilations, begin, end, extra)
 
 
+def _refuse_empty(window: _Window) -> None:
+    """Raise ValueError if a window may have no pixel, and so no largest or mean."""
+    spans = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations, strict=True)]
+    pads = window.begin + window.end
+    if any(pad >= span for pad, span in zip(pads, spans * 2, strict=True)):
+        raise ValueError(f"with pads {pads} windows of {spans} may lie beside the image")
+
+
 def max_pool(node: Node) -> relax.Expr:
     """MaxPool without the indices output."""
     node.refuse_outputs("the indices output is not supported")
     window = _window(node)
+    _refuse_empty(window)
     return _MAX_POOL[len(window.kernel)](
         node.inputs[0],
         pool_size=window.kernel,
@@ -95,6 +101,8 @@ def average_pool(node: Node) -> relax.Expr:
     """
     window = _window(node)
     include = bool(node.attrs.get("count_include_pad", 0))
+    if not include:
+        _refuse_empty(window)
     return _mean(node, node.inputs[0], window, include_pad=include)
 
 
