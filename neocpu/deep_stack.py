@@ -125,7 +125,16 @@ def _put_handler_back() -> None:
     """Let SIGINT interrupt system calls again, if Python handles it."""
     handler = signal.getsignal(signal.SIGINT)
     if callable(handler) and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)
+        insist(signal.signal, signal.SIGINT, handler)
+
+
+def insist(function: Callable[_P, object], *args: _P.args, **kwargs: _P.kwargs) -> None:
+    """Call one of the functions that first handle the signals there are, which may raise."""
+    try:
+        function(*args, **kwargs)
+    except BaseException:
+        function(*args, **kwargs)
+        raise
 
 
 def _leave(thread: threading.Thread) -> None:

@@ -24,18 +24,15 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn, ParamSpec
+from typing import Final, NoReturn
 
-from neocpu.deep_stack import on_deep_stack
+from neocpu.deep_stack import insist, on_deep_stack
 from neocpu.schedules.errors import NeoCPUError
 from neocpu.search.child import epitaph
 from neocpu.search.worker import describe, die_first
 
 LAST_WORDS: Final = 4096
 """Bytes of what a lost child has printed in which its reason is looked for."""
-
-
-_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,20 +200,11 @@ def _no_signals() -> Iterator[None]:
     finally:
         try:
             if handles:
-                _insist(signal.signal, signal.SIGINT, handler)
+                insist(signal.signal, signal.SIGINT, handler)
         finally:
-            _insist(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+            insist(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         if held and callable(handler):
             handler(*held[-1])
-
-
-def _insist(function: Callable[_P, object], *args: _P.args, **kwargs: _P.kwargs) -> None:
-    """Call one of the functions that first handle the signals there are, which may raise."""
-    try:
-        function(*args, **kwargs)
-    except BaseException:
-        function(*args, **kwargs)
-        raise
 
 
 def _be_child(

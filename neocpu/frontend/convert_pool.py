@@ -35,11 +35,15 @@ class _Window:
     def padding(self) -> list[int]:
         return self.begin + [e + x for e, x in zip(self.end, self.extra, strict=True)]
 
+    @property
+    def spans(self) -> list[int]:
+        """Pixels from a window's first to its last."""
+        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+
     def valid_counts(self, axis: int, *, include_pad: bool) -> np.ndarray:
         """Return how many elements of each window count along an axis, (output extent,)."""
         size = self.extents[axis] + self.begin[axis] + self.end[axis]
-        reach = (self.kernel[axis] - 1) * self.dilations[axis] + 1
-        outputs = (size + self.extra[axis] - reach) // self.strides[axis] + 1
+        outputs = (size + self.extra[axis] - self.spans[axis]) // self.strides[axis] + 1
         taps = np.arange(outputs)[:, None] * self.strides[axis]
         taps = taps + np.arange(self.kernel[axis])[None, :] * self.dilations[axis]
         low, high = (0, size) if include_pad else (self.begin[axis], size - self.end[axis])
@@ -73,10 +77,9 @@ def _window(node: Node) -> _Window:
 
 def _refuse_empty(window: _Window) -> None:
     """Raise ValueError if a window may have no pixel, and so no largest or mean."""
-    spans = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations, strict=True)]
     pads = window.begin + window.end
-    if any(pad >= span for pad, span in zip(pads, spans * 2, strict=True)):
-        raise ValueError(f"with pads {pads} windows of {spans} may lie beside the image")
+    if any(pad >= span for pad, span in zip(pads, window.spans * 2, strict=True)):
+        raise ValueError(f"with pads {pads} windows of {window.spans} may lie beside the image")
 
 
 def max_pool(node: Node) -> relax.Expr:
