@@ -13,6 +13,8 @@ from sysroot import PYTHON, QEMU, SYSROOT
 
 GUEST = Path(__file__).with_name("guest.py")
 X86_QEMU = "qemu-x86_64-static"
+# They tell libraries which CPU they are on, and speak of the one around the emulator.
+OF_THE_HOST = {"OPENBLAS_CORETYPE", "GLIBC_TUNABLES"}
 
 
 def arm(
@@ -46,4 +48,7 @@ def run_modules(
 
 def emulate(*command: str | os.PathLike[str]) -> subprocess.CompletedProcess[str]:
     """Run a command, the emulator first; one that hangs is an error."""
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    environment = {name: value for name, value in os.environ.items() if name not in OF_THE_HOST}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, env=environment
+    )
