@@ -19,6 +19,7 @@ from neocpu.passes.plan_memory import PlannedModule, plan_memory
 from neocpu.passes.state_contract import state_contract
 from neocpu.relax_utils import bindings, is_op
 from neocpu.runtime.header import Placement, layout_numbers
+from neocpu.schedules.normalization import group_norm, layer_norm
 from neocpu.schedules.target import CpuTarget
 
 MAX_FUSED: Final = 64
@@ -26,6 +27,19 @@ MAX_FUSED: Final = 64
 TVM's default is 256."""
 
 DUMP_VARIABLE = "NEOCPU_DUMP_DIR"
+
+
+def _layer_norm(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
+    return bb.call_te(layer_norm, *call.args, call.attrs.axes, call.attrs.epsilon)
+
+
+def _group_norm(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
+    attrs = call.attrs
+    return bb.call_te(group_norm, *call.args, attrs.num_groups, attrs.epsilon)
+
+
+LEGALIZATIONS: Final = {"relax.nn.layer_norm": _layer_norm, "relax.nn.group_norm": _group_norm}
+"""Operators that are not computed as TVM defines them."""
 
 
 class Dump:
@@ -58,7 +72,7 @@ def lower(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> tvm.IRModule:
         # 1. Operators become TE-made functions, chains of elementwise ones become one.
         mod = tvm.transform.Sequential(
             [
-                relax.transform.LegalizeOps(),
+                relax.transform.LegalizeOps(LEGALIZATIONS),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FuseOps(),
             ]

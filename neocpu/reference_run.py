@@ -20,9 +20,14 @@ _WHOLE: Final = 2.0**20
 """Above, float32 has hardly any but whole numbers."""
 
 _SUMS: Final = frozenset(
-    ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul", "ReduceMean", "ReduceSum")
+    """
+    AveragePool BatchNormalization Conv ConvTranspose CumSum Einsum Gemm GlobalAveragePool
+    GroupNormalization InstanceNormalization LayerNormalization MatMul MeanVarianceNormalization
+    ReduceMean ReduceSum
+    """.split()
 )
-"""Operators that add up so many products that a result near zero errs as much as its neighbours."""
+"""Operators whose result near zero errs as much as its neighbours: long sums, and what is left
+after a mean was subtracted."""
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+import pytest
+from onnx import helper, numpy_helper
 
 import neocpu
 from neocpu import models
@@ -47,7 +48,7 @@ def contested(logits: float) -> onnx.ModelProto:
     cut = onnx.ModelProto()
     cut.CopyFrom(model)
     (dense,) = (node for node in cut.graph.node if node.op_type == "Gemm")
-    flat = onnx.helper.make_tensor_value_info(dense.input[0], onnx.TensorProto.FLOAT, (1, 10368))
+    flat = helper.make_tensor_value_info(dense.input[0], onnx.TensorProto.FLOAT, (1, 10368))
     cut.graph.output[0].CopyFrom(flat)
     inputs = random_inputs(load_model(model).inputs, seed=0)
     (data,) = run_reference(cut, inputs, double=True).values()
@@ -101,3 +102,29 @@ def test_a_contested_softmax_of_large_logits_is_compiled_again(monkeypatch, capl
     assert found.norm_error < DEFAULT.bound < plan["missed"][0]["norm_error"]
     (line,) = caplog.messages
     assert f"compiled again {plan['admission']}" in line
+
+
+@pytest.mark.parametrize(
+    ("operator", "width", "attributes"),
+    [
+        ("GroupNormalization", 8, {"num_groups": 2}),
+        ("InstanceNormalization", 8, {}),
+        ("LayerNormalization", 40, {}),
+    ],
+)
+def test_norms_of_data_far_from_zero(operator, width, attributes):
+    """In float32 the mean of the squares less the squared mean may even be negative there."""
+    rng = np.random.default_rng(0)
+    values = {name: rng.normal(size=width).astype(np.float32) for name in ("scale", "shift")}
+    values["far"] = np.float32(1000)
+    ends = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (2, 8, 6, 40)) for name in "xy"
+    ]
+    nodes = [
+        helper.make_node("Add", ["x", "far"], ["moved"]),
+        helper.make_node(operator, ["moved", "scale", "shift"], ["y"], **attributes),
+    ]
+    weights = [numpy_helper.from_array(array, name) for name, array in values.items()]
+    graph = helper.make_graph(nodes, "far", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    neocpu.compile(model).close()

@@ -177,6 +177,14 @@ def test_rounding_at_random_moves_a_sum_near_zero_as_much_as_those_around_it():
     assert largest.max() < 1e-7 * np.abs(plain).max()
 
 
+def test_rounding_at_random_moves_what_a_mean_was_subtracted_from_as_those_around_it():
+    values = np.random.default_rng(0).standard_normal((2, 64)).astype("float32")
+    values[0, 5] = 1e-9
+    moved = Noise(0, ulps=0.5).moved(values, "InstanceNormalization")[0, 5] - values[0, 5]
+    assert abs(moved) > 1e-10
+    assert Noise(0, ulps=0.5).moved(values, "Relu")[0, 5] == pytest.approx(1e-9, rel=1e-6)
+
+
 @pytest.mark.parametrize("seed", [10, 16, 17, 24])
 def test_a_sum_beside_a_pole_may_err_as_float32_does(seed):
     """Numpy errs there by so little, by chance, that nobody else could keep to a multiple of it."""

@@ -6,6 +6,7 @@ import tvm
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 from tvm import relax, te, tirx
 
+from neocpu.pipeline import LEGALIZATIONS
 from neocpu.schedules.elementwise import schedule_function
 
 
@@ -22,7 +23,7 @@ def fuse(build, *shapes):
             output = bb.emit_output(build(relax.op, *inputs))
         bb.emit_func_output(output)
     passes = [
-        relax.transform.LegalizeOps(),
+        relax.transform.LegalizeOps(LEGALIZATIONS),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
@@ -105,6 +106,24 @@ def test_layer_norm(shape):
         rtol=1e-4,
     )  # fmt: skip
     assert "T.vectorized" in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((1, 64, 28, 28), 8), ((2, 6, 5, 7), 3), ((3, 5, 11), 1), ((2, 4), 2)]
+)
+def test_group_norm(shape, groups):
+    def reference(x, gamma, beta):
+        rows = x.reshape(len(x), groups, -1)
+        centred = rows - rows.mean(-1, keepdims=True)
+        normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+        along = (-1, *(1 for _ in shape[2:]))
+        return normal.reshape(shape) * gamma.reshape(along) + beta.reshape(along)
+
+    check(
+        lambda op, x, g, b: op.nn.group_norm(x, g, b, groups, 1, [*range(2, len(shape))]),
+        reference, shape, shape[1:2], shape[1:2],
+        rtol=1e-4,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("axes", [[2, 3], [1], [3], [1, 2, 3], [0, 2]])

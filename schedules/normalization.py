@@ -1,0 +1,76 @@
+"""Layer and group normalisation, with the variance of centred data.
+
+TOPI's definitions take it from one pass, E[x^2] - E[x]^2: of data far from zero that is the
+difference of two large numbers, and may even be negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from tvm import te, tirx, topi
+
+
+def layer_norm(
+    data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, axes: Sequence[Any], epsilon: float
+) -> te.Tensor:
+    """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over ``axes``.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        Of floating point and any shape.
+    gamma, beta : te.Tensor
+        With the extents of ``axes``.
+    """
+    axes = [int(axis) % len(data.shape) for axis in axes]
+    mean, factor = _statistics(data, axes, epsilon)
+
+    def normalized(*at: Any) -> Any:
+        row = [index for axis, index in enumerate(at) if axis not in axes]
+        column = [at[axis] for axis in axes]
+        return (data(*at) - mean(*row)) * factor(*row) * gamma(*column) + beta(*column)
+
+    return te.compute(data.shape, normalized, name="layer_norm")
+
+
+def group_norm(
+    data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, groups: int, epsilon: float
+) -> te.Tensor:
+    """The same over the channels of a group, and all axes behind them.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        ``(N, C, ...)``, of floating point.
+    gamma, beta : te.Tensor
+        ``(C,)``.
+    """
+    count, channels, *rest = data.shape
+    width = int(channels) // int(groups)
+    grouped = te.compute(
+        [count, groups, width, *rest],
+        lambda n, group, channel, *at: data(n, group * width + channel, *at),
+        name="grouped",
+    )
+    mean, factor = _statistics(grouped, [*range(2, len(grouped.shape))], epsilon)
+
+    def normalized(n: Any, channel: Any, *at: Any) -> Any:
+        row = (n, channel // width)
+        centred = data(n, channel, *at) - mean(*row)
+        return centred * factor(*row) * gamma(channel) + beta(channel)
+
+    return te.compute(data.shape, normalized, name="group_norm")
+
+
+def _statistics(data: te.Tensor, axes: list[int], epsilon: float) -> tuple[te.Tensor, te.Tensor]:
+    """Return the means over ``axes``, and 1 / sqrt(variance + epsilon)."""
+    count = tirx.const(prod(int(data.shape[axis]) for axis in axes), data.dtype)
+    mean = topi.divide(topi.sum(data, axis=axes, keepdims=True), count)
+    centred = topi.subtract(data, mean)
+    variance = topi.divide(topi.sum(topi.multiply(centred, centred), axis=axes), count)
+    one, least = (tirx.const(value, data.dtype) for value in (1.0, epsilon))
+    factor = topi.divide(one, topi.sqrt(topi.add(variance, least)))
+    return topi.squeeze(mean, axis=axes), factor
