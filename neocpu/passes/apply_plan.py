@@ -132,9 +132,9 @@ class _Rewriter:
         weights, transforms = tuple(self._weights.arrays), tuple(self._transforms)
         return RewrittenModule(mod, weights, transforms, self._kernel_names)
 
-    def _emit(self, value: Expr) -> Var:
-        """Bind ``value``, under the name of the variable whose binding is rewritten."""
-        return self._bb.emit(value, name_hint=self._name)
+    def _emit(self, value: Expr, name: str | None = None) -> Var:
+        """Bind ``value``, under ``name`` or that of the variable whose binding is rewritten."""
+        return self._bb.emit(value, name_hint=name or self._name)
 
     def _emit_plain(self, value: Expr) -> Var:
         """Emit a layout-dependent binding: as it is, but a concat by the kernel that copies."""
@@ -217,7 +217,10 @@ class _Rewriter:
             shape, source, layout, from_registers=var in self._in_registers
         )
         self._transforms.append(Transform(source, layout, shape, cost, kernel.name_hint))
-        versions[layout] = self._call(kernel, [versions[source]], layout.shape(shape))
+        # Under a name of its own: kernels are known by the tensors of the model that they make.
+        versions[layout] = self._call(
+            kernel, [versions[source]], layout.shape(shape), f"{var.name}_{layout}"
+        )
         return versions[layout]
 
     def _emit_op(self, op: LayoutOp, choice: Choice) -> None:
@@ -317,7 +320,9 @@ class _Rewriter:
         self._kernel_names[name] = self._kernels[key].name_hint
         return self._kernels[key]
 
-    def _call(self, kernel: Any, args: list[Expr], shape: tuple[int, ...]) -> Var:
+    def _call(
+        self, kernel: Any, args: list[Expr], shape: tuple[int, ...], name: str | None = None
+    ) -> Var:
         assert math.prod(shape) > 0, shape
         out = relax.TensorType(shape, "float32")
-        return self._emit(relax.call_tir(kernel, relax.Tuple(args), out))
+        return self._emit(relax.call_tir(kernel, relax.Tuple(args), out), name)
