@@ -61,11 +61,11 @@ def refuse_extents(graph: onnx.GraphProto) -> None:
         Naming the node.
     """
     shapes = known_shapes(graph)
+    refuse_axes(graph)
     for node in graph.node:
         if node.domain not in STANDARD_DOMAINS:
             continue
         _refuse_counts(node)
-        _refuse_axis(node, shapes)
         if node.op_type in _WINDOWED and (misfit := _misfit(node, shapes)):
             extent, padded = misfit
             raise UnsupportedError(
@@ -102,16 +102,46 @@ def _refuse_counts(node: onnx.NodeProto) -> None:
             )
 
 
-def _refuse_axis(node: onnx.NodeProto, shapes: _Shapes) -> None:
-    shape = shapes.get(node.input[0]) if node.input else None
-    if shape is None or node.op_type in _AXIS_IGNORED:
-        return
-    axes = len(shape) + (node.op_type in _NEW_AXIS)
+def refuse_axes(graph: onnx.GraphProto) -> None:
+    """Raise if a node works along an axis that its input lacks, or twice along the same.
+
+    Raises
+    ------
+    UnsupportedError
+        Naming the node.
+    """
+    shapes = known_shapes(graph)
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        shape = shapes.get(node.input[0]) if node.input else None
+        if shape is None or node.domain not in STANDARD_DOMAINS:
+            continue
+        _refuse_axis(node, len(shape))
+        if node.op_type.startswith("Reduce"):
+            _refuse_repeated_axes(node, len(shape), constants)
+
+
+def _refuse_axis(node: onnx.NodeProto, rank: int) -> None:
+    axes = rank + (node.op_type in _NEW_AXIS)
     for attribute in node.attribute:
-        if attribute.name == "axis" and not -axes <= attribute.i < axes:
+        is_axis = attribute.name == "axis" and node.op_type not in _AXIS_IGNORED
+        if is_axis and not -axes <= attribute.i < axes:
             raise UnsupportedError(
-                f"{describe(node)}: its axis {attribute.i} is none of its {len(shape)} dimensions"
+                f"{describe(node)}: its axis {attribute.i} is none of its {rank} dimensions"
             )
+
+
+def _refuse_repeated_axes(
+    node: onnx.NodeProto, rank: int, constants: Mapping[str, onnx.TensorProto]
+) -> None:
+    axes = [axis for a in node.attribute if a.name == "axes" for axis in a.ints]
+    given = constants.get((*node.input, "")[1])
+    if given is not None:
+        axes = onnx.numpy_helper.to_array(given).tolist()
+    if len({axis % rank for axis in axes}) < len(axes):
+        raise UnsupportedError(
+            f"{describe(node)}: its axes {axes} name one of its {rank} dimensions twice"
+        )
 
 
 def _misfit(node: onnx.NodeProto, shapes: _Shapes) -> tuple[int, int] | None:

@@ -26,6 +26,17 @@ _CONTRIBUTED: Final = ("QLinear", "QGemm", "QAttention", "QMoE", "MatMulNBits", 
 
 _SUMMING: Final = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
+_STEPWISE: Final = frozenset(
+    """
+    Acos Acosh Asin Asinh Atan Atanh BatchNormalization Celu Cosh Elu Gelu GlobalAveragePool
+    GroupNormalization HardSigmoid HardSwish InstanceNormalization LayerNormalization LogSoftmax
+    LpNormalization LRN MeanVarianceNormalization Mish ReduceL1 ReduceL2 ReduceLogSum
+    ReduceLogSumExp ReduceMean ReduceSum ReduceSumSquare RMSNormalization Selu Sigmoid Sinh Softmax
+    Softplus Softsign Tan Tanh
+    """.split()
+)
+"""Operators of several steps, each of which rounds."""
+
 _NARROW: Final = {
     kind: name.lower()
     for name, kind in onnx.TensorProto.DataType.items()
@@ -62,11 +73,11 @@ def refuse_number_formats(graph: onnx.GraphProto) -> None:
     shapes = known_shapes(graph)
     for kind, name in narrow.items():
         nodes = [n for n in graph.node if types.get(n.input[0] if n.input else "") == kind]
-        summing = [node for node in nodes if _sums(node, shapes)]
-        if summing:
+        rounding = [node for node in nodes if _rounds_often(node, shapes)]
+        if rounding:
             raise UnsupportedError(
-                f"this is a {name} model ({_counted(summing)}); neocpu computes in float32: export "
-                "it in float32, as with torch.onnx.export(model.float(), …)"
+                f"this is a {name} model ({_counted(rounding)}); neocpu computes in float32: "
+                "export it in float32, as with torch.onnx.export(model.float(), …)"
             )
     for tensor in graph.initializer:
         if tensor.data_type in _NARROW:
@@ -91,10 +102,18 @@ def _types(graph: onnx.GraphProto) -> dict[str, int]:
     return types | {tensor.name: tensor.data_type for tensor in graph.initializer}
 
 
-def _sums(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether each output is a sum over channels, whose order decides how it is rounded."""
-    if node.op_type not in _SUMMING or node.domain not in STANDARD_DOMAINS:
+def _rounds_often(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether the order or the number of an operator's steps decides how it is rounded."""
+    if node.domain not in STANDARD_DOMAINS:
         return False
+    if node.op_type in _STEPWISE:
+        return True
+    if node.op_type == "Resize":
+        modes = [attribute.s for attribute in node.attribute if attribute.name == "mode"]
+        return modes not in ([], [b"nearest"])
+    if node.op_type not in _SUMMING:
+        return False
+    # Each output a sum over channels.
     weights = shapes.get(node.input[1], ())
     depthwise = node.op_type == "Conv" and weights[1:2] == (1,)
     return not depthwise

@@ -21,7 +21,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
-from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.extents import known_shapes, refuse_axes
 from neocpu.frontend.limits import FoldingBudget
 from neocpu.frontend.rewrites import (
     absorb_pads,
@@ -33,6 +33,7 @@ from neocpu.frontend.rewrites import (
 from neocpu.frontend.shapes import real_inputs
 from neocpu.frontend.skeleton import Skeleton, strip_weights
 from neocpu.frontend.source import first_line
+from neocpu.frontend.unsupported import refuse_missing_inputs
 from neocpu.schedules.errors import ModelError, NeoCPUError, UnsupportedError
 
 # From here on ONNX infers the shapes of pools in ceil mode as PyTorch and ONNX Runtime compute
@@ -89,9 +90,12 @@ def _modernise(light: Skeleton) -> onnx.ModelProto:
     if proto.functions:
         with _named("inline the model's functions"):
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+        refuse_missing_inputs(proto)
     if opset_of(proto) < 7:
         channel_slopes(proto)
-    if opset_of(proto) < 13:
+    if opset_of(proto) < 13 and uses(proto, "Hardmax", "LogSoftmax", "Softmax"):
+        # Before they are flattened, which an axis behind the last one is good for.
+        refuse_axes(onnx.shape_inference.infer_shapes(proto).graph)
         flatten_old_hardmax(proto)
     if opset_of(proto) < 11 and uses(proto, "Resize", "Upsample"):
         proto = _raise_opset(proto, 11)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import onnx
 
 from neocpu.plain_text import plain
-from neocpu.schedules.errors import UnsupportedError, did_you_mean
+from neocpu.schedules.errors import ModelError, UnsupportedError, did_you_mean
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 
@@ -53,6 +53,29 @@ def refuse_unsupported(
     _refuse([node for node in graph.node if not supports(node)], known)
 
 
+def refuse_missing_inputs(model: onnx.ModelProto) -> None:
+    """Raise if a node lacks an input it needs, as those of a function do whose caller lacks it.
+
+    onnx's checker looks at functions and at their callers, each alone.
+
+    Raises
+    ------
+    ModelError
+        Naming the node.
+    """
+    versions = {_domain(o.domain): o.version for o in model.opset_import}
+    for node in model.graph.node:
+        domain = _domain(node.domain)
+        version = versions.get(domain, 0)
+        if not onnx.defs.has(node.op_type, version, domain):
+            continue
+        needed = onnx.defs.get_schema(node.op_type, version, domain).inputs
+        for index, formal in enumerate(needed):
+            single = formal.option == onnx.defs.OpSchema.FormalParameterOption.Single
+            if single and not (*node.input, *[""] * len(needed))[index]:
+                raise ModelError(f"{describe(node)} lacks its input '{formal.name}'")
+
+
 def describe(node: onnx.NodeProto) -> str:
     """Return ``Op 'name'`` for messages; unnamed nodes go by their first output."""
     return f"{qualified_name(node)} '{node_name(node)}'"
@@ -67,6 +90,10 @@ def qualified_name(node: onnx.NodeProto) -> str:
     """Return the operator's name, with its domain unless that is the standard one."""
     name = node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}"
     return plain(name)
+
+
+def _domain(name: str) -> str:
+    return "" if name in STANDARD_DOMAINS else name
 
 
 def _refuse(nodes: list[onnx.NodeProto], known: Iterable[str]) -> None:

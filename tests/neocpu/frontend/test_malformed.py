@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 import neocpu
 from neocpu.frontend import load_model
 from neocpu.frontend.importer import import_relax
-from neocpu.schedules.errors import ModelError, NeoCPUError
+from neocpu.schedules.errors import ModelError, NeoCPUError, UnsupportedError
 
 KINDS = sorted(set(helper.get_all_tensor_dtypes()) - {TensorProto.STRING})
 
@@ -69,6 +69,27 @@ def test_a_function_defined_twice():
     proto = parser.parse_model(text)
     proto.functions.append(proto.functions[0])
     assert "local::f" in refusal(proto)
+
+
+def test_a_function_called_without_what_it_needs():
+    text = """
+        <ir_version: 8, opset_import: ["": 17, "local": 1]>
+        g (float[2, 3, 4, 4] x) => (float[2, 3, 3, 3] y) { y = local.f () }
+        <opset_import: ["": 17], domain: "local">
+        f (a) => (b) { b = AveragePool <kernel_shape = [2, 2]> (a) }
+    """
+    assert "AveragePool 'y' lacks its input 'X'" in refusal(parser.parse_model(text))
+
+
+@pytest.mark.parametrize("operator", ["Hardmax", "LogSoftmax", "Softmax"])
+def test_an_axis_behind_the_last_of_an_old_softmax(operator):
+    """It is good for the Flatten that the old ones are made of."""
+    proto = parser.parse_model(
+        '<ir_version: 3, opset_import: ["": 6]> g (float[2, 3] x) => (float[2, 3] y) '
+        f"{{ a = Neg (x) y = {operator} <axis = 2> (a) }}"
+    )
+    with pytest.raises(UnsupportedError, match="its axis 2 is none of its 2 dimensions"):
+        load_model(proto)
 
 
 def test_the_errors_are_the_models():
@@ -130,6 +151,11 @@ def test_types_that_do_not_fit(op, shapes, dtypes, attributes):
             's = Constant <value = float[2] {1, 2}> () y = Resize <mode = "text"> (x, "", s)',
             "float[a, b] y",
             "its mode 'text' is none of",
+        ),
+        (
+            "a = Constant <value = int64[2] {-1, 1}> () y = ReduceMean (x, a)",
+            "float[a, b] y",
+            r"its axes \[-1, 1\] name one of its 2 dimensions twice",
         ),
         ("a, b, y = Split <axis = 0, num_outputs = 3> (x)", "float[a, b] y", "no elements"),
         ("a, b, c, y = Split <axis = 0, num_outputs = 4> (x)", "float[a, b] y", "no elements"),

@@ -123,6 +123,27 @@ def test_float16_inputs():
         load_model(made)
 
 
+@pytest.mark.parametrize("op", ["Acosh", "Gelu", "GlobalAveragePool", "Sigmoid", "Softmax"])
+def test_float16_in_several_steps(op):
+    """Each rounds, and some have no instruction for it: TVM knows no Acosh of 16 bits."""
+    made = model(node(op, "x", "y"), kind=TensorProto.FLOAT16)
+    with pytest.raises(UnsupportedError, match=rf"this is a float16 model \({op} 1x"):
+        load_model(made)
+
+
+@pytest.mark.parametrize(("mode", "refused"), [("nearest", False), ("linear", True)])
+def test_float16_resized(mode, refused):
+    scales = {"scales": np.array([1, 1, 2, 2], np.float32)}
+    made = model(
+        node("Resize", "x _ scales", "y", mode=mode), kind=TensorProto.FLOAT16, constants=scales
+    )
+    if refused:
+        with pytest.raises(UnsupportedError, match="this is a float16 model"):
+            load_model(made)
+    else:
+        assert load_model(made).inputs[0].dtype == "float16"
+
+
 @pytest.mark.parametrize(
     ("op", "weights"),
     [("Relu", None), ("Add", (1, 3, 1, 1)), ("Conv", (3, 1, 3, 3))],
