@@ -18,6 +18,10 @@ _Allocate = ctypes.CFUNCTYPE(
 # TVMBackendFreeWorkspace(device_type, device_id, address)
 _Free = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
 
+FILLED: Final = 1 << 24
+"""Bytes of the largest workspace that is filled: a kernel may ask for more in each of 100,000
+tasks, and use a page of it."""
+
 
 class Workspaces:
     """Stands in for TVM's allocator of workspaces. Kernels call it from any thread.
@@ -65,7 +69,8 @@ class Workspaces:
 
     def _allocate(self, _: int, __: int, size: int, ___: int, ____: int) -> int:
         memory = GuardedMemory(max(size, 1), self.edge)
-        memory.content.fill(FILLING[self.edge])  # reading what was never written shows
+        if size <= FILLED:
+            memory.content.fill(FILLING[self.edge])  # reading what was never written shows
         self._busy[memory.address] = memory
         return memory.address
 
