@@ -137,8 +137,9 @@ def _refuse_repeated_axes(
     axes = [axis for a in node.attribute if a.name == "axes" for axis in a.ints]
     given = constants.get((*node.input, "")[1])
     if given is not None:
-        axes = onnx.numpy_helper.to_array(given).tolist()
-    if len({axis % rank for axis in axes}) < len(axes):
+        axes = onnx.numpy_helper.to_array(given).ravel().tolist()
+    # A scalar may be reduced along an axis, too.
+    if len({axis % max(rank, 1) for axis in axes}) < len(axes):
         raise UnsupportedError(
             f"{describe(node)}: its axes {axes} name one of its {rank} dimensions twice"
         )
