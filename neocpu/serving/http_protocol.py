@@ -19,9 +19,12 @@ BODY_SECONDS: Final = 60.0
 ANSWER_SECONDS: Final = 60.0
 """The longest time a client may take to read what the system's buffers do not hold of an answer."""
 
-MAX_PIPELINED: Final = 64
+PIECE_BYTES: Final = 1 << 14
+"""How much is parsed before the bounds are looked at again; a read of the socket brings 256 KiB."""
+
+MAX_PIPELINED: Final = 16
 """How many requests may wait for the answer to one before them on the same connection; one read of
-the socket can bring thousands, each of which takes kilobytes."""
+the socket can bring thousands, each of which takes kilobytes, and time from everyone else."""
 
 
 class _Transport:
@@ -78,6 +81,10 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
+        for begin in range(0, len(data), PIECE_BYTES):
+            self._receive(data[begin : begin + PIECE_BYTES])
+
+    def _receive(self, data: bytes) -> None:
         if self._refused:
             return
         before = self._phase, self._body_bytes

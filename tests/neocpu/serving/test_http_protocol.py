@@ -177,7 +177,22 @@ def test_nothing_that_is_sent_without_end_is_kept(app, start, unit):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("count", [2, 64, 65, 66, 500])
+def test_what_one_read_brings_is_parsed_no_further_than_the_bounds(monkeypatch):
+    """Or everybody else would wait for 50,000 trailers."""
+    parsed = 0
+
+    def on_header(protocol, name, value):
+        nonlocal parsed
+        parsed += len(b"a:b\r\n")
+
+    monkeypatch.setattr(http_protocol.BoundedProtocol, "on_header", on_header)
+    with suppress(ConnectionResetError):  # refused while it still sends
+        exchange(after_the_body, CHUNKED + b"0\r\n" + b"a:b\r\n" * 50_000)
+    assert http_protocol.HEAD_BYTES / 2 < parsed
+    assert parsed < http_protocol.HEAD_BYTES + 2 * http_protocol.PIECE_BYTES
+
+
+@pytest.mark.parametrize("count", [2, 16, 17, 18, 500])
 def test_pipelined_requests_are_answered_up_to_a_number(count):
     """The answers that are due come whole and in order, and nothing else does."""
     served = 0
