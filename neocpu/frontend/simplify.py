@@ -92,10 +92,13 @@ def _modernise(light: Skeleton) -> onnx.ModelProto:
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
         refuse_missing_inputs(proto)
     if opset_of(proto) < 7:
-        channel_slopes(proto)
+        with _named("infer the shapes of the model"):
+            channel_slopes(proto)
     if opset_of(proto) < 13 and uses(proto, "Hardmax", "LogSoftmax", "Softmax"):
         # Before they are flattened, which an axis behind the last one is good for.
-        refuse_axes(onnx.shape_inference.infer_shapes(proto).graph)
+        with _named("infer the shapes of the model"):
+            shaped = onnx.shape_inference.infer_shapes(proto)
+        refuse_axes(shaped.graph)
         flatten_old_hardmax(proto)
     if opset_of(proto) < 11 and uses(proto, "Resize", "Upsample"):
         proto = _raise_opset(proto, 11)

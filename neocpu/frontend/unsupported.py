@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
 
 import onnx
 
@@ -70,9 +71,9 @@ def refuse_missing_inputs(model: onnx.ModelProto) -> None:
         if not onnx.defs.has(node.op_type, version, domain):
             continue
         needed = onnx.defs.get_schema(node.op_type, version, domain).inputs
-        for index, formal in enumerate(needed):
+        for formal, given in zip_longest(needed, node.input[: len(needed)]):
             single = formal.option == onnx.defs.OpSchema.FormalParameterOption.Single
-            if single and not (*node.input, *[""] * len(needed))[index]:
+            if single and not given:
                 raise ModelError(f"{describe(node)} lacks its input '{formal.name}'")
 
 
