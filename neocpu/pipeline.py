@@ -17,6 +17,7 @@ from neocpu.deep_stack import on_deep_stack
 from neocpu.parallel_codegen import ORIGIN, assembly, compile_objects
 from neocpu.passes.plan_memory import PlannedModule, plan_memory
 from neocpu.passes.state_contract import state_contract
+from neocpu.passes.view_results import view_results
 from neocpu.relax_utils import bindings, is_op
 from neocpu.runtime.header import Placement, layout_numbers
 from neocpu.schedules.normalization import group_norm, layer_norm
@@ -185,7 +186,7 @@ def _to_calls(
         relax.transform.AttachGlobalSymbol(),
     ]
     with target.to_tvm():
-        planned = plan_memory(tvm.transform.Sequential(to_calls)(mod), target)
+        planned = plan_memory(tvm.transform.Sequential(to_calls)(view_results(mod)), target)
         dump.module("planned", planned.mod)
         layout = layout_numbers(planned.arena_bytes, planned.activations, row_counts)
         mod = state_contract(planned.mod, layout)

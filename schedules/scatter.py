@@ -7,7 +7,7 @@ applied in the order of their indices, whatever the number of threads: tasks own
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -79,32 +79,48 @@ def lower_scatter_elements(workload: ElementsWorkload) -> Any:
         parallel axes in front of the indexed one · part of the last one
           for the indexed axis: for axes behind it, the last one's part:
             if the index is inside: output[..., index, ...] = f(output[..., index, ...], update)
+
+    If there are many tasks, and indices are as many as elements along other axes than ``axis``,
+    every task first copies what it alone writes to: it has that in its caches then.
     """
     data, indices, axis = workload.data, workload.indices, workload.axis
     count, parts = math.prod(indices), workload.parts
     parameters = _parameters(math.prod(data), count, count, workload.dtype, workload.index_dtype)
-    source, target = strides_of(indices), strides_of(data)
+    tasks = workload.before * parts
+    # A few tasks would copy more slowly than all threads do.
+    alone = tasks >= ENOUGH_TASKS and indices == (*data[:axis], indices[axis], *data[axis + 1 :])
+
+    def offset(at: Sequence[Any], shape: Sequence[int]) -> Any:
+        terms = (T.cast(i, "int64") * n for i, n in zip(at, strides_of(shape), strict=True))
+        return T.Bind(sum(terms))
+
+    def behind(nest: ExitStack, extent: int, part: Any) -> list[Any]:
+        at = [nest.enter_context(T.serial(n)) for n in (extent, *indices[axis + 1 : -1])]
+        if axis < len(indices) - 1:
+            at.append(nest.enter_context(_part_loop(part, indices[-1], parts)))
+        return at
 
     def body(values: Any, places: Any, updates: Any, output: Any) -> None:
-        _emit_copy(values, output)
-        with ExitStack() as nest:
-            task = nest.enter_context(task_loop(workload.before * parts, count))
+        if not alone:
+            _emit_copy(values, output)
+        with task_loop(tasks, math.prod(data) if alone else count) as task:
             before, part = task // parts, task % parts
-            at = [
+            front = [
                 before // stride % extent
                 for stride, extent in zip(strides_of(indices[:axis]), indices[:axis], strict=True)
             ]
-            at.append(nest.enter_context(T.serial(indices[axis])))
-            at += [nest.enter_context(T.serial(extent)) for extent in indices[axis + 1 : -1]]
-            if axis < len(indices) - 1:
-                at.append(nest.enter_context(_part_loop(part, indices[-1], parts)))
-            here = sum(i * stride for i, stride in zip(at, source, strict=True))
-            place = counted(places[here], data[axis])
-            with T.If(_inside(place, data[axis])), T.Then():
-                at[axis] = T.cast(place, "int32")
-                offset = T.Bind(sum(i * stride for i, stride in zip(at, target, strict=True)))
-                value = REDUCTIONS[workload.reduction](output[offset], updates[here])
-                T.buffer_store(output, value, [offset])
+            if alone:
+                with ExitStack() as nest:
+                    here = offset(front + behind(nest, data[axis], part), data)
+                    T.buffer_store(output, values[here], [here])
+            with ExitStack() as nest:
+                at = front + behind(nest, indices[axis], part)
+                here = offset(at, indices)
+                at[axis] = counted(places[here], data[axis])
+                with T.If(_inside(at[axis], data[axis])), T.Then():
+                    there = offset(at, data)
+                    value = REDUCTIONS[workload.reduction](output[there], updates[here])
+                    T.buffer_store(output, value, [there])
 
     return build_kernel(parameters, body)
 

@@ -36,6 +36,8 @@ def flat(*arrays: np.ndarray) -> list[np.ndarray]:
         ((3, 4, 5), (2, 7, 3), 1),
         ((1, 30, 700), (1, 50, 700), 1),  # parts of the last axis
         ((40, 300, 1), (40, 500, 1), 1),  # a task per row
+        ((40, 300, 1), (33, 500, 1), 1),  # fewer rows of indices than of data
+        ((4, 9, 500), (4, 30, 500), 1),  # tasks that copy parts of rows
     ],
 )
 def test_scatter_elements(data, places, axis, reduction):

@@ -12,6 +12,7 @@ from tvm import relax
 
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.plan_memory import plan_memory
+from neocpu.passes.view_results import view_results
 from neocpu.pipeline import Dump, lower
 from neocpu.pipeline import build as build_executable
 from neocpu.planning.extract import extract
@@ -104,7 +105,7 @@ def to_calls(mod):
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),
     ]
-    return tvm.transform.Sequential(passes)(mod)
+    return tvm.transform.Sequential(passes)(view_results(mod))
 
 
 def planned(mod):
@@ -146,11 +147,18 @@ def test_the_search_charges_what_is_copied(body):
     assert sum(choice.seconds > 0 for choice in concats) == len(JOINS[body])
 
 
+def test_results_of_another_shape_are_views():
+    _, low, _ = lowered(reshaped, SHAPE)
+    assert any(var.name_hint.startswith("reshape") for var in low.get_global_vars())
+    assert not any(name.startswith("reshape") for name in calls(planned(low).mod))
+
+
 def test_kernels_that_nothing_calls_are_gone():
-    _, low, _ = lowered(chain, SHAPE)
-    names = {var.name_hint for var in planned(low).mod.get_global_vars()}
-    assert not any(name.startswith("concat") for name in names)
-    assert any(var.name_hint.startswith("concat") for var in low.get_global_vars())
+    for body in (chain, reshaped):
+        _, low, _ = lowered(body, SHAPE)
+        names = {var.name_hint for var in planned(low).mod.get_global_vars()}
+        assert not any(name.startswith(("concat", "reshape")) for name in names)
+        assert any(var.name_hint.startswith("concat") for var in low.get_global_vars())
 
 
 @pytest.mark.parametrize(
