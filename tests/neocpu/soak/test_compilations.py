@@ -10,9 +10,10 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_compilations(soak):
+    warmup = soak.count(4, compilations.KINDS)
     rounds = soak.count(8, 1000)
     done = subprocess.run(
-        [sys.executable, "-B", "-m", compilations.__name__, str(rounds)],
+        [sys.executable, "-B", "-m", compilations.__name__, str(rounds), str(warmup)],
         capture_output=True,
         text=True,
         cwd=ROOT,
