@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops.op_max_pool import MaxPool as OnnxMaxPool
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -195,15 +194,25 @@ def _transposed_geometry(
     return full, begins, shape
 
 
-class MaxPool(OnnxMaxPool):  # type: ignore[misc]
-    """Max pooling; with an index output, onnx's own loop."""
+class MaxPool(OpRun):  # type: ignore[misc]
+    """Max pooling, and where in the flat input each maximum is first met."""
 
     def _run(self, x: Array, **attrs: Any) -> tuple[Array, ...]:
-        if len(self.onnx_node.output) > 1:
-            return super()._run(x, **attrs)  # type: ignore[no-any-return]
         window = Window(x.shape[2:], attrs["kernel_shape"], attrs)
         lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
-        return (_reduce(np.maximum, window, window.pad(x, lowest)),)
+        padded = window.pad(x, lowest)
+        result = _reduce(np.maximum, window, padded)
+        if len(self.onnx_node.output) == 1:
+            return (result,)
+        order: Any = "F" if attrs.get("storage_order") else "C"
+        images, size = math.prod(x.shape[:2]), math.prod(x.shape[2:])
+        numbers = np.arange(size).reshape(x.shape[2:], order=order)
+        starts = np.arange(images).reshape(*x.shape[:2], *(1,) * (x.ndim - 2)) * size
+        places = window.pad(starts + numbers, -1)
+        found = np.full(result.shape, -1)
+        for (_, value), (_, place) in zip(window.taps(padded), window.taps(places), strict=True):
+            np.copyto(found, place, where=(found < 0) & (place >= 0) & (value == result))
+        return result, found
 
 
 class AveragePool(OpRun):  # type: ignore[misc]

@@ -142,6 +142,14 @@ def test_max_pool(name, shape):
     check(one_node("MaxPool", x, **POOLS[name]), x)
 
 
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("name", POOLS)
+def test_indices_of_max_pool(name, order):
+    """Of equal values, that of the first in the window."""
+    x = RNG.integers(-2, 2, (2, 3, 10, 7)).astype("float32")
+    check(one_node("MaxPool", x, outputs=2, storage_order=order, **POOLS[name]), x)
+
+
 def test_dilated_max_pool():
     x = random(1, 3, 11, 12)
     check(one_node("MaxPool", x, kernel_shape=[3, 2], dilations=[2, 3], pads=[1, 0, 1, 1]), x)
