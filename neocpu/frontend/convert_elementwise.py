@@ -38,6 +38,15 @@ def _bound(node: Node, index: int) -> float | int | None:
     return None if bound != bound or bound in (-np.inf, np.inf) else bound
 
 
+def prelu(node: Node) -> relax.Expr:
+    """PRelu of slopes that data can take: TVM notices others only when it generates code."""
+    shape, slopes = node.shape(), node.shape(1)
+    fits = zip(reversed(shape), reversed(slopes), strict=False)
+    if len(slopes) > len(shape) or any(slope not in (1, extent) for extent, slope in fits):
+        raise ValueError(f"its slopes {list(slopes)} do not fit its data {list(shape)}")
+    return node.convert_by_tvm("PRelu", node.inputs)
+
+
 def variadic(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Callable[[Node], relax.Expr]:
     """Fold an n-ary operator pairwise: TVM's importer stacks the inputs and reduces the stack."""
 

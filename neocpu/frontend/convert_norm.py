@@ -58,8 +58,10 @@ def mean_variance_norm(node: Node) -> relax.Expr:
 
 def lp_normalization(node: Node) -> relax.Expr:
     """LpNormalization: x divided by its 1- or 2-norm along an axis; 0 where the norm is 0."""
-    data, axis = node.inputs[0], int(node.attrs.get("axis", -1))
-    if int(node.attrs.get("p", 2)) == 1:
+    data, axis, p = node.inputs[0], int(node.attrs.get("axis", -1)), int(node.attrs.get("p", 2))
+    if p not in (1, 2):
+        raise ValueError(f"its p {p} is neither 1 nor 2")
+    if p == 1:
         norm = relax.op.sum(relax.op.abs(data), axis=axis, keepdims=True)
     else:
         norm = relax.op.sqrt(relax.op.sum(relax.op.multiply(data, data), axis=axis, keepdims=True))

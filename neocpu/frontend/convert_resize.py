@@ -21,7 +21,6 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-_MODES = ("nearest", "linear", "cubic")
 _NATIVE_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
@@ -53,8 +52,6 @@ class _Taps:
 def resize(node: Node) -> relax.Expr:
     """Resize in every mode and coordinate transformation of opset 18 and newer."""
     mode = node.string("mode", "nearest")
-    if mode not in _MODES:
-        raise ValueError(f"its mode '{mode}' is none of {', '.join(_MODES)}")
     coordinates = node.string("coordinate_transformation_mode", "half_pixel")
     cropped = coordinates == "tf_crop_and_resize"
     plans = [
@@ -163,8 +160,6 @@ def _coordinates(node: Node, plan: _Axis) -> np.ndarray:
         return half + plan.extent / 2 * (1 - adjustment)
     if mode == "tf_half_pixel_for_nn":
         return half + 0.5
-    if mode != "half_pixel":
-        raise ValueError(f"unknown coordinate_transformation_mode '{mode}'")
     return half
 
 

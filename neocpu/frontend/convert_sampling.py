@@ -27,7 +27,9 @@ MAX_SAMPLES = 256
 def grid_sample(node: Node) -> relax.Expr:
     """GridSample; a coordinate that is not a number counts as -1, as in PyTorch."""
     data, grid = node.inputs[:2]
-    extents = node.shape()[2:]
+    extents, shape = node.shape()[2:], node.shape(1)
+    if len(shape) != len(extents) + 2 or (shape[0], shape[-1]) != (node.shape()[0], len(extents)):
+        raise ValueError(f"its grid {list(shape)} does not fit its data {list(node.shape())}")
     if node.string("padding_mode", "zeros") == "reflection" and node.attrs.get("align_corners", 0):
         if min(extents) < 2:
             raise ValueError("to reflect at the centres of pixels takes at least two of them")

@@ -66,6 +66,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "Mod": convert_integer.mod,
     "NonMaxSuppression": convert_detection.non_max_suppression,
     "OneHot": convert_lookup.one_hot,
+    "PRelu": convert_elementwise.prelu,
     "Pad": convert_shape.pad,
     "Pow": convert_elementwise.power,
     "RMSNormalization": convert_norm.rms_norm,

@@ -20,6 +20,7 @@ from neocpu.frontend.node import Node
 from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, refuse_unsupported
+from neocpu.frontend.words import refuse_unknown_words
 from neocpu.runtime.header import DTYPES
 from neocpu.schedules.errors import NeoCPUError, UnsupportedError
 
@@ -154,6 +155,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert(self, node: onnx.NodeProto) -> relax.Expr:
         attrs = self._parse_attr(node.attribute)
+        if node.domain in STANDARD_DOMAINS:
+            refuse_unknown_words(node.op_type, attrs)
         inputs = [self._nodes[name] if name else None for name in node.input]
         ours = CONVERTERS if node.domain in STANDARD_DOMAINS else CONTRIB_CONVERTERS
         if node.op_type in ours:

@@ -63,8 +63,8 @@ class Node:
         return static_shape(self.inputs[index])
 
     def string(self, name: str, default: str) -> str:
-        """Return a string attribute."""
-        value = self.attrs.get(name, default)
+        """Return a string attribute; one that is empty is the default, as in ONNX Runtime."""
+        value = self.attrs.get(name) or default
         return value.decode() if isinstance(value, bytes) else value
 
     def ints(self, name: str, default: Sequence[int]) -> list[int]:

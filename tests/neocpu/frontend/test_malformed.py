@@ -153,6 +153,38 @@ def test_types_that_do_not_fit(op, shapes, dtypes, attributes):
             "its mode 'text' is none of",
         ),
         (
+            "s = Constant <value = int64[4] {1, 1, 2, 3}> () i = Reshape (x, s) "
+            "g = Constant <value = float[1, 1, 1, 2] {0, 0}> () "
+            'y = GridSample <padding_mode = "edge"> (i, g)',
+            "float[a, b, c, d] y",
+            "its padding_mode 'edge' is none of zeros, border, reflection",
+        ),
+        (
+            "i = Constant <value = int64[1, 1] {0}> () "
+            "u = Constant <value = float[1, 1] {0}> () "
+            'y = ScatterElements <reduction = "mean"> (x, i, u)',
+            "float[a, b] y",
+            "its reduction 'mean' is none of none, add",
+        ),
+        (
+            "s = Constant <value = int64[4] {1, 1, 2, 3}> () i = Reshape (x, s) "
+            "g = Constant <value = float[1, 2, 4, 1] {0, 0, 0, 0, 0, 0, 0, 0}> () "
+            "y = GridSample (i, g)",
+            "float[1, 1, 2, 4] y",
+            r"its grid \[1, 2, 4, 1\] does not fit its data \[1, 1, 2, 3\]",
+        ),
+        (
+            "s = Constant <value = float[2, 1, 1] {1, 2}> () y = PRelu (x, s)",
+            "float[a, b] y",
+            r"its slopes \[2, 1, 1\] do not fit its data \[2, 3\]",
+        ),
+        (
+            "s = Constant <value = float[3, 1] {1, 2, 3}> () y = PRelu (x, s)",
+            "float[a, b] y",
+            r"its slopes \[3, 1\] do not fit its data \[2, 3\]",
+        ),
+        ("y = LpNormalization <p = 64> (x)", "float[a, b] y", "its p 64 is neither 1 nor 2"),
+        (
             "a = Constant <value = int64[2] {-1, 1}> () y = ReduceMean (x, a)",
             "float[a, b] y",
             r"its axes \[-1, 1\] name one of its 2 dimensions twice",

@@ -37,6 +37,7 @@ X = DATA
         {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
         {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
         {"auto_pad": "VALID", "strides": [2, 1]},
+        {"auto_pad": "", "pads": [1, 0, 1, 0]},
     ],
 )
 @pytest.mark.parametrize("kernel", [(3, 3), (4, 2)])
