@@ -51,4 +51,4 @@ def refuse_unknown_words(op_type: str, attrs: Mapping[str, Any]) -> None:
             continue
         word = value.decode(errors="replace")
         if word and word not in known:
-            raise ValueError(f"its {name} '{word}' is none of {', '.join(known)}")
+            raise ValueError(f"its {name} {word!r} is none of {', '.join(known)}")
