@@ -168,15 +168,20 @@ class _Calls:
     planned: PlannedModule
 
 
-def _to_calls(
-    mod: tvm.IRModule, target: CpuTarget, dump: Dump, row_counts: Sequence[int | None]
-) -> _Calls:
-    to_calls = [
+def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return ``mod`` with calls of kernels that take their results as arguments, and with views."""
+    passes = [
         relax.transform.RewriteDataflowReshape(),
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),
     ]
+    return tvm.transform.Sequential(passes)(view_results(mod))
+
+
+def _to_calls(
+    mod: tvm.IRModule, target: CpuTarget, dump: Dump, row_counts: Sequence[int | None]
+) -> _Calls:
     to_machine = [
         relax.transform.StaticPlanBlockMemory(),
         relax.transform.LowerAllocTensor(),
@@ -186,7 +191,7 @@ def _to_calls(
         relax.transform.AttachGlobalSymbol(),
     ]
     with target.to_tvm():
-        planned = plan_memory(tvm.transform.Sequential(to_calls)(view_results(mod)), target)
+        planned = plan_memory(call_kernels(mod), target)
         dump.module("planned", planned.mod)
         layout = layout_numbers(planned.arena_bytes, planned.activations, row_counts)
         mod = state_contract(planned.mod, layout)

@@ -211,7 +211,8 @@ class MaxPool(OpRun):  # type: ignore[misc]
         places = window.pad(starts + numbers, -1)
         found = np.full(result.shape, -1)
         for (_, value), (_, place) in zip(window.taps(padded), window.taps(places), strict=True):
-            np.copyto(found, place, where=(found < 0) & (place >= 0) & (value == result))
+            hit = (value == result) | (value != value)
+            np.copyto(found, place, where=(found < 0) & (place >= 0) & hit)
         return result, found
 
 

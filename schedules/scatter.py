@@ -80,8 +80,14 @@ def lower_scatter_elements(workload: ElementsWorkload) -> Any:
           for the indexed axis: for axes behind it, the last one's part:
             if the index is inside: output[..., index, ...] = f(output[..., index, ...], update)
 
-    If there are many tasks, and indices are as many as elements along other axes than ``axis``,
-    every task first copies what it alone writes to: it has that in its caches then.
+    or, if there are many tasks, and indices and data agree along all other axes than ``axis``::
+
+        parallel axes in front of the indexed one · part of the last one
+          for the indexed axis: for axes behind it, the last one's part: output = data
+          for the indexed axis: for axes behind it, the last one's part:
+            if the index is inside: output[..., index, ...] = f(output[..., index, ...], update)
+
+    Each task copies what it alone writes to, and has that in its caches then.
     """
     data, indices, axis = workload.data, workload.indices, workload.axis
     count, parts = math.prod(indices), workload.parts
@@ -91,6 +97,7 @@ def lower_scatter_elements(workload: ElementsWorkload) -> Any:
     alone = tasks >= ENOUGH_TASKS and indices == (*data[:axis], indices[axis], *data[axis + 1 :])
 
     def offset(at: Sequence[Any], shape: Sequence[int]) -> Any:
+        # What indices become is never narrowed: that costs a tenth of the time.
         terms = (T.cast(i, "int64") * n for i, n in zip(at, strides_of(shape), strict=True))
         return T.Bind(sum(terms))
 

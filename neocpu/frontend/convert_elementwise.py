@@ -44,6 +44,10 @@ def prelu(node: Node) -> relax.Expr:
     fits = zip(reversed(shape), reversed(slopes), strict=False)
     if len(slopes) > len(shape) or any(slope not in (1, extent) for extent, slope in fits):
         raise ValueError(f"its slopes {list(slopes)} do not fit its data {list(shape)}")
+    if not shape:  # of which TVM has none
+        data, slope = node.inputs
+        below = relax.op.less(data, scalar(0.0, data))
+        return relax.op.where(below, relax.op.multiply(data, slope), data)
     return node.convert_by_tvm("PRelu", node.inputs)
 
 

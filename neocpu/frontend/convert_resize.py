@@ -15,12 +15,21 @@ from tvm import relax
 
 from neocpu.frontend.node import Node, const, dtype_of
 
-_ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
     "floor": np.floor,
     "ceil": np.ceil,
 }
+COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_crop_and_resize",
+    "tf_half_pixel_for_nn",
+)
 _NATIVE_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
@@ -160,6 +169,7 @@ def _coordinates(node: Node, plan: _Axis) -> np.ndarray:
         return half + plan.extent / 2 * (1 - adjustment)
     if mode == "tf_half_pixel_for_nn":
         return half + 0.5
+    assert mode == "half_pixel", mode
     return half
 
 
@@ -172,7 +182,7 @@ def _outside(node: Node, plan: _Axis, x: np.ndarray) -> np.ndarray:
 
 def _nearest_taps(node: Node, plan: _Axis) -> _Taps:
     x = _coordinates(node, plan)
-    rounded = _ROUNDING[node.string("nearest_mode", "round_prefer_floor")](x)
+    rounded = ROUNDING[node.string("nearest_mode", "round_prefer_floor")](x)
     indices = np.clip(rounded, 0, plan.extent - 1).astype(np.int64)[:, None]
     return _extrapolated(node, plan, x, indices, np.ones(indices.shape))
 

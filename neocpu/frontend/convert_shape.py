@@ -9,7 +9,8 @@ from tvm import relax
 from neocpu.frontend.limits import MAX_PARTS
 from neocpu.frontend.node import Node, const, constant_value, static_shape
 
-_PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+"""TVM's words by ONNX's, but for a constant."""
 
 
 def pad(node: Node) -> relax.Expr:
@@ -32,7 +33,7 @@ def pad(node: Node) -> relax.Expr:
     if mode == "constant":
         fill = node.constant(2)
         return relax.op.nn.pad(data, widths, pad_value=0.0 if fill is None else float(fill.item()))
-    return relax.op.nn.pad(data, widths, pad_mode=_PAD_MODES[mode])
+    return relax.op.nn.pad(data, widths, pad_mode=PAD_MODES[mode])
 
 
 def _reflect_far(node: Node, data: relax.Expr, begin: list[int], end: list[int]) -> relax.Expr:

@@ -92,7 +92,9 @@ def require_supported(graph: onnx.GraphProto) -> None:
 
 
 def _supports(node: onnx.NodeProto, known: set[str]) -> bool:
-    if node.op_type == "RoiAlign" and any(attribute.s == b"max" for attribute in node.attribute):
+    if node.op_type == "RoiAlign" and any(
+        attribute.s.lower() == b"max" for attribute in node.attribute
+    ):
         return False  # TVM takes the maximum after interpolating, ONNX before
     if node.domain in STANDARD_DOMAINS:
         return node.op_type in known

@@ -63,7 +63,7 @@ class Node:
         return static_shape(self.inputs[index])
 
     def string(self, name: str, default: str) -> str:
-        """Return a string attribute; one that is empty is the default, as in ONNX Runtime."""
+        """Return a string attribute; an empty one, where that is a word, is the default."""
         value = self.attrs.get(name) or default
         return value.decode() if isinstance(value, bytes) else value
 

@@ -274,12 +274,12 @@ class _Emitter:
         return self._module(func.with_attr("num_input", 0), kept)
 
     def _module(self, main: relax.Function, kept: list[Any]) -> tvm.IRModule:
-        """Return the module with ``main``, without the kernels of what is places and views now."""
+        """Return the module with ``main``, without kernels that nothing calls any more."""
         called = {binding.value.op for binding in kept if isinstance(binding.value, Call)}
         functions = {
             variable: function
             for variable, function in self._builder.get().functions_items()
-            if variable in called
+            if variable in called or not isinstance(function, tirx.PrimFunc)
         }
         functions[self._mod.get_global_var("main")] = main
         return tvm.IRModule(functions, attrs=self._mod.attrs)

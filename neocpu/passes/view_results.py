@@ -15,7 +15,7 @@ from tvm.ir import Var
 
 
 def view_results(mod: tvm.IRModule) -> tvm.IRModule:
-    """Have the dataflow blocks of ``main`` give out names of what they compute within."""
+    """Have the dataflow blocks of ``main`` bind each output within, and give out its alias."""
     main = mod["main"]
     blocks = [
         relax.DataflowBlock(list(_renamed(block.bindings)))
@@ -28,7 +28,7 @@ def view_results(mod: tvm.IRModule) -> tvm.IRModule:
     result[mod.get_global_var("main")] = relax.Function(
         main.params, body, main.ret_ty, main.is_pure, main.attrs
     )
-    return result
+    return relax.transform.Normalize()(result)
 
 
 def _renamed(bindings: Any) -> Iterator[Any]:

@@ -150,6 +150,15 @@ def test_indices_of_max_pool(name, order):
     check(one_node("MaxPool", x, outputs=2, storage_order=order, **POOLS[name]), x)
 
 
+def test_indices_of_what_is_no_number():
+    x = random(1, 1, 4, 4)
+    x[0, 0, 1, 1] = np.nan
+    _, places = run_reference(
+        one_node("MaxPool", x, outputs=2, kernel_shape=[2, 2]), {"x": x}
+    ).values()
+    assert places.min() >= 0
+
+
 def test_dilated_max_pool():
     x = random(1, 3, 11, 12)
     check(one_node("MaxPool", x, kernel_shape=[3, 2], dilations=[2, 3], pads=[1, 0, 1, 1]), x)

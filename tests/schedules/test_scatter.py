@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+import tvm_ffi
+from tvm import tirx
 
 from neocpu.reference_lookup import GatherElements, ScatterElements, ScatterND
 from neocpu.schedules.lookup import lower_gather_elements
@@ -46,6 +48,23 @@ def test_scatter_elements(data, places, axis, reduction):
     found = run(lower_scatter_elements(workload), flat(x, i, u), (math.prod(data),))
     (expected,) = ScatterElements._run(None, x, i, u, axis, reduction)
     np.testing.assert_allclose(found, expected.reshape(-1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "places", "axis", "loops"),
+    [
+        ((40, 3000, 1), (40, 3000, 1), 1, 1),  # a task copies the row that it alone writes to
+        ((40, 3000, 1), (39, 3000, 1), 1, 2),  # a row that no task writes to
+        ((4, 3000, 1), (4, 30000, 1), 1, 2),  # few tasks
+    ],
+)
+def test_tasks_copy_what_they_alone_write_to(data, places, axis, loops):
+    workload = ElementsWorkload(data, places, axis, "none", "float32", "int64")
+    found: list[tirx.For] = []
+    body = lower_scatter_elements(workload).body
+    tvm_ffi.structural_walk(body, (tirx.For, found.append), order="pre")
+    parallel = [loop for loop in found if loop.kind == tirx.ForKind.PARALLEL]
+    assert len(parallel) == loops
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)

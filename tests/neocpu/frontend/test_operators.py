@@ -149,6 +149,11 @@ def test_prelu(slope):
     check("PRelu", random(*slope, seed=3))
 
 
+@pytest.mark.parametrize("x", [-2.0, 0.0, 3.0])
+def test_prelu_of_a_scalar(x):
+    check("PRelu", np.array(0.25, np.float32), x=np.array(x, np.float32))
+
+
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0, 3.0, -1.5])
 def test_pow(exponent):
     ops = check("Pow", np.array(exponent, np.float32), x=np.abs(X) + 0.1)

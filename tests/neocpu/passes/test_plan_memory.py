@@ -12,8 +12,7 @@ from tvm import relax
 
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.plan_memory import plan_memory
-from neocpu.passes.view_results import view_results
-from neocpu.pipeline import Dump, lower
+from neocpu.pipeline import Dump, call_kernels, lower
 from neocpu.pipeline import build as build_executable
 from neocpu.planning.extract import extract
 from neocpu.planning.memory_costs import IN_PLACE
@@ -97,19 +96,8 @@ def lowered(body, *shapes, opt=OptLevel.NCHW):
     return mod, lower(rewritten.mod, HOST, Dump()), rewritten.weights
 
 
-def to_calls(mod):
-    """``mod`` as the planning finds it: kernels take their results as arguments."""
-    passes = [
-        relax.transform.RewriteDataflowReshape(),
-        relax.transform.ToNonDataflow(),
-        relax.transform.RemovePurityChecking(),
-        relax.transform.CallTIRRewrite(),
-    ]
-    return tvm.transform.Sequential(passes)(view_results(mod))
-
-
 def planned(mod):
-    return plan_memory(to_calls(mod), HOST)
+    return plan_memory(call_kernels(mod), HOST)
 
 
 def calls(mod):
@@ -311,7 +299,7 @@ class Interpreter:
 def test_random_networks_compute_what_they_did(seed):
     _, low, weights = lowered(random_network(seed), SHAPE)
     assert not weights
-    before, after = to_calls(low), planned(low)
+    before, after = call_kernels(low), planned(low)
     assert set(joins(after.mod)) != set(joins(before))
     rng = np.random.default_rng(seed)
     x = rng.integers(0, 256, 4 * math.prod(SHAPE), np.uint8)

@@ -13,7 +13,7 @@ import neocpu
 from tests.neocpu.soak.flat import MEMORY_SLACK, check_flat
 
 KINDS = 13 * 17
-"""Models that differ: bounded tables by workload have met all after so many."""
+"""Models that differ: after one round of each, caches by workload are full."""
 
 KEPT_BYTES = 48 << 20
 """Of resident memory that TVM and the heap take for the first `KINDS` and never give back."""
