@@ -18,6 +18,7 @@ import tvm
 
 from neocpu.compiled_module import CompiledModule
 from neocpu.deep_stack import on_deep_stack
+from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.link import write_artifact
@@ -25,17 +26,16 @@ from neocpu.passes.apply_plan import RewrittenModule, apply_plan
 from neocpu.passes.simplify import simplify
 from neocpu.phases import PhaseClock
 from neocpu.pipeline import Built, Dump, build, lower
+from neocpu.plan_report import explain, with_outcome
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
 from neocpu.planning.measured import Measured
 from neocpu.planning.network import Network
 from neocpu.planning.options import PlanOptions
 from neocpu.planning.problem import LayoutPlan
-from neocpu.planning.report import explain, with_outcome
 from neocpu.planning.weights import weights_of
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.accuracy import Accuracy, Admission
-from neocpu.schedules.host import usable_cpus
 from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget

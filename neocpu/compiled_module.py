@@ -8,12 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from neocpu.foundation.files import replacing
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.reference import Comparison
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module, load
 from neocpu.runtime.unpicklable import Unpicklable
-from neocpu.schedules.files import replacing
-from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.search.tuner import TuneReport
 
 

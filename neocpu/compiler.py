@@ -21,6 +21,10 @@ from neocpu.compiled_module import CompiledModule
 from neocpu.deep_stack import on_deep_stack
 from neocpu.descent import compile_as_promised, compile_unchecked
 from neocpu.fleet import parse_fleet
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.instruction_sets import code_obstacle, host_features
+from neocpu.foundation.linker import find_linker
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
@@ -35,10 +39,6 @@ from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.runtime.header import MAX_THREADS
 from neocpu.schedules import registry
 from neocpu.schedules.accuracy import Accuracy, parse_accuracy
-from neocpu.schedules.errors import UsageError
-from neocpu.schedules.host import usable_cpus
-from neocpu.schedules.instruction_sets import code_obstacle, host_features
-from neocpu.schedules.linker import find_linker
 from neocpu.schedules.target import CpuTarget, parse_target
 from neocpu.schedules.workload import Conv2dWorkload, Workload
 from neocpu.search.budget import Budget

@@ -15,13 +15,13 @@ from functools import partial
 
 from neocpu.attempt import Attempt, Builder, Source
 from neocpu.compiled_module import CompiledModule
+from neocpu.foundation.errors import AccuracyError
+from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.link import replace_header
-from neocpu.planning.report import with_outcome
+from neocpu.plan_report import with_outcome
 from neocpu.schedules.accuracy import Accuracy, Admission
-from neocpu.schedules.errors import AccuracyError
-from neocpu.schedules.host import usable_cpus
 from neocpu.tensor_spec import random_inputs
 from neocpu.verification import Arrays, Verdict, Verifier
 

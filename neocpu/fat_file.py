@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.files import replacing
 from neocpu.runtime.artifact import Artifact, Variant, open_variants
 from neocpu.runtime.fat import BLOCK, MAX_NAME, MAX_VARIANTS, Entry, encode_index, is_name
-from neocpu.schedules.errors import UsageError
-from neocpu.schedules.files import replacing
 
 
 def combine(

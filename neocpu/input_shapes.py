@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, SupportsIndex
 
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 
 MAX_EXTENT: Final = 2**63 - 1
 """What an ONNX file can say."""

@@ -16,6 +16,10 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
+from neocpu.foundation.errors import ArtifactError, UnsupportedError
+from neocpu.foundation.files import replacing
+from neocpu.foundation.linker import find_linker
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.runtime.content import DIGEST_SIZE
 from neocpu.runtime.elf import Section, read_elf, with_sections
 from neocpu.runtime.header import (
@@ -28,11 +32,7 @@ from neocpu.runtime.header import (
     Placement,
 )
 from neocpu.runtime.weights_digest import WeightsDigest
-from neocpu.schedules.errors import ArtifactError, UnsupportedError
-from neocpu.schedules.files import replacing
-from neocpu.schedules.linker import find_linker
 from neocpu.schedules.target import parse_target
-from neocpu.schedules.temporary import TemporaryFolder
 
 _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
 """Largest page size of each machine's Linux: the weights are mapped, so they start on a page."""

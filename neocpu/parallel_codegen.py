@@ -20,11 +20,11 @@ import tvm_ffi
 from tvm import tirx
 
 from neocpu.forked import Limits, run_forked
+from neocpu.foundation.errors import UnsupportedError
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.elementwise import schedule_function
-from neocpu.schedules.errors import UnsupportedError
 from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.temporary import TemporaryFolder
 
 logger = logging.getLogger(__name__)
 

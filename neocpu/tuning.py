@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from neocpu.fleet import Fleet
+from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.planning.measured import Measured
 from neocpu.planning.memory_costs import memory_workloads
 from neocpu.planning.network import Network
 from neocpu.progress import Progress, ProgressCallback
 from neocpu.schedules import registry
 from neocpu.schedules.accuracy import EVERY_TILE, Admission
-from neocpu.schedules.errors import UsageError, did_you_mean
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.search.budget import Budget

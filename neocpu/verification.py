@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from neocpu.foundation.errors import AccuracyError
 from neocpu.reference import Comparison, compare, run_reference
 from neocpu.reference_run import Noise
 from neocpu.schedules.accuracy import Accuracy
-from neocpu.schedules.errors import AccuracyError
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]

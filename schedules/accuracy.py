@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from neocpu.schedules.errors import UsageError, did_you_mean
+from neocpu.foundation.errors import UsageError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.foundation.errors import UnsupportedError, UsageError, did_you_mean
 from neocpu.schedules import (
     conv2d_depthwise,
     conv2d_direct,
@@ -21,7 +22,6 @@ from neocpu.schedules import (
     layout_transform,
 )
 from neocpu.schedules.accuracy import Admission
-from neocpu.schedules.errors import UnsupportedError, UsageError, did_you_mean
 from neocpu.schedules.layout import DataLayout
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget

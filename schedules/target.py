@@ -13,7 +13,7 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
-from neocpu.schedules.cpus import (
+from neocpu.foundation.cpus import (
     ALIASES,
     BANDWIDTHS,
     CACHES,
@@ -21,9 +21,9 @@ from neocpu.schedules.cpus import (
     DEFAULT_CACHES,
     FMA_BYTES,
 )
-from neocpu.schedules.errors import TargetError, did_you_mean
-from neocpu.schedules.host import data_caches
-from neocpu.schedules.instruction_sets import host_features, missing_features
+from neocpu.foundation.errors import TargetError, did_you_mean
+from neocpu.foundation.host import data_caches
+from neocpu.foundation.instruction_sets import host_features, missing_features
 
 # The two machines we generate code for, and other spellings of their triples' first component.
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-linux-gnu"}

@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil
 
-from neocpu.schedules.errors import TargetError
-from neocpu.schedules.host import usable_cores, usable_cpus
+from neocpu.foundation.errors import TargetError
+from neocpu.foundation.host import usable_cores, usable_cpus
 from neocpu.schedules.target import CpuTarget, missing_on_host
 from neocpu.search.child import Child, Lost
 from neocpu.search.crew import SHARE, Crew

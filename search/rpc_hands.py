@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from neocpu.schedules.errors import NeoCPUError, TargetError
+from neocpu.foundation.errors import NeoCPUError, TargetError
 from neocpu.schedules.target import CpuTarget
 from neocpu.search.child import Child, Lost
 from neocpu.search.measure import Request

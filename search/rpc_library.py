@@ -10,9 +10,9 @@ from pathlib import Path
 import tvm
 import tvm_ffi
 
+from neocpu.foundation.errors import NeoCPUError
 from neocpu.schedules import registry
 from neocpu.schedules.codegen import PIPELINE
-from neocpu.schedules.errors import NeoCPUError
 from neocpu.schedules.target import CpuTarget
 from neocpu.search.measure import Request
 

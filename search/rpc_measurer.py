@@ -14,12 +14,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from neocpu.foundation.errors import NeoCPUError, TargetError
+from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.linker import find_linker
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.schedules import registry
-from neocpu.schedules.errors import NeoCPUError, TargetError
-from neocpu.schedules.host import usable_cpus
-from neocpu.schedules.linker import find_linker
 from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.search.local_measurer import LEAST_MEMORY, MAX_CHILDREN, REPEATS
 from neocpu.search.measure import Measurement, Request

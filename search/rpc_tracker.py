@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from neocpu.schedules.errors import UsageError, did_you_mean
+from neocpu.foundation.errors import UsageError, did_you_mean
 
 MAGIC = 0x2F271
 REQUEST, SUMMARY, SUCCESS = 4, 6, 0  # of `tvm.rpc.base.TrackerCode`

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from neocpu.schedules.errors import NeoCPUError
+from neocpu.foundation.errors import NeoCPUError
 from neocpu.schedules.target import CpuTarget
 from neocpu.search.measure import Request
 

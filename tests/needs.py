@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from neocpu.bench.engines import PEERS, install_hint, installed
-from neocpu.schedules.instruction_sets import host_features
+from neocpu.foundation.instruction_sets import host_features
 
 #: Debian's package of each program, where it has another name.
 PACKAGES: Final[Mapping[str, str]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from neocpu.schedules.cpus import CACHES, DEFAULT_CACHES
+from neocpu.foundation.cpus import CACHES, DEFAULT_CACHES
 from neocpu.schedules.target import TRIPLES, CpuTarget
 from neocpu.tuning_db.record import TargetKey
 

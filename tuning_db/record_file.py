@@ -18,8 +18,8 @@ from typing import TypeAlias
 
 import filelock
 
-from neocpu.schedules.errors import DatabaseError
-from neocpu.schedules.files import read_file, regular_status, sync_folder
+from neocpu.foundation.errors import DatabaseError
+from neocpu.foundation.files import read_file, regular_status, sync_folder
 from neocpu.schedules.scheme import Scheme
 from neocpu.tuning_db.record import LineParser, Record, UnknownRecordError
 

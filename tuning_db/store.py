@@ -13,7 +13,7 @@ from pathlib import Path
 
 import platformdirs
 
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.tuning_db.nearest import relatives

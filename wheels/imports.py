@@ -58,7 +58,7 @@ def closure(roots: Iterable[str], folders: Mapping[str, Path]) -> Closure:
         modules[name] = path
         if parent := name.rpartition(".")[0]:
             waiting.append((parent, name))
-        waiting += ((needed, name) for needed in _imports(path, folders))
+        waiting += ((needed, name) for needed in imports_of(path, folders))
     return Closure(modules, others)
 
 
@@ -74,7 +74,8 @@ def find_source(name: str, folders: Mapping[str, Path]) -> Path | None:
     return None
 
 
-def _imports(path: Path, folders: Mapping[str, Path]) -> Iterator[str]:
+def imports_of(path: Path, folders: Mapping[str, Path]) -> Iterator[str]:
+    """Yield the modules that a file's statements import, but for type checkers' own."""
     for node in _run_time_nodes(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from neocpu.bench.compilation import compile_in_child
 from neocpu.bench.contenders import Contender
-from neocpu.bench.engines import Inputs
+from neocpu.bench.engine_session import Inputs
 from neocpu.bench.latency import LatencyOptions, LatencyReport, measure_latency
 from neocpu.planning.problem import OptLevel
 from neocpu.progress import Progress, ProgressCallback, silent

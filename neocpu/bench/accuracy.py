@@ -10,18 +10,19 @@ from typing import Any, Final
 
 from neocpu.bench.compilation import compile_in_child
 from neocpu.bench.contenders import Contender, ContenderError, ContenderProcess
-from neocpu.bench.engines import AnyArray, Inputs, installed
+from neocpu.bench.engine_session import AnyArray, Inputs
+from neocpu.bench.engines import installed
 from neocpu.bench.inputs import save_inputs
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import json_number
 from neocpu.bench.subject import onnx_file
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.reference import compare, run_reference
 from neocpu.schedules.accuracy import LEVELS
-from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.tensor_spec import random_inputs
 
 _log = logging.getLogger("neocpu")

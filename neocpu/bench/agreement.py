@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from neocpu.bench.engines import AnyArray
+from neocpu.bench.engine_session import AnyArray
 from neocpu.reference_rows import pair_rows
 from neocpu.tolerance import tolerances
 

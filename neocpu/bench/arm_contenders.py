@@ -15,12 +15,12 @@ from onnx import helper, numpy_helper
 
 from neocpu.bench.arm_guest import VECTOR
 from neocpu.bench.arm_kernels import Kernel
-from neocpu.bench.engines import AnyArray
+from neocpu.bench.engine_session import AnyArray
 from neocpu.bench.instruction_count import run
+from neocpu.foundation.linker import find_linker
 from neocpu.schedules import registry
 from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.conv2d_reference import Operands, kernel_arguments
-from neocpu.schedules.linker import find_linker
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
 

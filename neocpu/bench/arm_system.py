@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 
 CPU: Final = "cortex-a72"
 """As QEMU, LLVM and neocpu all call it."""

@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 
 from neocpu.runtime.artifact import open_artifact
-from neocpu.runtime.ffi_values import DLTensor
+from neocpu.runtime.ffi_values import BUILTIN, DLTensor
 from neocpu.runtime.library import open_library
 from neocpu.runtime.pool import prepare_thread
-from neocpu.runtime.session import BUILTIN, Session
+from neocpu.runtime.session import Session
 from neocpu.tensor_spec import random_inputs
 
 WARMUP: Final = 3

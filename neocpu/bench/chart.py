@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neocpu.bench.machine import MachineInfo
 from neocpu.bench.report import OWN, ModelReport
-from neocpu.schedules.errors import UsageError, did_you_mean
-from neocpu.schedules.files import replacing
+from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

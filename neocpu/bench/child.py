@@ -26,7 +26,8 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from neocpu.bench.engines import ENGINES, Session
+from neocpu.bench.engine_session import Session
+from neocpu.bench.engines import ENGINES
 from neocpu.bench.inputs import load_inputs
 
 _PR_SET_PDEATHSIG: Final = 1

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from neocpu.bench.contenders import Contender, ContenderError, converted
-from neocpu.bench.engines import Inputs
+from neocpu.bench.engine_session import Inputs
 from neocpu.bench.inputs import save_inputs
 from neocpu.bench.latency import Failure
 from neocpu.bench.statistics import Ratio, ratio_of_medians
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.schedules.temporary import TemporaryFolder
 
 ROUNDS: Final = 9
 TIMEOUT: Final = 300.0

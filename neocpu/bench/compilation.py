@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from neocpu.foundation.errors import NeoCPUError
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.schedules.errors import NeoCPUError
 
 _PROGRAM: Final = (sys.executable, "-m", "neocpu", "compile", "--json")
 _ERROR: Final = "neocpu: error: "

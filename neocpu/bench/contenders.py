@@ -24,9 +24,10 @@ from typing import IO, Any, Final
 import numpy as np
 import psutil
 
-from neocpu.bench.engines import CONVERTERS, AnyArray
-from neocpu.schedules.host import peak_memory
-from neocpu.schedules.temporary import TemporaryFolder
+from neocpu.bench.engine_session import AnyArray
+from neocpu.bench.engines import CONVERTERS
+from neocpu.foundation.host import peak_memory
+from neocpu.foundation.temporary import TemporaryFolder
 
 CHILD: Final = (sys.executable, "-m", "neocpu.bench.child")
 REPLY_TIMEOUT: Final = 600.0

@@ -29,14 +29,14 @@ from neocpu.bench.instruction_report import (
 )
 from neocpu.bench.report import OWN, ModelFailure
 from neocpu.bench.throughput_model import model
+from neocpu.foundation.errors import AccuracyError, NeoCPUError, UsageError, did_you_mean
+from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.linker import find_linker
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.conv2d_reference import conv2d, random_operands
-from neocpu.schedules.errors import AccuracyError, NeoCPUError, UsageError, did_you_mean
-from neocpu.schedules.host import usable_cpus
-from neocpu.schedules.linker import find_linker
 from neocpu.schedules.target import CpuTarget, parse_target
-from neocpu.schedules.temporary import TemporaryFolder
 
 _log = logging.getLogger("neocpu")
 

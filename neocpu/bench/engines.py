@@ -8,34 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-import numpy as np
-
-AnyArray: TypeAlias = np.ndarray[Any, Any]
-Inputs: TypeAlias = Mapping[str, AnyArray]
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A loaded model, bound to its inputs.
-
-    Attributes
-    ----------
-    version : str
-        Of the engine.
-    run : callable
-        Runs once and returns the outputs in graph order; they live until the next run.
-    outputs : tuple of str
-        Names of the outputs.
-    """
-
-    version: str
-    run: Callable[[], Sequence[AnyArray]]
-    outputs: tuple[str, ...] = ()
+from neocpu.bench.engine_session import AnyArray, Inputs, Session
 
 
 def load_neocpu(path: str, threads: int, inputs: Inputs) -> Session:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from neocpu.bench.engines import AnyArray, Inputs
+from neocpu.bench.engine_session import AnyArray, Inputs
 
 
 def save_inputs(path: Path, inputs: Inputs) -> None:

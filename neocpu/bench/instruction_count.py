@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neocpu.schedules.errors import NeoCPUError, UsageError
-from neocpu.schedules.temporary import TemporaryFolder
+from neocpu.foundation.errors import NeoCPUError, UsageError
+from neocpu.foundation.temporary import TemporaryFolder
 
 _log = logging.getLogger("neocpu")
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import tvm
 
-from neocpu.bench.engines import AnyArray
+from neocpu.bench.engine_session import AnyArray
+from neocpu.foundation.errors import TargetError
 from neocpu.runtime.pool import configure_pool
 from neocpu.runtime.worker import Worker
 from neocpu.schedules.codegen import PIPELINE
-from neocpu.schedules.errors import TargetError
 from neocpu.schedules.target import CpuTarget, missing_on_host
 
 SAMPLE_SECONDS: Final = 0.002

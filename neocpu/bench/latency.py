@@ -15,7 +15,7 @@ import numpy as np
 
 from neocpu.bench.agreement import MAX_RELATIVE_ERROR, mismatch, paired_rows, relative_error
 from neocpu.bench.contenders import Contender, ContenderError, ContenderProcess, converted
-from neocpu.bench.engines import AnyArray, Inputs
+from neocpu.bench.engine_session import AnyArray, Inputs
 from neocpu.bench.inputs import save_inputs
 from neocpu.bench.machine import CpuTime, OtherLoad, own_cpu_seconds
 from neocpu.bench.statistics import (
@@ -26,8 +26,8 @@ from neocpu.bench.statistics import (
     ratio_of_medians,
     spread,
 )
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.schedules.temporary import TemporaryFolder
 
 Start = Callable[[Contender, int, Path], ContenderProcess]
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import psutil
 
-from neocpu.schedules.host import CACHES, data_caches, usable_cpus
+from neocpu.foundation.host import CACHES, data_caches, usable_cpus
 
 PACKAGES: Final = (
     "neocpu",

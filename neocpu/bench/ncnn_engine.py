@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import onnx
 
-from neocpu.bench.engines import AnyArray, Inputs, Session
+from neocpu.bench.engine_session import AnyArray, Inputs, Session
 from neocpu.frontend.shapes import real_inputs, static_dims
 
 TIMEOUT: Final = 600.0

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.artifact import open_artifact
-from neocpu.schedules.errors import ArtifactError
 
 PROCESSES: Final = 2
 

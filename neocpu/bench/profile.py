@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from neocpu.bench.roofline import Limits
+from neocpu.foundation.errors import ArtifactError
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.runtime.session import BUILTIN
-from neocpu.schedules.errors import ArtifactError
+from neocpu.runtime.ffi_values import BUILTIN
 from neocpu.units import plural
 
 ROUNDS: Final = 20

@@ -22,11 +22,11 @@ from neocpu.bench.accuracy import AccuracyRequest
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import json_number
 from neocpu.compiled_module import CompiledModule
+from neocpu.foundation.errors import AccuracyError
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.accuracy import DEFAULT, STRICT
-from neocpu.schedules.errors import AccuracyError
 from neocpu.tensor_spec import random_inputs
 from neocpu.tolerance import scales
 from neocpu.verification import Array, Verifier

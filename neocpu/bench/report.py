@@ -15,7 +15,7 @@ from neocpu.bench.profile import ProfileReport
 from neocpu.bench.roofline import Roofline
 from neocpu.bench.scaling import ScalingReport
 from neocpu.bench.statistics import Ratio
-from neocpu.schedules.errors import NeoCPUError
+from neocpu.foundation.errors import NeoCPUError
 
 OWN: Final = "neocpu"
 """The label of what is compared with its peers."""

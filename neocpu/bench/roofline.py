@@ -16,11 +16,11 @@ from typing import Any, Final, Literal
 import onnx
 
 from neocpu.bench.machine import CpuTime, OtherLoad, caches, own_cpu_seconds
+from neocpu.foundation.errors import TargetError
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.skeleton import tensor_bytes
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.schedules.errors import TargetError
 from neocpu.units import plural
 
 TIMEOUT: Final = 300.0

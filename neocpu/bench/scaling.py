@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from neocpu.bench.contenders import Contender
-from neocpu.bench.engines import Inputs
+from neocpu.bench.engine_session import Inputs
 from neocpu.bench.latency import LatencyOptions, LatencyReport, measure_latency
 from neocpu.bench.statistics import Ratio, ratio_of_medians
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.units import plural
 
 

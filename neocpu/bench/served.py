@@ -22,10 +22,10 @@ from neocpu.bench.served_processes import (
     same_outputs,
 )
 from neocpu.bench.statistics import Ratio, Rounds, percentile, ratio_of_medians
+from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.runtime.artifact import read_header
-from neocpu.schedules.errors import NeoCPUError
-from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.tensor_spec import random_inputs
 from neocpu.units import plural
 

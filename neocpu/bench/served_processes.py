@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from neocpu.schedules.errors import NeoCPUError
+from neocpu.foundation.errors import NeoCPUError
 
 NAME: Final = "model"
 # The command line's own program, in a process that a stopped benchmark does not leave behind.

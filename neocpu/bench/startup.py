@@ -13,9 +13,9 @@ from neocpu.bench.page_sharing import PROCESSES, SharingReport, measure_sharing
 from neocpu.bench.report import OWN, ModelFailure
 from neocpu.bench.subject import open_subject
 from neocpu.bench.tables import Table, cold_start_table
+from neocpu.foundation.errors import ArtifactError, NeoCPUError
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.progress import ProgressCallback, silent
-from neocpu.schedules.errors import ArtifactError, NeoCPUError
-from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.tensor_spec import random_inputs
 
 METHOD: Final = (

@@ -23,13 +23,13 @@ from typing import Any, TypeAlias
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import json_number
 from neocpu.compiler import convolutions
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.input_shapes import InputShapes
 from neocpu.progress import Progress, ProgressCallback
 from neocpu.schedules import registry
-from neocpu.schedules.errors import UsageError
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.search.budget import Budget
 from neocpu.search.measure import Measurer, Request

@@ -12,7 +12,7 @@ from neocpu.bench.ablation import measure_ablation
 from neocpu.bench.coldstart import measure_cold_start
 from neocpu.bench.compilation import compile_in_child
 from neocpu.bench.contenders import Contender
-from neocpu.bench.engines import Inputs
+from neocpu.bench.engine_session import Inputs
 from neocpu.bench.kernels import KernelReport, best_cases, measure_kernels
 from neocpu.bench.latency import LatencyOptions, LatencyReport
 from neocpu.bench.profile import ProfileReport, measure_profile
@@ -22,12 +22,12 @@ from neocpu.bench.scaling import measure_scaling
 from neocpu.bench.subject import Subject, compile_subject, open_subject
 from neocpu.bench.untuned import measure_untuned
 from neocpu.compiler import convolutions
+from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.schedules.errors import ArtifactError, UsageError
 from neocpu.schedules.target import host_target
-from neocpu.schedules.temporary import TemporaryFolder
 from neocpu.tensor_spec import random_inputs
 from neocpu.tuning import open_store
 

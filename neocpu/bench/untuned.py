@@ -7,7 +7,7 @@ from typing import Final
 
 from neocpu.bench.compilation import compile_in_child
 from neocpu.bench.contenders import Contender
-from neocpu.bench.engines import Inputs
+from neocpu.bench.engine_session import Inputs
 from neocpu.bench.latency import LatencyOptions, LatencyReport, measure_latency
 from neocpu.progress import ProgressCallback, silent
 

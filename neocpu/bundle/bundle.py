@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from neocpu.foundation.errors import ArtifactError, TargetError, UsageError
 from neocpu.runtime.artifact import Artifact, open_variants
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.native import (
@@ -22,7 +23,6 @@ from neocpu.runtime.native import (
     NativeLibraries,
     find_libraries,
 )
-from neocpu.schedules.errors import ArtifactError, TargetError, UsageError
 
 NATIVE: Final = Path(__file__).parent / "native"
 """What every bundle holds besides the model and the libraries."""

@@ -7,8 +7,8 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
+from neocpu.foundation.errors import TargetError
 from neocpu.runtime.native import FFI_LIBRARY, RUNTIME_LIBRARY, WHEEL_LIBRARIES, NativeLibraries
-from neocpu.schedules.errors import TargetError
 
 _WHEEL: Final = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)-[^-]+-[^-]+-(?P<platform>.+)\.whl")
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from neocpu.cli.npy import MAGIC, read_npy
+from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.files import regular_status, replacing
 from neocpu.runtime.inputs import check_names
-from neocpu.schedules.errors import UsageError, did_you_mean
-from neocpu.schedules.files import regular_status, replacing
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]

@@ -27,8 +27,8 @@ from neocpu.cli import (
 from neocpu.cli.bench_page import Known, Page
 from neocpu.cli.networks import with_suite
 from neocpu.cli.terminal import Terminal
+from neocpu.foundation.errors import UsageError
 from neocpu.input_shapes import InputShapes
-from neocpu.schedules.errors import UsageError
 from neocpu.units import plural
 
 EPILOG = """\b
@@ -378,7 +378,7 @@ def _models(models: tuple[str, ...], suite: str | None, source: str | None) -> t
 
 
 def _threads(counts: tuple[int, ...] | None) -> tuple[int, ...]:
-    from neocpu.schedules.host import usable_cpus
+    from neocpu.foundation.host import usable_cpus
 
     usable = usable_cpus()
     if counts is not None and counts[-1] > usable:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from neocpu.cli.bench_page import Known, Page, collect, fail, present, run_of
 from neocpu.cli.terminal import Terminal
-from neocpu.schedules.errors import AccuracyError
+from neocpu.foundation.errors import AccuracyError
 
 
 def compare(

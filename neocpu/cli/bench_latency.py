@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from neocpu.cli import bench_page
 from neocpu.cli.bench_page import Page
 from neocpu.cli.terminal import Terminal
-from neocpu.schedules.errors import AccuracyError, UsageError
+from neocpu.foundation.errors import AccuracyError, UsageError
 
 if TYPE_CHECKING:
     from neocpu.bench.document import Run
@@ -80,7 +80,7 @@ def _warn_of_few(terminal: Terminal, request: Request) -> None:
 def _check_page(terminal: Terminal, page: Page, request: Request) -> None:
     """Find out what cannot be written before minutes are spent on measuring."""
     from neocpu.bench import chart
-    from neocpu.schedules.files import check_destination
+    from neocpu.foundation.files import check_destination
 
     bench_page.check_document(page.output)
     if page.chart is not None:

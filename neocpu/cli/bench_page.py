@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from neocpu.cli.terminal import Terminal, echo, print_table
+from neocpu.foundation.errors import NeoCPUError, UsageError, did_you_mean
 from neocpu.input_shapes import InputShapes
 from neocpu.progress import ProgressCallback
-from neocpu.schedules.errors import NeoCPUError, UsageError, did_you_mean
 from neocpu.units import plural
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def check(
 
 def check_document(output: Path | None) -> None:
     """Find out that the document cannot be written before minutes are spent on measuring."""
-    from neocpu.schedules.files import check_destination
+    from neocpu.foundation.files import check_destination
 
     if output is None:
         return
@@ -243,7 +243,7 @@ def show(tables: Sequence[Table], *, markdown: bool) -> None:
 
 def write(terminal: Terminal, path: Path, text: str) -> None:
     """Write the document."""
-    from neocpu.schedules.files import replacing
+    from neocpu.foundation.files import replacing
 
     data = text.encode()
     with replacing(path, len(data)) as stream:

@@ -9,7 +9,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
-from neocpu.schedules.temporary import TemporaryFolder
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.units import size
 
 if TYPE_CHECKING:

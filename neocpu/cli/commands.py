@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from neocpu.schedules.errors import UsageError, did_you_mean
+from neocpu.foundation.errors import UsageError, did_you_mean
 
 # The line each command has in `neocpu --help`, here so that printing it imports no command.
 COMMANDS: Final[dict[str, str]] = {

@@ -22,8 +22,8 @@ from neocpu.cli.plan_text import (
     weights_text,
 )
 from neocpu.cli.terminal import Terminal, echo, print_fields
-from neocpu.schedules.errors import UsageError
-from neocpu.schedules.host import peak_memory
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.host import peak_memory
 from neocpu.units import duration, plural, size
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def command(
     no_verify: bool,
 ) -> None:
     """Compile MODEL, an .onnx file or the name of a built-in network."""
-    from neocpu.schedules.files import check_destination
+    from neocpu.foundation.files import check_destination
 
     start = time.perf_counter()
     path = output if output is not None else Path(f"{Path(model).stem}.so")

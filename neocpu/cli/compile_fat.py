@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from neocpu.cli.plan_text import error_text
 from neocpu.cli.terminal import print_table
+from neocpu.foundation.errors import TargetError, UsageError
 from neocpu.progress import Progress, ProgressCallback
-from neocpu.schedules.errors import TargetError, UsageError
 from neocpu.units import duration, size
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def show_variants(variants: Sequence[Mapping[str, Any]]) -> None:
 
 def _targets(names: Sequence[str], *, tuning: bool) -> dict[str, CpuTarget]:
     """Parse all targets and check what each needs, before minutes are spent on the first."""
-    from neocpu.schedules.linker import find_linker
+    from neocpu.foundation.linker import find_linker
     from neocpu.schedules.target import missing_on_host, parse_target
 
     targets: dict[str, CpuTarget] = {}

@@ -15,8 +15,8 @@ import click
 from neocpu.cli import options
 from neocpu.cli.databases import writable_database
 from neocpu.cli.terminal import Terminal, echo, print_table
+from neocpu.foundation.errors import DatabaseError, UsageError
 from neocpu.input_shapes import InputShapes
-from neocpu.schedules.errors import DatabaseError, UsageError
 from neocpu.units import plural, size
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from neocpu.cli.plan_text import (
     weights_text,
 )
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
-from neocpu.schedules.errors import ArtifactError
+from neocpu.foundation.errors import ArtifactError
 from neocpu.units import duration, plural, size
 
 EPILOG = """\b

@@ -14,8 +14,8 @@ from typing import Final
 
 from neocpu.cli.findings import Check, Finding, last_line
 from neocpu.cli.runtime_health import libraries, python_version, threads
+from neocpu.foundation.errors import NeoCPUError
 from neocpu.runtime.session import GUARD_VARIABLE
-from neocpu.schedules.errors import NeoCPUError
 
 CHILD_TIMEOUT: Final = 120.0
 SELF_TEST_TIMEOUT: Final = 600.0
@@ -47,7 +47,7 @@ def ffi() -> Iterator[Finding]:
 
 def linker() -> Iterator[Finding]:
     """There is a C++ compiler to link artifacts with."""
-    from neocpu.schedules.linker import find_linker
+    from neocpu.foundation.linker import find_linker
 
     command = find_linker(os.uname().machine)
     done = subprocess.run(

@@ -14,8 +14,8 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
+from neocpu.foundation.errors import TargetError
 from neocpu.progress import Progress, ProgressCallback
-from neocpu.schedules.errors import TargetError
 from neocpu.units import size
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from neocpu.cli.commands import LazyGroup
 from neocpu.cli.signals import INTERRUPTED, OrderlyEnd
 from neocpu.cli.target_tokens import fold_target
 from neocpu.cli.terminal import Terminal, echo
-from neocpu.schedules.errors import NeoCPUError, did_you_mean
+from neocpu.foundation.errors import NeoCPUError, did_you_mean
 
 PROGRAM: Final = "neocpu"
 COMPLETION: Final = "_NEOCPU_COMPLETE"

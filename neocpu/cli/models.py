@@ -102,7 +102,7 @@ def export(
 ) -> None:
     """Write the built-in network NAME as an ONNX model."""
     from neocpu import models
-    from neocpu.schedules.files import replacing
+    from neocpu.foundation.files import replacing
 
     path = output if output is not None else Path(f"{name}.onnx")
     model = models.build(name, batch=batch, seed=seed, image=image)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 
 
 def with_suite(models: Sequence[str], suite: str | None) -> tuple[str, ...]:

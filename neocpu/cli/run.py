@@ -12,7 +12,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.units import duration
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ def command(
 ) -> None:
     """Run ARTIFACT, a file that neocpu compile wrote."""
     from neocpu.cli.arrays import read_archive, read_named, write_archive
+    from neocpu.foundation.files import check_destination
     from neocpu.runtime.artifact import read_header
     from neocpu.runtime.module import load
-    from neocpu.schedules.files import check_destination
     from neocpu.tensor_spec import random_inputs
 
     specs = read_header(artifact).inputs

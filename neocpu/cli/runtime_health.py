@@ -47,7 +47,7 @@ def libraries() -> Iterator[Finding]:
 
 def instruction_sets() -> Iterator[Finding]:
     """What the CPU offers compiled models."""
-    from neocpu.schedules.instruction_sets import host_features
+    from neocpu.foundation.instruction_sets import host_features
 
     features = host_features()
     named = [feature for feature in _NOTABLE if feature in features]
@@ -56,7 +56,7 @@ def instruction_sets() -> Iterator[Finding]:
 
 def threads() -> Iterator[Finding]:
     """How many CPUs the process may use, and why not more."""
-    from neocpu.schedules.host import usable_cpus
+    from neocpu.foundation.host import usable_cpus
 
     usable, allowed, present = usable_cpus(), len(os.sched_getaffinity(0)), os.cpu_count()
     why = f"affinity allows {allowed} of {present} CPUs"

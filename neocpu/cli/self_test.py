@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 from neocpu.cli.terminal import echo
-from neocpu.schedules.temporary import TemporaryFolder
+from neocpu.foundation.temporary import TemporaryFolder
 
 
 def ffi() -> str:

@@ -12,7 +12,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, echo
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.units import plural
 
 EPILOG = """\b

@@ -13,7 +13,7 @@ from neocpu.cli.databases import tell_what_is_kept, writable_database
 from neocpu.cli.networks import with_suite
 from neocpu.cli.plan_text import scheme_text
 from neocpu.cli.terminal import Terminal, echo, print_table
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.units import duration, plural
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.batch_rules import RULES, CannotBatch, Site
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.shapes import real_inputs, set_dims, static_dims
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
-from neocpu.schedules.errors import UnsupportedError
 
 
 def set_batch(model: onnx.ModelProto, batches: Mapping[str, int]) -> None:

@@ -9,13 +9,13 @@ from typing import Final
 import onnx
 from onnx.helper import make_tensor_value_info
 
+from neocpu.foundation.errors import ModelError, NeoCPUError, UsageError
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.shapes import real_inputs, set_dims
 from neocpu.frontend.simplify import simplify_model
 from neocpu.frontend.skeleton import strip_weights
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 from neocpu.input_shapes import InputShapes
-from neocpu.schedules.errors import ModelError, NeoCPUError, UsageError
 
 _MULTIPLES: Final = (2, 4, 8, 16, 32, 64)
 """Of what networks want images to be that halve them some times and join the halves again."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import onnx
 from onnx.helper import get_attribute_value
 
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.limits import refuse_ranks
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
-from neocpu.schedules.errors import UnsupportedError
 
 # Kernels index with 32-bit integers, and blocks of channels may pad a tensor to about twice its
 # size.

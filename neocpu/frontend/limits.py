@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 
 import onnx
 
+from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.runtime.header import MAX_RANK, MAX_SPECS
-from neocpu.schedules.errors import ModelError, UnsupportedError
 
 MAX_NODES: Final = 50_000
 """Of a graph whose functions are inlined, inner graphs included. The largest networks have a few

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import onnx
 
+from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.batch import set_batch
 from neocpu.frontend.bounded_rows import bound_rows
 from neocpu.frontend.conflicts import refuse_conflicts
@@ -24,7 +25,6 @@ from neocpu.frontend.source import first_line, read_model
 from neocpu.frontend.tensor_check import is_element_type, refuse_malformed_tensors
 from neocpu.frontend.unsupported import refuse_unknown_operators
 from neocpu.input_shapes import InputShapes
-from neocpu.schedules.errors import ModelError, UnsupportedError
 from neocpu.tensor_spec import TensorSpec
 
 

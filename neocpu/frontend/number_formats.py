@@ -12,9 +12,9 @@ from typing import Final
 
 import onnx
 
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, node_name
-from neocpu.schedules.errors import UnsupportedError
 
 _ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear")
 """Operators that round to steps: another order of summation in front of one is another step."""

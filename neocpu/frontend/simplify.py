@@ -21,6 +21,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
+from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
 from neocpu.frontend.extents import known_shapes, refuse_axes
 from neocpu.frontend.limits import FoldingBudget
 from neocpu.frontend.rewrites import (
@@ -34,7 +35,6 @@ from neocpu.frontend.shapes import real_inputs
 from neocpu.frontend.skeleton import Skeleton, strip_weights
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import refuse_missing_inputs
-from neocpu.schedules.errors import ModelError, NeoCPUError, UnsupportedError
 
 # From here on ONNX infers the shapes of pools in ceil mode as PyTorch and ONNX Runtime compute
 # them, and group normalisation has a scale per channel. Newer models are taken as they are.

@@ -10,10 +10,10 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
+from neocpu.foundation.errors import ModelError
+from neocpu.foundation.files import read_file
 from neocpu.frontend.foreign_formats import foreign_file, foreign_folder
 from neocpu.frontend.tensor_check import all_tensors
-from neocpu.schedules.errors import ModelError
-from neocpu.schedules.files import read_file
 
 MAX_BYTES: Final = 2 << 30
 """Of a model's file: protobuf reads no longer messages. Weights may lie in other files."""

@@ -12,8 +12,8 @@ import onnx
 from onnx import TensorProto, helper
 from onnx.external_data_helper import uses_external_data
 
+from neocpu.foundation.errors import ModelError
 from neocpu.frontend.skeleton import PACKED, tensor_bytes
-from neocpu.schedules.errors import ModelError
 
 _COMPLEX = (TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 

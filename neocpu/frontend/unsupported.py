@@ -7,8 +7,8 @@ from itertools import zip_longest
 
 import onnx
 
+from neocpu.foundation.errors import ModelError, UnsupportedError, did_you_mean
 from neocpu.plain_text import plain
-from neocpu.schedules.errors import ModelError, UnsupportedError, did_you_mean
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
+from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.input_shapes import InputShapes
 from neocpu.models.catalogue import MODELS, SUITES, ModelInfo, find, is_name, suite
-from neocpu.schedules.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     import onnx

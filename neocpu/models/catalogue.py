@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from neocpu.schedules.errors import UsageError, did_you_mean
+from neocpu.foundation.errors import UsageError, did_you_mean
 
 __all__ = ["MODELS", "SUITES", "ModelInfo", "find", "is_name", "suite"]
 

@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 
 Extents = int | tuple[int, int]
 """Height and width, or one number that is both."""

@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.passes.absorb_channel_shuffles import AbsorbChannelShuffles
 from neocpu.passes.canonicalize_activations import CanonicalizeActivations
 from neocpu.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
@@ -18,7 +19,6 @@ from neocpu.passes.fold_constants import FoldConstants
 from neocpu.passes.fold_scale import FoldScale
 from neocpu.passes.share_concat_prefix import ShareConcatPrefix
 from neocpu.relax_utils import bindings, shape_values
-from neocpu.schedules.errors import UnsupportedError
 
 #: Name and pass, in the order they run. Each leaves no dead binding behind.
 SIMPLIFY_PASSES: tuple[tuple[str, Any], ...] = (

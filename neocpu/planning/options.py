@@ -8,12 +8,12 @@ from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
+from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
 from neocpu.planning.problem import LayoutPlan, OptLevel, plan_layouts
 from neocpu.planning.weight_limit import plan_within
 from neocpu.schedules import conv2d_pointwise
-from neocpu.schedules.errors import UsageError, did_you_mean
 from neocpu.search.limits import SearchLimits
 from neocpu.search.plan import Solver
 

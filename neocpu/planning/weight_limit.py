@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from neocpu.foundation.errors import UsageError
 from neocpu.planning.problem import LayoutPlan
-from neocpu.schedules.errors import UsageError
 from neocpu.search.plan import Plan
 from neocpu.units import size
 

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
+from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.elf import ElfError, Section, read_elf_with
 from neocpu.runtime.header import (
     DIGEST_SECTION,
@@ -18,7 +19,6 @@ from neocpu.runtime.header import (
 )
 from neocpu.runtime.input_file import FilePart
 from neocpu.runtime.strict_json import FieldError, member, parse
-from neocpu.schedules.errors import ArtifactError
 
 DIGEST_SIZE: Final = hashlib.sha256().digest_size
 REMEDY: Final = "compile the model again with `neocpu compile`"

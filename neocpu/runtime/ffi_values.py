@@ -21,6 +21,9 @@ HEADER: Final = 24
 CPU: Final = 1
 """``kDLCPU``."""
 
+BUILTIN: Final = "vm.builtin."
+"""How the names of the virtual machine's own functions begin, as instruments get them."""
+
 CODES: Final = {"i": 0, "u": 1, "f": 2, "b": 6}
 """numpy's kinds as ``DLDataTypeCode``."""
 

@@ -20,11 +20,10 @@ from typing import Any, Final
 import numpy as np
 
 from neocpu.runtime.ffi import Ffi, Tensor
-from neocpu.runtime.ffi_values import FUNCTION, HEADER, TENSOR, DLTensor, Value, borrowed
+from neocpu.runtime.ffi_values import BUILTIN, FUNCTION, HEADER, TENSOR, DLTensor, Value, borrowed
 from neocpu.runtime.guarded_memory import EDGES, AnyArray, Edge, GuardedMemory
 from neocpu.runtime.guarded_workspaces import Workspaces
 from neocpu.runtime.header import ARGUMENT_ALIGN
-from neocpu.runtime.session import BUILTIN
 
 _SKIP: Final = 1  # VMInstrumentReturnKind::kSkipRun: the kernel has been run
 

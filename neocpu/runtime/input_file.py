@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neocpu.schedules.errors import ArtifactError
+from neocpu.foundation.errors import ArtifactError
 
 PIECE: Final = 4 << 20
 """Bytes that are read or hashed at a time."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from neocpu.schedules.errors import UsageError, did_you_mean
+from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]

@@ -8,11 +8,11 @@ import weakref
 from collections.abc import Hashable
 from typing import Final
 
+from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.artifact import Artifact
 from neocpu.runtime.ffi import Ffi, FfiError, Object, runtime
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.native import NativeLibraries
-from neocpu.schedules.errors import ArtifactError
 
 
 class Library:

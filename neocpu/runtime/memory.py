@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from neocpu.schedules.errors import TargetError
+from neocpu.foundation.errors import TargetError
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from neocpu.foundation.errors import UsageError
 from neocpu.runtime.artifact import Artifact, check_host, open_artifact
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_named, check_positional
@@ -20,7 +21,6 @@ from neocpu.runtime.pool import PoolUnavailable, ThreadPool, check_threads
 from neocpu.runtime.session import Session
 from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.runtime.weights_check import WeightsCheck
-from neocpu.schedules.errors import UsageError
 from neocpu.tensor_spec import TensorSpec
 from neocpu.units import plural
 

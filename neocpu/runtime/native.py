@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neocpu.schedules.errors import TargetError
+from neocpu.foundation.errors import TargetError
 
 FFI_LIBRARY: Final = "libtvm_ffi.so"
 RUNTIME_LIBRARY: Final = "libtvm_runtime.so"

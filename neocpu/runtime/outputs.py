@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from neocpu.foundation.errors import UsageError
 from neocpu.runtime.inputs import check_names, describe
-from neocpu.schedules.errors import UsageError
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]

@@ -11,12 +11,12 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.host import usable_cpus
 from neocpu.runtime.denormals import flush_denormals
 from neocpu.runtime.ffi import runtime
 from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.runtime.worker import Job, Worker
-from neocpu.schedules.errors import UsageError
-from neocpu.schedules.host import usable_cpus
 from neocpu.units import plural
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.artifact import Artifact
 from neocpu.runtime.content import REMEDY
 from neocpu.runtime.ffi import FfiError, Function, Tensor
@@ -15,15 +16,11 @@ from neocpu.runtime.ffi_values import CPU, DLTensor
 from neocpu.runtime.header import ARGUMENT_ALIGN, CONTRACT
 from neocpu.runtime.library import Library
 from neocpu.runtime.memory import address_of, aligned_empty, huge_pages
-from neocpu.schedules.errors import ArtifactError
 from neocpu.tensor_spec import TensorSpec
 
 _POOLED: Final = 2  # AllocatorType::kPooled
 _SHOWN: Final = 300
 """Characters of a reason of TVM's, which may list a thousand arguments."""
-
-BUILTIN: Final = "vm.builtin."
-"""How the names of the virtual machine's own functions begin, as instruments get them."""
 
 GUARD_VARIABLE: Final = "NEOCPU_GUARD"
 """Environment variable: 1 has the kernels of all sessions run as `neocpu.runtime.guard` says."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, NoReturn, SupportsIndex
 
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 
 
 class CannotCopy(UsageError, TypeError):

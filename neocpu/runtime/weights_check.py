@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Final
 
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.host import usable_cpus
 from neocpu.runtime.artifact import Artifact
 from neocpu.runtime.header import WEIGHTS_PIECE
-from neocpu.schedules.errors import UsageError
-from neocpu.schedules.host import usable_cpus
 
 AT_ONCE: Final = WEIGHTS_PIECE
 """Bytes of weights that are hashed faster than a thread for it would be worth."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from neocpu.schedules.errors import NeoCPUError
+from neocpu.foundation.errors import NeoCPUError
 
 
 class RequestError(NeoCPUError):

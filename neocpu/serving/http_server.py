@@ -14,7 +14,7 @@ from typing import Final
 
 import uvicorn
 
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.serving.app import create_app
 from neocpu.serving.http_protocol import BoundedProtocol
 from neocpu.serving.server import InferenceServer

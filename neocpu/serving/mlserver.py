@@ -19,7 +19,7 @@ from mlserver.errors import MLServerError
 from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, ResponseOutput
 from mlserver.utils import get_model_uri
 
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.errors import RequestError, UnavailableError
 from neocpu.serving.metadata import tensor_metadata

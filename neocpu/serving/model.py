@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from neocpu import Module, ThreadPool, load
+from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.schedules.errors import NeoCPUError, UnsupportedError
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.errors import (
     AbandonedError,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 
 FIRST_VERSION: Final = "1"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from neocpu.schedules.errors import did_you_mean
+from neocpu.foundation.errors import did_you_mean
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.errors import RequestError
 from neocpu.serving.tensors import (

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from neocpu.foundation.errors import did_you_mean
+from neocpu.foundation.host import usable_cpus, usable_memory
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.schedules.errors import did_you_mean
-from neocpu.schedules.host import usable_cpus, usable_memory
 from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.errors import UnavailableError, UnknownModelError
 from neocpu.serving.in_flight import InFlight, Share

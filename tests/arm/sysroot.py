@@ -133,7 +133,7 @@ def stage_neocpu() -> None:
     """Let the system's Python import this checkout: links where an installation has packages."""
     package = SITE / "neocpu"
     package.mkdir(exist_ok=True)
-    rooms = (ROOT / folder for folder in ("schedules", "search", "tuning_db"))
+    rooms = (ROOT / folder for folder in ("foundation", "schedules", "search", "tuning_db"))
     sources = {source.name: source for source in (*rooms, *(ROOT / "neocpu").iterdir())}
     present = {link.name for link in package.iterdir()}
     for name in present - sources.keys():

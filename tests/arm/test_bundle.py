@@ -12,8 +12,8 @@ from sysroot import LIBRARIES
 
 import neocpu
 from neocpu.bundle.bundle import write_bundle
+from neocpu.foundation.errors import TargetError
 from neocpu.runtime.native import read_libraries
-from neocpu.schedules.errors import TargetError
 
 PROGRAM = "neocpu_run"
 

@@ -9,8 +9,8 @@ from emulator import arm_python, x86_python
 from small_model import IMAGE, small_model
 
 import neocpu
+from neocpu.foundation.errors import TargetError
 from neocpu.reference import run_reference
-from neocpu.schedules.errors import TargetError
 from neocpu.schedules.target import parse_target
 
 x86_64 = needs.machine("x86_64")
@@ -26,7 +26,7 @@ RUN = """
 import sys
 import numpy
 import neocpu
-from neocpu.schedules.errors import NeoCPUError
+from neocpu.foundation.errors import NeoCPUError
 for path in sys.argv[1:]:
     try:
         with neocpu.load(path) as module:

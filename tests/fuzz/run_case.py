@@ -11,8 +11,8 @@ import onnx
 import onnxruntime
 
 import neocpu
+from neocpu.foundation.errors import AccuracyError, NeoCPUError
 from neocpu.reference import compare, run_reference
-from neocpu.schedules.errors import AccuracyError, NeoCPUError
 from neocpu.tensor_spec import group_rows
 from tests.fuzz.case import Case, Outcome
 

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.compiler import convolutions
+from neocpu.foundation.errors import NeoCPUError, UnsupportedError, UsageError
 from neocpu.models.graph import NetworkBuilder
-from neocpu.schedules.errors import NeoCPUError, UnsupportedError, UsageError
 from neocpu.search import plan as search
 from neocpu.search.tuner import TuneReport
 from neocpu.tensor_spec import random_inputs

@@ -17,7 +17,7 @@ import yaml
 
 from neocpu.cli.commands import LazyGroup
 from neocpu.cli.serve import command as serve
-from neocpu.schedules import errors
+from neocpu.foundation import errors
 from neocpu.schedules.target import parse_target
 from wheels import runtime
 

@@ -15,6 +15,7 @@ from neocpu import attempt as attempts
 from neocpu import descent
 from neocpu.cli.main import main
 from neocpu.descent import next_admissions, tell
+from neocpu.foundation.errors import AccuracyError
 from neocpu.models.graph import NetworkBuilder
 from neocpu.planning.measured import Measured
 from neocpu.reference import Comparison
@@ -27,7 +28,6 @@ from neocpu.schedules.accuracy import (
     SMALL_TILES,
     STRICT,
 )
-from neocpu.schedules.errors import AccuracyError
 from neocpu.schedules.scheme import WinogradScheme
 from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.verification import Verdict, Verifier

@@ -8,7 +8,7 @@ import pytest
 
 import neocpu
 from neocpu.fleet import Fleet, parse_fleet
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.search.rpc_tracker import Address
 
 

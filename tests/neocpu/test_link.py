@@ -11,14 +11,14 @@ import pytest
 from file_limits import files_up_to
 
 from neocpu import link
+from neocpu.foundation.errors import ArtifactError, UnsupportedError, UsageError
+from neocpu.foundation.files import check_destination
 from neocpu.link import write_artifact
 from neocpu.passes.state_contract import state_contract
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.elf import read_elf
 from neocpu.runtime.header import WEIGHT_ALIGN, WEIGHTS_SECTION, Placement
 from neocpu.runtime.module import load
-from neocpu.schedules.errors import ArtifactError, UnsupportedError, UsageError
-from neocpu.schedules.files import check_destination
 from neocpu.tensor_spec import TensorSpec
 
 OTHER = "aarch64" if os.uname().machine == "x86_64" else "x86_64"

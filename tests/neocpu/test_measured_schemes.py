@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from neocpu.foundation.errors import DatabaseError, UsageError
 from neocpu.planning.costs import CostModel
 from neocpu.schedules import registry
-from neocpu.schedules.errors import DatabaseError, UsageError
 from neocpu.schedules.scheme import Scheme
 from neocpu.schedules.target import CpuTarget, parse_target
 from neocpu.schedules.workload import Conv2dWorkload, TransformWorkload

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
-from neocpu.schedules.errors import NeoCPUError
+from neocpu.foundation.errors import NeoCPUError
 from neocpu.tensor_spec import random_inputs
 
 FLOAT = TensorProto.FLOAT

@@ -20,10 +20,10 @@ from tvm import te
 import neocpu
 from neocpu import parallel_codegen
 from neocpu.forked import Limits
+from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.parallel_codegen import compile_objects
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.elf import read_elf
-from neocpu.schedules.errors import NeoCPUError, UnsupportedError
 from neocpu.schedules.target import host_target
 from neocpu.tensor_spec import random_inputs
 

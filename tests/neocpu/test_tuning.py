@@ -7,7 +7,7 @@ import pytest
 from command_line import conv_model
 
 import neocpu
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.schedules.workload import Conv2dWorkload
 from neocpu.search.budget import Budget
 from neocpu.search.tuner import TuneProgress

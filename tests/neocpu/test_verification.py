@@ -5,6 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
+from neocpu.foundation.errors import AccuracyError
 from neocpu.models.graph import NetworkBuilder
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured import Measured
@@ -13,7 +14,6 @@ from neocpu.reference import run_reference
 from neocpu.reference_run import Noise
 from neocpu.schedules import registry
 from neocpu.schedules.accuracy import DEFAULT, SHORT_SUMS, STRICT
-from neocpu.schedules.errors import AccuracyError
 from neocpu.schedules.scheme import DirectScheme, WinogradScheme
 from neocpu.schedules.target import host_target
 from neocpu.schedules.workload import Conv2dWorkload

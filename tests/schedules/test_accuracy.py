@@ -8,6 +8,7 @@ import pytest
 import tvm
 from kernel_harness import HOST
 
+from neocpu.foundation.errors import UsageError
 from neocpu.schedules import conv2d_direct, registry
 from neocpu.schedules.accuracy import (
     DEFAULT,
@@ -20,7 +21,6 @@ from neocpu.schedules.accuracy import (
 )
 from neocpu.schedules.codegen import PIPELINE
 from neocpu.schedules.conv2d_reference import convolve, kernel_arguments, random_operands
-from neocpu.schedules.errors import UsageError
 from neocpu.schedules.scheme import DirectScheme, WinogradScheme, scheme_from_json
 from neocpu.schedules.workload import Conv2dWorkload
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
+from neocpu.foundation.cpus import CACHES
 from neocpu.schedules import conv2d_direct, registry
-from neocpu.schedules.cpus import CACHES
 from neocpu.schedules.memory import fork_seconds
 from neocpu.schedules.scheme import DirectScheme, JoinScheme, TransformScheme, WinogradScheme
 from neocpu.schedules.target import parse_target

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from neocpu.foundation.cpus import ALIASES, CACHES, FMA_BYTES
+from neocpu.foundation.errors import TargetError
+from neocpu.foundation.instruction_sets import ARM_BITS, X86_BITS, host_features
 from neocpu.schedules import target as module
-from neocpu.schedules.cpus import ALIASES, CACHES, FMA_BYTES
-from neocpu.schedules.errors import TargetError
-from neocpu.schedules.instruction_sets import ARM_BITS, X86_BITS, host_features
 from neocpu.schedules.target import ISA_FEATURES, host_target, missing_on_host, parse_target
 
 

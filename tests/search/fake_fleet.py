@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from neocpu.schedules.errors import NeoCPUError
+from neocpu.foundation.errors import NeoCPUError
 from neocpu.schedules.scheme import NchwScheme
 from neocpu.schedules.target import CpuTarget
 from neocpu.schedules.workload import Conv2dWorkload

@@ -15,7 +15,7 @@ import pytest
 from fake_builder import TARGET, WORKLOAD, request
 from processes import alive, wait_for
 
-from neocpu.schedules.errors import NeoCPUError, TargetError
+from neocpu.foundation.errors import NeoCPUError, TargetError
 from neocpu.search import crew, local_measurer
 from neocpu.search.local_measurer import REPEATS, LocalMeasurer
 from neocpu.search.measure import Measurement

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import tvm_ffi
 
-from neocpu.schedules.errors import NeoCPUError
-from neocpu.schedules.linker import find_linker
+from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.linker import find_linker
 from neocpu.search.rpc_library import compile_harness
 
 LINKER = find_linker(os.uname().machine)

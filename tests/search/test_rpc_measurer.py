@@ -12,8 +12,8 @@ import pytest
 from fake_fleet import TARGET, FakeTracker, request
 from fleet_servers import fleet
 
+from neocpu.foundation.errors import NeoCPUError, TargetError
 from neocpu.schedules import registry
-from neocpu.schedules.errors import NeoCPUError, TargetError
 from neocpu.schedules.scheme import NchwScheme
 from neocpu.schedules.target import host_target
 from neocpu.schedules.workload import (

@@ -10,7 +10,7 @@ import threading
 import pytest
 from fake_fleet import FakeTracker
 
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.search.rpc_tracker import MAGIC, Address, Tracker
 
 

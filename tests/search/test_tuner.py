@@ -16,7 +16,7 @@ import pytest
 from fake_builder import TARGET, WORKLOAD
 from processes import alive, wait_for
 
-from neocpu.schedules.errors import DatabaseError
+from neocpu.foundation.errors import DatabaseError
 from neocpu.schedules.scheme import NchwScheme
 from neocpu.search.budget import RESERVE, Budget
 from neocpu.search.local_measurer import LocalMeasurer

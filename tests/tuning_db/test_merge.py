@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuning_records import RECORD, WORKLOAD, open_store, record
 
-from neocpu.schedules.errors import DatabaseError, UsageError
+from neocpu.foundation.errors import DatabaseError, UsageError
 from neocpu.tuning_db.merge import merge
 from neocpu.tuning_db.record import Record
 from neocpu.tuning_db.store import shipped_databases

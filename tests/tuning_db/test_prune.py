@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tuning_records import RECORD, WORKLOAD, open_store, record
 
-from neocpu.schedules.errors import DatabaseError, UsageError
+from neocpu.foundation.errors import DatabaseError, UsageError
 from neocpu.tuning_db import record_file
 from neocpu.tuning_db.prune import PruneReport, PruneRules, prune
 from neocpu.tuning_db.record import Record

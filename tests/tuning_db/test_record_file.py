@@ -14,7 +14,7 @@ import pytest
 from file_limits import files_up_to
 from tuning_records import RECORD, open_store, record
 
-from neocpu.schedules.errors import DatabaseError
+from neocpu.foundation.errors import DatabaseError
 from neocpu.tuning_db import record_file
 from neocpu.tuning_db.record_file import append_lines, locked, read_records, replace_contents
 

@@ -11,7 +11,7 @@ import needs
 import pytest
 from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record
 
-from neocpu.schedules.errors import DatabaseError, UsageError
+from neocpu.foundation.errors import DatabaseError, UsageError
 from neocpu.tuning_db import record_file
 from neocpu.tuning_db.record import TargetKey
 from neocpu.tuning_db.store import Store, default_database, shipped_databases

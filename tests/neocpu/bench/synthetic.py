@@ -6,7 +6,7 @@ from neocpu.bench.machine import MachineInfo
 from neocpu.bench.report import ModelFailure, ModelReport, Planned, SuiteReport
 from neocpu.bench.roofline import Limits, Roofline
 from neocpu.bench.scaling import ScalingReport
-from neocpu.schedules.errors import UnsupportedError
+from neocpu.foundation.errors import UnsupportedError
 
 PEERS = ("onnxruntime", "openvino")
 

@@ -12,8 +12,8 @@ from neocpu.bench.accuracy_tables import accuracy_table, render
 from neocpu.bench.document import Run
 from neocpu.bench.report import ModelFailure
 from neocpu.cli.main import main
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.models.graph import NetworkBuilder
-from neocpu.schedules.errors import UnsupportedError
 
 GOOD = AccuracyReport("good", {"default": 2e-6, "strict": 1e-6}, 3e-7)
 BAD = AccuracyReport("bad", {"default": 2e-6, "strict": 1e-5}, None)

@@ -3,7 +3,7 @@
 import pytest
 
 from neocpu.bench.arm_system import open_system
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from neocpu.bench import engines
 from neocpu.cli.main import main
+from neocpu.foundation.errors import AccuracyError
 from neocpu.models.graph import NetworkBuilder
-from neocpu.schedules.errors import AccuracyError
 
 
 @pytest.fixture(scope="module")

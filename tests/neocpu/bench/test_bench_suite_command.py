@@ -11,7 +11,7 @@ from neocpu.bench import chart, engines
 from neocpu.bench import suite as measuring
 from neocpu.bench.report import ModelFailure
 from neocpu.cli.main import main
-from neocpu.schedules.errors import UnsupportedError
+from neocpu.foundation.errors import UnsupportedError
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def in_a_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(engines, "installed", lambda peer: True)
-    monkeypatch.setattr("neocpu.schedules.host.usable_cpus", lambda: 2)
+    monkeypatch.setattr("neocpu.foundation.host.usable_cpus", lambda: 2)
 
 
 @pytest.fixture

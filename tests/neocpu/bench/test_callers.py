@@ -13,7 +13,7 @@ import neocpu
 from neocpu.bench.callers import Extremes, call_from_threads
 from neocpu.bench.callers_tables import callers_table
 from neocpu.cli.main import main
-from neocpu.schedules.errors import AccuracyError, UsageError
+from neocpu.foundation.errors import AccuracyError, UsageError
 
 
 class FakeModule:

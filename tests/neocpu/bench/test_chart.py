@@ -9,7 +9,7 @@ import pytest
 from synthetic import MACHINE, model, result, scaling, suite
 
 from neocpu.bench import chart
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 
 pytest.importorskip("matplotlib")
 

@@ -8,9 +8,9 @@ from command_line import conv_model
 
 from neocpu.bench.compilation import CompilationCrash, compile_in_child
 from neocpu.bench.subject import compile_subject
+from neocpu.foundation.errors import DatabaseError, ModelError
 from neocpu.input_shapes import NO_SHAPES
 from neocpu.runtime.artifact import read_header
-from neocpu.schedules.errors import DatabaseError, ModelError
 
 
 @pytest.fixture(autouse=True)

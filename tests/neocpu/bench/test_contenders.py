@@ -142,7 +142,7 @@ def test_an_engine_may_print_what_it_likes(inputs_file, tmp_path):
     chatty.write_text(
         "import os\n"
         "from neocpu.bench import child\n"
-        "from neocpu.bench.engines import Session\n"
+        "from neocpu.bench.engine_session import Session\n"
         "def load(path, threads, inputs):\n"
         "    print('loading')\n"
         "    os.write(1, b'native banner\\n')\n"

@@ -14,7 +14,7 @@ from neocpu.bench.instruction_count import (
     parse_counts,
     require_tools,
 )
-from neocpu.schedules.errors import NeoCPUError, UsageError
+from neocpu.foundation.errors import NeoCPUError, UsageError
 
 CROSS = "aarch64-linux-gnu-gcc"
 needs_qemu = needs.programs("qemu-aarch64", CROSS, "cc")

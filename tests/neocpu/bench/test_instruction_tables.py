@@ -20,8 +20,8 @@ from neocpu.bench.instruction_tables import render, tables
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.throughput_model import Throughput
 from neocpu.cli.main import main
+from neocpu.foundation.errors import NeoCPUError, UsageError
 from neocpu.schedules import registry
-from neocpu.schedules.errors import NeoCPUError, UsageError
 from neocpu.schedules.target import parse_target
 from neocpu.schedules.workload import Conv2dWorkload
 

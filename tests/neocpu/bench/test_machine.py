@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from neocpu.bench.machine import CpuTime, OtherLoad, caches, describe
-from neocpu.schedules.host import usable_cpus
+from neocpu.foundation.host import usable_cpus
 
 
 def test_the_machine_describes_itself():

@@ -17,7 +17,7 @@ from neocpu.bench.peak import (
     read_kernel,
     read_peak,
 )
-from neocpu.schedules.errors import TargetError
+from neocpu.foundation.errors import TargetError
 from neocpu.schedules.target import host_target, parse_target
 
 HOST = host_target()

@@ -11,9 +11,9 @@ import neocpu
 from neocpu.bench import call_times, profile_tables, suite_tables
 from neocpu.bench.profile import Operator, ProfileReport, measure_profile, operators_of
 from neocpu.bench.roofline import Limits
+from neocpu.foundation.errors import ArtifactError
 from neocpu.models.graph import NetworkBuilder
 from neocpu.runtime.ffi import runtime
-from neocpu.schedules.errors import ArtifactError
 
 LIMITS = Limits(2, flops=1e11, dram=1e10, cache=1_000_000, cache_read=4e10)
 

@@ -13,8 +13,8 @@ from neocpu.bench.refusal_tables import refusal_table
 from neocpu.bench.refusals import RefusalReport, Trial, measure_refusals, wrong_values
 from neocpu.bench.report import ModelFailure
 from neocpu.cli.main import main
+from neocpu.foundation.errors import AccuracyError, UnsupportedError
 from neocpu.models.graph import NetworkBuilder
-from neocpu.schedules.errors import AccuracyError, UnsupportedError
 
 GOOD = Trial("inputs", 1.0, norm_error=1e-7, planted=25, found=25)
 INFINITE = Trial("weights", 1e4, norm_error=0.0)

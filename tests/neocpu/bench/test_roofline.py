@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 from neocpu.bench import roofline
 from neocpu.bench.machine import OtherLoad
 from neocpu.bench.roofline import Limits, Roofline, measure_limits, work_of
+from neocpu.foundation.errors import TargetError
 from neocpu.frontend.load import load_model
-from neocpu.schedules.errors import TargetError
 
 
 def _model(nodes, shape, output, weights):

@@ -14,8 +14,8 @@ from neocpu.bench.milp import MilpResult
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.solvers import SolverReport, SolverRequest, compare_models
 from neocpu.cli.main import main
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.models.graph import NetworkBuilder
-from neocpu.schedules.errors import UnsupportedError
 from neocpu.search.plan import Plan
 
 EXACT = Plan((0, 1), 2e-3, 2e-3, 0.0, "exact", 0.012, 2)
@@ -196,7 +196,7 @@ class TestCommand:
         ],
     )
     def test_what_does_not_go_together(self, arguments, words, capsys, monkeypatch):
-        monkeypatch.setattr("neocpu.schedules.host.usable_cpus", lambda: 2)
+        monkeypatch.setattr("neocpu.foundation.host.usable_cpus", lambda: 2)
         assert main(["bench", "--solvers", *arguments]) == 2
         assert words in capsys.readouterr().err
 

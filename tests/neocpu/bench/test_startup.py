@@ -7,7 +7,7 @@ import pytest
 
 from neocpu.bench.page_sharing import Mapping, Memory, measure_sharing, parse_smaps
 from neocpu.cli.main import main
-from neocpu.schedules.errors import ArtifactError
+from neocpu.foundation.errors import ArtifactError
 
 SMAPS = """\
 55d5c8a00000-55d5c8a02000 r--p 00001000 08:01 1234                       /usr/bin/cat

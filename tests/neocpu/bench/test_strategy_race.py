@@ -206,7 +206,7 @@ class TestCommand:
         ],
     )
     def test_what_is_wrong_is_said(self, arguments, code, words, capsys, monkeypatch):
-        monkeypatch.setattr("neocpu.schedules.host.usable_cpus", lambda: 2)
+        monkeypatch.setattr("neocpu.foundation.host.usable_cpus", lambda: 2)
         assert self.bench(*arguments) == code
         assert words in capsys.readouterr().err.splitlines()[-1]
 

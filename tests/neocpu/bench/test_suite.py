@@ -12,7 +12,7 @@ from neocpu.bench.latency import Failure
 from neocpu.bench.report import ModelFailure, ModelReport
 from neocpu.bench.scaling import ScalingReport
 from neocpu.bench.suite import Request, measure_models
-from neocpu.schedules.errors import UnsupportedError
+from neocpu.foundation.errors import UnsupportedError
 
 REQUEST = Request(("onnxruntime",), (2,), 2)
 

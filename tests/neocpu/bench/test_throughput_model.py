@@ -4,7 +4,7 @@ import needs
 import pytest
 
 from neocpu.bench.throughput_model import model
-from neocpu.schedules.errors import NeoCPUError
+from neocpu.foundation.errors import NeoCPUError
 
 pytestmark = needs.programs("llvm-mca")
 

@@ -12,9 +12,9 @@ from neocpu.bundle import bundle as bundle_module
 from neocpu.bundle.bundle import NATIVE, download_command, write_bundle
 from neocpu.bundle.wheels import extract_libraries
 from neocpu.cli.main import main
+from neocpu.foundation.errors import ArtifactError, TargetError, UsageError
 from neocpu.runtime.header import ARGUMENT_ALIGN, FORMAT, WEIGHT_ALIGN, WEIGHTS_PIECE
 from neocpu.runtime.native import find_libraries
-from neocpu.schedules.errors import ArtifactError, TargetError, UsageError
 
 BUDGET = 8e6
 """Bytes of a bundle without its weights."""

@@ -9,8 +9,8 @@ from forgery import forge_header
 from header_mutants import MALFORMED, RIGHT, edited, mutant
 
 import neocpu
+from neocpu.foundation.errors import ArtifactError, TargetError
 from neocpu.runtime.artifact import read_header
-from neocpu.schedules.errors import ArtifactError, TargetError
 from neocpu.tensor_spec import random_inputs
 
 MUTANTS = 120

@@ -11,11 +11,11 @@ import pytest
 
 import neocpu
 from neocpu.fat_file import combine
+from neocpu.foundation import cpu_identity
+from neocpu.foundation.cpu_identity import host_cpu
+from neocpu.foundation.errors import ArtifactError, NeoCPUError
 from neocpu.link import write_artifact
 from neocpu.runtime.fat import BLOCK, Entry, encode_index
-from neocpu.schedules import cpu_identity
-from neocpu.schedules.cpu_identity import host_cpu
-from neocpu.schedules.errors import ArtifactError, NeoCPUError
 
 CPU = host_cpu() or "unknown"
 HERE = "avx2" if os.uname().machine == "x86_64" else "neon"

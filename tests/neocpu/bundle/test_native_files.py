@@ -14,9 +14,9 @@ import pytest
 from forgery import forge, forge_header
 
 from neocpu.cli.main import main
+from neocpu.foundation.instruction_sets import host_features
 from neocpu.runtime.elf import read_elf
 from neocpu.runtime.header import FORMAT, WEIGHTS_SECTION
-from neocpu.schedules.instruction_sets import host_features
 from neocpu.schedules.target import ISA_FEATURES
 
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neocpu.cli.arrays import read_archive, read_named
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.tensor_spec import TensorSpec
 
 SPEC = TensorSpec("x", "float32", (4, 64))

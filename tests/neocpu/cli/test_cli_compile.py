@@ -14,9 +14,9 @@ from command_line import Cli, conv_model
 from onnx import TensorProto, helper
 
 import neocpu
+from neocpu.foundation.errors import UsageError
 from neocpu.reference import run_reference
 from neocpu.runtime.artifact import read_header
-from neocpu.schedules.errors import UsageError
 from neocpu.tensor_spec import TensorSpec, random_inputs
 
 

@@ -11,11 +11,11 @@ import pytest
 from command_line import Cli
 
 import neocpu
+from neocpu.foundation import linker
+from neocpu.foundation.errors import UsageError
 from neocpu.progress import Progress
 from neocpu.runtime.artifact import read_header, read_variants
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.schedules import linker
-from neocpu.schedules.errors import UsageError
 from neocpu.schedules.target import CpuTarget
 
 BASE = "sse" if os.uname().machine == "x86_64" else "neon"

@@ -14,8 +14,8 @@ from command_line import Cli
 
 from neocpu.cli import health, runtime_health
 from neocpu.cli.findings import Finding, examine
+from neocpu.foundation.errors import UsageError
 from neocpu.runtime.session import GUARD_VARIABLE
-from neocpu.schedules.errors import UsageError
 
 
 def one(check: Any) -> Finding:
@@ -63,8 +63,8 @@ def test_where_models_are_only_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    from neocpu.foundation.errors import TargetError
     from neocpu.runtime import native
-    from neocpu.schedules.errors import TargetError
 
     def find() -> Any:
         raise TargetError("not installed here: pip install neocpu")
@@ -186,7 +186,7 @@ def test_no_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_quota_limits_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    from neocpu.schedules import host
+    from neocpu.foundation import host
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     monkeypatch.setattr(host, "usable_cpus", lambda: 2)

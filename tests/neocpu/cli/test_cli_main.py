@@ -15,7 +15,7 @@ from neocpu.cli import commands, options
 from neocpu.cli.commands import COMMANDS
 from neocpu.cli.main import BROKEN_PIPE
 from neocpu.cli.terminal import KINDS, Terminal
-from neocpu.schedules import errors
+from neocpu.foundation import errors
 
 
 @pytest.fixture

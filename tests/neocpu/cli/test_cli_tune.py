@@ -14,7 +14,7 @@ import pytest
 from command_line import Cli, conv_model, environment
 
 import neocpu
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.tuning_db.record import LineParser
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu import models
+from neocpu.foundation.errors import ModelError, UnsupportedError, UsageError
 from neocpu.frontend import load_model
 from neocpu.input_shapes import InputShapes
 from neocpu.reference import run_reference
-from neocpu.schedules.errors import ModelError, UnsupportedError, UsageError
 from neocpu.tensor_spec import random_inputs
 from tests.neocpu.frontend.differential import run_onnxruntime
 

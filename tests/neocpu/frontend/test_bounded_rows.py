@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend import import_relax, load_model
-from neocpu.schedules.errors import UnsupportedError
 from neocpu.tensor_spec import TensorSpec
 from tests.neocpu.frontend.detectors import (
     BATCH,

@@ -8,9 +8,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu import models
+from neocpu.foundation.errors import ModelError, UsageError
 from neocpu.frontend import load_model
 from neocpu.input_shapes import InputShapes
-from neocpu.schedules.errors import ModelError, UsageError
 
 
 def u_net(levels: int, dims: list[int | str] | None = None) -> onnx.ModelProto:

@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.frontend.load import load_model
-from neocpu.schedules.errors import NeoCPUError, UnsupportedError
 
 
 def model(nodes, shape, **constants):

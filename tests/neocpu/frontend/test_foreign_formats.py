@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from neocpu.foundation.errors import ModelError
 from neocpu.frontend import load_model
-from neocpu.schedules.errors import ModelError
 
 
 def archive(*names: str) -> bytes:

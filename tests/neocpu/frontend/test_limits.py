@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend import limits, load_model
-from neocpu.schedules.errors import ModelError, UnsupportedError
 
 FLOAT = TensorProto.FLOAT
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]

@@ -14,9 +14,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError, UsageError
 from neocpu.frontend import load_model, source
 from neocpu.frontend.importer import import_relax
-from neocpu.schedules.errors import ModelError, NeoCPUError, UnsupportedError, UsageError
 from neocpu.tensor_spec import TensorSpec
 from tests.neocpu.frontend.differential import make_model, one_op, random
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend import import_relax, load_model
-from neocpu.schedules.errors import UnsupportedError
 from tests.neocpu.frontend.differential import (
     assert_matches_onnxruntime,
     check,

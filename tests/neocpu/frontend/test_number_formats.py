@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend import load_model
-from neocpu.schedules.errors import UnsupportedError
 from tests.neocpu.frontend.differential import assert_matches_onnxruntime
 
 WEIGHTS = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32)

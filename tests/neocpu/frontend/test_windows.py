@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend import import_relax, load_model
 from neocpu.reference import run_reference
-from neocpu.schedules.errors import UnsupportedError
 from tests.neocpu.frontend.differential import (
     DATA,
     assert_matches_onnxruntime,

@@ -17,8 +17,8 @@ from onnx import compose, helper, numpy_helper
 from onnx.backend.test.case.node import TestCase, collect_testcases
 
 import neocpu
+from neocpu.foundation.errors import NeoCPUError
 from neocpu.frontend import import_relax, load_model
-from neocpu.schedules.errors import NeoCPUError
 
 PER_MODEL = 20
 """Operators compiled as one model: what a compilation costs besides its kernels is shared."""

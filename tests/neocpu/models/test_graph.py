@@ -5,8 +5,8 @@ import onnx
 import onnxruntime
 import pytest
 
+from neocpu.foundation.errors import UsageError
 from neocpu.models.graph import NetworkBuilder
-from neocpu.schedules.errors import UsageError
 
 SHAPE = (2, 8, 9, 12)
 

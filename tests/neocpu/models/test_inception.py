@@ -5,8 +5,8 @@ import onnx
 import pytest
 from network_measures import multiply_accumulates, parameters, random_image, run, shapes
 
+from neocpu.foundation.errors import UsageError
 from neocpu.models import MODELS, build
-from neocpu.schedules.errors import UsageError
 
 
 @pytest.fixture(scope="module")

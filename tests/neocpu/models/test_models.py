@@ -10,11 +10,11 @@ import onnxruntime
 import pytest
 
 from neocpu.bench.subject import onnx_file
+from neocpu.foundation.errors import UsageError
 from neocpu.frontend.skeleton import strip_weights
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.models import MODELS, SUITES, build, build_with_shapes, find, is_name, suite
 from neocpu.models.emitter import Emitter
-from neocpu.schedules.errors import UsageError
 
 CLASSIFIERS = tuple(
     name for name in MODELS if name not in ("ssd_resnet50", "unet", "yolov3_tiny", "inception_v3")

@@ -14,13 +14,13 @@ from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify import simplify
+from neocpu.plan_report import explain
 from neocpu.planning.costs import Choice
 from neocpu.planning.extract import extract
 from neocpu.planning.graph import build_graph, wanted
 from neocpu.planning.memory_costs import Cost
 from neocpu.planning.network import LayoutOp, Network, Read
 from neocpu.planning.problem import OptLevel, operator_choices, plan_layouts
-from neocpu.planning.report import explain
 from neocpu.schedules.layout import NCHW, DataLayout
 from neocpu.search.limits import SearchLimits
 from neocpu.search.plan import solve

@@ -7,6 +7,7 @@ import pytest
 from networks import HOST, NETWORKS, build, cost_model
 
 from neocpu.passes.apply_plan import apply_plan
+from neocpu.plan_report import explain
 from neocpu.planning.extract import extract
 from neocpu.planning.measured import Measured
 from neocpu.planning.memory_costs import (
@@ -20,7 +21,6 @@ from neocpu.planning.memory_costs import (
 )
 from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp, GatherOp, PoolOp
 from neocpu.planning.problem import OptLevel, plan_layouts
-from neocpu.planning.report import explain
 from neocpu.schedules import registry
 from neocpu.schedules.concat import is_shifted
 from neocpu.schedules.layout import NCHW, DataLayout

@@ -7,6 +7,7 @@ import pytest
 from networks import IMAGE, NETWORKS, build, cost_model
 from tvm import relax
 
+from neocpu.foundation.errors import UsageError
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.planning.extract import extract
 from neocpu.planning.network import ElementwiseOp
@@ -14,7 +15,6 @@ from neocpu.planning.options import PlanOptions
 from neocpu.planning.problem import OptLevel, plan_layouts
 from neocpu.planning.weight_limit import plan_within
 from neocpu.planning.weights import weights_of
-from neocpu.schedules.errors import UsageError
 from neocpu.search.plan import Plan
 
 

@@ -11,6 +11,7 @@ from forgery import forge, forge_header
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from neocpu.foundation.errors import ArtifactError, NeoCPUError, TargetError
 from neocpu.link import write_artifact
 from neocpu.runtime import artifact as artifact_module
 from neocpu.runtime.artifact import check_host, open_artifact, read_header
@@ -24,7 +25,6 @@ from neocpu.runtime.header import (
     ArtifactHeader,
 )
 from neocpu.runtime.module import load
-from neocpu.schedules.errors import ArtifactError, NeoCPUError, TargetError
 
 E_MACHINE = 18  # offset of e_machine in the ELF header
 

@@ -10,9 +10,9 @@ import pytest
 from forgery import forge_header
 from header_mutants import mutant
 
+from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.module import load
-from neocpu.schedules.errors import ArtifactError
 from neocpu.tensor_spec import random_inputs
 from tests.neocpu.runtime import test_bounded_outputs
 
@@ -23,7 +23,7 @@ CHILD = """
 import json, sys
 import numpy as np
 import neocpu
-from neocpu.schedules.errors import ArtifactError, TargetError
+from neocpu.foundation.errors import ArtifactError, TargetError
 inputs, *paths = sys.argv[1:]
 with np.load(inputs) as stored:
     arrays = [stored[name] for name in stored.files]

@@ -10,13 +10,13 @@ import pytest
 from forgery import forge_header
 
 from neocpu.fat_file import combine
+from neocpu.foundation.errors import ArtifactError, TargetError, UsageError
 from neocpu.link import write_artifact
 from neocpu.runtime import artifact as artifact_module
 from neocpu.runtime.artifact import open_artifact, open_variants, read_header, read_variants
 from neocpu.runtime.fat import BLOCK, MAGIC, Entry, choose, encode_index, read_index
 from neocpu.runtime.module import load
 from neocpu.runtime.strict_json import FieldError
-from neocpu.schedules.errors import ArtifactError, TargetError, UsageError
 
 X86, ARM = "x86_64", "aarch64"
 AVX2 = ("avx", "avx2", "fma")
@@ -168,7 +168,7 @@ def test_combined_file_is_replaced_at_once(linear, tmp_path, monkeypatch):
     def fail(*arguments):
         raise OSError(28, "No space left on device")
 
-    from neocpu.schedules import files
+    from neocpu.foundation import files
 
     monkeypatch.setattr(files.os, "fsync", fail)
     with pytest.raises(ArtifactError, match="No space left"):

@@ -9,7 +9,7 @@ PRELUDE = """
 import os, sys, threading, time
 import numpy as np
 import neocpu
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 path = sys.argv[1]
 x = np.ones((4, 64), 'float32')
 

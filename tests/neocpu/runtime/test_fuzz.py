@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neocpu.fat_file import combine
+from neocpu.foundation.errors import ArtifactError, TargetError
 from neocpu.link import write_artifact
 from neocpu.runtime.artifact import check_host, open_variants
 from neocpu.runtime.fat import BLOCK
 from neocpu.runtime.header import Placement
 from neocpu.runtime.memory import huge_pages
-from neocpu.schedules.errors import ArtifactError, TargetError
 from neocpu.tensor_spec import TensorSpec
 
 fuzz = settings(

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from forgery import forge_header
 
+from neocpu.foundation.errors import ArtifactError, TargetError
 from neocpu.runtime.artifact import check_host, open_artifact, read_header
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.memory import huge_pages
 from neocpu.runtime.strict_json import FieldError, parse
-from neocpu.schedules.errors import ArtifactError, TargetError
 
 TENSOR = {"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]}
 

@@ -9,10 +9,10 @@ import threading
 
 import pytest
 
+from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime import input_file
 from neocpu.runtime.artifact import open_artifact, open_variants, read_header
 from neocpu.runtime.module import load
-from neocpu.schedules.errors import ArtifactError
 
 READS = 7
 """How often an artifact of one piece is read before its weights are mapped."""

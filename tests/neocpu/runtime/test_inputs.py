@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import neocpu
+from neocpu.foundation.errors import UsageError
 from neocpu.runtime.memory import address_of, aligned_empty
 from neocpu.runtime.module import load
-from neocpu.schedules.errors import UsageError
 
 
 @pytest.fixture

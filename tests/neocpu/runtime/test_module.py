@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import neocpu
+from neocpu.foundation.errors import ArtifactError, UsageError
 from neocpu.link import write_artifact
 from neocpu.runtime.elf import read_elf
 from neocpu.runtime.header import WEIGHTS_SECTION
 from neocpu.runtime.module import Module, load
-from neocpu.schedules.errors import ArtifactError, UsageError
 
 
 @pytest.fixture

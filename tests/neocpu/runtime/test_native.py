@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from neocpu.foundation.errors import TargetError
 from neocpu.runtime import native
 from neocpu.runtime.native import (
     FFI_LIBRARY,
@@ -14,7 +15,6 @@ from neocpu.runtime.native import (
     find_libraries,
     read_libraries,
 )
-from neocpu.schedules.errors import TargetError
 
 FACTS = {"machine": os.uname().machine, "apache-tvm": "1.2", "apache-tvm-ffi": "0.3"}
 

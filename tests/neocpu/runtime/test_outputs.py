@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from neocpu.foundation.errors import UsageError
 from neocpu.runtime.module import load
-from neocpu.schedules.errors import UsageError
 
 SHAPE = (2, 3, 8, 6)
 

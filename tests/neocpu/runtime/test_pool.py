@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import neocpu
+from neocpu.foundation.errors import UsageError
 from neocpu.runtime.module import load
 from neocpu.runtime.pool import ThreadPool
-from neocpu.schedules.errors import UsageError
 
 
 @pytest.fixture

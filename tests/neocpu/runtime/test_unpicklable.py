@@ -9,7 +9,7 @@ import pytest
 
 import neocpu
 from neocpu.compiled_module import CompiledModule
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 
 
 @pytest.fixture

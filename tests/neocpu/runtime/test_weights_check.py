@@ -9,12 +9,12 @@ import time
 import numpy as np
 import pytest
 
+from neocpu.foundation.errors import ArtifactError, UsageError
 from neocpu.link import write_artifact
 from neocpu.runtime import weights_check
 from neocpu.runtime.artifact import Artifact
 from neocpu.runtime.module import load
 from neocpu.runtime.weights_check import WeightsCheck
-from neocpu.schedules.errors import ArtifactError, UsageError
 
 
 @pytest.fixture(autouse=True)

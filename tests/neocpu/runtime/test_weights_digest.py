@@ -5,12 +5,12 @@ import hashlib
 import numpy as np
 import pytest
 
+from neocpu.foundation.errors import ArtifactError
 from neocpu.link import write_artifact
 from neocpu.runtime.artifact import open_artifact
 from neocpu.runtime.header import WEIGHTS_PIECE
 from neocpu.runtime.weights_check import WeightsCheck
 from neocpu.runtime.weights_digest import WeightsDigest
-from neocpu.schedules.errors import ArtifactError
 
 
 @pytest.mark.parametrize("size", [0, 1, WEIGHTS_PIECE - 1, WEIGHTS_PIECE, 2 * WEIGHTS_PIECE + 7])

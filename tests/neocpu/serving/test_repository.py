@@ -2,7 +2,7 @@
 
 import pytest
 
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.serving.repository import ModelEntry, entries
 
 

@@ -12,7 +12,7 @@ from fake_modules import FakeModule
 from prometheus_client import CollectorRegistry, generate_latest
 from v2_requests import body, tensor
 
-from neocpu.schedules.errors import ArtifactError
+from neocpu.foundation.errors import ArtifactError
 from neocpu.serving import model as served
 from neocpu.serving import server as serving_server
 from neocpu.serving.app import create_app

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from neocpu.schedules.errors import ArtifactError, UsageError
+from neocpu.foundation.errors import ArtifactError, UsageError
 
 _PIECE: Final = 1 << 20
 _NO_ANONYMOUS_FILES: Final = (errno.EISDIR, errno.EOPNOTSUPP, errno.ENOENT, errno.EINVAL)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from neocpu.schedules.errors import ArtifactError
+from neocpu.foundation.errors import ArtifactError
 
 PREFIX: Final = ".neocpu-tmp-"
 """How the names of all these folders begin, and of no other: any that is not locked is deleted."""

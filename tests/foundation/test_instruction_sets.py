@@ -9,8 +9,8 @@ from pathlib import Path
 import needs
 
 import neocpu
-from neocpu.schedules import instruction_sets
-from neocpu.schedules.instruction_sets import (
+from neocpu.foundation import instruction_sets
+from neocpu.foundation.instruction_sets import (
     ARM_BITS,
     AT_HWCAP,
     AT_HWCAP2,
@@ -101,7 +101,7 @@ def test_a_library_without_the_function(monkeypatch):
 @needs.instruction_set("avx2")
 def test_what_the_c_library_is_told_to_leave_alone_is_not_offered():
     script = (
-        "from neocpu.schedules.instruction_sets import host_features; "
+        "from neocpu.foundation.instruction_sets import host_features; "
         "print('avx2' in host_features(), 'sse4.2' in host_features())"
     )
     answers = []

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from neocpu.schedules.cpu_identity import host_cpu
+from neocpu.foundation.cpu_identity import host_cpu
 
 
 def x86(vendor: str, family: int, model: int, stepping: int = 1) -> str:
@@ -55,7 +55,7 @@ def test_names_are_llvms() -> None:
     import tvm
     import tvm.target.codegen as llvm
 
-    from neocpu.schedules import cpu_identity as known
+    from neocpu.foundation import cpu_identity as known
 
     for triple, names in (
         ("x86_64-linux-gnu", {n for *_, n in known._AMD} | {*known._INTEL.values()}),

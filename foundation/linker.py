@@ -9,7 +9,7 @@ import shutil
 import sys
 from typing import Final
 
-from neocpu.schedules.errors import UsageError
+from neocpu.foundation.errors import UsageError
 
 _NATIVE_COMPILERS: Final = ("g++", "c++", "clang++", "gcc", "cc", "clang")
 _CROSS_COMPILERS: Final = {

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from neocpu.schedules import linker
-from neocpu.schedules.errors import UsageError
-from neocpu.schedules.linker import find_linker
+from neocpu.foundation import linker
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.linker import find_linker
 
 OTHER = "aarch64" if os.uname().machine == "x86_64" else "x86_64"
 

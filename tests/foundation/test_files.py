@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from neocpu.schedules import files
-from neocpu.schedules.errors import ArtifactError, UsageError
-from neocpu.schedules.files import check_destination, read_file, replacing
+from neocpu.foundation import files
+from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.foundation.files import check_destination, read_file, replacing
 
 DATA = bytes(range(256)) * 4096
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from neocpu.schedules import host
-from neocpu.schedules.host import usable_cores, usable_cpus, usable_memory
+from neocpu.foundation import host
+from neocpu.foundation.host import usable_cores, usable_cpus, usable_memory
 
 
 @pytest.mark.parametrize(

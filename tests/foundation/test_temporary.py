@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from neocpu.schedules import temporary
-from neocpu.schedules.errors import ArtifactError
-from neocpu.schedules.temporary import PREFIX, TemporaryFolder, sweep
+from neocpu.foundation import temporary
+from neocpu.foundation.errors import ArtifactError
+from neocpu.foundation.temporary import PREFIX, TemporaryFolder, sweep
 
 HOLD = """
 import sys, time
-from neocpu.schedules.temporary import TemporaryFolder
+from neocpu.foundation.temporary import TemporaryFolder
 folder = TemporaryFolder("test")
 open(folder.name + "/file", "w").close()
 print(folder.name, flush=True)

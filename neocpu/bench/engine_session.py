@@ -1,0 +1,31 @@
+"""A model as an engine has loaded it, whichever engine that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+AnyArray: TypeAlias = np.ndarray[Any, Any]
+Inputs: TypeAlias = Mapping[str, AnyArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A loaded model, bound to its inputs.
+
+    Attributes
+    ----------
+    version : str
+        Of the engine.
+    run : callable
+        Runs once and returns the outputs in graph order; they live until the next run.
+    outputs : tuple of str
+        Names of the outputs.
+    """
+
+    version: str
+    run: Callable[[], Sequence[AnyArray]]
+    outputs: tuple[str, ...] = ()
