@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import ArtifactError, UnsupportedError
 from neocpu.foundation.files import replacing
 from neocpu.foundation.linker import find_linker
@@ -24,7 +25,6 @@ from neocpu.runtime.content import DIGEST_SIZE
 from neocpu.runtime.elf import Section, read_elf, with_sections
 from neocpu.runtime.header import (
     DIGEST_SECTION,
-    DTYPES,
     HEADER_SECTION,
     WEIGHT_ALIGN,
     WEIGHTS_SECTION,

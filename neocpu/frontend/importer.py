@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.frontend.converters import CONTRIB_CONVERTERS, CONVERTERS
 from neocpu.frontend.loaded_model import LoadedModel
@@ -22,7 +23,6 @@ from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, refuse_unsupported
 from neocpu.frontend.words import refuse_unknown_words
-from neocpu.runtime.header import DTYPES
 
 # TVM's importer knows these, but what they compute has a shape only the data decides, or is no
 # tensor at all, which a statically planned module cannot hold.

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import ModelError, UnsupportedError, UsageError, did_you_mean
 from neocpu.frontend.tensor_check import is_element_type
 from neocpu.input_shapes import InputShapes
-from neocpu.runtime.header import DTYPES
 from neocpu.tensor_spec import TensorSpec
 
 # What to suggest for an unknown dimension: one image, three channels, the usual resolution.

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.runtime.ffi_values import (
     BOOL,
-    CODES,
     CPU,
     FIRST_OBJECT,
     FUNCTION,
@@ -229,8 +229,10 @@ class Ffi:
         rank = len(shape)
         extents = (ctypes.c_int64 * rank)(*shape)
         strides = (ctypes.c_int64 * rank)(*(math.prod(shape[axis:]) for axis in range(1, rank + 1)))
-        kind = CODES[dtype.kind], 8 * dtype.itemsize, 1
-        content = DLTensor(address, CPU, 0, rank, *kind, extents, strides, 0)
+        element = DTYPES[dtype.name]
+        content = DLTensor(
+            address, CPU, 0, rank, element.code, element.bits, 1, extents, strides, 0
+        )
         made = ctypes.c_void_p()
         # A view of nothing: TVM copies the description and owns the copy.
         self.check(self._create_view(None, content, made))

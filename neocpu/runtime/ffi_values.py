@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from neocpu.foundation.dtypes import DTYPES
+
 # TVMFFITypeIndex
 NONE, INT, BOOL, _FLOAT = 0, 1, 2, 3
 RAW_STRING, _SMALL_STRING, _STRING = 8, 11, 65
@@ -24,15 +26,7 @@ CPU: Final = 1
 BUILTIN: Final = "vm.builtin."
 """How the names of the virtual machine's own functions begin, as instruments get them."""
 
-CODES: Final = {"i": 0, "u": 1, "f": 2, "b": 6}
-"""numpy's kinds as ``DLDataTypeCode``."""
-
-_DTYPES: Final = {
-    (CODES[dtype.kind], 8 * dtype.itemsize): dtype
-    for dtype in map(
-        np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
-    )
-}
+_DTYPES: Final = {(one.code, one.bits): np.dtype(one.name) for one in DTYPES.values()}
 """Code and bits of DLPack -> numpy's dtype."""
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.runtime.elf import MACHINES
 from neocpu.runtime.strict_json import FieldError, array, boolean, integer, member, string
 from neocpu.tensor_spec import TensorSpec, group_rows
@@ -47,11 +48,6 @@ MAX_RANK: Final = 32
 MAX_BYTES: Final = 1 << 40
 MAX_THREADS: Final = 1024
 """No CPU has as many cores; a pool of more would take a machine down."""
-DTYPES: Final = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64"),
-)
-"""Of inputs, outputs, weights and activations."""
 
 
 @dataclass(frozen=True, slots=True)

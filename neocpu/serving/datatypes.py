@@ -6,23 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from neocpu.foundation.dtypes import DTYPES
+
 AnyArray = np.ndarray[Any, Any]
 
-DTYPES: Final = {
-    "BOOL": "bool",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "FP16": "float16",
-    "FP32": "float32",
-    "FP64": "float64",
-}
-DATATYPES: Final = {dtype: datatype for datatype, dtype in DTYPES.items()}
+DATATYPES: Final = {dtype.name: dtype.datatype for dtype in DTYPES.values()}
 """Datatype by the name of the numpy dtype."""
 
 

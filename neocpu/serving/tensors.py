@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from neocpu.serving.datatypes import DATATYPES, DTYPES, AnyArray, wire_dtype
+from neocpu.serving.datatypes import DATATYPES, AnyArray, wire_dtype
 from neocpu.serving.errors import RequestError
 from neocpu.tensor_spec import TensorSpec
 
@@ -43,7 +43,7 @@ def check_declaration(spec: TensorSpec, datatype: object, shape: object) -> None
     """
     expected = DATATYPES[spec.dtype]
     if datatype != expected:
-        known = isinstance(datatype, str) and datatype in DTYPES
+        known = isinstance(datatype, str) and datatype in DATATYPES.values()
         what = datatype if known else f"unknown datatype {brief(datatype)}"
         raise RequestError(f"input '{spec.name}': the model takes {expected}, got {what}")
     wanted = list(spec.shape)

@@ -7,7 +7,7 @@ import json
 import random
 from typing import Any
 
-from neocpu.runtime.header import DTYPES
+from neocpu.foundation.dtypes import DTYPES
 
 Json = Any
 _NUMBERS = (0, 1, -1, 2, 7, 63, 64, 127, 128, 256, 4096, 1 << 20, 1 << 31, (1 << 40) - 1, 1 << 62)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from neocpu.serving.datatypes import DATATYPES, DTYPES
+from neocpu.serving.datatypes import DATATYPES
 from neocpu.serving.errors import RequestError
 from neocpu.serving.tensors import brief, check_declaration, from_binary, from_json
 from neocpu.tensor_spec import TensorSpec
@@ -142,7 +142,7 @@ def test_declarations(datatype, shape, words):
 
 
 def test_every_datatype_has_a_dtype_of_its_size():
-    sizes = {name: np.dtype(dtype).itemsize * 8 for name, dtype in DTYPES.items()}
+    sizes = {name: np.dtype(dtype).itemsize * 8 for dtype, name in DATATYPES.items()}
     assert sizes.pop("BOOL") == 8
     assert all(name.endswith(str(size)) for name, size in sizes.items())
 

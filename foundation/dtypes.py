@@ -1,0 +1,60 @@
+"""The element types of tensors: the one table of what each is called, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal
+
+Kind = Literal["bool", "int", "uint", "float"]
+
+_CODES: Final[Mapping[Kind, int]] = {"int": 0, "uint": 1, "float": 2, "bool": 6}
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type that inputs, outputs, weights and tensors between kernels may have.
+
+    Attributes
+    ----------
+    name : str
+        numpy's and TVM's: ``float32``.
+    bits : int
+        Of an element in memory.
+    datatype : str
+        The Open Inference Protocol's: ``FP32``.
+    """
+
+    name: str
+    kind: Kind
+    bits: int
+    datatype: str
+
+    @property
+    def bytes(self) -> int:
+        """Size of an element in memory."""
+        return self.bits // 8
+
+    @property
+    def code(self) -> int:
+        """``DLDataTypeCode`` of DLPack."""
+        return _CODES[self.kind]
+
+
+def _sized(kind: Kind, letters: str, *widths: int) -> list[DType]:
+    return [DType(f"{kind}{bits}", kind, bits, f"{letters}{bits}") for bits in widths]
+
+
+DTYPES: Final[Mapping[str, DType]] = MappingProxyType(
+    {
+        dtype.name: dtype
+        for dtype in (
+            DType("bool", "bool", 8, "BOOL"),
+            *_sized("int", "INT", 8, 16, 32, 64),
+            *_sized("uint", "UINT", 8, 16, 32, 64),
+            *_sized("float", "FP", 16, 32, 64),
+        )
+    }
+)
+"""By name, all that an artifact holds."""

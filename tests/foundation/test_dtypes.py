@@ -1,0 +1,24 @@
+"""One table of element types, which numpy and DLPack agree with."""
+
+import numpy as np
+import pytest
+
+from neocpu.foundation.dtypes import DTYPES
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+def test_numpy_knows_them_by_name(dtype):
+    known = np.dtype(dtype.name)
+    assert (known.name, known.itemsize) == (dtype.name, dtype.bytes)
+    assert 8 * known.itemsize == dtype.bits
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+def test_codes_are_dlpacks(dtype):
+    kinds = {"i": 0, "u": 1, "f": 2, "b": 6}
+    assert dtype.code == kinds[np.dtype(dtype.name).kind]
+
+
+def test_names_are_told_apart():
+    assert len({dtype.datatype for dtype in DTYPES.values()}) == len(DTYPES)
+    assert len({(dtype.code, dtype.bits) for dtype in DTYPES.values()}) == len(DTYPES)
