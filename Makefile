@@ -11,7 +11,7 @@ GUARDED := tests/schedules tests/neocpu/frontend tests/neocpu/passes tests/neocp
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-guard test-arm fresh fuzz soak lint types format bench runtime-wheel clean
+.PHONY: help demo test test-guard test-arm fresh fuzz soak lint types format docs bench runtime-wheel clean
 # A recipe that fails leaves no half-made stamp behind.
 .DELETE_ON_ERROR:
 
@@ -67,6 +67,9 @@ types: $(VENV)/.test ## check types alone
 format: $(VENV)/.test ## format the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.test ## write docs/cli.md
+	$(BIN)/python -m tests.neocpu.cli.help_page
 
 bench: $(VENV)/.bench ## measure the paper's fifteen networks beside the other engines; writes docs/benchmarks.md
 	$(BIN)/neocpu bench --suite paper --vs onnxruntime,openvino,ncnn --roofline -o docs/benchmarks.md

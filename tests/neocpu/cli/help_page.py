@@ -1,0 +1,47 @@
+"""docs/cli.md: what every command's --help says, on one page; ``make docs`` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from neocpu.cli.main import PROGRAM, cli
+
+PAGE: Final = Path(__file__).parents[3] / "docs" / "cli.md"
+
+_HEAD: Final = """\
+# The command line
+
+What `neocpu COMMAND --help` prints, of all commands; `make docs` writes this page.
+
+Targets may be spelt `--target llvm -mcpu=skylake-avx512 -mattr=+avx2` unquoted, quoted, as a JSON object, by the
+name of a CPU or a board, or `host` (the default). With `--json`, errors are objects too.
+"""
+_WIDTH: Final = 100
+
+
+def page() -> str:
+    """Return the page."""
+    sections = [f"## {path}\n\n```text\n{text}\n```\n" for path, text in _helps(cli, PROGRAM)]
+    return "\n".join((_HEAD, *sections))
+
+
+def _helps(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
+    """Yield what a command and those under it print, in their order."""
+    context = click.Context(
+        command, info_name=path, terminal_width=_WIDTH, max_content_width=_WIDTH
+    )
+    lines = command.get_help(context).splitlines()
+    yield path, "\n".join(line.rstrip() for line in lines)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            under = command.get_command(context, name)
+            assert under is not None
+            yield from _helps(under, f"{path} {name}")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
