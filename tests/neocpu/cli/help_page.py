@@ -17,8 +17,8 @@ _HEAD: Final = """\
 
 What `neocpu COMMAND --help` prints, of all commands; `make docs` writes this page.
 
-Targets may be spelt `--target llvm -mcpu=skylake-avx512 -mattr=+avx2` unquoted, quoted, as a JSON object, by the
-name of a CPU or a board, or `host` (the default). With `--json`, errors are objects too.
+Targets may be spelt `--target llvm -mcpu=skylake-avx512 -mattr=+avx2` unquoted, quoted, as a JSON
+object, by the name of a CPU or a board, or `host` (the default). With `--json`, errors are objects.
 """
 _WIDTH: Final = 100
 
