@@ -35,11 +35,11 @@ from neocpu.planning.options import PlanOptions
 from neocpu.planning.problem import LayoutPlan
 from neocpu.planning.weights import weights_of
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.schedules.accuracy import Accuracy, Admission
-from neocpu.schedules.layout import DataLayout
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Workload
+from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Workload
 
 PlanKey: TypeAlias = tuple[tuple[DataLayout, DataLayout, Scheme | None], ...]
 """What tells plans apart: of each operator its layouts and scheme."""

@@ -38,9 +38,9 @@ from neocpu.planning.options import PlanOptions
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.runtime.header import MAX_THREADS
 from neocpu.schedules import registry
-from neocpu.schedules.accuracy import Accuracy, parse_accuracy
-from neocpu.schedules.target import CpuTarget, parse_target
-from neocpu.schedules.workload import Conv2dWorkload, Workload
+from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
+from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
 from neocpu.search.budget import Budget
 from neocpu.search.tuner import TuneReport
 from neocpu.tuning import (
@@ -106,7 +106,7 @@ def compile(
     accuracy : str
         ``default``: outputs err at most 1e-4, norm-wise; ``strict``: at most 5e-6, and convolutions
         that err more than direct float32 summation, Winograd's, are excluded. See
-        `neocpu.schedules.accuracy`.
+        `neocpu.schedules.vocabulary.accuracy`.
     max_weights : int, optional
         Bytes that the packed weights may take: the plan is the fastest one found within them, and
         its gap says how far it may be from the best one. Winograd's transformed weights are up to

@@ -21,7 +21,7 @@ from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.link import replace_header
 from neocpu.plan_report import with_outcome
-from neocpu.schedules.accuracy import Accuracy, Admission
+from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.tensor_spec import random_inputs
 from neocpu.verification import Arrays, Verdict, Verifier
 

@@ -32,7 +32,7 @@ from neocpu.runtime.header import (
     Placement,
 )
 from neocpu.runtime.weights_digest import WeightsDigest
-from neocpu.schedules.target import parse_target
+from neocpu.schedules.vocabulary.target import parse_target
 
 _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
 """Largest page size of each machine's Linux: the weights are mapped, so they start on a page."""

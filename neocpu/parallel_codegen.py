@@ -22,9 +22,9 @@ from tvm import tirx
 from neocpu.forked import Limits, run_forked
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.schedules.codegen import PIPELINE
-from neocpu.schedules.elementwise import schedule_function
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.operators.elementwise import schedule_function
+from neocpu.schedules.tir.codegen import PIPELINE
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 logger = logging.getLogger(__name__)
 

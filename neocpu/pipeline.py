@@ -20,8 +20,8 @@ from neocpu.passes.state_contract import state_contract
 from neocpu.passes.view_results import view_results
 from neocpu.relax_utils import bindings, is_op
 from neocpu.runtime.header import Placement, layout_numbers
-from neocpu.schedules.normalization import group_norm, layer_norm
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.operators.normalization import group_norm, layer_norm
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 MAX_FUSED: Final = 64
 """Operators of one fused function: scheduling one, and LLVM's time for it, grow with their square.

@@ -10,9 +10,9 @@ from neocpu.passes.apply_plan import RewrittenModule
 from neocpu.planning.costs import Choice
 from neocpu.planning.network import ConvOp, DenseOp, LayoutOp, PoolOp
 from neocpu.planning.problem import LayoutPlan
-from neocpu.schedules.accuracy import DEFAULT, Accuracy, Admission
-from neocpu.schedules.dense import estimate
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.operators.dense import estimate
+from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy, Admission
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 if TYPE_CHECKING:
     from neocpu.verification import Verdict

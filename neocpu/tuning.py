@@ -19,9 +19,9 @@ from neocpu.planning.memory_costs import memory_workloads
 from neocpu.planning.network import Network
 from neocpu.progress import Progress, ProgressCallback
 from neocpu.schedules import registry
-from neocpu.schedules.accuracy import EVERY_TILE, Admission
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.budget import Budget
 from neocpu.search.cost_model import LearnedCostModel
 from neocpu.search.local_measurer import LocalMeasurer

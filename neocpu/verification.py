@@ -18,7 +18,7 @@ import onnx
 from neocpu.foundation.errors import AccuracyError
 from neocpu.reference import Comparison, compare, run_reference
 from neocpu.reference_run import Noise
-from neocpu.schedules.accuracy import Accuracy
+from neocpu.schedules.vocabulary.accuracy import Accuracy
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]

@@ -11,21 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neocpu.foundation.errors import UnsupportedError, UsageError, did_you_mean
-from neocpu.schedules import (
+from neocpu.schedules.convolutions import (
     conv2d_depthwise,
     conv2d_direct,
     conv2d_grouped,
     conv2d_nchw,
     conv2d_pointwise,
     conv2d_winograd,
-    join,
-    layout_transform,
 )
-from neocpu.schedules.accuracy import Admission
-from neocpu.schedules.layout import DataLayout
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import (
+from neocpu.schedules.operators import join, layout_transform
+from neocpu.schedules.vocabulary.accuracy import Admission
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import (
     Conv2dWorkload,
     JoinWorkload,
     TransformWorkload,

@@ -27,7 +27,7 @@ import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 
-from neocpu.schedules.layout import ceil_div
+from neocpu.schedules.vocabulary.layout import ceil_div
 
 POOL_BYTES = 128 << 20
 ALIGNMENT = 64

@@ -13,7 +13,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.measure import Measurer, Request
 from neocpu.search.tuning_state import TaskState, TuningState
 from neocpu.tuning_db.record import Record, Result

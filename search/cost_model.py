@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neocpu.schedules.layout import ceil_div
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.features import feature_rows
 from neocpu.search.strategies import WorkloadState
 from neocpu.tuning_db.nearest import cpu_target

@@ -13,10 +13,10 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
-from neocpu.schedules.layout import ceil_div
-from neocpu.schedules.scheme import SCHEMES, Scheme
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import TENSOR, Conv2dWorkload
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.scheme import SCHEMES, Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import TENSOR, Conv2dWorkload
 
 TEMPLATES = sorted(SCHEMES)
 PARAMETERS = sorted({field.name for scheme in SCHEMES.values() for field in fields(scheme)})

@@ -12,16 +12,16 @@ import numpy as np
 import tvm
 
 from neocpu.schedules import registry
-from neocpu.schedules.codegen import PIPELINE
-from neocpu.schedules.conv2d_reference import (
+from neocpu.schedules.convolutions.conv2d_reference import (
     Array,
     conv2d,
     kernel_arguments,
     random_operands,
     wrong_answer,
 )
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.tir.codegen import PIPELINE
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.buffers import Buffers, Shape, aligned_tensor
 from neocpu.search.measure import Request
 

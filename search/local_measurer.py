@@ -19,7 +19,7 @@ import psutil
 
 from neocpu.foundation.errors import TargetError
 from neocpu.foundation.host import usable_cores, usable_cpus
-from neocpu.schedules.target import CpuTarget, missing_on_host
+from neocpu.schedules.vocabulary.target import CpuTarget, missing_on_host
 from neocpu.search.child import Child, Lost
 from neocpu.search.crew import SHARE, Crew
 from neocpu.search.measure import Measurement, Request

@@ -9,7 +9,7 @@ from itertools import cycle, islice
 from types import MappingProxyType
 from typing import Protocol
 
-from neocpu.schedules.scheme import Scheme
+from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.tuning_db.record import Workload
 
 

@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from neocpu.foundation.errors import NeoCPUError, TargetError
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.child import Child, Lost
 from neocpu.search.measure import Request
 from neocpu.search.rpc_messages import Candidate, Ended

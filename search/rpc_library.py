@@ -12,8 +12,8 @@ import tvm_ffi
 
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.schedules import registry
-from neocpu.schedules.codegen import PIPELINE
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.tir.codegen import PIPELINE
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measure import Request
 
 HARNESS = Path(__file__).with_name("rpc_harness.c")

@@ -19,8 +19,8 @@ from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.schedules import registry
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.local_measurer import LEAST_MEMORY, MAX_CHILDREN, REPEATS
 from neocpu.search.measure import Measurement, Request
 from neocpu.search.rpc_hands import BuildingHand, Done, FleetState, Retired, ServerHand, Trial

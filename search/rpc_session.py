@@ -14,10 +14,10 @@ import tvm
 from tvm import rpc
 
 from neocpu.schedules import registry
-from neocpu.schedules.conv2d_reference import Array
-from neocpu.schedules.layout import ceil_div
-from neocpu.schedules.target import MACHINES, CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.convolutions.conv2d_reference import Array
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.target import MACHINES, CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.buffers import POOL_BYTES, Shape, aligned_size_of, size_of
 from neocpu.search.kernels import OWN_CACHES, WEIGHTS, checked, repeated
 from neocpu.search.rpc_messages import Candidate, Ended

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.budget import Budget, Pace
 from neocpu.search.confirm import confirm, noise
 from neocpu.search.measure import Measurer

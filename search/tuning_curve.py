@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from neocpu.schedules.scheme import Scheme
+from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.search.measure import Request
 from neocpu.search.tuner import TuneProgress
 from neocpu.tuning_db.record import Workload

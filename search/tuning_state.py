@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measure import Measurement
 from neocpu.search.strategies import WorkloadState
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey, Workload

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measure import Request
 
 PR_SET_PDEATHSIG = 1

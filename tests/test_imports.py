@@ -35,6 +35,13 @@ IMPORTS = {
 }
 
 
+#: Of the rooms of a storey too.
+ROOMS = {
+    "neocpu.schedules": ("vocabulary", "estimates", "tir", "operators", "convolutions"),
+    "neocpu": ("runtime", "serving", "bundle", "planning", "passes", "frontend", "bench", "cli"),
+}
+
+
 def test_every_room_is_a_storey():
     assert sorted(FOLDERS) == sorted(STOREYS)
 
@@ -49,6 +56,23 @@ def test_imports_go_down(storey):
         for found in needed
         # The package itself holds the other rooms, and its names are the public ones.
         if room(found) not in allowed
+    }
+    assert not upward
+
+
+@pytest.mark.parametrize(("storey", "rooms"), ROOMS.items(), ids=ROOMS)
+def test_imports_go_down_from_room_to_room(storey, rooms):
+    def number(module: str) -> int | None:
+        inner = module.removeprefix(f"{storey}.").partition(".")[0]
+        return rooms.index(inner) if room(module) == storey and inner in rooms else None
+
+    upward = {
+        f"{name} imports {found}"
+        for name, needed in IMPORTS.items()
+        for found in needed
+        if (mine := number(name)) is not None
+        and (theirs := number(found)) is not None
+        and theirs > mine
     }
     assert not upward
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 
 from neocpu.foundation.cpus import CACHES, DEFAULT_CACHES
-from neocpu.schedules.target import TRIPLES, CpuTarget
+from neocpu.schedules.vocabulary.target import TRIPLES, CpuTarget
 from neocpu.tuning_db.record import TargetKey
 
 

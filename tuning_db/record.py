@@ -13,10 +13,15 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from neocpu.schedules.scheme import Scheme, scheme_from_json
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload, JoinWorkload, TransformWorkload, content_hash
-from neocpu.schedules.workload import Workload as Workload
+from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import (
+    Conv2dWorkload,
+    JoinWorkload,
+    TransformWorkload,
+    content_hash,
+)
+from neocpu.schedules.vocabulary.workload import Workload as Workload
 
 VERSION = 1
 # No call of an operator takes an hour: such a number is damage, not a measurement.

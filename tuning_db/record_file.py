@@ -20,7 +20,7 @@ import filelock
 
 from neocpu.foundation.errors import DatabaseError
 from neocpu.foundation.files import read_file, regular_status, sync_folder
-from neocpu.schedules.scheme import Scheme
+from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.tuning_db.record import LineParser, Record, UnknownRecordError
 
 # Workload and target (the record's key), scheme, template version.

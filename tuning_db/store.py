@@ -14,8 +14,8 @@ from pathlib import Path
 import platformdirs
 
 from neocpu.foundation.errors import UsageError
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.tuning_db.nearest import relatives
 from neocpu.tuning_db.record import Record, TargetKey, Workload, record_key
 from neocpu.tuning_db.record_file import (

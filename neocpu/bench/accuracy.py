@@ -22,7 +22,7 @@ from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.reference import compare, run_reference
-from neocpu.schedules.accuracy import LEVELS
+from neocpu.schedules.vocabulary.accuracy import LEVELS
 from neocpu.tensor_spec import random_inputs
 
 _log = logging.getLogger("neocpu")

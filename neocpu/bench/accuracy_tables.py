@@ -9,7 +9,7 @@ from neocpu.bench.accuracy import PEER, AccuracyReport
 from neocpu.bench.document import Run, page
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.tables import Table
-from neocpu.schedules.accuracy import LEVELS
+from neocpu.schedules.vocabulary.accuracy import LEVELS
 
 METHOD: Final = (
     "An error is norm-wise: the 2-norm of the difference from the output that numpy computes in "

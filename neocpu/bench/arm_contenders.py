@@ -19,10 +19,10 @@ from neocpu.bench.engine_session import AnyArray
 from neocpu.bench.instruction_count import run
 from neocpu.foundation.linker import find_linker
 from neocpu.schedules import registry
-from neocpu.schedules.codegen import PIPELINE
-from neocpu.schedules.conv2d_reference import Operands, kernel_arguments
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.convolutions.conv2d_reference import Operands, kernel_arguments
+from neocpu.schedules.tir.codegen import PIPELINE
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 _NCNN_MAGIC: Final = 7767517
 _NCNN_RELU, _NCNN_CLIP = 1, 3

@@ -14,9 +14,9 @@ from neocpu.input_shapes import InputShapes
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import ConvOp
 from neocpu.planning.problem import OptLevel, plan_layouts
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.tuning import measured_schemes, open_store
 
 MIN_SHARE: Final = 0.01

@@ -35,8 +35,8 @@ from neocpu.foundation.linker import find_linker
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.schedules.conv2d_reference import conv2d, random_operands
-from neocpu.schedules.target import CpuTarget, parse_target
+from neocpu.schedules.convolutions.conv2d_reference import conv2d, random_operands
+from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 
 _log = logging.getLogger("neocpu")
 

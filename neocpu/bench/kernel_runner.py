@@ -15,8 +15,8 @@ from neocpu.bench.engine_session import AnyArray
 from neocpu.foundation.errors import TargetError
 from neocpu.runtime.pool import configure_pool
 from neocpu.runtime.worker import Worker
-from neocpu.schedules.codegen import PIPELINE
-from neocpu.schedules.target import CpuTarget, missing_on_host
+from neocpu.schedules.tir.codegen import PIPELINE
+from neocpu.schedules.vocabulary.target import CpuTarget, missing_on_host
 
 SAMPLE_SECONDS: Final = 0.002
 """Length of one sample: long against the clock's grain, short against a scheduler's slice."""

@@ -14,9 +14,9 @@ from neocpu.bench.kernel_runner import KernelRunner, TimedKernel
 from neocpu.bench.peak import fma_flops, fma_peak
 from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules import registry
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.tuning_db.store import Store
 
 ROUNDS: Final = 40

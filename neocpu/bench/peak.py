@@ -12,8 +12,8 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.bench.kernel_runner import KernelRunner, TimedKernel
 from neocpu.bench.machine import caches
-from neocpu.schedules.builder import build_kernel, span
-from neocpu.schedules.target import CpuTarget, host_target
+from neocpu.schedules.tir.builder import build_kernel, span
+from neocpu.schedules.vocabulary.target import CpuTarget, host_target
 
 SAMPLES: Final = 100
 """Of each kernel: a few seconds, in which a machine is not busy all the time."""

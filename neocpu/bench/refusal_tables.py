@@ -9,7 +9,7 @@ from neocpu.bench.document import Run, page
 from neocpu.bench.refusals import PLACES, WRONG, RefusalReport, Trial
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.tables import Table
-from neocpu.schedules.accuracy import DEFAULT
+from neocpu.schedules.vocabulary.accuracy import DEFAULT
 
 METHOD: Final = (
     "Each network is run with its inputs, or compiled with the weights and biases of its "

@@ -21,7 +21,7 @@ from neocpu.planning.graph import build_graph
 from neocpu.planning.network import ConvOp
 from neocpu.planning.problem import operator_choices
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.schedules.target import host_target
+from neocpu.schedules.vocabulary.target import host_target
 from neocpu.search.layout_graph import LayoutGraph
 from neocpu.search.plan import Plan, solve
 from neocpu.tuning import measured_schemes, open_store

@@ -28,9 +28,9 @@ from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.input_shapes import InputShapes
 from neocpu.progress import Progress, ProgressCallback
 from neocpu.schedules import registry
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.budget import Budget
 from neocpu.search.measure import Measurer, Request
 from neocpu.search.tuner import TuneProgress, TuneReport, tune

@@ -27,7 +27,7 @@ from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.schedules.target import host_target
+from neocpu.schedules.vocabulary.target import host_target
 from neocpu.tensor_spec import random_inputs
 from neocpu.tuning import open_store
 

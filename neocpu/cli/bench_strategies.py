@@ -52,7 +52,7 @@ def _race(
 ) -> Iterator[RaceReport | ModelFailure]:
     from neocpu.bench.strategy_race import RaceOptions, race_models
     from neocpu.schedules import registry
-    from neocpu.schedules.target import host_target
+    from neocpu.schedules.vocabulary.target import host_target
     from neocpu.search.local_measurer import LocalMeasurer
     from neocpu.tuning_db.store import Store
 

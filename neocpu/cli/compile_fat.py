@@ -15,7 +15,7 @@ from neocpu.units import duration, size
 
 if TYPE_CHECKING:
     from neocpu.compiled_module import CompiledModule
-    from neocpu.schedules.target import CpuTarget
+    from neocpu.schedules.vocabulary.target import CpuTarget
 
 Reporter = Callable[["CompiledModule"], dict[str, Any]]
 
@@ -83,7 +83,7 @@ def show_variants(variants: Sequence[Mapping[str, Any]]) -> None:
 def _targets(names: Sequence[str], *, tuning: bool) -> dict[str, CpuTarget]:
     """Parse all targets and check what each needs, before minutes are spent on the first."""
     from neocpu.foundation.linker import find_linker
-    from neocpu.schedules.target import missing_on_host, parse_target
+    from neocpu.schedules.vocabulary.target import missing_on_host, parse_target
 
     targets: dict[str, CpuTarget] = {}
     for name in names:

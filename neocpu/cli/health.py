@@ -59,7 +59,7 @@ def linker() -> Iterator[Finding]:
 
 def cpu() -> Iterator[Finding]:
     """The CPU has vector instructions worth compiling for."""
-    from neocpu.schedules.target import host_target
+    from neocpu.schedules.vocabulary.target import host_target
 
     host = host_target()
     caches = ", ".join(

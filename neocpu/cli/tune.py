@@ -17,7 +17,7 @@ from neocpu.foundation.errors import UsageError
 from neocpu.units import duration, plural
 
 if TYPE_CHECKING:
-    from neocpu.schedules.scheme import Scheme
+    from neocpu.schedules.vocabulary.scheme import Scheme
     from neocpu.search.tuner import TaskReport, TuneReport
 
 EPILOG = """\b

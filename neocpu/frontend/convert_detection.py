@@ -15,11 +15,11 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.node import Node, call_kernel, const, dtype_of, scalar
-from neocpu.schedules.non_max_suppression import (
+from neocpu.schedules.operators.non_max_suppression import (
     NonMaxSuppressionWorkload,
     lower_non_max_suppression,
 )
-from neocpu.schedules.top_k import lower_top_k
+from neocpu.schedules.operators.top_k import lower_top_k
 
 # Rows are computed and kept in memory whether they count or not.
 MAX_ROWS = 1 << 22

@@ -18,7 +18,7 @@ from neocpu.frontend.node import (
     scalar,
     static_shape,
 )
-from neocpu.schedules.integer_arithmetic import lower_integer_binary
+from neocpu.schedules.operators.integer_arithmetic import lower_integer_binary
 
 
 def div(node: Node) -> relax.Expr:

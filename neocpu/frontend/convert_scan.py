@@ -7,7 +7,7 @@ import math
 from tvm import relax
 
 from neocpu.frontend.node import Node, call_kernel, dtype_of
-from neocpu.schedules.cumulative_sum import lower_cumulative_sum
+from neocpu.schedules.operators.cumulative_sum import lower_cumulative_sum
 
 
 def cumulative_sum(node: Node) -> relax.Expr:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from neocpu.frontend.convert_resize import COORDINATES, ROUNDING
 from neocpu.frontend.convert_shape import PAD_MODES
-from neocpu.schedules.scatter import REDUCTIONS
+from neocpu.schedules.operators.scatter import REDUCTIONS
 
 WORDS_OF_ALL: Final[Mapping[str, tuple[str, ...]]] = {
     # An empty one is the default, in ONNX Runtime too, as is an empty reduction; no other is.

@@ -45,13 +45,13 @@ from neocpu.relax_utils import (
     static_shape,
 )
 from neocpu.schedules import registry
-from neocpu.schedules.concat import lower_concat
-from neocpu.schedules.dense import lower_dense
-from neocpu.schedules.dense import pack_weights as pack_dense_weights
-from neocpu.schedules.gather import lower_gather
-from neocpu.schedules.layout import NCHW, DataLayout
-from neocpu.schedules.layout_transform import lower_transform
-from neocpu.schedules.pool import lower_global_pool, lower_pool
+from neocpu.schedules.operators.concat import lower_concat
+from neocpu.schedules.operators.dense import lower_dense
+from neocpu.schedules.operators.dense import pack_weights as pack_dense_weights
+from neocpu.schedules.operators.gather import lower_gather
+from neocpu.schedules.operators.layout_transform import lower_transform
+from neocpu.schedules.operators.pool import lower_global_pool, lower_pool
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from tvm.ir import Call, GlobalVar, Var
 from neocpu.planning.arena import Span, place
 from neocpu.relax_utils import Expr, bindings, dtype_of, is_op, static_shape, used_vars
 from neocpu.runtime.header import Placement
-from neocpu.schedules.concat import END_TO_END, lower_concat
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.operators.concat import END_TO_END, lower_concat
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)

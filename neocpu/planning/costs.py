@@ -9,10 +9,10 @@ from neocpu.planning.measured import Measured
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
-from neocpu.schedules.accuracy import EVERY_TILE, Admission
-from neocpu.schedules.layout import DataLayout
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # An unmeasured scheme is trusted less than a measured one of equal expectation.
 ESTIMATE_PENALTY = 1.05

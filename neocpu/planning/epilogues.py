@@ -1,8 +1,8 @@
 """Which elementwise operators a convolution or a dense layer takes into its epilogue.
 
 The chain behind the operator is followed as long as each value has a single reader and the
-reader is a step `neocpu.schedules.epilogue` knows. A residual add is such a step: its other operand
-is read while the accumulators are stored.
+reader is a step `neocpu.schedules.operators.epilogue` knows. A residual add is such a step: its
+other operand is read while the accumulators are stored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from tvm.ir import Var
 
 from neocpu.relax_utils import Expr, constant_value, is_op, op_name, static_shape
-from neocpu.schedules.workload import EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 _UNARY: dict[str, Callable[[Any], EpilogueOp]] = {
     "relax.nn.relu": lambda call: EpilogueOp("relu"),

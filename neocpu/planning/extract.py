@@ -40,9 +40,9 @@ from neocpu.relax_utils import (
     static_shape,
     used_vars,
 )
-from neocpu.schedules.dense import DenseWorkload
-from neocpu.schedules.pool import PoolWorkload
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.operators.dense import DenseWorkload
+from neocpu.schedules.operators.pool import PoolWorkload
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # Layout-oblivious operators; what they make of the padded lanes of a block is finite.
 _ELEMENTWISE = frozenset(

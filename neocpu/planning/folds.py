@@ -16,16 +16,16 @@ from itertools import product
 from neocpu.planning.costs import Choice, CostModel
 from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
-from neocpu.schedules.layout import DataLayout, channel_blocks
-from neocpu.schedules.scheme import (
+from neocpu.schedules.vocabulary.layout import DataLayout, channel_blocks
+from neocpu.schedules.vocabulary.scheme import (
     DepthwiseScheme,
     DirectScheme,
     GroupedScheme,
     PointwiseScheme,
     WinogradScheme,
 )
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # How much longer a kernel takes between other layouts, and the risk of one that was not measured as
 # it will run. Direct convolutions of ResNet-50, DenseNet-121 and VGG on a Zen 3: 0.1 % in the

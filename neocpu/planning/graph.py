@@ -19,7 +19,7 @@ import numpy as np
 
 from neocpu.planning.costs import Choice, CostModel
 from neocpu.planning.network import Network, Read, Shape4, Var
-from neocpu.schedules.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.search.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
 
 Layouts = frozenset[DataLayout]

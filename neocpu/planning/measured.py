@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from neocpu.schedules.scheme import Scheme
+from neocpu.schedules.vocabulary.scheme import Scheme
 
 # The source of records of this very CPU.
 MEASURED = "measured"

@@ -28,14 +28,15 @@ from neocpu.planning.network import (
     Read,
     Var,
 )
-from neocpu.schedules import pool, registry
-from neocpu.schedules.concat import is_shifted
-from neocpu.schedules.join import SHIFT_FACTOR
-from neocpu.schedules.layout import NCHW, DataLayout, channel_blocks
-from neocpu.schedules.memory import fork_seconds, stream_seconds
-from neocpu.schedules.scheme import TransformScheme
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import JoinWorkload, TransformWorkload, Workload
+from neocpu.schedules import registry
+from neocpu.schedules.estimates.memory import fork_seconds, stream_seconds
+from neocpu.schedules.operators import pool
+from neocpu.schedules.operators.concat import is_shifted
+from neocpu.schedules.operators.join import SHIFT_FACTOR
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, channel_blocks
+from neocpu.schedules.vocabulary.scheme import TransformScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import JoinWorkload, TransformWorkload, Workload
 
 # Canonical feature maps: 25 KB to 26 MB in steps of four, channels a multiple of every block, and
 # sides that are no powers of two, whose rows would compete for the same cache lines.

@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from neocpu.schedules.concat import lies_end_to_end
-from neocpu.schedules.dense import DenseWorkload
-from neocpu.schedules.layout import NCHW, DataLayout
-from neocpu.schedules.pool import PoolWorkload
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.operators.concat import lies_end_to_end
+from neocpu.schedules.operators.dense import DenseWorkload
+from neocpu.schedules.operators.pool import PoolWorkload
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 Var: TypeAlias = Any  # tvm.ir.Var: TVM is untyped
 Shape4: TypeAlias = tuple[int, int, int, int]

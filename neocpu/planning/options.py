@@ -13,7 +13,7 @@ from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
 from neocpu.planning.problem import LayoutPlan, OptLevel, plan_layouts
 from neocpu.planning.weight_limit import plan_within
-from neocpu.schedules import conv2d_pointwise
+from neocpu.schedules.convolutions import conv2d_pointwise
 from neocpu.search.limits import SearchLimits
 from neocpu.search.plan import Solver
 

@@ -12,9 +12,9 @@ from neocpu.planning.folds import with_folds
 from neocpu.planning.graph import build_graph
 from neocpu.planning.network import ConvOp, LayoutOp, Network
 from neocpu.planning.weights import constant_bytes
-from neocpu.schedules.accuracy import SHORT_SUMS
-from neocpu.schedules.layout import NCHW, DataLayout
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.accuracy import SHORT_SUMS
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.limits import SearchLimits
 from neocpu.search.plan import Plan, Solver, solve
 

@@ -15,7 +15,7 @@ from tvm.ir import Var
 
 from neocpu.planning.epilogues import MAX_STEPS, match_step
 from neocpu.relax_utils import Expr, is_op, static_shape
-from neocpu.schedules.workload import TENSOR, Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import TENSOR, Conv2dWorkload, EpilogueOp
 
 # The kernel computes with whole vectors of channels, the widest of which have sixteen.
 MIN_CHANNELS = 16

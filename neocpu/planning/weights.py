@@ -18,11 +18,12 @@ from tvm import relax
 
 from neocpu.planning.network import ConvOp, DenseOp, ElementwiseOp, LayoutOp, Network
 from neocpu.relax_utils import Expr, bindings, constant_value
-from neocpu.schedules import dense, registry
-from neocpu.schedules.layout import DataLayout
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import NO_OPERAND, PER_CHANNEL, Conv2dWorkload
+from neocpu.schedules import registry
+from neocpu.schedules.operators import dense
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import NO_OPERAND, PER_CHANNEL, Conv2dWorkload
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from neocpu.schedules.scheme import Scheme
+from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.search.measure import Request
 from neocpu.tuning_db.record import Record, Workload
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neocpu.schedules.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.search.cost_model import LearnedCostModel
 from neocpu.search.measure import Request
 from neocpu.search.strategies import WorkloadState

@@ -8,8 +8,8 @@ from neocpu.bench.arm_system import CPU, open_system
 from neocpu.bench.convolution_counter import Counter
 from neocpu.bench.instruction_count import TOOLS
 from neocpu.schedules import registry
-from neocpu.schedules.target import parse_target
-from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 pytestmark = needs.programs(*TOOLS)
 

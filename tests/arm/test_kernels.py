@@ -14,7 +14,7 @@ import neocpu
 from neocpu.compiler import convolutions
 from neocpu.reference import run_reference
 from neocpu.schedules import registry
-from neocpu.schedules.target import parse_target
+from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
 from neocpu.tuning_db.store import Store
 

@@ -18,7 +18,7 @@ import yaml
 from neocpu.cli.commands import LazyGroup
 from neocpu.cli.serve import command as serve
 from neocpu.foundation import errors
-from neocpu.schedules.target import parse_target
+from neocpu.schedules.vocabulary.target import parse_target
 from wheels import runtime
 
 ROOT = Path(__file__).parents[2]

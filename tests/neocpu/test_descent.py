@@ -19,8 +19,9 @@ from neocpu.foundation.errors import AccuracyError
 from neocpu.models.graph import NetworkBuilder
 from neocpu.planning.measured import Measured
 from neocpu.reference import Comparison
-from neocpu.schedules import conv2d_direct, conv2d_winograd, registry
-from neocpu.schedules.accuracy import (
+from neocpu.schedules import registry
+from neocpu.schedules.convolutions import conv2d_direct, conv2d_winograd
+from neocpu.schedules.vocabulary.accuracy import (
     DEFAULT,
     EVERY_TILE,
     NO_TILES,
@@ -28,8 +29,8 @@ from neocpu.schedules.accuracy import (
     SMALL_TILES,
     STRICT,
 )
-from neocpu.schedules.scheme import WinogradScheme
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.scheme import WinogradScheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.verification import Verdict, Verifier
 
 

@@ -14,9 +14,9 @@ from neocpu.models.graph import NetworkBuilder
 from neocpu.planning.measured import Measured
 from neocpu.reference import run_reference
 from neocpu.schedules import registry
-from neocpu.schedules.accuracy import DEFAULT, EVERY_TILE
-from neocpu.schedules.scheme import WinogradScheme
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.accuracy import DEFAULT, EVERY_TILE
+from neocpu.schedules.vocabulary.scheme import WinogradScheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.tensor_spec import random_inputs
 
 

@@ -12,9 +12,9 @@ import pytest
 from neocpu.foundation.errors import DatabaseError, UsageError
 from neocpu.planning.costs import CostModel
 from neocpu.schedules import registry
-from neocpu.schedules.scheme import Scheme
-from neocpu.schedules.target import CpuTarget, parse_target
-from neocpu.schedules.workload import Conv2dWorkload, TransformWorkload
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, TransformWorkload
 from neocpu.tuning import measured_schemes, open_store
 from neocpu.tuning_db.nearest import cpu_target
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey, Workload

@@ -24,7 +24,7 @@ from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.parallel_codegen import compile_objects
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.elf import read_elf
-from neocpu.schedules.target import host_target
+from neocpu.schedules.vocabulary.target import host_target
 from neocpu.tensor_spec import random_inputs
 
 HOST = host_target()

@@ -8,7 +8,7 @@ from command_line import conv_model
 
 import neocpu
 from neocpu.foundation.errors import UsageError
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.budget import Budget
 from neocpu.search.tuner import TuneProgress
 from neocpu.search.tuning_state import TuningTask

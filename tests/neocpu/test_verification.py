@@ -13,10 +13,10 @@ from neocpu.planning.problem import OptLevel, operator_choices, plan_layouts
 from neocpu.reference import run_reference
 from neocpu.reference_run import Noise
 from neocpu.schedules import registry
-from neocpu.schedules.accuracy import DEFAULT, SHORT_SUMS, STRICT
-from neocpu.schedules.scheme import DirectScheme, WinogradScheme
-from neocpu.schedules.target import host_target
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.accuracy import DEFAULT, SHORT_SUMS, STRICT
+from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
+from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.tuning import search_space
 from neocpu.verification import Verifier
 

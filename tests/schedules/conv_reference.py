@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from kernel_harness import HOST, run
 
-from neocpu.schedules.conv2d_reference import conv2d, kernel_arguments, random_operands
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.convolutions.conv2d_reference import conv2d, kernel_arguments, random_operands
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 EPILOGUES = [
     (EpilogueOp("bias_add"),),

@@ -17,9 +17,9 @@ from neocpu.runtime.guarded_memory import EDGES, guarded
 from neocpu.runtime.guarded_workspaces import workspaces
 from neocpu.runtime.header import ARGUMENT_ALIGN
 from neocpu.runtime.session import is_guarded
-from neocpu.schedules import codegen
-from neocpu.schedules.codegen import PIPELINE
-from neocpu.schedules.target import CpuTarget, host_target, parse_target
+from neocpu.schedules.tir import codegen
+from neocpu.schedules.tir.codegen import PIPELINE
+from neocpu.schedules.vocabulary.target import CpuTarget, host_target, parse_target
 
 HOST = host_target()
 # Targets whose code is generated, but not run, wherever the tests run.

@@ -24,20 +24,25 @@ from tvm.ir import TensorLoad, Var
 
 from neocpu.runtime.memory import aligned_empty
 from neocpu.schedules import registry
-from neocpu.schedules.concat import lower_concat
-from neocpu.schedules.conv2d_reference import kernel_arguments, random_operands
-from neocpu.schedules.dense import DenseWorkload, argument_shapes, lower_dense, pack_weights
-from neocpu.schedules.elementwise import schedule_function
-from neocpu.schedules.gather import lower_gather
-from neocpu.schedules.layout import NCHW, DataLayout
-from neocpu.schedules.layout_transform import lower_transform
-from neocpu.schedules.non_max_suppression import (
+from neocpu.schedules.convolutions.conv2d_reference import kernel_arguments, random_operands
+from neocpu.schedules.operators.concat import lower_concat
+from neocpu.schedules.operators.dense import (
+    DenseWorkload,
+    argument_shapes,
+    lower_dense,
+    pack_weights,
+)
+from neocpu.schedules.operators.elementwise import schedule_function
+from neocpu.schedules.operators.gather import lower_gather
+from neocpu.schedules.operators.layout_transform import lower_transform
+from neocpu.schedules.operators.non_max_suppression import (
     NonMaxSuppressionWorkload,
     lower_non_max_suppression,
 )
-from neocpu.schedules.pool import PoolWorkload, lower_global_pool, lower_pool
-from neocpu.schedules.top_k import lower_top_k
-from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp, JoinWorkload
+from neocpu.schedules.operators.pool import PoolWorkload, lower_global_pool, lower_pool
+from neocpu.schedules.operators.top_k import lower_top_k
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, JoinWorkload
 from tests.schedules.kernel_harness import (
     HOST,
     call,

@@ -9,12 +9,18 @@ from itertools import pairwise
 import pytest
 
 from neocpu.foundation.cpus import CACHES
-from neocpu.schedules import conv2d_direct, registry
-from neocpu.schedules.memory import fork_seconds
-from neocpu.schedules.scheme import DirectScheme, JoinScheme, TransformScheme, WinogradScheme
-from neocpu.schedules.target import parse_target
-from neocpu.schedules.winograd import filters
-from neocpu.schedules.workload import (
+from neocpu.schedules import registry
+from neocpu.schedules.convolutions import conv2d_direct
+from neocpu.schedules.convolutions.winograd import filters
+from neocpu.schedules.estimates.memory import fork_seconds
+from neocpu.schedules.vocabulary.scheme import (
+    DirectScheme,
+    JoinScheme,
+    TransformScheme,
+    WinogradScheme,
+)
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import (
     Conv2dWorkload,
     EpilogueOp,
     JoinWorkload,

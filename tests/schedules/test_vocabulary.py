@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neocpu.schedules.layout import NCHW, DataLayout, KernelLayout
-from neocpu.schedules.scheme import (
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
+from neocpu.schedules.vocabulary.scheme import (
     DepthwiseScheme,
     DirectScheme,
     NchwScheme,
     WinogradScheme,
     scheme_from_json,
 )
-from neocpu.schedules.workload import (
+from neocpu.schedules.vocabulary.workload import (
     EPILOGUE_KINDS,
     PROLOGUE_KINDS,
     Conv2dWorkload,

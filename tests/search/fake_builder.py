@@ -9,9 +9,9 @@ import signal
 import time
 from pathlib import Path
 
-from neocpu.schedules.scheme import NchwScheme
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.scheme import NchwScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.measure import Request
 
 GOOD, BUILD_RAISES, BUILD_CRASHES, BUILD_HANGS = 1, 2, 3, 4

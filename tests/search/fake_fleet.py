@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.schedules.scheme import NchwScheme
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.scheme import NchwScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.measure import Request
 from neocpu.search.rpc_messages import Ended
 from neocpu.search.rpc_tracker import MAGIC, REQUEST, Address

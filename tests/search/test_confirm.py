@@ -11,8 +11,8 @@ import pytest
 from fake_builder import TARGET, WORKLOAD
 from replay import Spy
 
-from neocpu.schedules.scheme import NchwScheme, Scheme, TransformScheme
-from neocpu.schedules.workload import TransformWorkload
+from neocpu.schedules.vocabulary.scheme import NchwScheme, Scheme, TransformScheme
+from neocpu.schedules.vocabulary.workload import TransformWorkload
 from neocpu.search.budget import Budget
 from neocpu.search.confirm import LEAST_NOISE, TURNS, doubt, noise
 from neocpu.search.measure import Measurement, Request

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from neocpu.schedules import registry
-from neocpu.schedules.target import host_target
-from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp, TransformWorkload
+from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, TransformWorkload
 from neocpu.search import kernels as kernels_module
 from neocpu.search import worker
 from neocpu.search.buffers import ALIGNMENT, POOL_BYTES

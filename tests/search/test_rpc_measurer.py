@@ -14,9 +14,9 @@ from fleet_servers import fleet
 
 from neocpu.foundation.errors import NeoCPUError, TargetError
 from neocpu.schedules import registry
-from neocpu.schedules.scheme import NchwScheme
-from neocpu.schedules.target import host_target
-from neocpu.schedules.workload import (
+from neocpu.schedules.vocabulary.scheme import NchwScheme
+from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.workload import (
     Conv2dWorkload,
     JoinWorkload,
     TransformWorkload,

@@ -11,8 +11,8 @@ import pytest
 import tvm
 
 from neocpu.schedules import registry
-from neocpu.schedules.target import parse_target
-from neocpu.schedules.workload import (
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import (
     Conv2dWorkload,
     JoinWorkload,
     TransformWorkload,

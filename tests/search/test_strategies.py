@@ -23,8 +23,8 @@ from replay import (
 )
 
 from neocpu.schedules import registry
-from neocpu.schedules.scheme import TransformScheme
-from neocpu.schedules.workload import TransformWorkload
+from neocpu.schedules.vocabulary.scheme import TransformScheme
+from neocpu.schedules.vocabulary.workload import TransformWorkload
 from neocpu.search.budget import Budget
 from neocpu.search.cost_model import LearnedCostModel
 from neocpu.search.measure import Measurement, Request

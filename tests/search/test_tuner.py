@@ -17,7 +17,7 @@ from fake_builder import TARGET, WORKLOAD
 from processes import alive, wait_for
 
 from neocpu.foundation.errors import DatabaseError
-from neocpu.schedules.scheme import NchwScheme
+from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.search.budget import RESERVE, Budget
 from neocpu.search.local_measurer import LocalMeasurer
 from neocpu.search.measure import Measurement, ReplayMeasurer, Request
@@ -297,7 +297,7 @@ def test_ctrl_c_keeps_what_was_measured_and_ends_the_children(database: Path, tm
     script = f"""
 import dataclasses, fake_builder as fake, test_tuner as t
 from pathlib import Path
-from neocpu.schedules.scheme import NchwScheme
+from neocpu.schedules.vocabulary.scheme import NchwScheme
 schemes = [NchwScheme(b, n) for b, n in ((fake.GOOD, 1), (fake.RAISES, 2), (fake.HANGS, 3))]
 space = dataclasses.replace(t.SPACE, schemes=lambda workload: schemes)
 with t.LocalMeasurer(fake.TARGET, 2, 60.0, 1, "fake_builder:FakeBuilder") as measurer:

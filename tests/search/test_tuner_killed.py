@@ -11,7 +11,7 @@ import fake_builder as fake
 import pytest
 from fake_builder import TARGET, WORKLOAD
 
-from neocpu.schedules.scheme import NchwScheme
+from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.search.budget import Budget
 from neocpu.search.local_measurer import LocalMeasurer
 from neocpu.search.strategies.grid import GridStrategy

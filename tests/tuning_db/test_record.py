@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tuning_records import RECORD, TARGET, record
 
 from neocpu.schedules.registry import template
-from neocpu.schedules.scheme import (
+from neocpu.schedules.vocabulary.scheme import (
     DepthwiseScheme,
     DirectScheme,
     JoinScheme,
@@ -23,7 +23,7 @@ from neocpu.schedules.scheme import (
     TransformScheme,
     WinogradScheme,
 )
-from neocpu.schedules.workload import (
+from neocpu.schedules.vocabulary.workload import (
     Conv2dWorkload,
     EpilogueOp,
     JoinWorkload,

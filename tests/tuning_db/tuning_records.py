@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from neocpu.schedules.scheme import DirectScheme
-from neocpu.schedules.target import CpuTarget
-from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.scheme import DirectScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
 from neocpu.tuning_db.store import Store
 

@@ -8,9 +8,9 @@ from neocpu.bench.arm_contenders import CONTENDERS
 from neocpu.bench.arm_guest import LOADERS
 from neocpu.bench.arm_kernels import Kernel
 from neocpu.schedules import registry
-from neocpu.schedules.conv2d_reference import conv2d, random_operands
-from neocpu.schedules.target import host_target
-from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.convolutions.conv2d_reference import conv2d, random_operands
+from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 BIAS, RELU = EpilogueOp("bias_add"), EpilogueOp("relu")
 WORKLOADS = [

@@ -6,7 +6,7 @@ import pytest
 from neocpu.bench.arm_kernels import hot_kernels
 from neocpu.input_shapes import NO_SHAPES
 from neocpu.models.graph import NetworkBuilder
-from neocpu.schedules.target import parse_target
+from neocpu.schedules.vocabulary.target import parse_target
 
 TARGET = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
 

@@ -22,8 +22,8 @@ from neocpu.bench.throughput_model import Throughput
 from neocpu.cli.main import main
 from neocpu.foundation.errors import NeoCPUError, UsageError
 from neocpu.schedules import registry
-from neocpu.schedules.target import parse_target
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 TARGET = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
 WORKLOAD = Conv2dWorkload(1, 16, 10, 10, 16, (1, 1))

@@ -12,8 +12,8 @@ from neocpu.bench.kernels import (
     measure_kernels,
 )
 from neocpu.schedules import registry
-from neocpu.schedules.target import host_target
-from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
 from neocpu.tuning_db.store import Store
 

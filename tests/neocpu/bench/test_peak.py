@@ -18,7 +18,7 @@ from neocpu.bench.peak import (
     read_peak,
 )
 from neocpu.foundation.errors import TargetError
-from neocpu.schedules.target import host_target, parse_target
+from neocpu.schedules.vocabulary.target import host_target, parse_target
 
 HOST = host_target()
 # Instruction, and how many of them one round over the accumulators takes.

@@ -17,7 +17,7 @@ from neocpu.cli.main import main
 from neocpu.foundation.instruction_sets import host_features
 from neocpu.runtime.elf import read_elf
 from neocpu.runtime.header import FORMAT, WEIGHTS_SECTION
-from neocpu.schedules.target import ISA_FEATURES
+from neocpu.schedules.vocabulary.target import ISA_FEATURES
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from neocpu.foundation.errors import UsageError
 from neocpu.progress import Progress
 from neocpu.runtime.artifact import read_header, read_variants
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.schedules.target import CpuTarget
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 BASE = "sse" if os.uname().machine == "x86_64" else "neon"
 OTHER = "sandybridge" if BASE == "sse" else "cortex-a35"

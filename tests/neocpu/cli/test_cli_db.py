@@ -14,9 +14,9 @@ from command_line import Cli
 
 from neocpu.cli import db
 from neocpu.schedules import registry
-from neocpu.schedules.scheme import DepthwiseScheme, DirectScheme
-from neocpu.schedules.target import parse_target
-from neocpu.schedules.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.scheme import DepthwiseScheme, DirectScheme
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 from neocpu.tuning_db import store as store_module
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
 

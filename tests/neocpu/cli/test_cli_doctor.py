@@ -176,7 +176,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    from neocpu.schedules import target
+    from neocpu.schedules.vocabulary import target
 
     old = target.parse_target("llvm -mcpu=nehalem -mtriple=x86_64-linux-gnu")
     monkeypatch.setattr(target, "host_target", lambda: old)

@@ -11,7 +11,7 @@ from neocpu.pipeline import Dump, lower
 from neocpu.pipeline import build as build_executable
 from neocpu.planning.extract import extract
 from neocpu.planning.problem import OptLevel, plan_layouts
-from neocpu.schedules.layout import NCHW
+from neocpu.schedules.vocabulary.layout import NCHW
 
 
 def rewrite(name, opt):

@@ -14,7 +14,7 @@ from tvm import relax
 from neocpu.pipeline import Built
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured import Measured
-from neocpu.schedules.target import host_target
+from neocpu.schedules.vocabulary.target import host_target
 
 HOST = host_target()
 

@@ -12,7 +12,7 @@ from neocpu.planning.network import (
     GlobalPoolOp,
     PoolOp,
 )
-from neocpu.schedules.workload import EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 BIAS, ADD, RELU = EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu")
 

@@ -11,9 +11,9 @@ from neocpu.planning.folds import PENALTIES, with_folds
 from neocpu.planning.measured import Measured
 from neocpu.planning.problem import OptLevel, plan_layouts
 from neocpu.schedules import registry
-from neocpu.schedules.layout import DataLayout
-from neocpu.schedules.scheme import DirectScheme
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.scheme import DirectScheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 LANES = HOST.lanes()
 SMALL, MIDDLE = DataLayout(LANES), DataLayout(2 * LANES)

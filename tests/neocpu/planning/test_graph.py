@@ -21,7 +21,7 @@ from neocpu.planning.graph import build_graph, wanted
 from neocpu.planning.memory_costs import Cost
 from neocpu.planning.network import LayoutOp, Network, Read
 from neocpu.planning.problem import OptLevel, operator_choices, plan_layouts
-from neocpu.schedules.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.search.limits import SearchLimits
 from neocpu.search.plan import solve
 

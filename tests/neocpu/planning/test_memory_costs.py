@@ -22,10 +22,10 @@ from neocpu.planning.memory_costs import (
 from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp, GatherOp, PoolOp
 from neocpu.planning.problem import OptLevel, plan_layouts
 from neocpu.schedules import registry
-from neocpu.schedules.concat import is_shifted
-from neocpu.schedules.layout import NCHW, DataLayout
-from neocpu.schedules.memory import fork_seconds
-from neocpu.schedules.workload import Conv2dWorkload, JoinWorkload, TransformWorkload
+from neocpu.schedules.estimates.memory import fork_seconds
+from neocpu.schedules.operators.concat import is_shifted
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, JoinWorkload, TransformWorkload
 
 LANES = HOST.lanes()
 BLOCK = DataLayout(LANES)

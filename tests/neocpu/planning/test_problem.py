@@ -9,9 +9,9 @@ from neocpu.planning.measured import Measured
 from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp
 from neocpu.planning.problem import OptLevel, plan_layouts
 from neocpu.schedules import registry
-from neocpu.schedules.layout import NCHW, DataLayout
-from neocpu.schedules.scheme import DirectScheme
-from neocpu.schedules.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.scheme import DirectScheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 def plan(name, opt=OptLevel.GLOBAL, costs=None):

@@ -7,7 +7,7 @@ from tvm import relax
 from neocpu.planning.extract import extract
 from neocpu.planning.network import ConvOp, ElementwiseOp, GlobalPoolOp
 from neocpu.planning.options import PlanOptions
-from neocpu.schedules.workload import EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 SHAPE = (1, 16, 5, 6)
 SCALE, BIAS, RELU, GATE = (EpilogueOp(kind) for kind in ("scale", "bias_add", "relu", "gate"))

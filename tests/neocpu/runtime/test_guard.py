@@ -110,8 +110,8 @@ def artifact(linear, folder, body, length=17):
     from tvm import relax
 
     from neocpu.passes.state_contract import state_contract
-    from neocpu.schedules.builder import build_kernel
-    from neocpu.schedules.codegen import PIPELINE
+    from neocpu.schedules.tir.builder import build_kernel
+    from neocpu.schedules.tir.codegen import PIPELINE
     from tests.neocpu.conftest import _header
 
     names = ("x", "weights", "output")

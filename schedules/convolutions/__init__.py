@@ -1,0 +1,1 @@
+"""The convolution templates, and what they are made of."""

@@ -1,0 +1,221 @@
+"""Depthwise convolution in NCHW[x]c: one vector lane per channel, so nothing is broadcast.
+
+Each input row of a register tile is loaded once, a pixel at a time, and serves all the tile's
+columns it is under the window of; its ``KW`` vectors of weights stay in registers meanwhile. So a
+tile of several columns takes fewer loads than multiply-adds, and these set its speed. Nothing is
+padded: a row's first and last tiles leave out the columns outside the image, and a loop over the
+window's rows those above and below it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import tirx
+
+from neocpu.schedules.convolutions.group_kernel import Bands, Emitter
+from neocpu.schedules.estimates.memory import LINE, with_memory
+from neocpu.schedules.estimates.register_tile import FMA_LATENCY
+from neocpu.schedules.operators.epilogue import convolution_arguments
+from neocpu.schedules.tir.builder import build_convolution
+from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
+from neocpu.schedules.vocabulary.scheme import DepthwiseScheme, GroupScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+NAME = DepthwiseScheme.template
+VERSION = 2
+
+# Unrolling a window of more taps overflows the instruction cache.
+MAX_UNROLLED_TAPS = 25
+# Pixels of a row that a tile reads, at most, on NEON: beside its sums and nine weights.
+MAX_REACH = 16
+# Register tiles tried for a block.
+TILES_PER_BLOCK = 3
+# Rows of a thread from which on each thread gets a band of all channels, and not some channels.
+ROWS_FIRST = 7
+# Tasks per thread that share out the channels evenly.
+TASKS_PER_THREAD = 4
+# Cycles to begin a register tile, to go on to the next row of taps in a loop, and of a sum to be
+# stored and for each step of its epilogue. Measured on a Zen 3.
+TILE_CYCLES, LOOP_CYCLES, STORE_CYCLES, STEP_CYCLES = 6.0, 0.5, 0.3, 0.3
+# Vectors that a core loads per cycle, and how much longer all takes where those of neighbouring
+# pixels are more than a cache line apart.
+LOADS_PER_CYCLE, WIDE_FACTOR = 2, 1.25
+
+_Kind = TypeVar("_Kind", bound=GroupScheme)
+
+
+def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
+    """Whether each input channel makes exactly one output channel, in float32, no prologue."""
+    return workload.is_depthwise and workload.dtype == "float32" and not workload.prologue
+
+
+def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DepthwiseScheme, ...]:
+    """Blocks of one, two and four vectors, each with the tile widths that waste least."""
+    return schemes_of(DepthwiseScheme, workload, target)
+
+
+def schemes_of(kind: type[_Kind], workload: Conv2dWorkload, target: CpuTarget) -> tuple[_Kind, ...]:
+    """Return the schemes of `space`, of a class that differs in nothing but its template."""
+    lanes = target.lanes(workload.dtype)
+    taps = math.prod(workload.kernel_shape[1:])
+    blocks = [lanes]
+    for block in (2 * lanes, 4 * lanes):
+        stored = _stored_channels(workload, block)
+        if stored is not None and stored <= 1.15 * workload.in_channels:
+            blocks.append(block)
+    limit = min(_tile_limit(workload, target), workload.out_width)
+    schemes: list[_Kind] = []
+    for block in blocks:
+        tiles = [kind(block, n, taps <= MAX_UNROLLED_TAPS) for n in range(1, limit + 1)]
+        tiles.sort(key=lambda scheme: estimate(workload, scheme, target))
+        schemes += tiles[:TILES_PER_BLOCK]
+        if tiles[0].unroll_ker:
+            schemes.append(replace(tiles[0], unroll_ker=False))
+    return tuple(sorted(schemes, key=lambda scheme: estimate(workload, scheme, target)))
+
+
+def _stored_channels(workload: Conv2dWorkload, block: int) -> int | None:
+    """Channels with those that fill the last block; None if the last block ends within a group.
+
+    A vector of outputs reads all inputs of its group, and behind the last block there are none.
+    """
+    stored = ceil_div(workload.in_channels, block) * block
+    return None if stored % workload.kernel_shape[1] else stored
+
+
+def _tile_limit(workload: Conv2dWorkload, target: CpuTarget) -> int:
+    """Columns whose sums fit the registers beside a row of the window and a pixel.
+
+    Of wide windows the weights stay in memory: multiply-adds read them from there.
+    """
+    registers, taps = target.vector_registers, workload.kernel[1]
+    if target.multiplies_by_lane:
+        before = (taps - 1) * workload.dilation[1]
+        limit = (MAX_REACH - 1 - before) // workload.stride[1] + 1
+        if workload.kernel_shape[1] >= target.lanes(workload.dtype):
+            # Pixels stay in registers while their lanes are used.
+            free = registers - taps - 1 - before + workload.stride[1]
+            limit = min(limit, free // (1 + workload.stride[1]))
+        return max(1, limit)
+    return max(registers // 2, registers - 1 - workload.kernel[1])
+
+
+def fold(
+    workload: Conv2dWorkload,
+    scheme: GroupScheme,
+    in_layout: DataLayout,
+    out_layout: DataLayout,
+    target: CpuTarget,
+) -> GroupScheme | None:
+    """Return the scheme with this one's tiles between other layouts; None if there is none.
+
+    A tile is computed a vector of channels at a time, in whatever block these are.
+    """
+    lanes = target.lanes(workload.dtype)
+    ic_bn, oc_bn = in_layout.block, out_layout.block
+    if ic_bn % lanes or oc_bn % lanes:
+        return None
+    stored = _stored_channels(workload, ic_bn)
+    if stored is None or stored != _stored_channels(workload, oc_bn):
+        return None
+    return replace(scheme, oc_bn=ic_bn, out_bn=0 if oc_bn == ic_bn else oc_bn)
+
+
+def pack_weights(
+    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: GroupScheme
+) -> NDArray[np.generic]:
+    """Pack ``(C, I, KH, KW)`` weights to ``(ceil(C/x), I, KH, KW, x)``, padded lanes zero."""
+    channels, *window = weights.shape
+    chunks = ceil_div(channels, scheme.oc_bn)
+    padded = np.pad(weights, ((0, chunks * scheme.oc_bn - channels), (0, 0), (0, 0), (0, 0)))
+    blocked = padded.reshape(chunks, scheme.oc_bn, *window).transpose(0, 2, 3, 4, 1)
+    return np.ascontiguousarray(blocked)
+
+
+def argument_shapes(
+    workload: Conv2dWorkload, scheme: GroupScheme
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
+    chunks = ceil_div(workload.in_channels, scheme.oc_bn)
+    weights = (chunks, *workload.kernel_shape[1:], scheme.oc_bn)
+    return convolution_arguments(workload, scheme, weights)
+
+
+def _bands(workload: Conv2dWorkload, scheme: GroupScheme, threads: int) -> Bands:
+    """Give each thread a band of all channels, which it wrote one layer before; else channels.
+
+    Small images and many threads leave too few rows for that: rows between two bands are read by
+    both, and one row more or less is a large part of a thread's work.
+    """
+    height = workload.out_height
+    maps = workload.batch * ceil_div(workload.in_channels, scheme.oc_bn)
+    if threads == 1 or (workload.batch == 1 and height >= ROWS_FIRST * threads):
+        return Bands(threads, rows_first=True)
+    return Bands(min(height, ceil_div(TASKS_PER_THREAD * threads, maps)), rows_first=False)
+
+
+def lower(
+    workload: Conv2dWorkload, scheme: GroupScheme, target: CpuTarget, threads: int = 1
+) -> tirx.PrimFunc:
+    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
+
+    The loop nest, with one task per chunk of channels and band of rows::
+
+        for n, band, chunk in parallel:
+            for h in band:
+                for ow in range(OW/reg_n):       # a row's first and last tiles apart
+                    for v in range(x/lanes):
+                        acc[reg_n] = 0                                      # registers
+                        for kh:                  # inside the image; unrolled by unroll_ker
+                            for pixel in row of reg_n + KW - 1:             # at stride 1
+                                for j, kw under it: acc[j] += pixel * kernel[kh, kw, v]
+                        output[…] = epilogue(acc)
+    """
+    bands = _bands(workload, scheme, threads)
+    return build_convolution(
+        argument_shapes(workload, scheme),
+        lambda *buffers: Emitter(workload, scheme, target, buffers).emit(bands),
+    )
+
+
+def estimate(
+    workload: Conv2dWorkload, scheme: GroupScheme, target: CpuTarget, threads: int = 1
+) -> float:
+    """Return analytic seconds: of each tile's rows the multiply-adds or the loads, and the image.
+
+    A vector of a narrow block costs as much as a whole one.
+    """
+    vectors = ceil_div(scheme.oc_bn, target.lanes(workload.dtype))
+    _, group, kernel_h, kernel_w = workload.kernel_shape
+    by_lane = target.multiplies_by_lane
+    # Where it takes as long as a multiply-add.
+    each_step = 1 / target.fma_per_cycle if by_lane else STEP_CYCLES
+
+    def tile(width: int) -> float:
+        reach = min(width * workload.stride[1] + kernel_w - 1, width * kernel_w)
+        loads = (reach + kernel_w) / (target.fma_per_cycle if by_lane else LOADS_PER_CYCLE)
+        taps = max(width * kernel_w / target.fma_per_cycle, loads)
+        if group > 1:  # so many instructions that the next tile's do not begin meanwhile
+            taps = max(taps, kernel_w * FMA_LATENCY)
+        taps += 0 if scheme.unroll_ker else LOOP_CYCLES
+        each_sum = STORE_CYCLES + each_step * len(workload.epilogue)
+        return kernel_h * group * taps + width * each_sum + TILE_CYCLES
+
+    whole, rest = divmod(workload.out_width, scheme.reg_n)
+    row = whole * tile(scheme.reg_n) + (tile(rest) if rest else 0.0)
+    bands = _bands(workload, scheme, threads)
+    maps = workload.batch * ceil_div(workload.in_channels, scheme.oc_bn)
+    rows = ceil_div(maps * bands.count, threads) * ceil_div(workload.out_height, bands.count)
+    seconds = rows * vectors * row / target.frequency
+    if 4 * max(scheme.oc_bn, scheme.out_bn) > LINE:
+        seconds *= WIDE_FACTOR
+    pixels = workload.height * workload.width * scheme.oc_bn
+    image = 4.0 * maps * pixels
+    fetched = image / threads if image > target.l2 * threads else 0.0
+    return with_memory(seconds, fetched, 0.0, target)

@@ -1,0 +1,275 @@
+"""Direct convolution in NCHW[x]c: the paper's Algorithm 1 with a two-dimensional register tile.
+
+The kernel keeps ``reg_oh * reg_n * oc_bn`` sums in vector registers, and for each input channel
+and kernel tap loads ``oc_bn`` weights once and multiplies them with ``reg_oh * reg_n`` broadcast
+pixels. Beyond the paper: several output rows and several vectors per tile, block factors and tile
+widths that need not divide, groups, and padding that costs no pass over memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import tirx
+
+from neocpu.schedules.convolutions.direct_kernel import (
+    build,
+    pads_image_once,
+    reads_rows_by_lane,
+    rows_first,
+    strip_copies,
+    strip_rows,
+)
+from neocpu.schedules.estimates.memory import conflicts_in_l2, fork_seconds, with_memory
+from neocpu.schedules.estimates.register_tile import (
+    EPILOGUE_CYCLES,
+    TILE_CYCLES,
+    step_cycles,
+    unrolled_limit,
+)
+from neocpu.schedules.operators.epilogue import convolution_arguments
+from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.scheme import DirectScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+NAME = DirectScheme.template
+VERSION = 1
+
+# Unrolling a window of more taps overflows the instruction cache (7x7 halves the speed).
+MAX_UNROLLED_TAPS = 9
+# Beginning a task, and storing a vector of its sums.
+TASK_CYCLES, STORE_CYCLES = 300, 1
+# Leaving the loop over a block's channels, which LLVM unrolls as a whole if they are so few.
+LOOP_CYCLES, UNROLLED_CHANNELS = 6.0, 8
+# Copying a vector of pixels to a padded strip, or to a padded image, which L2 does not hold.
+STRIP_CYCLES, IMAGE_CYCLES = 3.0, 12.0
+# Part of that which a pixel of few channels still takes.
+NARROW_COPY = 0.25
+# Waiting for a piece of a row that L2 did not keep; the rest of it is prefetched.
+CONFLICT_CYCLES = 4.0
+# Products of a sum's part: 512 channels of 3x3 then err a fifth as much. Shorter ones gain little
+# more. LLVM unrolls a loop over fewer parts, and no longer finds registers for the accumulators.
+PART, MIN_PARTS = 256, 8
+# Tiles tried for a pair of blocks, best estimate first, and for the pairs of the first input block.
+TILES_PER_BLOCK, MORE_TILES = 2, 4
+
+
+def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
+    """Whether it computes ``workload``: float32, no prologue, and groups that blocks can follow."""
+    if workload.dtype != "float32" or workload.prologue:
+        return False
+    return bool(_block_pairs(workload, target))
+
+
+def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DirectScheme, ...]:
+    """Enumerate the candidate list of paper §3.3.1, pruned to tiles that fit the registers.
+
+    Every pair of input and output block appears, each with its `TILES_PER_BLOCK` best tiles, so
+    that the global search finds a scheme for every pair of layouts.
+    """
+    schemes: list[DirectScheme] = []
+    pairs = _block_pairs(workload, target)
+    taps = workload.kernel[0] * workload.kernel[1]
+    for ic_bn, oc_bn in pairs:
+        tiles = [
+            DirectScheme(ic_bn, oc_bn, reg_n, False, reg_oh)
+            for reg_oh, reg_n in _tiles(workload, oc_bn, target)
+        ]
+        tiles.sort(key=lambda scheme: estimate(workload, scheme, target))
+        # How good a tile is hardly depends on the input's block: look wider for one of them.
+        first = ic_bn == pairs[0][0]
+        schemes += tiles[: MORE_TILES if first else TILES_PER_BLOCK]
+        if first and 1 < taps <= MAX_UNROLLED_TAPS:
+            schemes.append(replace(tiles[0], unroll_ker=True))
+    return tuple(sorted(schemes, key=lambda scheme: estimate(workload, scheme, target)))
+
+
+@lru_cache(maxsize=1024)
+def _block_pairs(workload: Conv2dWorkload, target: CpuTarget) -> tuple[tuple[int, int], ...]:
+    """Return the legal ``(ic_bn, oc_bn)``; with groups a block must not straddle two of them."""
+    lanes = target.lanes(workload.dtype)
+    group_in = workload.in_channels // workload.groups
+    group_out = workload.out_channels // workload.groups
+    outs = channel_blocks(workload.out_channels, lanes)
+    if workload.in_channels < lanes:
+        ins = [1, *channel_blocks(workload.in_channels, lanes)]
+    else:
+        ins = channel_blocks(workload.in_channels, lanes)
+    if workload.groups > 1:
+        half = [b for b in (lanes, lanes // 2, lanes // 4) if b > 0]
+        ins = [b for b in sorted({*ins, *half}) if group_in % b == 0]
+        outs = [b for b in sorted({*outs, *half}) if group_out % b == 0]
+    # One output channel leaves no lanes to fill: the NCHW template computes along the row instead.
+    return tuple((i, o) for i in sorted(set(ins)) for o in outs if o > 1)
+
+
+def _tiles(workload: Conv2dWorkload, oc_bn: int, target: CpuTarget) -> list[tuple[int, int]]:
+    """Return the ``(reg_oh, reg_n)`` whose accumulators, weights and pixel fit the registers."""
+    vectors = ceil_div(oc_bn, target.lanes(workload.dtype))
+    limit = unrolled_limit(vectors, target)
+    tiles = []
+    for reg_oh in range(1, min(8, workload.out_height) + 1):
+        for reg_n in range(1, min(limit // reg_oh, workload.out_width, 28) + 1):
+            tiles.append((reg_oh, reg_n))
+    return tiles
+
+
+def fold(
+    workload: Conv2dWorkload,
+    scheme: DirectScheme,
+    in_layout: DataLayout,
+    out_layout: DataLayout,
+    target: CpuTarget,
+) -> DirectScheme | None:
+    """Return the scheme that stores this one's register tile in another block; None if none does.
+
+    Every vector must fall into one chunk, and the tiles must write every chunk to its end. Loads do
+    not fold: on record, of the tiles that are best for one input block a tenth take at least 16 %
+    longer with another (1x1: twice as long).
+    """
+    oc_bn, out_bn = scheme.oc_bn, out_layout.block
+    vector = min(target.lanes(workload.dtype), oc_bn)
+    written, needed = (ceil_div(workload.out_channels, b) * b for b in (oc_bn, out_bn))
+    if in_layout != scheme.in_layout or oc_bn % vector or out_bn % vector or written != needed:
+        return None
+    return replace(scheme, out_bn=0 if out_bn == oc_bn else out_bn)
+
+
+def split_sums(workload: Conv2dWorkload, scheme: DirectScheme) -> DirectScheme:
+    """Return the scheme that computes as this one does with its sums in parts, if there are enough.
+
+    The rounding error of a sum grows with the root of its length, that of its parts with the root
+    of theirs (blocked summation: Higham, Accuracy and Stability of Numerical Algorithms, 4.2). A
+    register tile's parts are added once per `PART` of its steps: 0 to 3 % of the time.
+    """
+    _, chunks, kernel_h, kernel_w, ic_bn, _ = scheme.kernel_layout.shape(workload.kernel_shape)
+    legal = [n for n in range(1, chunks // MIN_PARTS + 1) if chunks % n == 0]
+    fitting = [n for n in legal if n * kernel_h * kernel_w * ic_bn <= PART] or legal[:1]
+    return replace(scheme, sum_chunks=fitting[-1]) if fitting else scheme
+
+
+def pack_weights(
+    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: DirectScheme
+) -> NDArray[np.generic]:
+    """Pack ``(O, I/groups, KH, KW)`` weights to ``OIHW[ic_bn]i[oc_bn]o``."""
+    return scheme.kernel_layout.pack(weights)
+
+
+def argument_shapes(
+    workload: Conv2dWorkload, scheme: DirectScheme
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
+    weights = scheme.kernel_layout.shape(workload.kernel_shape)
+    return convolution_arguments(workload, scheme, weights)
+
+
+def lower(
+    workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int = 1
+) -> tirx.PrimFunc:
+    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
+
+    The loop nest, with one task per output row tile and channel chunk (`rows_first` swaps them)::
+
+        for n, oc_chunk, oh in parallel(batch, O/oc_bn, OH/reg_oh):
+            pad[…] = the input rows this task reads            # only if padded; stays in L2
+            for ow in range(OW/reg_n):
+                acc[reg_oh, reg_n, oc_bn] = 0                   # registers
+                for ic_chunk, kh, kw, ic:                       # kh, kw unrolled by unroll_ker
+                    for r, j, v in unrolled(reg_oh, reg_n, oc_bn/lanes):
+                        acc[r, j, v] += broadcast(pixel) * kernel[…, v : v + lanes]
+                output[…] = epilogue(acc)
+
+    With ``sum_chunks`` the sums are partial ones, of that many input chunks each: a loop over the
+    parts goes around them, behind which they are added to the tile's own.
+    """
+    return build(workload, scheme, target)
+
+
+def estimate(
+    workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int = 1
+) -> float:
+    """Return analytic seconds: the busiest thread's register tiles, and its weights' way to it.
+
+    Each of a tile's ``I * KH * KW`` steps takes as long as `step_cycles` says.
+    """
+    vectors = ceil_div(scheme.oc_bn, target.lanes(workload.dtype))
+    chunks_in = ceil_div(workload.in_channels // workload.groups, scheme.ic_bn)
+    steps = chunks_in * scheme.ic_bn * workload.kernel[0] * workload.kernel[1]
+    block_bytes = steps * scheme.oc_bn * 4
+    pixels = scheme.reg_oh * scheme.reg_n
+    loads = _pixel_loads(workload, scheme, target)
+    cycles = step_cycles(vectors, pixels, target, block_bytes, loads)
+    if scheme.ic_bn > UNROLLED_CHANNELS:
+        cycles += LOOP_CYCLES / scheme.ic_bn
+    sums = vectors * pixels
+    each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(workload.epilogue)
+    tile = steps * cycles + sums * each_sum + TILE_CYCLES
+    tile += _conflict_cycles(workload, scheme, target)
+    chunks = ceil_div(workload.out_channels, scheme.oc_bn)
+    rows = ceil_div(workload.out_height, scheme.reg_oh)
+    columns = ceil_div(workload.out_width, scheme.reg_n)
+    tasks = workload.batch * chunks * rows
+    each = ceil_div(tasks, threads)
+    busy = each * (columns * tile + TASK_CYCLES)
+    busy += _pad_cycles(workload, scheme, target, threads, each / tasks)
+    # Consecutive tasks: of each chunk's one row, or of one chunk all rows.
+    read = min(each, chunks) if rows_first(workload, scheme, target) else ceil_div(each, rows)
+    weights = (read * block_bytes, chunks * block_bytes)
+    return with_memory(busy / target.frequency, *weights, target)
+
+
+def _pixel_loads(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:
+    """Loads of a step's pixels: one each, or vectors of which several steps use the lanes.
+
+    Each row of the tile then also has an address to be computed, as much as a load.
+    """
+    pixels, lanes = scheme.reg_oh * scheme.reg_n, target.lanes(workload.dtype)
+    if not target.multiplies_by_lane:
+        return pixels
+    if scheme.ic_bn % lanes == 0:
+        return (pixels + scheme.reg_oh) / lanes
+    if reads_rows_by_lane(workload, scheme, target):
+        row = (scheme.reg_n - 1) * workload.stride[1] + workload.kernel[1]
+        return scheme.reg_oh * (row / lanes + 1) / workload.kernel[1]
+    return pixels
+
+
+def _conflict_cycles(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:
+    """Cycles a register tile waits for pixels that evict each other from L2.
+
+    It reads a piece of each row of each chunk. Tiles beside it read the next ones, often of the
+    same lines, and other chunks' tasks the same again: L2 keeps them unless chunks and rows lie
+    powers of two apart. Measured on images of 16 to 128 pixels: 2 to 10 cycles a piece.
+    """
+    if _copies_rows(workload, scheme):
+        return 0.0
+    chunks = ceil_div(workload.in_channels // workload.groups, scheme.ic_bn)
+    apart = workload.stride[0] if workload.kernel[0] == 1 else 1
+    rows = ceil_div(strip_rows(workload, scheme), apart)
+    row_bytes = workload.width * scheme.ic_bn * 4
+    axes = (chunks, workload.height * row_bytes), (rows, apart * row_bytes)
+    return CONFLICT_CYCLES * chunks * rows if conflicts_in_l2(target, *axes) else 0.0
+
+
+def _copies_rows(workload: Conv2dWorkload, scheme: DirectScheme) -> bool:
+    """Whether tiles read a padded copy, for the image's border or for those that overhang it."""
+    overhang = workload.out_width % scheme.reg_n or workload.out_height % scheme.reg_oh
+    return any(workload.padding) or bool(overhang)
+
+
+def _pad_cycles(
+    workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int, share: float
+) -> float:
+    """Cycles the busiest thread spends copying padded rows: those of its ``share`` of the tasks."""
+    if not _copies_rows(workload, scheme):
+        return 0.0
+    chunks = ceil_div(workload.in_channels, scheme.ic_bn)
+    vectors = chunks * max(scheme.ic_bn / target.lanes(workload.dtype), NARROW_COPY)
+    image = workload.batch * workload.height * workload.width * vectors
+    if pads_image_once(workload, scheme):
+        return image * IMAGE_CYCLES / threads + fork_seconds(threads) * target.frequency
+    return share * image * strip_copies(workload, scheme) * STRIP_CYCLES

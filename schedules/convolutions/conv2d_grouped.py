@@ -1,0 +1,52 @@
+"""Grouped convolution in NCHW[x]c: the depthwise kernel with a loop over a group's input channels.
+
+A lane still is an output channel, so groups narrower than a vector waste none: the channels that a
+vector of outputs reads are the same lanes of the input, and one shuffle spreads a channel of each
+group over its group. Each input pixel that is spread serves every column it is under the window of.
+"""
+
+from __future__ import annotations
+
+from neocpu.schedules.convolutions.conv2d_depthwise import (
+    argument_shapes,
+    estimate,
+    fold,
+    lower,
+    pack_weights,
+    schemes_of,
+)
+from neocpu.schedules.vocabulary.scheme import GroupedScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+__all__ = [
+    "NAME",
+    "VERSION",
+    "applies",
+    "argument_shapes",
+    "estimate",
+    "fold",
+    "lower",
+    "pack_weights",
+    "space",
+]
+
+NAME = GroupedScheme.template
+VERSION = 1
+
+
+def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
+    """Whether groups make as many channels as they read, and vectors hold whole ones or parts."""
+    width, lanes = workload.in_channels // workload.groups, target.lanes(workload.dtype)
+    return (
+        workload.dtype == "float32"
+        and not workload.prologue
+        and workload.groups > 1 < width
+        and workload.in_channels == workload.out_channels
+        and (width % lanes == 0 or lanes % width == 0)
+    )
+
+
+def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[GroupedScheme, ...]:
+    """Blocks and tile widths as for depthwise convolution."""
+    return schemes_of(GroupedScheme, workload, target)

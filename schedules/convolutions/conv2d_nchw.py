@@ -1,0 +1,257 @@
+"""Convolution in plain NCHW, vectorised along the output row; any number of groups.
+
+A register tile holds ``reg_oc`` output channels by ``reg_n`` columns. Each step loads the columns'
+pixels as vectors and broadcasts one weight per channel. Rows whose pixels are not contiguous and
+complete as they lie in memory (padding, stride, a width that is no multiple of the vector) are
+first copied into a padded image with one plane per phase of the stride.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import te, tirx
+from tvm.s_tir import Schedule
+
+from neocpu.schedules.estimates.memory import with_memory
+from neocpu.schedules.estimates.register_tile import (
+    EPILOGUE_CYCLES,
+    TILE_CYCLES,
+    step_cycles,
+    unrolled_limit,
+)
+from neocpu.schedules.operators.epilogue import apply_epilogue, convolution_arguments
+from neocpu.schedules.tir.builder import PARALLEL_ELEMENTS
+from neocpu.schedules.tir.vector_math import vectorize_calls
+from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
+from neocpu.schedules.vocabulary.scheme import NchwScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import TENSOR, Conv2dWorkload
+
+NAME = NchwScheme.template
+VERSION = 1
+
+# TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
+STACK_BYTES = 1024
+MAX_UNROLLED_KW = 7
+# Columns of a register tile, in vectors, and tiles tried, best estimate first.
+MAX_VECTORS, MAX_SCHEMES = 6, 4
+# Storing a vector of sums, and copying one to the padded image.
+STORE_CYCLES, PAD_CYCLES = 3, 3
+
+
+def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
+    """Whether the template computes ``workload``: every float32 convolution without a prologue."""
+    return workload.dtype == "float32" and not workload.prologue
+
+
+def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]:
+    """Tiles of one to six vectors by the most channels that the registers hold, or about half."""
+    vector = _vector(workload, target)
+    group_out = workload.out_channels // workload.groups
+    width = ceil_div(_flat(workload).out_width, vector)
+    schemes: set[NchwScheme] = set()
+    for vectors in range(1, min(MAX_VECTORS, width) + 1):
+        limit = unrolled_limit(vectors, target)
+        for reg_oc in sorted({limit, limit - limit % 4, limit // 2} - {0}):
+            reg_oc = min(reg_oc, group_out)
+            while workload.groups > 1 and group_out % reg_oc:
+                reg_oc -= 1
+            if reg_oc > 0:
+                schemes.add(NchwScheme(reg_oc, vectors * vector))
+    ranked = sorted(schemes, key=lambda s: (estimate(workload, s, target), s.reg_oc, s.reg_n))
+    return tuple(ranked[:MAX_SCHEMES])
+
+
+def _is_pointwise(workload: Conv2dWorkload) -> bool:
+    return workload.kernel == (1, 1) and workload.stride == (1, 1) and not any(workload.padding)
+
+
+def _flat(workload: Conv2dWorkload) -> Conv2dWorkload:
+    """Return the same bytes as one long row, where a pixel meets no neighbours."""
+    if not _is_pointwise(workload):
+        return workload
+    return replace(workload, height=1, width=workload.height * workload.width)
+
+
+def _vector(workload: Conv2dWorkload, target: CpuTarget) -> int:
+    """Lanes per vector: fewer than the machine has where a row is shorter."""
+    width = _flat(workload).out_width
+    return min(target.lanes(workload.dtype), 1 << (width - 1).bit_length())
+
+
+def pack_weights(
+    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: NchwScheme
+) -> NDArray[np.generic]:
+    """Pack ``(O, I/groups, KH, KW)`` to ``(ceil(O/reg_oc), I/groups, KH, KW, reg_oc)``."""
+    o, i, kh, kw = weights.shape
+    tiles = ceil_div(o, scheme.reg_oc)
+    padded = np.pad(weights, ((0, tiles * scheme.reg_oc - o), (0, 0), (0, 0), (0, 0)))
+    blocked = padded.reshape(tiles, scheme.reg_oc, i, kh, kw)
+    return np.ascontiguousarray(blocked.transpose(0, 2, 3, 4, 1))
+
+
+def argument_shapes(
+    workload: Conv2dWorkload, scheme: NchwScheme
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
+    o, i, kh, kw = workload.kernel_shape
+    weights = (ceil_div(o, scheme.reg_oc), i, kh, kw, scheme.reg_oc)
+    return convolution_arguments(workload, scheme, weights)
+
+
+def compute(workload: Conv2dWorkload, scheme: NchwScheme) -> list[te.Tensor]:
+    """Return the TE tensors: data, weights, epilogue operands, output.
+
+    The stage ``conv`` covers whole register tiles, so it may overhang the output.
+    """
+    (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
+    (data_shape, dtype), (kernel_shape, _), *_ = argument_shapes(workload, scheme)
+    tiles, group_in, _, _, reg_oc = kernel_shape
+    data = te.placeholder(data_shape, dtype, name="data")
+    kernel = te.placeholder(kernel_shape, dtype, name="kernel")
+    columns = ceil_div(workload.out_width, scheme.reg_n) * scheme.reg_n
+    source = _phases(data, workload, columns)
+    group_out = workload.out_channels // workload.groups
+    ic = te.reduce_axis((0, group_in), "ic")
+    kh = te.reduce_axis((0, workload.kernel[0]), "kh")
+    kw = te.reduce_axis((0, workload.kernel[1]), "kw")
+
+    def product(n: Any, o: Any, h: Any, w: Any) -> Any:
+        channel = ic if workload.groups == 1 else o // group_out * group_in + ic
+        row, column = h * stride_h + kh * dil_h, kw * dil_w
+        if stride_w == 1:
+            pixel = source(n, channel, row, w + column)
+        else:
+            pixel = source(n, channel, row, column % stride_w, w + column // stride_w)
+        weight = kernel(o // reg_oc, ic, kh, kw, o % reg_oc)
+        return te.sum(pixel * weight, axis=[ic, kh, kw])
+
+    shape = (workload.batch, tiles * reg_oc, workload.out_height, columns)
+    conv = te.compute(shape, product, name="conv")
+    output, operands = apply_epilogue(conv, workload, NCHW)
+    return [data, kernel, *operands, output]
+
+
+def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> te.Tensor:
+    """Return ``data`` padded for ``columns`` of output: ``(N, C, rows[, phase], columns)``.
+
+    Column ``x`` of the padded image lies at ``[x % stride, x // stride]``, so the pixels that one
+    tap needs for neighbouring outputs are neighbours in memory. ``data`` itself if it serves.
+    """
+    top, left, _, _ = workload.padding
+    height, width = workload.height, workload.width
+    (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
+    rows = (workload.out_height - 1) * stride_h + (workload.kernel[0] - 1) * dil_h + 1
+    per_phase = columns + (workload.kernel[1] - 1) * dil_w // stride_w
+    if stride_w == 1 and (top, left) == (0, 0) and rows <= height and per_phase <= width:
+        return data
+    n, c = (int(extent) for extent in data.shape[:2])
+
+    def element(b: Any, ch: Any, h: Any, *column: Any) -> Any:
+        x = column[0] if stride_w == 1 else column[1] * stride_w + column[0]
+        inside = tirx.all(h >= top, h < height + top, x >= left, x < width + left)
+        return tirx.if_then_else(inside, data(b, ch, h - top, x - left), tirx.const(0, data.dtype))
+
+    phases = min(stride_w, (workload.kernel[1] - 1) * dil_w + 1)
+    row = (per_phase,) if stride_w == 1 else (phases, per_phase)
+    return te.compute((n, c, rows, *row), element, name="pad")
+
+
+def lower(
+    workload: Conv2dWorkload, scheme: NchwScheme, target: CpuTarget, threads: int = 1
+) -> tirx.PrimFunc:
+    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
+
+    ::
+
+        for n, c, h in parallel: pad[...] = row           # only where needed
+        for n, oc, oh in parallel(batch, O/reg_oc, OH):
+            for ow in range(OW/reg_n):
+                acc[reg_oc, reg_n] = 0                     # registers
+                for ic, kh, kw:                            # kw unrolled
+                    for o, v in unrolled(reg_oc, reg_n/lanes):
+                        acc[o, v] += pad[..., v : v + lanes] * broadcast(kernel[..., o])
+                output[...] = epilogue(acc)
+
+    A pointwise convolution takes the image as one long row.
+    """
+    flat = _flat(workload)
+    vector_lanes = _vector(workload, target)
+    sch = Schedule(te.create_prim_func(compute(flat, scheme)))
+    if flat is not workload:
+        _unflatten(sch, workload)
+    stages = {sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))}
+    conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
+    n, oc, h, w, ic, kh, kw = sch.get_loops(conv)
+    oc_outer, oc_inner = sch.split(oc, [None, scheme.reg_oc])
+    w_outer, w_inner = sch.split(w, [None, scheme.reg_n])
+    vector_outer, vector = sch.split(w_inner, [None, vector_lanes])
+    sch.reorder(n, oc_outer, h, w_outer, ic, kh, kw, oc_inner, vector_outer, vector)
+    sch.parallel(sch.fuse(n, oc_outer, h))
+    sch.reverse_compute_at(epilogue, w_outer)
+    sch.vectorize(vector)
+    if flat.out_width % scheme.reg_n == 0:
+        sch.vectorize(sch.split(sch.get_loops(epilogue)[-1], [None, vector_lanes])[1])
+    for loop in (oc_inner, vector_outer, *((kw,) if workload.kernel[1] <= MAX_UNROLLED_KW else ())):
+        sch.unroll(loop)
+    if scheme.reg_oc * scheme.reg_n * 4 >= STACK_BYTES:
+        sch.set_scope(conv, 0, "local")
+    if "pad" in stages:
+        _schedule_pad(sch)
+    sch.decompose_reduction(conv, ic)
+    return vectorize_calls(sch.mod["main"]).with_attr("tirx.is_scheduled", True)
+
+
+def _unflatten(sch: Schedule, workload: Conv2dWorkload) -> None:
+    """Give the arguments their four dimensions back: the long row is height by width."""
+    width = workload.width
+
+    def split_row(n: Any, c: Any, _: Any, p: Any) -> tuple[Any, ...]:
+        return (n, c, p // width, p % width)
+
+    first = sch.get_child_blocks(sch.get_sblock("root"))[0]
+    epilogue = sch.get_sblock("epilogue")
+    sch.transform_layout(first, ("read", 0), split_row)
+    tensors = [op.operand == TENSOR for op in workload.epilogue if op.operand != "none"]
+    for number, is_tensor in enumerate(tensors):
+        if is_tensor:
+            sch.transform_layout(epilogue, ("read", number + 1), split_row)
+    sch.transform_layout(epilogue, ("write", 0), split_row)
+
+
+def _schedule_pad(sch: Schedule) -> None:
+    """Pad rows in parallel; the padded columns are peeled off, the rest is a copy."""
+    pad = sch.get_sblock("pad")
+    n, c, h, *row = sch.get_loops(pad)
+    sch.annotate(row[-1], "pragma_loop_partition_hint", 1)
+    if np.prod([int(sch.get(loop).extent) for loop in (n, c, h, *row)]) >= PARALLEL_ELEMENTS:
+        sch.parallel(sch.fuse(n, c, h))
+
+
+def estimate(
+    workload: Conv2dWorkload, scheme: NchwScheme, target: CpuTarget, threads: int = 1
+) -> float:
+    """Return analytic seconds: the tile's steps, the padded copy, and the weights' way.
+
+    Every ``reg_oc`` channels read their image again, the columns of a window at once.
+    """
+    flat = _flat(workload)
+    lanes = _vector(workload, target)
+    vectors = ceil_div(scheme.reg_n, lanes)
+    image = workload.in_channels * workload.height * workload.width
+    cycles = step_cycles(vectors, scheme.reg_oc, target, 4 * image // workload.kernel[1])
+    sums = scheme.reg_oc * vectors
+    steps = workload.kernel_shape[1] * workload.kernel[0] * workload.kernel[1]
+    each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(workload.epilogue)
+    tile = steps * cycles + sums * each_sum + TILE_CYCLES
+    chunks = ceil_div(workload.out_channels, scheme.reg_oc)
+    tasks = ceil_div(workload.batch * flat.out_height * chunks, threads)
+    padded = any(workload.padding) or workload.stride[1] > 1 or flat.out_width % scheme.reg_n
+    copy = workload.batch * image / lanes * PAD_CYCLES / threads if padded else 0.0
+    busy = tasks * ceil_div(flat.out_width, scheme.reg_n) * tile + copy
+    weights = 4 * steps * chunks * scheme.reg_oc
+    return with_memory(busy / target.frequency, weights / min(threads, chunks), weights, target)

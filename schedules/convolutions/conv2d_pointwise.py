@@ -1,0 +1,251 @@
+"""1x1 convolution as a blocked matrix product in NCHW[x]c, with elementwise steps in front of it.
+
+Pixels are one sequence, so that a 7x7 image is 49 of them and not 7 times 7: register tiles
+hardly overhang. Input channels are taken in passes: the weights of one register tile of output
+channels and one pass stay in L1 while all of a task's pixels are multiplied with them, and are read
+from memory once; the sums wait in L2. Where pixels do not lie side by side (strides, padding,
+several images) each task packs those of its strip first; which is when a prologue is applied, such
+as the batch normalisation and ReLU in front of DenseNet's convolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import tirx
+
+from neocpu.schedules.convolutions.pointwise_kernel import Emitter
+from neocpu.schedules.convolutions.pointwise_tiling import Tiling, output_blocks
+from neocpu.schedules.estimates.memory import fork_seconds, with_memory
+from neocpu.schedules.estimates.register_tile import (
+    EPILOGUE_CYCLES,
+    FMA_LATENCY,
+    TILE_CYCLES,
+    broadcast_limit,
+    step_cycles,
+    unrolled_limit,
+)
+from neocpu.schedules.operators.epilogue import convolution_arguments
+from neocpu.schedules.tir.builder import build_convolution
+from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.scheme import PointwiseScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+NAME = PointwiseScheme.template
+VERSION = 1
+
+MAX_VECTORS = 6
+# Padded output channels that a scheme may compute in vain, relative.
+MAX_OVERHANG = 0.1
+# Register tiles tried, best estimate first: of each width in channels, and in all. None has more
+# pixels than `MAX_PIXELS`.
+TILES_PER_WIDTH, TILES, MAX_PIXELS = 3, 6, 12
+# Candidates slower than the best by this factor, by their estimates, are not worth measuring.
+WORTH = 1.1
+# Threads the candidates are chosen for; what is best hardly depends on it.
+NOMINAL_THREADS = 4
+# Of L2, what the pixels of a strip may take of it in one pass, beside weights and sums.
+STRIP_L2 = 0.4
+# Storing a vector of sums, keeping it from one pass to the next, and packing a vector of pixels.
+STORE_CYCLES, KEEP_CYCLES, PACK_CYCLES = 1.0, 2.0, 3.0
+# A pixel of two vectors could be broadcast by their multiply-adds. LLVM broadcasts it into a
+# register, many steps ahead, and of more pixels than `MOST_SHARED` it spills them: cycles of each
+# in a step, on a Zen 5.
+MOST_SHARED, SPILL_CYCLES = 7, 1.5
+
+
+def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
+    """Whether the template computes ``workload``: dense float32 1x1, with vectors of channels."""
+    return (
+        workload.dtype == "float32"
+        and workload.kernel == (1, 1)
+        and workload.groups == 1
+        and min(workload.in_channels, workload.out_channels) >= target.lanes(workload.dtype)
+    )
+
+
+def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[PointwiseScheme, ...]:
+    """Enumerate schemes for every pair of input and output blocks, best estimate first.
+
+    How fast a scheme is hardly depends on its layouts. So the smallest blocks get all variants that
+    are within a factor of `WORTH` of the best, and pairs of blocks of up to two vectors the best
+    one; `fold` brings any to wider blocks.
+    """
+    lanes = target.lanes(workload.dtype)
+    ranked = sorted(
+        ((estimate(workload, s, target, NOMINAL_THREADS), s) for s in _variants(workload, target)),
+        key=lambda pair: pair[0],
+    )
+    found = [scheme for seconds, scheme in ranked if seconds <= WORTH * ranked[0][0]]
+    for ic_bn in channel_blocks(workload.in_channels, lanes):
+        for oc_bn in channel_blocks(workload.out_channels, lanes):
+            if lanes < max(ic_bn, oc_bn) <= 2 * lanes:
+                found.append(replace(found[0], ic_bn=ic_bn, oc_bn=oc_bn))
+    return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
+
+
+def _variants(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[PointwiseScheme]:
+    """Vary all but the layouts, which are of one vector."""
+    lanes = target.lanes(workload.dtype)
+    channels = ceil_div(workload.in_channels, lanes) * lanes
+    tiles = []
+    for vectors in range(1, MAX_VECTORS + 1):
+        if _overhang(workload, vectors * lanes, lanes) > MAX_OVERHANG:
+            continue
+        same_width = [
+            PointwiseScheme(lanes, lanes, reg_n, vectors * lanes, channels, 1 << 20, False)
+            for reg_n in range(1, _pixel_limit(workload, vectors, target) + 1)
+        ]
+        same_width.sort(key=lambda scheme: estimate(workload, scheme, target))
+        tiles += same_width[:TILES_PER_WIDTH]
+    tiles.sort(key=lambda scheme: estimate(workload, scheme, target))
+    for tile in tiles[:TILES]:
+        for ic_block in _ic_blocks(tile, channels, target):
+            for oc_split in (False, True):
+                scheme = replace(tile, ic_block=ic_block, oc_split=oc_split)
+                yield replace(scheme, strip=_strip(workload, scheme, target))
+
+
+def _overhang(workload: Conv2dWorkload, reg_oc: int, lanes: int) -> float:
+    vectors = ceil_div(workload.out_channels, lanes) * lanes
+    return ceil_div(vectors, reg_oc) * reg_oc / vectors - 1.0
+
+
+def _pixel_limit(workload: Conv2dWorkload, vectors: int, target: CpuTarget) -> int:
+    """Return the most pixels of a register tile: what fits the registers, and the image."""
+    limit = unrolled_limit if vectors == 1 else broadcast_limit
+    pixels = workload.batch * workload.out_height * workload.out_width
+    return min(limit(vectors, target), pixels, MAX_PIXELS)
+
+
+def _ic_blocks(tile: PointwiseScheme, channels: int, target: CpuTarget) -> Iterator[int]:
+    """Yield the input channels whose weights, for one register tile, fill L1 or half of it."""
+    whole = target.l1d // (4 * tile.reg_oc) // tile.ic_bn * tile.ic_bn
+    if channels <= whole:
+        yield channels
+        return
+    yield from (whole, max(whole // 2 // tile.ic_bn * tile.ic_bn, tile.ic_bn))
+
+
+def _strip(workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget) -> int:
+    """Return the most register tiles whose pixels stay in L2 while one pass computes with them."""
+    whole = Tiling(workload, scheme, target.lanes(workload.dtype))
+    fitting = int(STRIP_L2 * target.l2) // (whole.panel_bytes // whole.strip_blocks)
+    return max(1, min(fitting, whole.blocks))
+
+
+def fold(
+    workload: Conv2dWorkload,
+    scheme: PointwiseScheme,
+    in_layout: DataLayout,
+    out_layout: DataLayout,
+    target: CpuTarget,
+) -> PointwiseScheme | None:
+    """Return the scheme with this one's register tiles between other layouts; None if none does.
+
+    A vector of input channels, pixel by pixel, is read from any block, and one of output channels
+    is stored to any.
+    """
+    lanes, ic_bn, oc_bn = target.lanes(workload.dtype), in_layout.block, out_layout.block
+    if ic_bn % lanes or oc_bn % lanes:
+        return None
+    return replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
+
+
+def argument_shapes(
+    workload: Conv2dWorkload, scheme: PointwiseScheme
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of data, packed weights, operands of both kinds, and output.
+
+    The weights are ``(O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.
+    """
+    ins = ceil_div(workload.in_channels, scheme.ic_bn) * scheme.ic_bn
+    weights = (output_blocks(workload, scheme), ins, scheme.reg_oc)
+    return convolution_arguments(workload, scheme, weights)
+
+
+def pack_weights(
+    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: PointwiseScheme
+) -> NDArray[np.generic]:
+    """Pack ``(O, I, 1, 1)`` weights as `argument_shapes` says, zeros where padded."""
+    (blocks, ins, reg_oc), _ = argument_shapes(workload, scheme)[1]
+    outs, channels = weights.shape[:2]
+    padded = np.pad(weights[:, :, 0, 0], ((0, blocks * reg_oc - outs), (0, ins - channels)))
+    return np.ascontiguousarray(padded.reshape(blocks, reg_oc, ins).transpose(0, 2, 1))
+
+
+def lower(
+    workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget, threads: int = 1
+) -> tirx.PrimFunc:
+    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
+
+    The loop nest, for strips of the row of all pixels and groups of output channels::
+
+        for group, strip in parallel:
+            for turn in range(passes):                            # ic_block input channels each
+                panel[tile, ic, reg_n] = prologue(data)           # in L2, only if pixels are packed
+                for oc_block in group, tile in strip:
+                    acc[reg_n, reg_oc] = 0 or sums[oc_block, tile]      # registers
+                    for ic: acc += broadcast(panel[tile, ic]) * weights[oc_block, ic]   # in L1
+                    sums[oc_block, tile] = acc, or at last output[…] = epilogue(acc)
+
+    With ``oc_split`` a group's channels are a thread's share of all, and a packed panel is made by
+    a parallel loop of its own.
+    """
+    tiling = Tiling(workload, scheme, target.lanes(workload.dtype), threads)
+    return build_convolution(
+        argument_shapes(workload, scheme),
+        lambda data, weights, *rest: Emitter(tiling, target, data, weights, rest).emit(),
+    )
+
+
+def estimate(
+    workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget, threads: int = 1
+) -> float:
+    """Return analytic seconds: the busiest thread's products and packing, and the weights' way."""
+    tiling = Tiling(workload, scheme, target.lanes(workload.dtype), threads)
+    busy = tiling.busiest_share * tiling.blocks * tiling.oc_blocks * _tile_cycles(tiling, target)
+    if tiling.packs:
+        each = PACK_CYCLES + EPILOGUE_CYCLES * len(workload.prologue)
+        packing = tiling.blocks * scheme.reg_n * tiling.chunks * each
+        if tiling.shares_panel:
+            busy += packing / threads + fork_seconds(threads) * target.frequency
+        else:
+            busy += packing * ceil_div(tiling.strips, threads) / tiling.strips
+    fetched = _fetched_bytes(tiling, target)
+    return with_memory(busy / target.frequency, fetched, tiling.weight_bytes, target)
+
+
+def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:
+    """Cycles of one register tile, over all passes."""
+    scheme, steps = tiling.scheme, tiling.workload.in_channels
+    # Half the weights of a pass: nothing else stays, so they may have all of L1.
+    size = 4 * tiling.pass_chunks * tiling.lanes * scheme.reg_oc // 2
+    step = step_cycles(tiling.vectors, scheme.reg_n, target, size)
+    if tiling.vectors == 2 and target.broadcasts_in_fma and not target.multiplies_by_lane:
+        step += SPILL_CYCLES * max(0, scheme.reg_n - MOST_SHARED)
+    each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(tiling.workload.epilogue)
+    each_sum += KEEP_CYCLES * (tiling.passes - 1)
+    sums = tiling.vectors * scheme.reg_n
+    # A tile of no more sums than the multiply-adds in flight waits for these, not for the ports:
+    # the next one's begin meanwhile. (Measured on a Zen 3: 0 cycles, and 15 to 24 of larger tiles.
+    # NEON has the registers for larger ones, which are to be preferred.)
+    few = sums <= FMA_LATENCY * target.fma_per_cycle and not target.multiplies_by_lane
+    between = 0 if few else TILE_CYCLES
+    return steps * step + sums * each_sum + between * tiling.passes
+
+
+def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
+    """Bytes that a thread's tasks read from beyond its L2: weights, pixels and kept sums."""
+    tasks, half = tiling.tasks_per_thread, target.l2 // 2
+    group = tiling.weight_bytes / tiling.groups
+    weights = group * (tasks if group > half else ceil_div(tasks, tiling.strips))
+    pixels = tiling.panel_bytes * tiling.passes
+    if tiling.panel_bytes > half:  # L2 has lost them when the next channels need them
+        pixels *= tiling.group_blocks
+    sums = 2 * tiling.sum_bytes * (tiling.passes - 1) if tiling.sum_bytes > half else 0
+    return weights + tasks * (pixels + sums)

@@ -1,0 +1,315 @@
+"""Winograd convolution in NCHW[x]c: fewer multiply-adds, by 4 of F(4x4, 3x3), 3.5 of F(6, 7).
+
+Kernels of 1, 3 or 5 taps a side and stride 1 or 2, and of 7 taps and stride 1 (`winograd`). A strip
+of tiles is transformed, multiplied with the transformed weights (one matrix product for each of a
+tile's points, register-tiled like the direct convolution) and transformed back, all within one
+core's L2 cache. The price is in the weights: there are as many as points. Large ones come from
+memory in every call, so there a task takes output channels and not rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.convolutions import winograd
+from neocpu.schedules.convolutions.winograd_kernel import Emitter
+from neocpu.schedules.convolutions.winograd_tiling import Tiling
+from neocpu.schedules.estimates.memory import fork_seconds, with_memory
+from neocpu.schedules.estimates.register_tile import (
+    EPILOGUE_CYCLES,
+    LOAD_INTERFERENCE,
+    TILE_CYCLES,
+    step_cycles,
+    unrolled_limit,
+)
+from neocpu.schedules.operators.epilogue import convolution_arguments
+from neocpu.schedules.tir.builder import build_convolution
+from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.scheme import WinogradScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+NAME = WinogradScheme.template
+VERSION = 2
+
+MAX_VECTORS = 4
+# What a scheme may keep, beyond which DRAM takes part: of a strip's transformed input and sums, in
+# L2 caches; of transformed input that all threads share, in bytes.
+MAX_STRIP_L2, MAX_SHARED_BYTES = 4.0, 12 << 20
+# Candidates slower than the best by this factor, by their estimates, are not worth measuring.
+WORTH = 1.2
+
+# Threads the candidates are chosen for: the more, the more the way of the weights counts.
+NOMINAL_THREADS = 2
+
+# Fitted to kernels of one thread on a Zen 3.
+# Cycles of a transform's addition, and of bringing one of its tile's vectors to where it belongs.
+ADDITION_CYCLES, POINT_CYCLES = 0.95, 0.8
+# Per byte that is transformed by one thread and used by others, or does not stay in L2 meanwhile.
+SHARE_CYCLES = 0.1
+# A step at least: where sums are just as many as hide an addition, one that waits delays them all.
+STEP_CYCLES = 4.6
+# Storing a vector of sums.
+STORE_CYCLES = 1
+
+
+def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
+    """Whether the template computes ``workload``: dense, float32, with vectors of channels."""
+    return (
+        workload.dtype == "float32"
+        and bool(winograd.tiles_of(workload.kernel, workload.stride))
+        and workload.dilation == (1, 1)
+        and workload.groups == 1
+        and not workload.prologue
+        and min(workload.in_channels, workload.out_channels) >= target.lanes(workload.dtype)
+    )
+
+
+def error_factor(scheme: WinogradScheme, workload: Conv2dWorkload) -> float:
+    """Return the norm-wise error, at most, as a multiple of direct float32 summation's.
+
+    Of many channels the two come closer: direct summation has more terms, by as many as taps.
+    """
+    return winograd.error_factor(scheme.tile, workload.kernel, workload.stride)
+
+
+def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[WinogradScheme, ...]:
+    """Enumerate schemes for every pair of input and output blocks, best estimate first.
+
+    How fast a scheme is hardly depends on its layouts. So the smallest blocks get the best scheme
+    of each tile size and kind of task, equal blocks the best of each tile size, and the others the
+    best one; all within a factor of `WORTH`.
+    """
+    lanes = target.lanes(workload.dtype)
+    ranked = _ranked(workload, target)
+    found: list[WinogradScheme] = []
+    for ic_bn in channel_blocks(workload.in_channels, lanes):
+        for oc_bn in channel_blocks(workload.out_channels, lanes):
+            best: dict[tuple[int | bool, ...], WinogradScheme] = {}
+            for seconds, scheme in ranked:
+                kind: tuple[int | bool, ...] = (scheme.tile,) if ic_bn == oc_bn else ()
+                if ic_bn == oc_bn == lanes:
+                    kind = (scheme.tile, scheme.oc_split)
+                if kind not in best and seconds <= WORTH * ranked[0][0]:
+                    best[kind] = replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
+            found += best.values()
+    return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
+
+
+def _ranked(workload: Conv2dWorkload, target: CpuTarget) -> list[tuple[float, WinogradScheme]]:
+    """Schemes with one vector of channels at both ends, best first, with their estimates."""
+    lanes = target.lanes(workload.dtype)
+    found = []
+    for tile in winograd.tiles_of(workload.kernel, workload.stride):
+        for vectors in range(1, MAX_VECTORS + 1):
+            for reg_n in _tile_counts(workload, tile, vectors, target):
+                scheme = WinogradScheme(lanes, lanes, reg_n, tile, vectors * lanes, 1, False)
+                for candidate in _strips(workload, scheme, target):
+                    seconds = estimate(workload, candidate, target, NOMINAL_THREADS)
+                    found.append((seconds, candidate))
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _tile_counts(
+    workload: Conv2dWorkload, tile: int, vectors: int, target: CpuTarget
+) -> tuple[int, ...]:
+    """Return the two ``reg_n`` that fit the registers and overhang the tiles least."""
+    limit = unrolled_limit(vectors, target)
+    one = WinogradScheme(1, 1, 1, tile, 1, 1, False)
+    tiles = Tiling(workload, one, lanes=1).tiles
+
+    def waste(reg_n: int) -> float:
+        # Wider register tiles load less for each product.
+        return ceil_div(tiles, reg_n) * reg_n * (1 + LOAD_INTERFERENCE * limit / reg_n)
+
+    return tuple(sorted(range(1, min(limit, tiles) + 1), key=waste)[:2])
+
+
+def _strips(
+    workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget
+) -> Iterator[WinogradScheme]:
+    """Vary how much of the image one task takes."""
+    lanes = target.lanes(workload.dtype)
+    blocks = Tiling(workload, scheme, lanes).blocks
+    for strip in (*(size for size in (1, 2, 4, 8, 16, 32) if size < blocks), blocks):
+        for oc_split in (False, True):
+            candidate = replace(scheme, strip=strip, oc_split=oc_split)
+            tiling = Tiling(workload, candidate, lanes)
+            held = tiling.sum_bytes if oc_split else tiling.strip_bytes + tiling.sum_bytes
+            too_much = oc_split and tiling.input_bytes > MAX_SHARED_BYTES
+            if not too_much and (strip == 1 or held <= MAX_STRIP_L2 * target.l2):
+                yield candidate
+
+
+def fold(
+    workload: Conv2dWorkload,
+    scheme: WinogradScheme,
+    in_layout: DataLayout,
+    out_layout: DataLayout,
+    target: CpuTarget,
+) -> WinogradScheme | None:
+    """Return the scheme with this one's tiles between other layouts; None if there is none.
+
+    The tiles' transforms read and write a vector of channels at a time, in whatever block.
+    """
+    lanes, ic_bn, oc_bn = target.lanes(workload.dtype), in_layout.block, out_layout.block
+    if ic_bn % lanes or oc_bn % lanes:
+        return None
+    return replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
+
+
+def argument_shapes(
+    workload: Conv2dWorkload, scheme: WinogradScheme
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+
+    The weights are ``(points, O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.
+    """
+    tiling = Tiling(workload, scheme, lanes=1)
+    weights = (
+        tiling.points,
+        tiling.oc_blocks,
+        ceil_div(workload.in_channels, scheme.ic_bn) * scheme.ic_bn,
+        scheme.reg_oc,
+    )
+    return convolution_arguments(workload, scheme, weights)
+
+
+def pack_weights(
+    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: WinogradScheme
+) -> NDArray[np.generic]:
+    """Transform OIHW weights, in float64, and pack them as `argument_shapes` says."""
+    down, across = winograd.filters(scheme.tile, workload.kernel, workload.stride)
+    both = np.kron(down.kernel_matrix(), across.kernel_matrix())  # G g G^T of all taps at once
+    (points, blocks, padded, reg_oc), dtype = argument_shapes(workload, scheme)[1]
+    ins = weights.shape[1]
+    packed = np.zeros((points, blocks, padded, reg_oc), dtype)
+    for block in range(ceil_div(len(weights), reg_oc)):
+        part = weights[block * reg_oc : (block + 1) * reg_oc].astype(np.float64)
+        taps = part.transpose(2, 3, 1, 0).reshape(both.shape[1], -1)
+        packed[:, block, :ins, : len(part)] = (both @ taps).reshape(points, ins, len(part))
+    return packed
+
+
+def lower(
+    workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget, threads: int = 1
+) -> tirx.PrimFunc:
+    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
+
+    The loop nest, for strips of the row of all images' tiles::
+
+        for strip in parallel:
+            for ic_chunk, tile:    V[tile, ic_chunk, p] = B^T d B           # in L2
+            for group:                                                      # of channels
+                for p, oc_block, block:                                     # reg_oc and reg_n
+                    acc[reg_n, reg_oc] = 0                                  # registers
+                    for ic: acc += broadcast(V[block, ic, p]) * U[p, oc_block, ic]
+                    M[p, oc_block, block] = acc                             # in L2
+                for tile:          output[…] = epilogue(A^T M A)
+
+    With ``oc_split`` the input is transformed by a parallel loop of its own, and a task is one
+    strip of one group: every thread reads its own part of the weights, once.
+    """
+    tiling = Tiling(workload, scheme, target.lanes(workload.dtype), threads)
+    emit = _emit_split if scheme.oc_split else _emit_strips
+    return build_convolution(
+        argument_shapes(workload, scheme),
+        lambda data, weights, *rest: emit(Emitter(tiling, target, data, weights, rest)),
+    )
+
+
+def _emit_strips(emitter: Emitter) -> None:
+    tiling = emitter.tiling
+    with T.parallel(tiling.strips) as strip:
+        first = T.Bind(tiling.strip_start(strip))
+        count = T.Bind(tiling.strip_start(strip + 1) - first)
+        transformed, sums = emitter.transformed(tiling.strip_blocks), emitter.sums()
+        with T.serial(tiling.chunks) as chunk:
+            emitter.input(chunk, first, count, transformed, 0)
+        with T.serial(tiling.groups) as group:
+            emitter.products(group, count, transformed, 0, sums)
+            emitter.output(group, first, count, sums)
+
+
+def _emit_split(emitter: Emitter) -> None:
+    tiling = emitter.tiling
+    transformed = emitter.transformed(tiling.blocks)
+    with T.parallel(tiling.chunks * tiling.blocks) as task:
+        chunk, block = tirx.floordiv(task, tiling.blocks), tirx.floormod(task, tiling.blocks)
+        emitter.input(chunk, block, 1, transformed, block)
+    with T.parallel(tiling.tasks) as task:
+        group, strip = tirx.floordiv(task, tiling.strips), tirx.floormod(task, tiling.strips)
+        first = T.Bind(tiling.strip_start(strip))
+        count = T.Bind(tiling.strip_start(strip + 1) - first)
+        sums = emitter.sums()
+        emitter.products(group, count, transformed, first, sums)
+        emitter.output(group, first, count, sums)
+
+
+def estimate(
+    workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget, threads: int = 1
+) -> float:
+    """Return analytic seconds: products and transforms of the busiest thread, and memory."""
+    tiling = Tiling(workload, scheme, target.lanes(workload.dtype), threads)
+    products, outputs, inputs = _work(tiling, target)
+    if scheme.oc_split:  # two parallel loops, of equal tasks the first
+        before = (inputs + tiling.input_bytes * SHARE_CYCLES) / threads
+        before += fork_seconds(threads) * target.frequency
+        inputs = 0.0
+    else:
+        before = 0.0
+        if tiling.strip_bytes + tiling.group_bytes > target.l2:
+            moved = tiling.input_bytes + tiling.strips * tiling.oc_blocks * tiling.sum_bytes
+            inputs += moved * SHARE_CYCLES
+    busy = before + tiling.busiest_share * (products + outputs + inputs)
+    fetched = _fetched_bytes(tiling, target)
+    return with_memory(busy / target.frequency, fetched, tiling.weight_bytes, target)
+
+
+def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
+    """Bytes that a thread's tasks read from beyond its L2: weights and transformed input."""
+    tasks = tiling.tasks_per_thread
+    if not tiling.scheme.oc_split:
+        return tiling.weight_bytes * (tasks if tiling.weight_bytes > target.l2 else 1)
+    group = tiling.weight_bytes / tiling.groups
+    weights = group * (tasks if group > target.l2 else ceil_div(tasks, tiling.strips))
+    # Every group of channels reads the input again, half of which L2 has kept.
+    again = tasks * tiling.strip_bytes / 2 if tiling.input_bytes > target.l2 else 0.0
+    return weights + again
+
+
+def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
+    """Cycles of all products, all output and all input transforms, on one thread."""
+    scheme = tiling.scheme
+    vectors = scheme.reg_oc // tiling.lanes
+    steps = tiling.chunks * tiling.lanes
+    step = step_cycles(vectors, scheme.reg_n, target, 4 * steps * scheme.reg_oc)
+    step = max(step, STEP_CYCLES)
+    product = steps * step + STORE_CYCLES * vectors * scheme.reg_n + TILE_CYCLES
+    inputs, outputs = _transform_cycles(*tiling.filters)
+    down, across = tiling.filters
+    epilogue = down.tile * across.tile * EPILOGUE_CYCLES * len(tiling.workload.epilogue)
+    return (
+        tiling.points * tiling.oc_blocks * tiling.blocks * product,
+        tiling.tiles * tiling.oc_vectors * (outputs + epilogue),
+        tiling.tiles * tiling.chunks * inputs,
+    )
+
+
+@lru_cache(maxsize=256)
+def _transform_cycles(down: winograd.Filter, across: winograd.Filter) -> tuple[float, float]:
+    """Cycles to transform a tile of one vector of channels, input and output."""
+    points = down.span * across.span
+    inputs = across.span * down.input_additions + down.span * across.input_additions
+    outputs = across.span * down.output_additions + down.tile * across.output_additions
+    return (
+        TILE_CYCLES + ADDITION_CYCLES * inputs + POINT_CYCLES * points,
+        TILE_CYCLES + ADDITION_CYCLES * outputs + POINT_CYCLES * points,
+    )

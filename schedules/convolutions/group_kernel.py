@@ -1,0 +1,281 @@
+"""The loop nest of convolutions in groups: register tiles that read the image where it lies."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers
+from neocpu.schedules.tir import neon
+from neocpu.schedules.tir.builder import span, splat, task_loop
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.scheme import GroupScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+
+_BIAS = EpilogueOp("bias_add")
+
+# A step's pixel of a column, and its weights of a tap.
+_Step = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """How the rows of a feature map are shared out: tasks are bands of rows of one chunk.
+
+    Attributes
+    ----------
+    count : int
+        Bands of a feature map.
+    rows_first : bool
+        Whether tasks run through the chunks of a band before the next band, and not through the
+        bands of a chunk.
+    """
+
+    count: int
+    rows_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Taps:
+    """The rows of the window: ``emit`` emits what it is given for each.
+
+    Attributes
+    ----------
+    unrolled : bool
+        Whether that is one after another from row 0, and not in a loop over those in the image.
+    """
+
+    emit: Callable[[Callable[[Any], None]], None]
+    unrolled: bool
+
+
+class Emitter:
+    """Emits the loop nest, inside a builder's frame."""
+
+    def __init__(
+        self,
+        workload: Conv2dWorkload,
+        scheme: GroupScheme,
+        target: CpuTarget,
+        buffers: Sequence[Any],
+    ) -> None:
+        self._workload, self._scheme = workload, scheme
+        self._lanes = math.gcd(target.lanes(workload.dtype), scheme.oc_bn)
+        self._by_lane = target.multiplies_by_lane
+        self._data, self._weights, *operands, self._output = buffers
+        self._width = workload.in_channels // workload.groups
+        steps, readers = workload.epilogue, buffer_readers(workload.epilogue, operands)
+        # On NEON sums begin with the bias, if the epilogue does: its pipes add no faster than they
+        # multiply-add, and of a 3x3 window only nine products hide an addition.
+        begins = self._by_lane and self._lanes == neon.LANES and steps[:1] == (_BIAS,)
+        self._bias = readers[0] if begins else None
+        self._epilogue = (steps[1:], readers[1:]) if begins else (steps, readers)
+
+    def emit(self, bands: Bands) -> None:
+        """Emit all tasks."""
+        with nullcontext() if self._bias is None else neon.loads_again():
+            self._tasks(bands)
+
+    def _tasks(self, bands: Bands) -> None:
+        w = self._workload
+        chunks = int(self._data.shape[1])
+        tasks = w.batch * chunks * bands.count
+        with task_loop(tasks, math.prod(w.output_shape)) as task:
+            image = T.Bind(task // (chunks * bands.count))
+            if bands.rows_first:
+                band, chunk = T.Bind(task // chunks % bands.count), T.Bind(task % chunks)
+            else:
+                chunk, band = T.Bind(task // bands.count % chunks), T.Bind(task % bands.count)
+            first = T.Bind(band * w.out_height // bands.count)
+            end = (band + 1) * w.out_height // bands.count
+            with T.serial(T.Bind(end - first)) as row:
+                self._row((image, chunk), first + row)
+
+    def _row(self, channels: tuple[Any, Any], y: Any) -> None:
+        """Emit a row of output; its taps above and below the image are left out."""
+        w = self._workload
+        taps, stride, dilation = w.kernel[0], w.stride[0], w.dilation[0]
+        top = T.Bind(y * stride - w.padding[0])
+        all_inside = (
+            w.padding[0] == 0 and (w.out_height - 1) * stride + (taps - 1) * dilation < w.height
+        )
+
+        def every_tap(emit: Callable[[Any], None]) -> None:
+            for kh in range(taps):
+                emit(kh)
+
+        def taps_inside(emit: Callable[[Any], None]) -> None:
+            first = T.Bind(T.max((dilation - 1 - top) // dilation, 0))
+            end = T.min((w.height - top + dilation - 1) // dilation, taps)
+            with T.serial(T.max(end - first, 0)) as kh:
+                emit(first + kh)
+
+        if not self._scheme.unroll_ker:
+            self._tiles((*channels, y, top), _Taps(taps_inside, unrolled=False))
+        elif all_inside:
+            self._tiles((*channels, y, top), _Taps(every_tap, unrolled=True))
+        else:
+            with T.If(tirx.all(top >= 0, top + (taps - 1) * dilation < w.height)):
+                with T.Then():
+                    self._tiles((*channels, y, top), _Taps(every_tap, unrolled=True))
+                with T.Else():
+                    self._tiles((*channels, y, top), _Taps(taps_inside, unrolled=False))
+
+    def _tiles(self, place: tuple[Any, ...], taps: _Taps) -> None:
+        """Emit a row's register tiles: one loop over those whose columns all lie in the image."""
+        w, reg_n = self._workload, self._scheme.reg_n
+        count = ceil_div(w.out_width, reg_n)
+        inside = [
+            tile
+            for tile in range(w.out_width // reg_n)
+            if len(self._columns(tile * reg_n, reg_n)) == reg_n * w.kernel[1]
+        ]
+        first, end = (inside[0], inside[-1] + 1) if inside else (count, count)
+        for tile in range(first):
+            self._tile(place, tile * reg_n, min(reg_n, w.out_width - tile * reg_n), tile, taps)
+        if inside:
+            with T.serial(end - first) as tile:
+                self._tile(place, (first + tile) * reg_n, reg_n, first, taps)
+        for tile in range(end, count):
+            self._tile(place, tile * reg_n, min(reg_n, w.out_width - tile * reg_n), tile, taps)
+
+    def _columns(self, x: int, width: int) -> list[tuple[int, int, int]]:
+        """Return ``(input column - x * stride, output column - x, tap)`` inside the image."""
+        w = self._workload
+        found = []
+        for j in range(width):
+            for kw in range(w.kernel[1]):
+                offset = j * w.stride[1] + kw * w.dilation[1] - w.padding[1]
+                if 0 <= x * w.stride[1] + offset < w.width:
+                    found.append((offset, j, kw))
+        return found
+
+    def _tile(
+        self,
+        place: tuple[Any, ...],
+        x: Any,
+        width: int,
+        like: int,
+        taps: _Taps,
+    ) -> None:
+        """Emit ``width`` output pixels from column ``x``, all vectors of the chunk's channels.
+
+        ``like`` is a tile whose columns lie in the image as this one's do.
+        """
+        image, chunk, y, top = place
+        w, lanes, every = self._workload, self._lanes, span(0, self._lanes)
+        users: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        columns = self._columns(like * self._scheme.reg_n, width)
+        for offset, j, kw in columns:
+            users[offset].append((j, kw))
+        with T.serial(self._scheme.oc_bn // lanes) as vector:
+            lane = T.Bind(vector * lanes)
+            acc = T.alloc_buffer((width, lanes), w.dtype, scope="local", layout=None)
+            channel = chunk * self._scheme.oc_bn + lane
+            late = taps.unrolled and self._width == 1 and self._bias is not None
+            begun = _first_uses(columns) if late else {}
+            others = set(range(width)).difference(*begun.values())
+            self._begin(acc, sorted(others), image, channel)
+
+            def tap_row(kh: Any) -> None:
+                row = T.Bind(self._row_number(top + kh * w.dilation[0]))
+                for pixel_at, weight_at in self._steps(image, chunk, lane, row):
+                    weights = [T.Bind(weight_at(kh, kw)) for kw in range(w.kernel[1])]
+                    for offset in sorted(users):
+                        self._begin(acc, begun.pop(offset, []), image, channel)
+                        pixel = T.Bind(pixel_at(x * w.stride[1] + offset))
+                        for j, kw in users[offset]:
+                            value = acc[j, every] + pixel * weights[kw]
+                            T.buffer_store(acc, value, [j, every])
+
+            taps.emit(tap_row)
+            out_bn = self._scheme.out_layout.block
+            out = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
+            for j in range(width):
+                with T.vectorized(lanes) as o:
+                    index = (image, out[0], y, x + j, out[1] + o)
+                    value = apply_steps(acc[j, o], *self._epilogue, index)
+                    T.buffer_store(self._output, value, list(index))
+
+    def _row_number(self, row: Any) -> Any:
+        """Return ``row``, which lies in the image, as an address is best computed from it.
+
+        From a sum LLVM takes the padding out, as a negative offset of all loads, which AArch64's
+        have no room for: then each needs an instruction for its address. It cannot from a mask.
+        """
+        if not self._by_lane:
+            return row
+        return tirx.bitwise_and(row, (1 << (self._workload.height - 1).bit_length()) - 1)
+
+    def _begin(self, acc: Any, columns: Sequence[int], image: Any, channel: Any) -> None:
+        """Begin the sums of some columns: with the bias if the epilogue does, else at zero."""
+        if not columns:
+            return
+        if self._bias is None:
+            for j in columns:
+                zeros = splat(tirx.const(0, self._workload.dtype), self._lanes)
+                T.buffer_store(acc, zeros, [j, span(0, self._lanes)])
+            return
+        out_bn = self._scheme.out_layout.block
+        chunk, lane = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
+        # Loaded for each sum: a copy would take half a multiply-add's place, and a load takes none.
+        for j in columns:
+            bias = neon.load_again(self._bias(image, chunk, 0, 0, lane))
+            T.buffer_store(acc, bias, [j, span(0, self._lanes)])
+
+    def _steps(self, image: Any, chunk: Any, lane: Any, row: Any) -> Iterator[_Step]:
+        """Yield what each input channel of a group adds to a vector of output channels.
+
+        Where groups are narrower than a vector, its input channels are the same lanes: each step
+        spreads one channel of each group over its group. Else they are read one by one.
+        """
+        lanes, width = self._lanes, self._width
+        weights = self._weights
+
+        def weight_at(i: Any) -> Callable[[Any, Any], Any]:
+            return lambda kh, kw: weights[chunk, i, kh, kw, span(lane, lanes)]
+
+        if width < lanes or width == 1:
+            for i in range(width):
+                spread = [at // width * width + i for at in range(lanes)]
+
+                def pixel_at(column: Any, spread: list[int] = spread) -> Any:
+                    vector = self._data[image, chunk, row, column, span(lane, lanes)]
+                    return vector if width == 1 else T.Shuffle([vector], spread)
+
+                yield pixel_at, weight_at(i)
+            return
+        block = self._scheme.oc_bn
+        first = T.Bind((chunk * block + lane) // width * width)
+        each = lanes if self._by_lane else 1  # of a vector every channel is a lane
+        with T.serial(width // each) as i:
+            for k in range(each):
+                channel = i * each + k
+                source = T.Bind((first + channel) // block), T.Bind((first + channel) % block)
+
+                def scalar_at(column: Any, source: tuple[Any, Any] = source) -> Any:
+                    return splat(self._data[image, source[0], row, column, source[1]], lanes)
+
+                yield scalar_at, weight_at(channel)
+
+
+def _first_uses(columns: Sequence[tuple[int, int, int]]) -> dict[int, list[int]]:
+    """Return which sums the pixels of a row begin: of every two, which are one load, the first.
+
+    Loads of the bias are not LLVM's to move. All at once they would keep the pipes waiting, and
+    between two pixels they would tear these apart.
+    """
+    offsets = sorted({offset for offset, _, _ in columns})
+    firsts = {j: offset for offset, j, _ in reversed(columns)}
+    begun: dict[int, list[int]] = defaultdict(list)
+    for j, offset in sorted(firsts.items()):
+        begun[offsets[offsets.index(offset) // 2 * 2]].append(j)
+    return begun

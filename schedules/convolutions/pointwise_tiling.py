@@ -1,0 +1,166 @@
+"""How a 1x1 convolution falls into register tiles, strips of pixels and passes over channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise, product
+
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.scheme import PointwiseScheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+# Sums that a task keeps between its passes, in bytes, where it may take fewer output channels.
+MAX_SUM_BYTES = 128 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a workload falls into register tiles, strips and passes.
+
+    The pixels are one sequence: register tiles cross from one row to the next, and the last one
+    moves back so that it ends with the image. Where the pixels are packed, that sequence goes
+    through all images of the batch.
+
+    Attributes
+    ----------
+    lanes : int
+        Channels of one vector.
+    threads : int
+        Threads the tasks are shared between.
+    """
+
+    workload: Conv2dWorkload
+    scheme: PointwiseScheme
+    lanes: int
+    threads: int = 1
+
+    @property
+    def packs(self) -> bool:
+        """Whether pixels are copied to a panel first: not all of them lie side by side as stored.
+
+        Which is also where a prologue is applied, once.
+        """
+        w = self.workload
+        return w.stride != (1, 1) or any(w.padding) or bool(w.prologue) or w.batch > 1
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of the output, of all images."""
+        return self.workload.batch * self.workload.out_height * self.workload.out_width
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of output channels of one register tile."""
+        return self.scheme.reg_oc // self.lanes
+
+    @property
+    def chunks(self) -> int:
+        """Vectors of input channels."""
+        return ceil_div(self.workload.in_channels, self.lanes)
+
+    @property
+    def passes(self) -> int:
+        """Passes over a task's register tiles, each with its share of the input channels."""
+        return ceil_div(self.chunks * self.lanes, self.scheme.ic_block)
+
+    @property
+    def pass_chunks(self) -> int:
+        """Vectors of input channels of the longest pass."""
+        return ceil_div(self.chunks, self.passes)
+
+    @property
+    def oc_blocks(self) -> int:
+        """Register tiles along the output channels, padded lanes included."""
+        return output_blocks(self.workload, self.scheme)
+
+    @property
+    def blocks(self) -> int:
+        """Register tiles along the pixels."""
+        return ceil_div(self.pixels, self.scheme.reg_n)
+
+    @property
+    def strips(self) -> int:
+        """Strips of pixels: as many as ``strip`` asks for, for the threads at least."""
+        strips = ceil_div(self.blocks, self.scheme.strip)
+        if not self.scheme.oc_split:
+            strips = ceil_div(strips, self.threads) * self.threads
+        return min(strips, self.blocks)
+
+    @property
+    def strip_blocks(self) -> int:
+        """Register tiles of the longest strip."""
+        return ceil_div(self.blocks, self.strips)
+
+    @property
+    def groups(self) -> int:
+        """Groups of output channels, a task each of every strip."""
+        if not self.scheme.oc_split:
+            return 1
+        groups = min(self.threads, self.oc_blocks)
+        if self.passes > 1:
+            all_sums = self.strip_blocks * self.oc_blocks * self._tile_bytes
+            while groups < self.oc_blocks and all_sums > groups * MAX_SUM_BYTES:
+                groups = min(groups + self.threads, self.oc_blocks)
+        return groups
+
+    @property
+    def group_blocks(self) -> int:
+        """Register tiles along the output channels of the largest group."""
+        return ceil_div(self.oc_blocks, self.groups)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of the loop that multiplies."""
+        return self.strips * self.groups
+
+    @property
+    def tasks_per_thread(self) -> int:
+        """Consecutive tasks a thread gets, the last ones less."""
+        return ceil_div(self.tasks, self.threads)
+
+    @property
+    def busiest_share(self) -> float:
+        """Of all products, what the busiest thread computes: tasks may differ in size."""
+        sizes = [
+            strip * group
+            for group, strip in product(
+                _lengths(self.oc_blocks, self.groups), _lengths(self.blocks, self.strips)
+            )
+        ]
+        each = self.tasks_per_thread
+        busiest = max(sum(sizes[i : i + each]) for i in range(0, len(sizes), each))
+        return busiest / (self.oc_blocks * self.blocks)
+
+    @property
+    def shares_panel(self) -> bool:
+        """Whether the whole panel is packed before, for tasks of several groups to read."""
+        return self.packs and self.groups > 1
+
+    @property
+    def panel_bytes(self) -> int:
+        """Pixels of the longest strip in one pass."""
+        return 4 * self.strip_blocks * self.scheme.reg_n * self.pass_chunks * self.lanes
+
+    @property
+    def sum_bytes(self) -> int:
+        """Sums of a task that it keeps from one pass to the next."""
+        return self.strip_blocks * self.group_blocks * self._tile_bytes if self.passes > 1 else 0
+
+    @property
+    def weight_bytes(self) -> int:
+        """Packed weights."""
+        return 4 * self.oc_blocks * self.scheme.reg_oc * self.chunks * self.lanes
+
+    @property
+    def _tile_bytes(self) -> int:
+        return 4 * self.scheme.reg_n * self.scheme.reg_oc
+
+
+def output_blocks(workload: Conv2dWorkload, scheme: PointwiseScheme) -> int:
+    """Blocks of ``reg_oc`` channels that make up the output's whole blocks of ``oc_bn``."""
+    return ceil_div(ceil_div(workload.out_channels, scheme.oc_bn) * scheme.oc_bn, scheme.reg_oc)
+
+
+def _lengths(total: int, parts: int) -> list[int]:
+    """Lengths of ``parts`` about equal parts: number ``i`` begins at ``i * total // parts``."""
+    return [b - a for a, b in pairwise(part * total // parts for part in range(parts + 1))]

@@ -1,0 +1,276 @@
+"""The loop nest of a Winograd convolution: input transform, products, output transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.convolutions.winograd_tiling import Tiling
+from neocpu.schedules.operators.epilogue import buffer_readers, epilogue_value, zero_padding
+from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+
+class Emitter:
+    """Emits the parts of the loop nest; created inside the builder's frame."""
+
+    def __init__(
+        self,
+        tiling: Tiling,
+        target: CpuTarget,
+        data: Any,
+        weights: Any,
+        rest: Sequence[Any],
+    ) -> None:
+        self.tiling = tiling
+        self.workload, self.scheme, self.lanes = tiling.workload, tiling.scheme, tiling.lanes
+        self._data, self._weights, self._output = data, weights, rest[-1]
+        self._prefetches = tiling.weight_bytes > target.l2 // 2
+        self._by_lane = target.multiplies_by_lane
+        self._readers = buffer_readers(tiling.workload.epilogue, rest[:-1])
+
+    def transformed(self, blocks: int) -> Any:
+        """Allocate the transformed input of ``blocks`` register tiles.
+
+        What is written together lies together: of a register tile and a vector of channels, the
+        vectors of all points and tiles. Here and in `sums`, one vector more keeps a large power of
+        two, which would map them to the same lines of the caches, from between those.
+        """
+        t = self.tiling
+        shape = (blocks * t.chunks, t.points * self.scheme.reg_n + 1, self.lanes)
+        return T.alloc_buffer(shape, self.workload.dtype, layout=None)
+
+    def sums(self) -> Any:
+        """Allocate a task's sums, vectors by point: they are written one after the other."""
+        t = self.tiling
+        vectors = t.group * t.strip_blocks * self.scheme.reg_n * self.scheme.reg_oc // self.lanes
+        shape = (t.points, vectors + 1, self.lanes)
+        return T.alloc_buffer(shape, self.workload.dtype, layout=None)
+
+    def input(self, chunk: Any, first: Any, count: Any, result: Any, at: Any) -> None:
+        """Transform register tiles ``first…`` of one vector of channels to ``result[:, at…]``."""
+        t, reg_n = self.tiling, self.scheme.reg_n
+        down, across = t.filters
+        top, left = self.workload.padding[:2]
+        channel = chunk * self.lanes
+        lane = span(tirx.floormod(channel, self.scheme.ic_bn), self.lanes)
+        channels = tirx.floordiv(channel, self.scheme.ic_bn)
+        with T.serial(count) as block, T.serial(reg_n) as j:
+            image, row, column = t.place(T.Bind(T.min((first + block) * reg_n + j, t.tiles - 1)))
+            y, x = T.Bind(row * down.step - top), T.Bind(column * across.step - left)
+            place = T.Bind((at + block) * t.chunks + chunk)
+
+            def store(i: Any, k: Any, value: Any, place: Any = place, j: Any = j) -> None:
+                vector = (i * across.span + k) * reg_n + j
+                T.buffer_store(result, value, [place, vector, span(0, self.lanes)])
+
+            def pixel(i: Any, k: Any, corner: Any = (image, y, x)) -> Any:
+                return self._data[corner[0], channels, corner[1] + i, corner[2] + k, lane]
+
+            self._input_tile(pixel, (y, x), store)
+
+    def _input_tile(
+        self, pixel: Callable[..., Any], corner: tuple[Any, Any], store: Callable[..., None]
+    ) -> None:
+        """Transform the tile whose first pixel is at ``corner``, which may lie in the padding."""
+        down, across = self.tiling.filters
+        columns = self._vectors(down.span, across.span)
+
+        def transform_columns(pixel: Callable[..., Any], store: Callable[..., None]) -> None:
+            with T.serial(across.span) as k:
+                for i, value in enumerate(down.input([pixel(i, k) for i in range(down.span)])):
+                    store(i, k, value)
+
+        def transform_rows(pixel: Callable[..., Any]) -> None:
+            with T.serial(down.span) as i:
+                for k, value in enumerate(across.input([pixel(i, k) for k in range(across.span)])):
+                    store(i, k, value)
+
+        def transform(pixel: Callable[..., Any]) -> None:
+            if down.is_identity:
+                transform_rows(pixel)
+            elif across.is_identity:
+                transform_columns(pixel, store)
+            else:
+                transform_columns(pixel, self._writer(columns))
+
+        inside = self._inside(*corner)
+        if inside is None:
+            transform(pixel)
+        else:
+            with T.If(inside):
+                with T.Then():
+                    transform(pixel)
+                with T.Else():
+                    transform(self._reader(self._padded_patch(pixel, *corner)))
+        if not down.is_identity and not across.is_identity:
+            transform_rows(self._reader(columns))
+
+    def _padded_patch(self, pixel: Callable[..., Any], y: Any, x: Any) -> Any:
+        """Copy the pixels a tile reads, zeros outside the image."""
+        w, (down, across) = self.workload, self.tiling.filters
+        patch = self._vectors(down.span, across.span)
+        write = self._writer(patch)
+        with T.serial(down.span) as i, T.serial(across.span) as k:
+            write(i, k, self._zero())
+        rows, above = _overlap(down.span, w.height, y)
+        columns, before = _overlap(across.span, w.width, x)
+        with T.serial(rows) as i, T.serial(columns) as k:
+            write(above + i, before + k, pixel(above + i, before + k))
+        return patch
+
+    def _reader(self, vectors: Any) -> Callable[..., Any]:
+        return lambda *index: vectors[(*index, span(0, self.lanes))]
+
+    def _writer(self, vectors: Any) -> Callable[..., None]:
+        def write(i: Any, k: Any, value: Any) -> None:
+            T.buffer_store(vectors, value, [i, k, span(0, self.lanes)])
+
+        return write
+
+    def _vectors(self, *shape: int) -> Any:
+        """Allocate vectors on the stack."""
+        return T.alloc_buffer((*shape, self.lanes), self.workload.dtype, scope="local", layout=None)
+
+    def _zero(self) -> Any:
+        return splat(tirx.const(0, self.workload.dtype), self.lanes)
+
+    def _inside(self, y: Any, x: Any) -> Any:
+        """Whether a tile's pixels all lie in the image; None if those of every tile do."""
+        w, t = self.workload, self.tiling
+        down, across = t.filters
+        conditions = []
+        for position, before, length, count, line in (
+            (y, w.padding[0], w.height, t.rows, down),
+            (x, w.padding[1], w.width, t.columns, across),
+        ):
+            if before:
+                conditions.append(position >= 0)
+            if (count - 1) * line.step - before + line.span > length:
+                conditions.append(position + line.span <= length)
+        return tirx.all(*conditions) if conditions else None
+
+    def products(self, group: Any, count: Any, transformed: Any, at: Any, sums: Any) -> None:
+        """Multiply register tiles ``at…`` of ``transformed`` with a group of output channels."""
+        scheme, lanes, every = self.scheme, self.lanes, span(0, self.lanes)
+        vectors = scheme.reg_oc // lanes
+        places = [(j, v) for j in range(scheme.reg_n) for v in range(vectors)]
+        first, blocks = self._group(group)
+        with T.serial(self.tiling.points) as p, T.serial(blocks) as g, T.serial(count) as block:
+            acc = self._vectors(scheme.reg_n, vectors)
+            for j, v in places:
+                T.buffer_store(acc, self._zero(), [j, v, every])
+            is_last = g + 1 == blocks
+            coming = tirx.Select(is_last, p + 1, p), tirx.Select(is_last, first, first + g + 1)
+
+            def multiply(chunk: Any, k: Any) -> None:
+                step = chunk * lanes + k
+                taps = [
+                    T.Bind(self._weights[p, first + g, step, span(v * lanes, lanes)])
+                    for v in range(vectors)
+                ]
+                for j in range(scheme.reg_n):
+                    place = (at + block) * self.tiling.chunks + chunk
+                    pixel = transformed[place, p * scheme.reg_n + j, k]
+                    pixels = T.Bind(splat(pixel, lanes))
+                    for v, tap in enumerate(taps):
+                        T.buffer_store(acc, acc[j, v, every] + pixels * tap, [j, v, every])
+
+            if self._by_lane:
+                with T.serial(self.tiling.chunks) as chunk:
+                    if self._prefetches:
+                        self._prefetch(coming, block, chunk * lanes)
+                    for k in range(lanes):
+                        multiply(chunk, k)
+            else:
+                with T.serial(self.tiling.chunks) as chunk, T.serial(lanes) as k:
+                    if self._prefetches:
+                        self._prefetch(coming, block, chunk * lanes + k)
+                    multiply(chunk, k)
+            for j, v in places:
+                vector = self._sum(g, block * scheme.reg_n + j, v)
+                T.buffer_store(sums, acc[j, v, every], [p, vector, every])
+
+    def _group(self, group: Any) -> tuple[Any, Any]:
+        """First block of output channels of a group, and how many it has."""
+        t = self.tiling
+        first = T.Bind(group * t.group)
+        return first, _within(t.group, t.oc_blocks, first)
+
+    def _sum(self, g: Any, tile: Any, v: Any) -> Any:
+        """Position of a vector of sums among those of its point."""
+        tiles = self.tiling.strip_blocks * self.scheme.reg_n
+        return (g * tiles + tile) * (self.scheme.reg_oc // self.lanes) + v
+
+    def _prefetch(self, coming: tuple[Any, Any], block: Any, step: Any) -> None:
+        """Ask for the weights that come next, while these are in use: a vector or two a step.
+
+        Where so few tiles share the weights that a step would have to ask for more, the processor's
+        own prefetching of the one stream does better.
+        """
+        steps = self.tiling.chunks * self.lanes
+        vectors = self.scheme.reg_oc // self.lanes
+        each = ceil_div(vectors, self.tiling.strip_blocks)
+        if each > 2:
+            return
+        turn = tirx.floormod(block, vectors) if each == 1 else block * each
+        for extra in range(each):
+            ahead = ((turn + extra) * steps + step) * self.lanes
+            T.evaluate(prefetch_to_l2(self._weights, [*coming, 0, ahead]))
+
+    def output(self, group: Any, first: Any, count: Any, sums: Any) -> None:
+        """Transform the sums of register tiles ``first…`` back and store them."""
+        scheme, vectors = self.scheme, self.scheme.reg_oc // self.lanes
+        down, across = self.tiling.filters
+        start = first * scheme.reg_n
+        oc_first, oc_count = self._group(group)
+        with T.serial(oc_count) as g, T.serial(self._tiles(start, count)) as i:
+            image, row, column = self.tiling.place(start + i)
+            y, x = T.Bind(row * down.tile), T.Bind(column * across.tile)
+            before = T.Bind((oc_first + g) * vectors)
+            with T.serial(_within(vectors, self.tiling.oc_vectors, before)) as v:
+                self._output_tile(
+                    lambda p: sums[p, self._sum(g, i, v), span(0, self.lanes)],
+                    (image, (before + v) * self.lanes, y, x),
+                )
+
+    def _tiles(self, start: Any, count: Any) -> Any:
+        """Tiles of ``count`` register tiles from tile ``start``."""
+        return T.min(count * self.scheme.reg_n, self.tiling.tiles - start)
+
+    def _output_tile(self, product: Callable[[Any], Any], at: tuple[Any, Any, Any, Any]) -> None:
+        w, (down, across) = self.workload, self.tiling.filters
+        image, channel, y, x = at
+        chunk = T.Bind(tirx.floordiv(channel, self.scheme.oc_bn))
+        lane = T.Bind(tirx.floormod(channel, self.scheme.oc_bn))
+        columns, result = self._vectors(down.tile, across.span), self._vectors(1, across.tile)
+        write, write_result = self._writer(columns), self._writer(result)
+        with T.serial(across.span) as k:
+            values = [product(i * across.span + k) for i in range(down.span)]
+            for i, value in enumerate(down.output(values)):
+                write(i, k, value)
+        with T.serial(_within(down.tile, w.out_height, y)) as i:
+            row = [self._reader(columns)(i, k) for k in range(across.span)]
+            for k, value in enumerate(across.output(row)):
+                write_result(0, k, value)
+            within = _within(across.tile, w.out_width, x)
+            with T.serial(within) as k, T.vectorized(self.lanes) as o:
+                index = (image, chunk, y + i, x + k, lane + o)
+                value = epilogue_value(result[0, k, o], w, self._readers, index)
+                value = zero_padding(value, w, self.scheme.oc_bn, index)
+                T.buffer_store(self._output, value, list(index))
+
+
+def _within(tile: int, length: int, start: Any) -> Any:
+    """Pixels, or vectors, of a tile that starts at ``start`` which the output has."""
+    return tile if length % tile == 0 else T.min(tile, length - start)
+
+
+def _overlap(count: int, length: int, start: Any) -> tuple[Any, Any]:
+    """How many of ``count`` pixels from ``start`` the image has, and how many it lacks before."""
+    before = T.Bind(T.max(-start, 0))
+    return T.max(T.min(count, length - start) - before, 0), before

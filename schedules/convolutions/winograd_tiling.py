@@ -1,0 +1,182 @@
+"""How a Winograd convolution falls into tiles, strips, groups of channels and tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.convolutions.winograd import Filter, filters
+from neocpu.schedules.tir.builder import part_start
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.scheme import WinogradScheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+# Sums that a task may keep, in bytes. Beyond L2 they leave it once and come back once, in order,
+# which costs less than to read the transformed input again.
+MAX_GROUP_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a workload falls into tiles, register tiles and strips.
+
+    The tiles of all images, row by row, are one sequence: register tiles and strips may cross from
+    one tile row or image to the next, so that only the very last register tile overhangs.
+
+    Attributes
+    ----------
+    lanes : int
+        Channels of one vector.
+    threads : int
+        Threads the strips are shared between.
+    filters : tuple of Filter
+        F(m, r) down the image and across it.
+    tiles : int
+        Tiles of all images.
+    strips : int
+        Strips of the image: as many as ``strip`` asks for, and where a task takes all channels
+        of one, a multiple of the threads; no more than register tiles.
+    """
+
+    workload: Conv2dWorkload
+    scheme: WinogradScheme
+    lanes: int
+    threads: int = 1
+    # Fields, for estimates ask for them dozens of times each.
+    filters: tuple[Filter, Filter] = field(init=False, repr=False, compare=False)
+    tiles: int = field(init=False, repr=False, compare=False)
+    strips: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        w, scheme = self.workload, self.scheme
+        object.__setattr__(self, "filters", filters(scheme.tile, w.kernel, w.stride))
+        object.__setattr__(self, "tiles", w.batch * self.rows * self.columns)
+        strips = ceil_div(self.blocks, scheme.strip)
+        if not scheme.oc_split:
+            strips = ceil_div(strips, self.threads) * self.threads
+        object.__setattr__(self, "strips", min(strips, self.blocks))
+
+    @property
+    def rows(self) -> int:
+        """Tile rows of an image."""
+        return ceil_div(self.workload.out_height, self.filters[0].tile)
+
+    @property
+    def columns(self) -> int:
+        """Tiles of a tile row."""
+        return ceil_div(self.workload.out_width, self.filters[1].tile)
+
+    @property
+    def points(self) -> int:
+        """Products of a tile, an input channel and an output channel."""
+        down, across = self.filters
+        return down.span * across.span
+
+    @property
+    def chunks(self) -> int:
+        """Vectors of input channels."""
+        return ceil_div(self.workload.in_channels, self.lanes)
+
+    @property
+    def oc_vectors(self) -> int:
+        """Vectors of output channels, with those that only pad the last block of the layout."""
+        return ceil_div(self.workload.out_channels, self.scheme.oc_bn) * (
+            self.scheme.oc_bn // self.lanes
+        )
+
+    @property
+    def oc_blocks(self) -> int:
+        """Register tiles along the output channels; the last may overhang."""
+        return ceil_div(self.oc_vectors * self.lanes, self.scheme.reg_oc)
+
+    @property
+    def blocks(self) -> int:
+        """Register tiles along the image; the last may overhang."""
+        return ceil_div(self.tiles, self.scheme.reg_n)
+
+    @property
+    def strip_blocks(self) -> int:
+        """Register tiles of the longest strip."""
+        return ceil_div(self.blocks, self.strips)
+
+    @property
+    def group(self) -> int:
+        """Blocks of output channels that a task multiplies a point's input with, one by one.
+
+        As many as there are, or as a thread's share, within `MAX_GROUP_BYTES` of sums.
+        """
+        most = max(1, MAX_GROUP_BYTES // self.sum_bytes)
+        groups = ceil_div(self.oc_blocks, most)
+        if self.scheme.oc_split:
+            groups = ceil_div(groups, self.threads) * self.threads
+        return ceil_div(self.oc_blocks, groups)
+
+    @property
+    def groups(self) -> int:
+        """Groups of blocks of output channels."""
+        return ceil_div(self.oc_blocks, self.group)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of the loop that multiplies."""
+        return self.strips * (self.groups if self.scheme.oc_split else 1)
+
+    @property
+    def tasks_per_thread(self) -> int:
+        """Consecutive tasks a thread gets, the last ones less."""
+        return ceil_div(self.tasks, self.threads)
+
+    @property
+    def busiest_share(self) -> float:
+        """Of all products, what the busiest thread computes: strips and groups may differ."""
+        channels = self.oc_blocks if self.scheme.oc_split else 1
+        group = self.group if self.scheme.oc_split else 1
+        done: list[int] = []
+        for task in (*range(0, self.tasks, self.tasks_per_thread), self.tasks):
+            before, rest = task // self.strips * group, task % self.strips
+            tiles = rest * self.blocks // self.strips
+            done.append(before * self.blocks + min(group, channels - before) * tiles)
+        done[-1] = channels * self.blocks
+        return max(end - start for start, end in pairwise(done)) / done[-1]
+
+    @property
+    def input_bytes(self) -> int:
+        """Transformed input of the whole image."""
+        return self._input_bytes(self.blocks)
+
+    @property
+    def strip_bytes(self) -> int:
+        """Transformed input of the longest strip."""
+        return self._input_bytes(self.strip_blocks)
+
+    @property
+    def group_bytes(self) -> int:
+        """Sums of the longest strip, for a group of blocks of output channels."""
+        return self.group * self.sum_bytes
+
+    @property
+    def sum_bytes(self) -> int:
+        """Sums of the longest strip, for the channels of one register tile."""
+        return 4 * self.strip_blocks * self.scheme.reg_n * self.points * self.scheme.reg_oc
+
+    @property
+    def weight_bytes(self) -> int:
+        """Transformed weights."""
+        return 4 * self.points * self.oc_blocks * self.scheme.reg_oc * self.chunks * self.lanes
+
+    def _input_bytes(self, blocks: int) -> int:
+        return 4 * self.points * blocks * self.scheme.reg_n * self.chunks * self.lanes
+
+    def strip_start(self, strip: Any) -> Any:
+        """First register tile of a strip."""
+        return part_start(strip, self.blocks, self.strips)
+
+    def place(self, tile: Any) -> tuple[Any, Any, Any]:
+        """Image, tile row and tile column of a tile."""
+        row = tirx.floordiv(tile, self.columns)
+        y, x = tirx.floormod(row, self.rows), tirx.floormod(tile, self.columns)
+        return T.Bind(tirx.floordiv(row, self.rows)), y, x

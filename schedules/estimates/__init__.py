@@ -1,0 +1,1 @@
+"""What analytic estimates assume of registers, loads, caches and memory."""

@@ -1,0 +1,69 @@
+"""What analytic estimates assume of memory: how long bytes take to pass through a kernel."""
+
+from __future__ import annotations
+
+import math
+
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+# Entering and leaving a parallel loop, the threads' first cache misses included.
+_FORK_SECONDS = 4e-6
+# Bytes of a cache line, and lines of a set: L2 caches have 8 ways or more.
+LINE, L2_WAYS = 64, 8
+# Of computing, fetching from L3 and from memory, the longest hides all but this share of the rest.
+EXPOSED = 0.15
+
+
+def fork_seconds(threads: int) -> float:
+    """Seconds it takes to enter and leave a parallel loop: none on one thread."""
+    return _FORK_SECONDS if threads > 1 else 0.0
+
+
+def with_memory(computing: float, fetched: float, cold: float, target: CpuTarget) -> float:
+    """Seconds of a kernel that fetches while it computes.
+
+    Parameters
+    ----------
+    computing : float
+        Seconds of the busiest thread, were its data in L2.
+    fetched : float
+        Bytes that thread reads from beyond its L2.
+    cold : float
+        Bytes all threads together read from memory: the weights, which the rest of the network has
+        evicted since the last call.
+    """
+    _, beyond, memory = target.bandwidths
+    parts = (computing, fetched / beyond, cold / memory)
+    return max(parts) + EXPOSED * (sum(parts) - max(parts))
+
+
+def conflicts_in_l2(target: CpuTarget, *axes: tuple[int, int]) -> bool:
+    """Whether pieces of an array fall into so few sets of L2 that they evict each other.
+
+    Addresses a way's size apart share a set. So do those of a strided access whose strides have a
+    large common factor with that size, such as the channels and rows of an image of 128x128.
+
+    Parameters
+    ----------
+    axes : tuple of (int, int)
+        Count and stride in bytes along each axis of the access.
+    """
+    way = target.l2 // L2_WAYS
+    pieces = math.prod(count for count, _ in axes)
+    sets = math.prod(min(n, way // max(LINE, math.gcd(way, stride))) for n, stride in axes)
+    return pieces >= L2_WAYS * sets
+
+
+def stream_seconds(size: int, target: CpuTarget, threads: int, *, cold: bool = False) -> float:
+    """Seconds that a memory-bound kernel takes to read and write ``size`` bytes.
+
+    Parameters
+    ----------
+    cold : bool
+        Whether the bytes come from memory however few they are, as a layer's weights do at
+        batch 1; activations that fit the last-level cache were left there by their producer.
+    """
+    cached = not cold and size <= (target.l2 + target.l3) * threads
+    own, _, memory = target.bandwidths
+    bandwidth = own * threads
+    return size / (bandwidth if cached else min(bandwidth, memory))

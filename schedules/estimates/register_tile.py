@@ -1,0 +1,84 @@
+"""The register tile every convolution computes with: how large it may be, how long a step takes.
+
+A step loads ``vectors`` vectors and ``broadcasts`` scalars, and adds the products of all pairs to
+``vectors * broadcasts`` accumulators, which stay in registers. The direct and the Winograd kernel
+load vectors of weights and broadcast pixels; the NCHW kernel does the opposite.
+
+Where a multiply-add takes one lane of a vector as a factor (NEON), what is broadcast is loaded as
+vectors, of four steps each, which stay in registers as long.
+"""
+
+from __future__ import annotations
+
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+# Cycles before a sum can be added to again.
+FMA_LATENCY = 4.0
+# Registers for vectors of the next step: LLVM loads some ahead, and spills sums of larger tiles.
+SPARE_REGISTERS = 2
+# Loads a core of two load ports sustains where a broadcast is an instruction of its own.
+LOADS_PER_CYCLE = 1.9
+# Loads that hide behind multiply-adds still compete with them for issue slots: cycles of each.
+LOAD_INTERFERENCE = 0.05
+# Bytes that arrive in a cycle from L1, L2 and beyond, while others arrive beside them.
+L1_RATE, L2_RATE, FAR_RATE = 64, 24, 8
+# Beginning a tile, and one step of the epilogue on a vector of its sums.
+TILE_CYCLES, EPILOGUE_CYCLES = 20, 2
+
+
+def broadcast_limit(vectors: int, target: CpuTarget) -> int:
+    """Return the most broadcasts of a register tile: their sums, the vectors and one fit.
+
+    Of those that are lanes, the vectors fit too.
+    """
+    if target.multiplies_by_lane:
+        return (target.vector_registers - SPARE_REGISTERS - vectors) // (vectors + 1)
+    return (target.vector_registers - 1 - vectors) // vectors
+
+
+def unrolled_limit(vectors: int, target: CpuTarget) -> int:
+    """Return the most broadcasts of a register tile that TE unrolls and LLVM keeps in registers.
+
+    With one vector, each broadcast is used once: where it is not part of the multiply-add, LLVM
+    gives its register to the sum, which then needs two, and spills those of a larger tile.
+    """
+    limit = broadcast_limit(vectors, target)
+    if vectors == 1 and not target.broadcasts_in_fma:
+        limit = min(limit, (target.vector_registers - 2) // 2)
+    return limit
+
+
+def step_cycles(
+    vectors: int,
+    broadcasts: int,
+    target: CpuTarget,
+    size: int,
+    broadcast_loads: float | None = None,
+) -> float:
+    """Return the cycles of one step: the longest of its parts, and what its loads are in the way.
+
+    Parameters
+    ----------
+    size : int
+        Bytes that the vectors are taken from, again and again: they decide about the cache.
+    broadcast_loads : float, optional
+        Loads of what is broadcast: one each, or, of lanes, one for as many steps as there are.
+    """
+    if broadcast_loads is None:
+        broadcast_loads = broadcasts / (target.lanes() if target.multiplies_by_lane else 1)
+    loads = vectors + broadcast_loads
+    load_rate = target.fma_per_cycle if target.broadcasts_in_fma else LOADS_PER_CYCLE
+    busy = max(
+        vectors * broadcasts / target.fma_per_cycle,
+        loads / load_rate,
+        FMA_LATENCY,
+        vectors * target.vector_bytes / _bytes_per_cycle(size, target),
+    )
+    return busy + LOAD_INTERFERENCE * loads
+
+
+def _bytes_per_cycle(size: int, target: CpuTarget) -> int:
+    """Return the rate of the cache that holds ``size`` bytes, and others beside them."""
+    if size < target.l1d // 2:
+        return L1_RATE
+    return L2_RATE if size < target.l2 else FAR_RATE

@@ -1,0 +1,142 @@
+"""Concatenation: every input is copied by loops of its own, so no element asks whose it is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.operators.gather import emit_blocked
+from neocpu.schedules.tir.builder import (
+    ENOUGH_TASKS,
+    PARALLEL_ELEMENTS,
+    build_kernel,
+    for_vectors,
+    span,
+    task_loop,
+)
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, ceil_div
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+#: Attribute of a kernel whose inputs, as they lie, are the parts of its output: it need not run if
+#: they are written there.
+END_TO_END = "neocpu.end_to_end"
+
+#: Bytes that kernels take their arguments to be aligned to: TVM's ``kAllocAlignment``.
+ALIGNMENT = 64
+
+
+def lower_concat(
+    shapes: Sequence[tuple[int, ...]],
+    axis: int,
+    target: CpuTarget,
+    layout: DataLayout = NCHW,
+    dtype: str = "float32",
+) -> Any:
+    """Scheduled ``PrimFunc(*inputs, output)`` that concatenates tensors of one layout.
+
+    Parameters
+    ----------
+    shapes : sequence of tuple of int
+        Logical shapes, of rank 4 in NCHW[x]c. With `NCHW`, physical shapes of any rank: rows of
+        memory are concatenated as they lie, so blocked tensors whose channels fill their blocks
+        may be passed that way too.
+    axis : int
+        Logical axis, not negative. Channels in NCHW[x]c need not fill their blocks: lanes are
+        shifted where they do not, and the output's padded lanes are zero.
+    """
+    total = sum(shape[axis] for shape in shapes)
+    result = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
+    physical = _physical((*shapes, result), layout)
+    names = [*(f"input{i}" for i in range(len(shapes))), "output"]
+    parameters = [(name, shape, dtype) for name, shape in zip(names, physical, strict=True)]
+    channels = [shape[axis] for shape in shapes]
+    shifted = _is_shifted(shapes, axis, layout)
+
+    def body(*buffers: Any) -> None:
+        if shifted:
+            emit_blocked([(0, count) for count in channels], buffers[:-1], buffers[-1])
+        else:
+            _emit_runs(axis, target.lanes(dtype), buffers[:-1], buffers[-1])
+
+    kernel = build_kernel(parameters, body)
+    in_place = lies_end_to_end(shapes, axis, layout, dtype)
+    return kernel.with_attr(END_TO_END, True) if in_place else kernel
+
+
+def lies_end_to_end(
+    shapes: Sequence[tuple[int, ...]],
+    axis: int,
+    layout: DataLayout = NCHW,
+    dtype: str = "float32",
+) -> bool:
+    """Whether a concatenation, as `lower_concat` takes it, is its parts one behind the other.
+
+    And each begins where a kernel may write: at a multiple of `ALIGNMENT` bytes.
+    """
+    physical = _physical(shapes, layout)
+    if _is_shifted(shapes, axis, layout) or math.prod(physical[0][:axis]) > 1:
+        return False
+    sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape in physical[:-1]]
+    return all(size % ALIGNMENT == 0 for size in itertools.accumulate(sizes))
+
+
+def _physical(shapes: Sequence[tuple[int, ...]], layout: DataLayout) -> list[tuple[int, ...]]:
+    return [layout.shape(shape) if layout.block > 1 else shape for shape in shapes]
+
+
+def is_shifted(channels: Sequence[int], block: int) -> bool:
+    """Whether a concatenation of ``channels`` in NCHW[block]c begins some part within a block."""
+    return not all(map(DataLayout(block).divides, channels[:-1]))
+
+
+def _is_shifted(shapes: Sequence[tuple[int, ...]], axis: int, layout: DataLayout) -> bool:
+    return axis == 1 and is_shifted([shape[1] for shape in shapes], layout.block)
+
+
+def _flat(buffer: Any) -> Any:
+    size = math.prod(int(extent) for extent in buffer.shape)
+    return T.decl_buffer((size,), str(buffer.dtype), data=buffer.data, layout=None)
+
+
+def _emit_runs(axis: int, lanes: int, inputs: Sequence[Any], output: Any) -> None:
+    """Emit the copies of contiguous runs, one per input and index of the axes before ``axis``.
+
+    ::
+
+        parallel outer (or shares of every run, where there is little outside ``axis``)
+          for each input: vectors of its run
+    """
+    outer = math.prod(int(extent) for extent in output.shape[:axis])
+    runs = [math.prod(int(extent) for extent in buffer.shape[axis:]) for buffer in inputs]
+    size = outer * sum(runs)
+    sources, destination = [_flat(buffer) for buffer in inputs], _flat(output)
+    starts = [sum(runs[:i]) for i in range(len(runs))]
+
+    def copy(source: Any, at: Any, to: Any, width: int) -> None:
+        T.buffer_store(destination, source[span(at, width)], [span(to, width)])
+
+    def copy_run(source: Any, at: Any, to: Any, length: int) -> None:
+        for_vectors(length, lanes, lambda i, width: copy(source, at + i, to + i, width))
+
+    if outer >= ENOUGH_TASKS or size < PARALLEL_ELEMENTS:
+        with task_loop(outer, size) as index:
+            for source, run, start in zip(sources, runs, starts, strict=True):
+                copy_run(source, index * run, index * sum(runs) + start, run)
+        return
+    with task_loop(ENOUGH_TASKS, size) as task, T.serial(outer) as index:
+        for source, run, start in zip(sources, runs, starts, strict=True):
+            share = ceil_div(run, ENOUGH_TASKS * lanes) * lanes
+            first = task * share
+            count = T.max(T.min(share, run - first), 0)
+            at = index * run + first
+            to = index * sum(runs) + start + first
+            with T.serial(count // lanes) as i:
+                copy(source, at + i * lanes, to + i * lanes, lanes)
+            with T.serial(count % lanes) as i:
+                tail = count // lanes * lanes + i
+                copy(source, at + tail, to + tail, 1)

@@ -1,0 +1,286 @@
+"""The schedule of every fused function that is no tuned template.
+
+Fused functions are chains of TE stages: elementwise arithmetic, broadcasts, transposes, padding,
+reductions, softmax. Producers are inlined, stages that walk the same rows share one parallel loop,
+and each stage is vectorised along what is contiguous in memory. A function this module cannot
+improve comes back as it was: scheduling never fails.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm_ffi
+from tvm import IRModule, tirx
+from tvm.error import InternalError
+from tvm.ir import TensorLoad
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import ScheduleError
+from tvm.s_tir.stmt import SBlockRealize
+
+from neocpu.schedules.operators import reduction
+from neocpu.schedules.operators.stage import Stage, read_stage
+from neocpu.schedules.tir.builder import ENOUGH_TASKS, PARALLEL_ELEMENTS
+from neocpu.schedules.tir.vector_math import vectorize_calls
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+SCHEDULED = "tirx.is_scheduled"
+
+
+#: Loads and constants of one expression: where each value is read twice, inlining doubles them.
+MAX_LEAVES = 128
+#: Of one expression, see `neocpu.schedules.operators.stage.Stage`: 8 take milliseconds, 16 minutes.
+MAX_NESTING = 8
+
+
+def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:
+    """Schedule a fused ``PrimFunc`` for ``target``; does nothing to a scheduled one.
+
+    The loop nest of a chain of spatial stages, and of a softmax over rows::
+
+        for outer in parallel:                     for row in parallel:
+            for i in range(inner / lanes):             max[row], exp[...], sum[row]   # vectors
+                out[...] = vector(lanes)               out[row, ...] = vector(lanes)
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        Marked as scheduled, and otherwise unchanged where no schedule applies (data-dependent
+        control flow, calls of runtime functions, dynamic shapes).
+    """
+    if func.attrs is not None and func.attrs.get(SCHEDULED, False):
+        return func
+    if not isinstance(func.body, SBlockRealize):
+        return func.with_attr(SCHEDULED, True)
+    try:
+        sch = Schedule(IRModule({"main": func}), error_render_level="none")
+        plain = _stages(sch) is not None
+        sch = _schedule(sch, target) if plain else _parallel_stages(sch)
+        scheduled = sch.mod["main"]
+    except ScheduleError:
+        scheduled = func
+    return vectorize_calls(scheduled).with_attr(SCHEDULED, True)
+
+
+def _parallel_stages(sch: Schedule) -> Schedule:
+    """Make each stage's leading spatial loops parallel where they are known to be independent."""
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        name = sch.get(block).name_hint
+        extents = [sch.get(loop).extent for loop in sch.get_loops(block)]
+        if all(isinstance(e, tirx.IntImm) for e in extents) and extents:
+            if math.prod(map(int, extents)) >= PARALLEL_ELEMENTS:
+                sch = _attempt(
+                    sch, lambda trial, name=name: trial.parallel(trial.get_loops(name)[0])
+                )
+    return sch
+
+
+def _stages(sch: Schedule) -> list[Stage] | None:
+    """All stages in program order; None if one of them is not a plain computation."""
+    stages = []
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        stage = read_stage(sch, block)
+        if stage is None:
+            return None
+        stages.append(stage)
+    return stages or None
+
+
+def _schedule(sch: Schedule, target: CpuTarget) -> Schedule:
+    _inline_producers(sch)
+    sch = _attempt(sch, lambda trial: _split_rows(trial, target))
+    names = [stage.name for stage in _stages(sch) or []]
+    shared, sch = _share_rows(sch)
+    if shared:
+        shared, sch = _fuse_rows(sch, names, shared)
+    for name in names:
+        sch = _attempt(sch, lambda trial, name=name: _schedule_stage(trial, name, shared, target))
+    return sch
+
+
+def _attempt(sch: Schedule, step: Any) -> Schedule:
+    """Apply ``step`` to a copy; return the copy, or ``sch`` itself if the step is illegal.
+
+    Or if TVM fails at it: ``rfactor`` does in a reduction of everything to one element.
+    """
+    trial = sch.copy()
+    try:
+        step(trial)
+    except (ScheduleError, InternalError):
+        return sch
+    return trial
+
+
+def _inline_producers(sch: Schedule) -> None:
+    """Inline each producer that its consumers read once, or that is cheap to compute again."""
+    for block in list(sch.get_child_blocks(sch.get_sblock("root"))):
+        stage = read_stage(sch, block)
+        readers = sch.get_consumers(block)
+        consumers = [read_stage(sch, reader) for reader in readers]
+        if stage is None or stage.is_reduction or not consumers or None in consumers:
+            continue
+        pairs = [(r, c) for r, c in zip(readers, consumers, strict=True) if c is not None]
+        if any(_too_complex(sch, block, stage, reader, consumer) for reader, consumer in pairs):
+            continue
+        reads = sum(consumer.volume for _, consumer in pairs)
+        reduced = any(consumer.is_reduction for _, consumer in pairs)
+        # A condition inside a reduction costs a branch per step; a copy costs one pass.
+        cheap = not stage.expensive and not (reduced and stage.conditions)
+        if cheap or (len(pairs) == 1 and reads <= stage.volume):
+            try:
+                sch.compute_inline(block)
+            except ScheduleError:
+                continue
+
+
+def _too_complex(sch: Schedule, block: Any, stage: Stage, reader: Any, consumer: Stage) -> bool:
+    """Whether ``reader`` with ``block`` inlined would take TVM minutes, or for ever."""
+    buffer, copies = sch.get(block).body.buffer, 0
+
+    def count(load: Any) -> None:
+        nonlocal copies
+        copies += load.source.same_as(buffer)
+
+    tvm_ffi.structural_walk(sch.get(reader).body.value, (TensorLoad, count))
+    leaves = consumer.leaves + copies * stage.leaves
+    return leaves > MAX_LEAVES or consumer.nesting + copies * stage.nesting > MAX_NESTING
+
+
+def _split_rows(sch: Schedule, target: CpuTarget) -> None:
+    """Give every reduction along contiguous memory a vector of partial results."""
+    for stage in _stages(sch) or []:
+        if stage.is_reduction:
+            reduction.split_contiguous(sch, stage, target.lanes(stage.dtype))
+
+
+def _share_rows(sch: Schedule) -> tuple[int, Schedule]:
+    """Compute all stages inside the deepest outer loops of the last that cost no recomputation.
+
+    Returns
+    -------
+    shared : int
+        Number of outer loops the stages share; 0 if they stay apart.
+    """
+    stages = _stages(sch)
+    if stages is None or len(stages) < 2 or not any(stage.is_reduction for stage in stages):
+        return 0, sch
+    last = stages[-1]
+    largest = max(stage.volume for stage in stages)
+    volumes = {stage.name: stage.volume for stage in stages}
+    for depth in range(len(last.extents), 0, -1):
+        trial = sch.copy()
+        row = trial.get_loops(trial.get_sblock(last.name))[depth - 1]
+        try:
+            for stage in reversed(stages[:-1]):
+                trial.compute_at(trial.get_sblock(stage.name), row)
+        except ScheduleError:
+            continue
+        moved = [read_stage(trial, trial.get_sblock(stage.name), depth) for stage in stages]
+        if any(stage is None or stage.volume > volumes[stage.name] for stage in moved):
+            continue
+        heavy = [s for s in moved if s is not None and s.volume * 4 >= largest]
+        before = {stage.name: stage for stage in stages}
+        if all(s.vector_extent >= min(before[s.name].vector_extent, 16) for s in heavy):
+            return depth, trial
+    return 0, sch
+
+
+def _fuse_rows(sch: Schedule, names: list[str], shared: int) -> tuple[int, Schedule]:
+    """Make the shared loops one, parallel if worth it; return how many are left."""
+    volume = max(
+        math.prod(int(sch.get(loop).extent) for loop in sch.get_loops(sch.get_sblock(name)))
+        for name in names
+    )
+    if volume < PARALLEL_ELEMENTS:
+        return shared, sch
+    trial = sch.copy()
+    try:
+        rows = trial.fuse(*trial.get_loops(trial.get_sblock(names[-1]))[:shared])
+        trial.parallel(rows)
+    except ScheduleError:
+        return shared, sch
+    return 1, trial
+
+
+def _schedule_stage(sch: Schedule, name: str, shared: int, target: CpuTarget) -> None:
+    stage = read_stage(sch, sch.get_sblock(name), shared)
+    if stage is None:
+        return
+    if stage.is_reduction:
+        reduction.schedule_stage(sch, stage, target.lanes(stage.dtype), parallel=not shared)
+    else:
+        _schedule_spatial(sch, stage, target.lanes(stage.dtype), parallel=not shared)
+
+
+def _schedule_spatial(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -> None:
+    """Schedule a stage without a reduction.
+
+    ::
+
+        for outer in parallel:                 # leading loops, enough for the threads
+            for rest:
+                for i in range(inner / width): # trailing loops that every access walks in order
+                    vector(width)
+    """
+    loops = list(sch.get_loops(sch.get_sblock(stage.name)))[stage.shared_loops :]
+    parallel = parallel and stage.volume >= PARALLEL_ELEMENTS
+    if not loops:
+        return
+    start = _inner_start(stage, reduction.VECTORS * lanes)
+    if start is None:
+        if stage.vectorizable_last and stage.extents[-1] <= reduction.VECTORS * lanes:
+            sch.vectorize(loops[-1])
+        _parallel_outer(sch, loops[:-1], stage.extents, parallel)
+        return
+    extent = math.prod(stage.extents[start:])
+    inner = sch.fuse(*loops[start:])
+    outer = loops[:start]
+    if extent <= reduction.VECTORS * lanes:
+        if extent > 1:
+            sch.vectorize(inner)
+        _parallel_outer(sch, outer, stage.extents, parallel)
+        return
+    width = reduction.vector_factor(extent, lanes)
+    vectors, vector = sch.split(inner, [None, max(width, lanes)])
+    sch.vectorize(vector)
+    if width == 1:
+        # The last, partial vector is peeled off, so that the others carry no condition.
+        sch.annotate(vectors, "pragma_loop_partition_hint", 1)
+    elif math.prod(stage.extents[:start]) < ENOUGH_TASKS:
+        if parallel:
+            sch.parallel(sch.fuse(*outer, vectors))
+        return
+    _parallel_outer(sch, outer, stage.extents, parallel)
+
+
+def _inner_start(stage: Stage, widest: int) -> int | None:
+    """First of the trailing loops to treat as one; None if not even the last is contiguous.
+
+    They are fused as far as one wide vector reaches. A longer fused loop would have to be split,
+    and TVM does not see that the pieces of its quotients and remainders are consecutive.
+    """
+    last = len(stage.extents) - 1
+    while last > 0 and stage.extents[last] == 1:
+        last -= 1
+    if not stage.contiguous_from(last):
+        return None
+    start = last
+    for s in range(last - 1, -1, -1):
+        unit = all(extent == 1 for extent in stage.extents[s:start])
+        if not stage.contiguous_from(s) or (math.prod(stage.extents[s:]) > widest and not unit):
+            break
+        start = s
+    return start
+
+
+def _parallel_outer(
+    sch: Schedule, loops: list[Any], extents: tuple[int, ...], parallel: bool
+) -> None:
+    """Run the fewest leading loops that make enough tasks in parallel."""
+    if not parallel or not loops:
+        return
+    count = 1
+    while count < len(loops) and math.prod(extents[:count]) < ENOUGH_TASKS:
+        count += 1
+    sch.parallel(sch.fuse(*loops[:count]))

@@ -1,0 +1,216 @@
+"""Fused epilogues and prologues: elementwise steps before a convolution stores, or after it loads.
+
+An epilogue's steps make one TE stage over the output's physical shape, so that a schedule inlines
+the whole epilogue into the write-back of the accumulators and the result is stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.workload import (
+    NO_OPERAND,
+    PER_CHANNEL,
+    PER_IMAGE_CHANNEL,
+    TENSOR,
+    Conv2dWorkload,
+    EpilogueOp,
+)
+
+
+def _const(value: float, like: Any) -> Any:
+    return tirx.const(value, like.ty.dtype)
+
+
+def _clip(x: Any, low: float, high: float) -> Any:
+    return tirx.max(tirx.min(x, _const(high, x)), _const(low, x))
+
+
+def _gelu(x: Any) -> Any:
+    return x * _const(0.5, x) * (_const(1.0, x) + tirx.erf(x * _const(0.5**0.5, x)))
+
+
+def _leaky(x: Any, slope: Any) -> Any:
+    return tirx.Select(x > _const(0.0, x), x, x * slope)
+
+
+# kind -> f(value, operand element or None, *args)
+_STEPS: dict[str, Callable[..., Any]] = {
+    "bias_add": lambda x, y: x + y,
+    "add": lambda x, y: x + y,
+    "scale": lambda x, y: x * y,
+    "multiply": lambda x, y: x * y,
+    "prelu": _leaky,
+    "relu": lambda x, _: tirx.max(x, _const(0.0, x)),
+    "clip": lambda x, _, low, high: _clip(x, low, high),
+    "leaky_relu": lambda x, _, slope: _leaky(x, _const(slope, x)),
+    "sigmoid": lambda x, _: tirx.sigmoid(x),
+    "silu": lambda x, _: x * tirx.sigmoid(x),
+    "tanh": lambda x, _: tirx.tanh(x),
+    "gelu": lambda x, _: _gelu(x),
+    "hard_sigmoid": lambda x, _, a, b: _clip(x * _const(a, x) + _const(b, x), 0.0, 1.0),
+    "hard_swish": lambda x, _: x * _clip(x * _const(1 / 6, x) + _const(0.5, x), 0.0, 1.0),
+    "exp": lambda x, _: tirx.exp(x),
+    "gate": lambda x, y: x * y,
+}
+
+
+def operand_shape(
+    op: EpilogueOp, workload: Conv2dWorkload, layout: DataLayout
+) -> tuple[int, ...] | None:
+    """Physical shape of the operand ``op`` reads with the output in ``layout``; None if none."""
+    if op.operand == PER_CHANNEL:
+        return layout.shape((1, workload.out_channels, 1, 1))
+    return layout.shape(workload.output_shape) if op.operand == TENSOR else None
+
+
+def epilogue_operands(
+    workload: Conv2dWorkload, layout: DataLayout
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of every operand of the epilogue, in order."""
+    shapes = (operand_shape(op, workload, layout) for op in workload.epilogue)
+    return tuple((shape, workload.dtype) for shape in shapes if shape is not None)
+
+
+def prologue_operands(
+    workload: Conv2dWorkload, layout: DataLayout
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of the prologue's operands, with the input in ``layout``."""
+    images = {PER_CHANNEL: 1, PER_IMAGE_CHANNEL: workload.batch}
+    return tuple(
+        (layout.shape((images[op.operand], workload.in_channels, 1, 1)), workload.dtype)
+        for op in workload.prologue
+        if op.operand != NO_OPERAND
+    )
+
+
+def convolution_arguments(
+    workload: Conv2dWorkload, scheme: Scheme, weights: tuple[int, ...]
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of a convolution kernel's arguments, in every template's order.
+
+    Data, packed ``weights`` (their shape), operands of the prologue, of the epilogue, and output.
+    """
+    return (
+        (scheme.in_layout.shape(workload.input_shape), workload.dtype),
+        (weights, workload.dtype),
+        *prologue_operands(workload, scheme.in_layout),
+        *epilogue_operands(workload, scheme.out_layout),
+        (scheme.out_layout.shape(workload.output_shape), workload.dtype),
+    )
+
+
+def apply_epilogue(
+    conv: te.Tensor, workload: Conv2dWorkload, layout: DataLayout
+) -> tuple[te.Tensor, list[te.Tensor]]:
+    """Append the workload's epilogue to a convolution as one TE stage named ``epilogue``.
+
+    The stage is there even for an empty epilogue: it is what stores the accumulators.
+
+    Parameters
+    ----------
+    conv : te.Tensor
+        The convolution's sum, at least as large as ``layout.shape(workload.output_shape)``:
+        register tiles that overhang the output compute values which the epilogue never reads.
+
+    Returns
+    -------
+    result : te.Tensor
+        Of physical shape ``layout.shape(workload.output_shape)``.
+    operands : list of te.Tensor
+        One placeholder per operand, in the order of `epilogue_operands`.
+    """
+    operands: list[te.Tensor] = []
+    readers: list[Callable[..., Any] | None] = []
+    for number, op in enumerate(workload.epilogue):
+        shape = operand_shape(op, workload, layout)
+        if shape is None:
+            readers.append(None)
+            continue
+        tensor = te.placeholder(shape, workload.dtype, name=f"operand{number}")
+        operands.append(tensor)
+        if op.operand == PER_CHANNEL:
+            readers.append(lambda *i, t=tensor: t(*(0, i[1], 0, 0, *i[4:])))
+        else:
+            readers.append(lambda *i, t=tensor: t(*i))
+
+    def element(*index: Any) -> Any:
+        value = epilogue_value(conv(*index), workload, readers, index)
+        return zero_padding(value, workload, layout.block, index)
+
+    return te.compute(layout.shape(workload.output_shape), element, name="epilogue"), operands
+
+
+def epilogue_value(
+    value: Any,
+    workload: Conv2dWorkload,
+    readers: Sequence[Callable[..., Any] | None],
+    index: Sequence[Any],
+) -> Any:
+    """Return one element of the convolution's sum, ``value``, with the epilogue applied.
+
+    Parameters
+    ----------
+    readers : sequence of callable or None
+        One per step: ``reader(*index)`` is the element it reads besides, None for a step without
+        an operand.
+    index : sequence
+        The element's physical index in the output.
+    """
+    return apply_steps(value, workload.epilogue, readers, index)
+
+
+def zero_padding(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
+    """Return ``value``, but zero in the lanes behind the last channel, where there are any.
+
+    Their weights are zeros, of which an infinite or NaN pixel makes NaN; the next convolution would
+    add that to all of its channels.
+
+    Parameters
+    ----------
+    block : int
+        Channel block of the output.
+    index : sequence
+        As `epilogue_value` takes it.
+    """
+    if workload.out_channels % block == 0:
+        return value
+    _, chunk, _, _, lane = index
+    return tirx.Select(chunk * block + lane < workload.out_channels, value, _const(0.0, value))
+
+
+def apply_steps(
+    value: Any,
+    steps: Sequence[EpilogueOp],
+    readers: Sequence[Callable[..., Any] | None],
+    index: Sequence[Any],
+) -> Any:
+    """Return ``value``, the element at ``index``, with ``steps`` applied; see `epilogue_value`."""
+    for op, reader in zip(steps, readers, strict=True):
+        value = _STEPS[op.kind](value, reader(*index) if reader else None, *op.args)
+    return value
+
+
+def buffer_readers(
+    steps: Sequence[EpilogueOp], operands: Sequence[Any]
+) -> list[Callable[..., Any] | None]:
+    """Return the readers of `apply_steps` for the buffers of a kernel in NCHW[x]c, in order."""
+    rest = iter(operands)
+    readers: list[Callable[..., Any] | None] = []
+    for op in steps:
+        if op.operand == NO_OPERAND:
+            readers.append(None)
+            continue
+        buffer = next(rest)
+        if op.operand == PER_CHANNEL:
+            readers.append(lambda n, c, h, w, o, b=buffer: b[0, c, 0, 0, o])
+        elif op.operand == PER_IMAGE_CHANNEL:
+            readers.append(lambda n, c, h, w, o, b=buffer: b[n, c, 0, 0, o])
+        else:
+            readers.append(lambda *index, b=buffer: b[index])
+    return readers

@@ -1,0 +1,117 @@
+"""Gathering channels: slices of several feature maps become one, as they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+Shape4 = tuple[int, int, int, int]
+# A slice: its first channel, and the one behind its last.
+Slice = tuple[int, int]
+
+
+def lower_gather(
+    shapes: Sequence[Shape4],
+    slices: Sequence[Slice],
+    target: CpuTarget,
+    layout: DataLayout = NCHW,
+    dtype: str = "float32",
+) -> Any:
+    """Scheduled ``PrimFunc(*inputs, output)`` that concatenates a slice of each input's channels.
+
+    Parameters
+    ----------
+    shapes : sequence of tuple of int
+        Logical NCHW shapes; only their channels differ.
+    slices : sequence of (int, int)
+        Per input, the first channel to take and the one behind the last. In NCHW[x]c neither need
+        be a multiple of the block: lanes are shifted, and the output's padded lanes are zero.
+    """
+    n, _, h, w = shapes[0]
+    channels = sum(end - first for first, end in slices)
+    physical = [layout.shape(shape) for shape in (*shapes, (n, channels, h, w))]
+    names = [*(f"input{i}" for i in range(len(shapes))), "output"]
+    parameters = [(name, shape, dtype) for name, shape in zip(names, physical, strict=True)]
+
+    def body(*buffers: Any) -> None:
+        if layout.block == 1:
+            _emit_rows(slices, target.lanes(dtype), buffers[:-1], buffers[-1])
+        else:
+            emit_blocked(slices, buffers[:-1], buffers[-1])
+
+    return build_kernel(parameters, body)
+
+
+def _emit_rows(slices: Sequence[Slice], lanes: int, inputs: Sequence[Any], output: Any) -> None:
+    """Emit the copies in NCHW.
+
+    ::
+
+        parallel n · row
+          for each input: for each channel of its slice: vectors of the row
+    """
+    n, channels, height, width = (int(extent) for extent in output.shape)
+    with task_loop(n * height, n * channels * height * width) as task:
+        image, y = task // height, task % height
+        start = 0
+        for data, (first, end) in zip(inputs, slices, strict=True):
+            with T.serial(end - first) as c:
+                _copy_row(data, (image, first + c, y), output, (image, start + c, y), lanes)
+            start += end - first
+
+
+def _copy_row(
+    data: Any, source: tuple[Any, ...], output: Any, place: tuple[Any, ...], lanes: int
+) -> None:
+    def copy(x: Any, count: int) -> None:
+        T.buffer_store(output, data[(*source, span(x, count))], [*place, span(x, count)])
+
+    for_vectors(int(output.shape[3]), lanes, copy)
+
+
+def emit_blocked(slices: Sequence[Slice], inputs: Sequence[Any], output: Any) -> None:
+    """Emit the copies in NCHW[x]c.
+
+    ::
+
+        parallel n · row
+          for each output chunk: for pixel: for each piece that stays within one input chunk: copy
+    """
+    n, chunks, height, width, block = (int(extent) for extent in output.shape)
+    with task_loop(n * height, n * chunks * height * width * block) as task:
+        image, y = task // height, task % height
+        for chunk in range(chunks):
+            pieces = _pieces(slices, block, chunk)
+            filled = sum(length for *_, length in pieces)
+            with T.serial(width) as x:
+                at = 0
+                for number, source, lane, length in pieces:
+                    value = inputs[number][image, source, y, x, span(lane, length)]
+                    T.buffer_store(output, value, [image, chunk, y, x, span(at, length)])
+                    at += length
+                if filled < block:
+                    zero = splat(tirx.const(0, str(output.dtype)), block - filled)
+                    T.buffer_store(output, zero, [image, chunk, y, x, span(filled, block - filled)])
+
+
+def _pieces(slices: Sequence[Slice], block: int, chunk: int) -> list[tuple[int, int, int, int]]:
+    """``(input, its chunk, its first lane, length)`` of each run that makes up an output chunk."""
+    pieces: list[tuple[int, int, int, int]] = []
+    offset = 0
+    for number, (first, end) in enumerate(slices):
+        low = max(chunk * block, offset)
+        high = min((chunk + 1) * block, offset + end - first)
+        while low < high:
+            source, lane = divmod(first + low - offset, block)
+            length = min(high - low, block - lane)
+            pieces.append((number, source, lane, length))
+            low += length
+        offset += end - first
+    return pieces

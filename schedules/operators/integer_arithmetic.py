@@ -1,0 +1,135 @@
+"""Integer division, remainder and power, defined for every operand.
+
+Hardware stops the process at a division by zero, and at the least number divided by -1. As numpy
+has it, the first gives 0 and the second wraps around to the least number.
+
+The kernels read both operands from memory, and nothing that computes them is ever fused into them;
+see `neocpu.schedules.operators.lookup`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.operators.radix_sort import variable
+from neocpu.schedules.tir.builder import build_kernel, loop_nest
+
+
+def lower_integer_binary(
+    operation: str, left: tuple[int, ...], right: tuple[int, ...], dtypes: tuple[str, str]
+) -> Any:
+    """Scheduled ``PrimFunc(left, right, output)`` of one of `OPERATIONS`.
+
+    Parameters
+    ----------
+    left, right : tuple of int
+        Shapes of one rank that broadcast; the output has the broadcast one.
+    dtypes : tuple of str
+        Integer types of the operands; the output has the left one's.
+    """
+    output = np.broadcast_shapes(left, right)
+    parameters = (
+        ("left", left, dtypes[0]),
+        ("right", right, dtypes[1]),
+        ("output", output, dtypes[0]),
+    )
+
+    def body(a: Any, b: Any, result: Any) -> None:
+        with loop_nest(output, math.prod(output)) as at:
+            operands = (T.Bind(buffer[_broadcast(buffer, at)]) for buffer in (a, b))
+            T.buffer_store(result, OPERATIONS[operation](*operands), list(at))
+
+    return build_kernel(parameters, body)
+
+
+def _broadcast(buffer: Any, at: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(0 if int(extent) == 1 else i for extent, i in zip(buffer.shape, at, strict=True))
+
+
+def _constant(value: int, like: Any) -> Any:
+    return tirx.const(value, like.ty.dtype)
+
+
+def _is_signed(value: Any) -> bool:
+    return str(value.ty.dtype).startswith("int")
+
+
+def _harmless(divisor: Any) -> Any:
+    """Return the divisor, or 1 in place of one that traps.
+
+    It is a variable: in the branch of a selection TVM simplifies expressions by what the condition
+    says, divisions too, though they are computed whichever branch is selected.
+    """
+    one = _constant(1, divisor)
+    traps = divisor == _constant(0, divisor)
+    if _is_signed(divisor):
+        traps = tirx.any(traps, divisor == _constant(-1, divisor))
+    return variable(divisor.ty.dtype, tirx.Select(traps, one, divisor))[0]
+
+
+def _divide(a: Any, b: Any) -> Any:
+    """Quotient, rounded towards zero."""
+    zero = _constant(0, a)
+    quotient = tirx.truncdiv(a, _harmless(b))
+    if _is_signed(a):
+        least = _constant(int(np.iinfo(str(a.ty.dtype)).min), a)
+        negated = tirx.Select(a == least, least, zero - a)
+        quotient = tirx.Select(b == _constant(-1, b), negated, quotient)
+    return tirx.Select(b == zero, zero, quotient)
+
+
+def _truncated_remainder(a: Any, b: Any) -> Any:
+    """Remainder of the dividend's sign, as C's ``%``."""
+    return tirx.truncmod(a, _harmless(b))
+
+
+def _floored_remainder(a: Any, b: Any) -> Any:
+    """Remainder of the divisor's sign, as Python's ``%``."""
+    divisor = _harmless(b)
+    remainder = T.Bind(tirx.truncmod(a, divisor))
+    if not _is_signed(a):
+        return remainder
+    zero = _constant(0, a)
+    differs = tirx.all(remainder != zero, T.bitwise_xor(remainder, divisor) < zero)
+    return tirx.Select(differs, remainder + divisor, remainder)
+
+
+def _power(a: Any, b: Any) -> Any:
+    """Power by squaring, which wraps around; of a negative exponent, rounded towards zero."""
+    base, result = variable(a.ty.dtype, a), variable(a.ty.dtype, _constant(1, a))
+    exponent = variable(b.ty.dtype, b)
+    zero, one = _constant(0, b), _constant(1, b)
+    with T.While(exponent[0] > zero):
+        odd = T.bitwise_and(exponent[0], one) == one
+        T.buffer_store(result, tirx.Select(odd, result[0] * base[0], result[0]), [0])
+        T.buffer_store(base, base[0] * base[0], [0])
+        T.buffer_store(exponent, T.shift_right(exponent[0], one), [0])
+    if not _is_signed(b):
+        return result[0]
+    return tirx.Select(b < zero, _reciprocal_power(a, b), result[0])
+
+
+def _reciprocal_power(a: Any, b: Any) -> Any:
+    """Power of a negative exponent: of 1 and -1 themselves, up to the sign, of all others 0."""
+    zero, one = _constant(0, a), _constant(1, a)
+    result = tirx.Select(a == one, one, zero)
+    if _is_signed(a):
+        odd = T.bitwise_and(b, _constant(1, b)) == _constant(1, b)
+        minus = _constant(-1, a)
+        result = tirx.Select(a == minus, tirx.Select(odd, minus, one), result)
+    return result
+
+
+#: By name; of two elements, which are bound already.
+OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "divide": _divide,
+    "floored_remainder": _floored_remainder,
+    "power": _power,
+    "truncated_remainder": _truncated_remainder,
+}

@@ -1,0 +1,262 @@
+"""Transforms between NCHW and NCHW[x]c layouts, and what they cost.
+
+Blocking channels is, for each image and chunk, the transpose of a (channels, pixels) matrix. It is
+done in square tiles that live in registers: r vectors are loaded, transposed by log2(r) rounds of
+two-vector shuffles, and stored. Both sides are touched in whole vectors, so a transform runs at
+the speed of the cache level it streams from.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.estimates.memory import fork_seconds, stream_seconds
+from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
+from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
+from neocpu.schedules.vocabulary.scheme import TransformScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import TransformWorkload
+
+NAME = TransformScheme.template
+VERSION = 1
+
+# Pixels of one task: 16 channels of 512 fp32 pixels are 32 KiB on either side.
+TASK_PIXELS = 512
+# Shuffling takes as long again as moving the bytes in whole lines.
+SHUFFLE_FACTOR = 2
+
+
+def lower_transform(
+    shape: tuple[int, ...],
+    source: DataLayout,
+    destination: DataLayout,
+    target: CpuTarget,
+    dtype: str = "float32",
+) -> Any:
+    """Scheduled ``PrimFunc(data, output)`` that changes the layout of a feature map.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Logical NCHW shape. Lanes that pad the channels of ``destination`` are written with zeros
+        or, between two blocked layouts, with what the padded lanes of ``source`` hold.
+    """
+    parameters = (
+        ("data", source.shape(shape), dtype),
+        ("output", destination.shape(shape), dtype),
+    )
+    n, c, h, w = shape
+
+    def body(data: Any, output: Any) -> None:
+        # Height and width are one axis: no layout separates them.
+        flat = [
+            T.decl_buffer(_flat(layout, shape), dtype, data=buffer.data, layout=None)
+            for layout, buffer in ((source, data), (destination, output))
+        ]
+        if source.block == 1 or destination.block == 1:
+            block = max(source.block, destination.block)
+            emit = _emit_pack if source.block == 1 else _emit_unpack
+            _emit_tiles(n, c, h * w, block, target.lanes(dtype), emit, *flat)
+        else:
+            _emit_regroup(n, h * w, source.block, destination.block, *flat)
+
+    return build_kernel(parameters, body)
+
+
+def applies(workload: TransformWorkload, target: CpuTarget) -> bool:
+    """Whether the data are float32."""
+    return workload.dtype == "float32"
+
+
+def space(workload: TransformWorkload, target: CpuTarget) -> tuple[TransformScheme, ...]:
+    """The one way to do it."""
+    return (TransformScheme(),)
+
+
+def argument_shapes(
+    workload: TransformWorkload, scheme: TransformScheme
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of data and output."""
+    blocks = (workload.in_block, workload.out_block)
+    return tuple((DataLayout(block).shape(workload.shape), workload.dtype) for block in blocks)
+
+
+def lower(
+    workload: TransformWorkload, scheme: TransformScheme, target: CpuTarget, threads: int = 1
+) -> Any:
+    """Scheduled ``PrimFunc(data, output)``."""
+    source, destination = DataLayout(workload.in_block), DataLayout(workload.out_block)
+    return lower_transform(workload.shape, source, destination, target, workload.dtype)
+
+
+def estimate(
+    workload: TransformWorkload, scheme: TransformScheme, target: CpuTarget, threads: int = 1
+) -> float:
+    """Analytic seconds: every byte is read or written once."""
+    size = sum(4 * math.prod(shape) for shape, _ in argument_shapes(workload, scheme))
+    return fork_seconds(threads) + SHUFFLE_FACTOR * stream_seconds(size, target, threads)
+
+
+def _flat(layout: DataLayout, shape: tuple[int, ...]) -> tuple[int, ...]:
+    n, c, h, w = shape
+    if layout.block == 1:
+        return (n, c, h * w)
+    return (n, ceil_div(c, layout.block), h * w, layout.block)
+
+
+def _tile_edge(block: int, pixels: int, lanes: int) -> int:
+    """Largest power of two that divides ``block`` and fits a vector and the pixels."""
+    edge = 1
+    while edge * 2 <= min(lanes, pixels) and block % (edge * 2) == 0:
+        edge *= 2
+    return edge
+
+
+def _emit_tiles(
+    n: int, c: int, pixels: int, block: int, lanes: int, emit: Any, data: Any, output: Any
+) -> None:
+    """Emit the loop nest of NCHW to or from NCHW[block]c.
+
+    ::
+
+        parallel n · chunk · pixel range
+          pixel tile
+            channel group of the chunk     (edge channels; zeros beyond C)
+              edge x edge transpose        in registers
+
+    The last tile is shifted back to end at the last pixel: it overlaps the one before it and
+    writes the same values again, so no tile is partial.
+    """
+    edge = _tile_edge(block, pixels, lanes)
+    chunks, tiles = ceil_div(c, block), ceil_div(pixels, edge)
+    ranges = ceil_div(pixels, TASK_PIXELS)
+    per_range = ceil_div(tiles, ranges)
+    ranges = ceil_div(tiles, per_range)
+    tail = c - (chunks - 1) * block  # channels of the last chunk
+    with task_loop(n * chunks * ranges, n * chunks * block * pixels) as task:
+        image, chunk = task // (chunks * ranges), task // ranges % chunks
+        first = task % ranges * per_range
+        with T.serial(T.min(per_range, tiles - first)) as step:
+            pixel = T.min((first + step) * edge, pixels - edge)
+
+            def whole(group: Any) -> None:
+                emit(data, output, image, chunk, block, pixel, group * edge, edge, edge)
+
+            def last() -> None:
+                for lane in range(0, block, edge):
+                    valid = min(max(tail - lane, 0), edge)
+                    emit(data, output, image, chunk, block, pixel, lane, edge, valid)
+
+            if tail == block:
+                with T.serial(block // edge) as group:
+                    whole(group)
+            elif chunks == 1:
+                last()
+            else:
+                with T.If(chunk < chunks - 1):
+                    with T.Then(), T.serial(block // edge) as group:
+                        whole(group)
+                    with T.Else():
+                        last()
+
+
+def _emit_pack(
+    data: Any,
+    output: Any,
+    image: Any,
+    chunk: Any,
+    block: int,
+    pixel: Any,
+    lane: Any,
+    edge: int,
+    valid: int,
+) -> None:
+    """Emit one tile of NCHW to NCHW[x]c; the rows from ``valid`` on are zero."""
+    zero = splat(tirx.const(0, str(data.dtype)), edge)
+    channel = chunk * block + lane
+    rows = [
+        T.Bind(data[image, channel + k, span(pixel, edge)]) if k < valid else zero
+        for k in range(edge)
+    ]
+    for k, column in enumerate(_transpose(rows) if valid else rows):
+        T.buffer_store(output, column, [image, chunk, pixel + k, span(lane, edge)])
+
+
+def _emit_unpack(
+    data: Any,
+    output: Any,
+    image: Any,
+    chunk: Any,
+    block: int,
+    pixel: Any,
+    lane: Any,
+    edge: int,
+    valid: int,
+) -> None:
+    """Emit one tile of NCHW[x]c to NCHW; the channels from ``valid`` on are dropped."""
+    if valid == 0:
+        return
+    columns = [T.Bind(data[image, chunk, pixel + k, span(lane, edge)]) for k in range(edge)]
+    for k, row in enumerate(_transpose(columns)[:valid]):
+        T.buffer_store(output, row, [image, chunk * block + lane + k, span(pixel, edge)])
+
+
+def _transpose(rows: list[Any]) -> list[Any]:
+    """Transpose a square of vectors: each round exchanges off-diagonal blocks of twice the size."""
+    edge, stride = len(rows), 1
+    while stride < edge:
+        low = [j + edge - stride if j & stride else j for j in range(edge)]
+        high = [j + edge if j & stride else j + stride for j in range(edge)]
+        result = list(rows)
+        for k in range(edge):
+            if not k & stride:
+                pair = [rows[k], rows[k | stride]]
+                result[k] = T.Bind(T.Shuffle(pair, low))
+                result[k | stride] = T.Bind(T.Shuffle(pair, high))
+        rows, stride = result, stride * 2
+    return rows
+
+
+def _emit_regroup(n: int, pixels: int, x: int, y: int, data: Any, output: Any) -> None:
+    """Emit the loop nest of NCHW[x]c to NCHW[y]c: copies of ``gcd(x, y)`` consecutive channels.
+
+    ::
+
+        parallel n · output chunk · pixel range
+          pixel
+            group of the output chunk      (unrolled)
+              run[gcd(x, y)]               zeros beyond the source's chunks
+    """
+    run = math.gcd(x, y)
+    source_runs = int(data.shape[1]) * x // run
+    chunks = int(output.shape[1])
+    zero = splat(tirx.const(0, str(data.dtype)), run)
+    ranges = ceil_div(pixels, TASK_PIXELS)
+    per_range = ceil_div(pixels, ranges)
+    ranges = ceil_div(pixels, per_range)
+    with task_loop(n * chunks * ranges, n * chunks * pixels * y) as task:
+        image, chunk = task // (chunks * ranges), task // ranges % chunks
+        first = task % ranges * per_range
+        with T.serial(T.min(per_range, pixels - first)) as step:
+            pixel = first + step
+            for k in range(y // run):
+                index = chunk * (y // run) + k
+                place = [image, chunk, pixel, span(k * run, run)]
+
+                def copy(index: Any = index, place: list[Any] = place) -> None:
+                    lane = index % (x // run) * run
+                    value = data[image, index // (x // run), pixel, span(lane, run)]
+                    T.buffer_store(output, value, place)
+
+                if (chunks - 1) * (y // run) + k < source_runs:
+                    copy()
+                else:
+                    with T.If(index < source_runs):
+                        with T.Then():
+                            copy()
+                        with T.Else():
+                            T.buffer_store(output, zero, place)

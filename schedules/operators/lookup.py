@@ -1,0 +1,103 @@
+"""Kernels that read where data says: every index is checked before an address is made of it.
+
+They read their indices from memory, and nothing that computes indices is ever fused into them.
+Compilers take for granted that integers do not overflow; within one kernel they could drop a check
+as needless that only an overflowed index fails.
+
+A negative index counts from the end, once, as ONNX has it. ONNX makes all others outside an error,
+which a kernel cannot raise: what reads takes the nearest element instead, what writes does nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.tir.builder import build_kernel, loop_nest, strides_of, task_loop
+
+
+def counted(index: Any, extent: int) -> Any:
+    """Return a loaded index, counted from the end of ``extent`` elements if it is below zero."""
+    dtype = index.ty.dtype
+    bound = T.Bind(index)
+    # The sum may overflow where it is not the one selected.
+    wrapped = bound + tirx.const(extent, dtype)
+    return T.Bind(tirx.Select(bound < tirx.const(0, dtype), wrapped, bound))
+
+
+def nearest(index: Any, extent: int) -> Any:
+    """Return a loaded index as int32, moved into ``extent`` elements."""
+    place = counted(index, extent)
+    dtype = place.ty.dtype
+    last = tirx.const(extent - 1, dtype)
+    return T.cast(T.max(T.min(place, last), tirx.const(0, dtype)), "int32")
+
+
+def lower_offsets(batches: int, rows: int, extents: tuple[int, ...], index_dtype: str) -> Any:
+    """Scheduled ``PrimFunc(indices, offsets)``: what each row of indices points to, in bounds.
+
+    Parameters
+    ----------
+    batches, rows : int
+        ``indices`` is ``(batches * rows, len(extents))``, ``offsets`` ``(batches * rows,)`` int32.
+    extents : tuple of int
+        Of the indexed axes. An offset counts elements of ``(batches, *extents)``, row-major.
+
+    ::
+
+        for batch: for row: offsets[row] = batch · elements + sum of index · stride
+    """
+    total, elements = batches * rows, math.prod(extents)
+    parameters = (
+        ("indices", (total, len(extents)), index_dtype),
+        ("offsets", (total,), "int32"),
+    )
+
+    def body(indices: Any, offsets: Any) -> None:
+        with task_loop(batches, total) as batch, T.serial(rows) as i:
+            row = batch * rows + i
+            offset: Any = batch * elements
+            for axis, stride in enumerate(strides_of(extents)):
+                offset = offset + nearest(indices[row, axis], extents[axis]) * stride
+            T.buffer_store(offsets, offset, [row])
+
+    return build_kernel(parameters, body)
+
+
+def lower_gather_elements(
+    data: Sequence[int], indices: Sequence[int], axis: int, dtype: str, index_dtype: str
+) -> Any:
+    """Scheduled ``PrimFunc(data, indices, output)`` of ONNX's GatherElements, on flat buffers.
+
+    Parameters
+    ----------
+    data, indices : sequence of int
+        Shapes of one rank; those of ``indices`` and of the output are equal, and along other axes
+        than ``axis`` no larger than those of ``data``.
+
+    ::
+
+        parallel leading axes of indices / other axes
+          output[...] = data[..., index, ...]
+    """
+    count = math.prod(indices)
+    parameters = (
+        ("data", (math.prod(data),), dtype),
+        ("indices", (count,), index_dtype),
+        ("output", (count,), dtype),
+    )
+    source, target = strides_of(data), strides_of(indices)
+
+    def body(values: Any, places: Any, output: Any) -> None:
+        with loop_nest(indices, count) as at:
+            here = sum(i * stride for i, stride in zip(at, target, strict=True))
+            there: list[Any] = list(at)
+            there[axis] = nearest(places[here], data[axis])
+            offset = sum(i * stride for i, stride in zip(there, source, strict=True))
+            T.buffer_store(output, values[offset], [here])
+
+    return build_kernel(parameters, body)

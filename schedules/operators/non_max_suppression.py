@@ -1,0 +1,224 @@
+"""ONNX's NonMaxSuppression: per image and class, the best boxes that do not overlap a better one.
+
+How many boxes survive is known only afterwards, so the kernel writes as many rows as there could be
+(`NonMaxSuppressionWorkload.rows`) and how many of them count. The others are zeros: as indices they
+name the first box of the first class, which exists, so that nothing behind reads out of bounds.
+
+The arithmetic is ONNX Runtime's, operation by operation, so that both select the same boxes. Code
+generation may contract a product and a sum into one instruction that rounds once: products are
+fenced off where a sum follows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.operators.radix_sort import add, emit_sort, entry, index_of, variable
+from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+# Selected boxes compared at a time: a vector of AVX-512, two of AVX2, four of NEON.
+GROUP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NonMaxSuppressionWorkload:
+    """A NonMaxSuppression over ``(batch, boxes, 4)`` boxes and ``(batch, classes, boxes)`` scores.
+
+    Attributes
+    ----------
+    max_output : int
+        Most boxes selected per image and class; 0 selects none.
+    iou_threshold : float
+        A box is suppressed if its intersection over union with a better one is above this.
+    score_threshold : float or None
+        Scores must be above this; None takes all. A score that is not a number is never taken.
+    center_point_box : bool
+        Whether boxes are ``(x_center, y_center, width, height)`` instead of two opposite corners
+        ``(y1, x1, y2, x2)``.
+    """
+
+    batch: int
+    classes: int
+    boxes: int
+    max_output: int
+    iou_threshold: float = 0.0
+    score_threshold: float | None = None
+    center_point_box: bool = False
+
+    def __post_init__(self) -> None:
+        assert min(self.batch, self.classes, self.boxes) > 0, self
+        assert self.max_output >= 0, self
+        assert 0 <= self.iou_threshold <= 1, self
+
+    @property
+    def per_class(self) -> int:
+        """Most boxes that can be selected per image and class."""
+        return min(self.max_output, self.boxes)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the output, the upper bound of what is selected; 1 if nothing ever is."""
+        return max(1, self.batch * self.classes * self.per_class)
+
+
+def lower_non_max_suppression(workload: NonMaxSuppressionWorkload) -> Any:
+    """Scheduled ``PrimFunc(boxes, scores, selected, count)``.
+
+    ``selected`` is ``(rows, 3)`` int64 of ``(image, class, box)``, ordered by image, class and
+    falling score, equal scores by box, zeros behind ``count[0]`` rows. ``count`` is ``(1,)`` int64.
+
+    ::
+
+        parallel image · class
+          for each box: keep (score, box) if above the threshold       # without a branch
+          radix sort, 8 bits of the score at a time
+          for each box, best first, until enough are selected:
+            for 16 selected boxes at a time: any overlap above the threshold?
+            no: select it
+        for image · class: copy what is selected behind the rows so far
+    """
+    image_scores = (workload.batch, workload.classes, workload.boxes)
+    parameters = (
+        ("boxes", (workload.batch, workload.boxes, 4), "float32"),
+        ("scores", image_scores, "float32"),
+        ("selected", (workload.rows, 3), "int64"),
+        ("count", (1,), "int64"),
+    )
+
+    def body(boxes: Any, scores: Any, selected: Any, count: Any) -> None:
+        tasks = workload.batch * workload.classes
+        picked = T.alloc_buffer((tasks, max(1, workload.per_class)), "int32", layout=None)
+        counts = T.alloc_buffer((tasks,), "int32", layout=None)
+        with task_loop(tasks, tasks * workload.boxes) as task:
+            image, label = task // workload.classes, task % workload.classes
+            order = T.alloc_buffer((2 * workload.boxes,), "uint64", layout=None)
+            candidates = _emit_candidates(workload, scores, (image, label), order)
+            start = emit_sort(order, workload.boxes, candidates)
+            chosen = _emit_suppression(
+                workload, boxes, image, (order, start, candidates), lambda k: [task, k], picked
+            )
+            T.buffer_store(counts, chosen, [task])
+        _emit_rows(workload, picked, counts, selected, count)
+
+    return build_kernel(parameters, body)
+
+
+def _fence(value: Any) -> Any:
+    """Keep a product from being contracted with the sum it goes into."""
+    return tirx.call_llvm_pure_intrin(value.ty.dtype, "llvm.arithmetic.fence", value)
+
+
+def _constant(value: float, dtype: str) -> Any:
+    return tirx.const(value, dtype)
+
+
+def _emit_candidates(
+    workload: NonMaxSuppressionWorkload, scores: Any, place: tuple[Any, Any], order: Any
+) -> Any:
+    """Write a sortable score and the index of each box above the threshold; return their number."""
+    count = variable("int32", 0)
+    with T.serial(workload.boxes) as i:
+        score = T.Bind(scores[(*place, i)])
+        T.buffer_store(order, entry(score, i), [count[0]])
+        if workload.score_threshold is None:
+            keep = score >= _constant(-math.inf, "float32")
+        else:
+            keep = score > _constant(workload.score_threshold, "float32")
+        add(count, T.cast(keep, "int32"))
+    return count[0]
+
+
+def _corners(workload: NonMaxSuppressionWorkload, boxes: Any, image: Any, box: Any) -> list[Any]:
+    """Return the least and the largest coordinates of a box, and its area: five floats."""
+    a, b, c, d = (T.Bind(boxes[image, box, i]) for i in range(4))
+    if workload.center_point_box:
+        half_width, half_height = (_fence(size * _constant(0.5, "float32")) for size in (c, d))
+        corners = [a - half_width, b - half_height, a + half_width, b + half_height]
+    else:
+        corners = [T.min(a, c), T.min(b, d), T.max(a, c), T.max(b, d)]
+    corners = [T.Bind(corner) for corner in corners]
+    area = _fence((corners[2] - corners[0]) * (corners[3] - corners[1]))
+    return [*corners, T.Bind(area)]
+
+
+def _emit_suppression(
+    workload: NonMaxSuppressionWorkload,
+    boxes: Any,
+    image: Any,
+    ranking: tuple[Any, Any, Any],
+    row: Any,
+    picked: Any,
+) -> Any:
+    """Select boxes from the ranking into ``picked[row(k)]``; return how many."""
+    order, start, candidates = ranking
+    limit = workload.per_class
+    # Coordinates and areas of what is selected, each on its own for vector loads. A group starts as
+    # zeros: boxes without extent overlap nothing.
+    kept = [
+        T.alloc_buffer((max(1, ceil_div(limit, GROUP)) * GROUP,), "float32", layout=None)
+        for _ in range(5)
+    ]
+    chosen, at = variable("int32", 0), variable("int32", 0)
+    with T.While(tirx.all(at[0] < candidates, chosen[0] < limit)):
+        box = T.Bind(index_of(order[start + at[0]]))
+        candidate = _corners(workload, boxes, image, box)
+        hit, group = variable("int32", 0), variable("int32", 0)
+        with T.While(tirx.all(hit[0] == 0, group[0] * GROUP < chosen[0])):
+            rivals = [values[span(group[0] * GROUP, GROUP)] for values in kept]
+            overlaps = _overlaps(rivals, candidate, workload.iou_threshold)
+            one, zero = (splat(_constant(value, "int32"), GROUP) for value in (1, 0))
+            found = tirx.call_llvm_pure_intrin(
+                "int32", "llvm.vector.reduce.or", tirx.Select(overlaps, one, zero)
+            )
+            T.buffer_store(hit, found, [0])
+            add(group, 1)
+        with T.If(hit[0] == 0), T.Then():
+            with T.If(chosen[0] % GROUP == 0), T.Then():
+                for values in kept:
+                    nothing = splat(_constant(0.0, "float32"), GROUP)
+                    T.buffer_store(values, nothing, [span(chosen[0], GROUP)])
+            for values, value in zip(kept, candidate, strict=True):
+                T.buffer_store(values, value, [chosen[0]])
+            T.buffer_store(picked, box, row(chosen[0]))
+            add(chosen, 1)
+        add(at, 1)
+    return chosen[0]
+
+
+def _overlaps(rivals: list[Any], candidate: list[Any], threshold: float) -> Any:
+    """Whether each rival's intersection over union with the candidate is above the threshold.
+
+    Boxes apart have no intersection, and ``0 / union`` (``0 / 0`` of empty ones) is never above it.
+    Nor is anything computed from a coordinate that is not a number: its area is not one either.
+    """
+    low0, low1, high0, high1, area = (splat(value, GROUP) for value in candidate)
+    zero = splat(_constant(0.0, "float32"), GROUP)
+    extent0 = T.max(T.min(high0, rivals[2]) - T.max(low0, rivals[0]), zero)
+    extent1 = T.max(T.min(high1, rivals[3]) - T.max(low1, rivals[1]), zero)
+    shared = _fence(extent0 * extent1)
+    union = area + rivals[4] - shared
+    return shared / union > splat(_constant(threshold, "float32"), GROUP)
+
+
+def _emit_rows(
+    workload: NonMaxSuppressionWorkload, picked: Any, counts: Any, selected: Any, count: Any
+) -> None:
+    """Pack what the tasks picked into rows, and fill up with zeros."""
+    total = variable("int32", 0)
+    with T.serial(workload.batch * workload.classes) as task:
+        with T.serial(counts[task]) as k:
+            place = total[0] + k
+            values = (task // workload.classes, task % workload.classes, picked[task, k])
+            for column, value in enumerate(values):
+                T.buffer_store(selected, T.cast(value, "int64"), [place, column])
+        add(total, counts[task])
+    with T.serial(workload.rows - total[0]) as i:
+        for column in range(3):
+            T.buffer_store(selected, _constant(0, "int64"), [total[0] + i, column])
+    T.buffer_store(count, T.cast(total[0], "int64"), [0])

@@ -1,0 +1,433 @@
+"""Max and average pooling in NCHW and NCHW[x]c, with ONNX's padding and rounding rules.
+
+Padding is never materialised. In NCHW[x]c one vector holds the channels of a pixel, so a window is
+a chain of vector loads at clamped coordinates. In NCHW a vector holds neighbours of a row: the rows
+of a window are combined first, into one padded row on the stack, and then its columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.estimates.memory import fork_seconds, stream_seconds
+from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
+from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+# Windows up to this many pixels are unrolled: 8x8 is the largest in common networks.
+UNROLL_WINDOW = 64
+#: Rows, and columns, of a window up to this many are unrolled in NCHW; of a dilated one half as
+#: many, for the time to compile its chain of conditions doubles with each.
+UNROLL_TAPS = 16
+# To load a vector of a window's pixels and combine it with those before; measured on a Zen 3.
+CYCLES_PER_TAP = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWorkload:
+    """A 2-D pooling over NCHW data.
+
+    Attributes
+    ----------
+    kind : str
+        ``max`` or ``avg``.
+    padding : tuple of int
+        ``(top, left, bottom, right)``, in pixels.
+    ceil_mode : bool
+        Round the output size up, but never start a window behind the data and its leading padding.
+    count_include_pad : bool
+        Whether an average divides by the padded pixels too (never by what ceil mode overhangs).
+    """
+
+    kind: str
+    batch: int
+    channels: int
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    ceil_mode: bool = False
+    count_include_pad: bool = False
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        assert self.kind in ("max", "avg"), self.kind
+        assert min(self.out_height, self.out_width) > 0, self
+
+    @property
+    def out_height(self) -> int:
+        """Rows of the output."""
+        return self.axis(0).outputs
+
+    @property
+    def out_width(self) -> int:
+        """Columns of the output."""
+        return self.axis(1).outputs
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        """Logical NCHW shape of the input."""
+        return (self.batch, self.channels, self.height, self.width)
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        """Logical NCHW shape of the output."""
+        return (self.batch, self.channels, self.out_height, self.out_width)
+
+    def __str__(self) -> str:
+        size = "x".join(map(str, self.input_shape))
+        text = f"{self.kind} {size}, {self.kernel[0]}x{self.kernel[1]}"
+        return text + (f" /{self.stride[0]}" if self.stride != (1, 1) else "")
+
+    def axis(self, index: int) -> PoolAxis:
+        """Window geometry along rows (0) or columns (1)."""
+        return PoolAxis(
+            (self.height, self.width)[index],
+            self.kernel[index],
+            self.stride[index],
+            self.padding[index],
+            self.padding[index + 2],
+            self.dilation[index],
+            self.ceil_mode,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAxis:
+    """The windows along one spatial axis."""
+
+    size: int
+    kernel: int
+    stride: int
+    before: int
+    after: int
+    dilation: int
+    ceil_mode: bool
+
+    @property
+    def outputs(self) -> int:
+        """Number of windows."""
+        span = self.size + self.before + self.after - self.dilation * (self.kernel - 1) - 1
+        if not self.ceil_mode:
+            return span // self.stride + 1
+        count = ceil_div(span, self.stride) + 1
+        starts_behind = (count - 1) * self.stride >= self.size + self.before
+        return count - 1 if starts_behind else count
+
+    @property
+    def reach(self) -> int:
+        """Pixels from the first window's start to the last window's end."""
+        return (self.outputs - 1) * self.stride + self.dilation * (self.kernel - 1) + 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether every window lies within the data."""
+        return self.before == 0 and self.reach <= self.size
+
+    @property
+    def interior(self) -> tuple[int, int]:
+        """First window that lies within the data, as all do from there to the second number."""
+        first = min(ceil_div(self.before, self.stride), self.outputs)
+        room = self.size + self.before - self.dilation * (self.kernel - 1) - 1
+        return first, max(first, min(room // self.stride + 1, self.outputs))
+
+    def position(self, out: Any, tap: Any) -> Any:
+        """Coordinate of a window's ``tap``-th pixel; outside ``[0, size)`` in the padding."""
+        return out * self.stride + tap * self.dilation - self.before
+
+    def is_inside(self, position: Any) -> Any:
+        """Whether a coordinate is a pixel of the data."""
+        return tirx.all(position >= 0, position < self.size)
+
+    def clamp(self, position: Any) -> Any:
+        """Nearest coordinate inside the data."""
+        return position if self.inside else T.max(T.min(position, self.size - 1), 0)
+
+    def count(self, out: Any, include_pad: bool) -> Any:
+        """Pixels of window ``out`` that an average divides by."""
+        low = -self.before if include_pad else 0
+        high = self.size + (self.after if include_pad else 0)
+        if self.inside or (include_pad and self.reach <= self.before + high):
+            return self.kernel
+        start = out * self.stride - self.before
+        first = T.max(tirx.floordiv(low - start + self.dilation - 1, self.dilation), 0)
+        last = T.min(tirx.floordiv(high - 1 - start, self.dilation), self.kernel - 1)
+        return last - first + 1
+
+
+def estimate(
+    workload: PoolWorkload, layout: DataLayout, target: CpuTarget, threads: int = 1
+) -> float:
+    """Return analytic seconds: the bytes' way through the kernel, and the windows' work.
+
+    In NCHW a window is combined by rows, for every column of the data, and then by columns; a row
+    costs about a vector more than it has pixels.
+    """
+    shapes = (workload.input_shape, workload.output_shape)
+    size = sum(4 * math.prod(layout.shape(shape)) for shape in shapes)
+    taps = workload.kernel[0] * workload.kernel[1]
+    pixels = math.prod(layout.shape(workload.output_shape))
+    lanes = target.lanes(workload.dtype)
+    if layout.block == 1:
+        taps = workload.kernel[0] * workload.stride[1] + workload.kernel[1]
+        pixels += pixels // workload.out_width * lanes
+    window = CYCLES_PER_TAP * taps * pixels / lanes / (target.frequency * threads)
+    return fork_seconds(threads) + stream_seconds(size, target, threads) + window
+
+
+def lower_pool(workload: PoolWorkload, layout: DataLayout, target: CpuTarget) -> Any:
+    """Scheduled ``PrimFunc(data, output)`` of a pooling, both ends in ``layout``."""
+    parameters = (
+        ("data", layout.shape(workload.input_shape), workload.dtype),
+        ("output", layout.shape(workload.output_shape), workload.dtype),
+    )
+    emit = _emit_nchw if layout.block == 1 else _emit_blocked
+    return build_kernel(parameters, lambda data, output: emit(workload, data, output, target))
+
+
+def lower_global_pool(
+    kind: str,
+    shape: tuple[int, int, int, int],
+    layout: DataLayout,
+    target: CpuTarget,
+    dtype: str = "float32",
+) -> Any:
+    """Scheduled ``PrimFunc(data, output)`` of a pooling of NCHW ``shape`` to 1 by 1 pixel."""
+    assert kind in ("max", "avg"), kind
+    n, c, h, w = shape
+    parameters = (
+        ("data", layout.shape(shape), dtype),
+        ("output", layout.shape((n, c, 1, 1)), dtype),
+    )
+    return build_kernel(parameters, lambda x, y: _emit_global(kind, h * w, x, y, target))
+
+
+def _identity(kind: str, dtype: str, width: int) -> Any:
+    return splat(tirx.const(float("-inf") if kind == "max" else 0.0, dtype), width)
+
+
+def _combine(kind: str, a: Any, b: Any) -> Any:
+    return T.max(a, b) if kind == "max" else a + b
+
+
+def _emit_blocked(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) -> None:
+    """Emit the loop nest in NCHW[x]c.
+
+    ::
+
+        parallel n · chunk · oh
+          ow                          three loops: at the left border, inside, at the right one
+            window rows, columns      (unrolled up to 8 x 8)
+              acc[x] = max | +        one vector of channels, in a register
+    """
+    n, chunks, oh, ow, block = (int(extent) for extent in output.shape)
+    loop = T.unroll if pool.kernel[0] * pool.kernel[1] <= UNROLL_WINDOW else T.serial
+    with task_loop(n * chunks * oh, n * chunks * oh * ow * block * 4) as task:
+        image, chunk, y = task // (chunks * oh), task // oh % chunks, task % oh
+        first, last = pool.axis(1).interior
+        for start, stop in pairwise((0, first, last, ow)):
+            if start == stop:
+                continue
+            inside = (start, stop) == (first, last)
+            with T.serial(start, stop) as x:
+                place = (image, chunk, y, x)
+                for_vectors(
+                    block,
+                    4 * target.lanes(pool.dtype),
+                    partial(_emit_window, pool, data, output, place, inside, loop),
+                )
+
+
+def _emit_window(
+    pool: PoolWorkload,
+    data: Any,
+    output: Any,
+    place: tuple[Any, Any, Any, Any],
+    columns_inside: bool,
+    loop: Any,
+    lane: Any,
+    width: int,
+) -> None:
+    image, chunk, y, x = place
+    rows, columns = pool.axis(0), pool.axis(1)
+    acc = T.alloc_buffer((width,), pool.dtype, layout=None)
+    everything = span(0, width)
+    T.buffer_store(acc, _identity(pool.kind, pool.dtype, width), [everything])
+    with loop(pool.kernel[0]) as i, loop(pool.kernel[1]) as j:
+        iy, ix = rows.position(y, i), columns.position(x, j)
+        near = ix if columns_inside else columns.clamp(ix)
+        value = data[image, chunk, rows.clamp(iy), near, span(lane, width)]
+        # A clamped pixel of an undilated window is in the window: the maximum may see it twice.
+        if pool.kind == "avg" or pool.dilation != (1, 1):
+            checked = [(rows, iy)] if columns_inside else [(rows, iy), (columns, ix)]
+            inside = [axis.is_inside(at) for axis, at in checked if not axis.inside]
+            if inside:
+                value = tirx.Select(
+                    splat(tirx.all(*inside), width),
+                    value,
+                    _identity(pool.kind, pool.dtype, width),
+                )
+        T.buffer_store(acc, _combine(pool.kind, acc[everything], value), [everything])
+    result = acc[everything]
+    if pool.kind == "avg":
+        whole = tirx.const(1.0 / columns.kernel, pool.dtype)
+        across = whole if columns_inside else _scale(columns, x, pool)
+        result = result * splat(_scale(rows, y, pool) * across, width)
+    T.buffer_store(output, result, [image, chunk, y, x, span(lane, width)])
+
+
+def _scale(axis: PoolAxis, out: Any, pool: PoolWorkload) -> Any:
+    """Reciprocal of the pixels that window ``out`` averages along one axis."""
+    count = axis.count(out, pool.count_include_pad)
+    if isinstance(count, int):
+        return tirx.const(1.0 / count, pool.dtype)
+    return tirx.const(1.0, pool.dtype) / T.cast(count, pool.dtype)
+
+
+def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) -> None:
+    """Emit the loop nest in NCHW.
+
+    ::
+
+        parallel n · c
+          oh
+            row[left + w + right] = max | + over the window's rows    (vectors along w)
+            ow                                                        (vectors along ow)
+              acc = max | + over the window's columns of row
+    """
+    n, c, oh, ow = pool.output_shape
+    lanes = target.lanes(pool.dtype)
+    rows, columns = pool.axis(0), pool.axis(1)
+    length = max(columns.reach, columns.before + pool.width)
+    with task_loop(n * c, n * c * oh * ow * 4) as task:
+        image, channel = task // c, task % c
+        row = T.alloc_buffer((length,), pool.dtype, layout=None)
+
+        def fill(start: int, stop: int) -> None:
+            for_vectors(
+                stop - start,
+                lanes,
+                lambda at, width: T.buffer_store(
+                    row, _identity(pool.kind, pool.dtype, width), [span(start + at, width)]
+                ),
+            )
+
+        fill(0, columns.before)
+        fill(columns.before + pool.width, length)
+        if pool.kind == "avg":
+            across = T.alloc_buffer((ow,), pool.dtype, layout=None)
+            with T.serial(ow) as x:
+                T.buffer_store(across, _scale(columns, x, pool), [x])
+        else:
+            across = None
+        with T.serial(oh) as y:
+
+            def combine_rows(at: Any, width: int) -> None:
+                def line_of(i: Any) -> Any:
+                    iy = rows.position(y, i)
+                    line = data[image, channel, rows.clamp(iy), span(at, width)]
+                    if not rows.inside and (pool.kind == "avg" or pool.dilation[0] > 1):
+                        line = tirx.Select(
+                            splat(rows.is_inside(iy), width),
+                            line,
+                            _identity(pool.kind, pool.dtype, width),
+                        )
+                    return line
+
+                value = _folded(pool, pool.kernel[0], width, line_of)
+                T.buffer_store(row, value, [span(columns.before + at, width)])
+
+            for_vectors(pool.width, lanes, combine_rows)
+            down = _scale(rows, y, pool) if pool.kind == "avg" else None
+            for_vectors(
+                ow,
+                lanes,
+                lambda at, width: _emit_columns(
+                    pool, row, output, (image, channel, y), (down, across), at, width
+                ),
+            )
+
+
+def _folded(pool: PoolWorkload, taps: int, width: int, read: Callable[[Any], Any]) -> Any:
+    """Return a vector combined of ``read(tap)`` for every tap."""
+    value = _identity(pool.kind, pool.dtype, width)
+    if taps * min(max(pool.dilation), 2) <= UNROLL_TAPS:
+        for tap in range(taps):
+            value = T.Bind(_combine(pool.kind, value, read(tap)))
+        return value
+    acc = T.alloc_buffer((width,), pool.dtype, layout=None)
+    everything = span(0, width)
+    T.buffer_store(acc, value, [everything])
+    with T.serial(taps) as tap:
+        T.buffer_store(acc, _combine(pool.kind, acc[everything], read(tap)), [everything])
+    return acc[everything]
+
+
+def _emit_columns(
+    pool: PoolWorkload,
+    row: Any,
+    output: Any,
+    place: tuple[Any, Any, Any],
+    scales: tuple[Any, Any],
+    at: Any,
+    width: int,
+) -> None:
+    stride, dilation = pool.stride[1], pool.dilation[1]
+
+    def taps_of(j: Any) -> Any:
+        first = at * stride + j * dilation
+        return row[first if width == 1 else T.ramp(first, stride, width)]
+
+    value = _folded(pool, pool.kernel[1], width, taps_of)
+    if pool.kind == "avg":
+        down, across = scales
+        value = value * splat(down, width) * across[span(at, width)]
+    T.buffer_store(output, value, [*place, span(at, width)])
+
+
+def _emit_global(kind: str, pixels: int, data: Any, output: Any, target: CpuTarget) -> None:
+    """Emit a reduction over all pixels of each (image, chunk), which are contiguous.
+
+    ::
+
+        parallel n · chunk
+          acc[wide] = max | +      several pixels of x lanes each: four vectors, to hide latency
+          halve acc down to the x lanes of one pixel
+    """
+    dtype = str(data.dtype)
+    n, chunks = (int(extent) for extent in output.shape[:2])
+    block = int(output.shape[4]) if len(output.shape) == 5 else 1
+    group = 1
+    while group * 2 <= pixels and group * 2 * block <= 4 * target.lanes(dtype):
+        group *= 2
+    wide = group * block
+    flat = T.decl_buffer((n * chunks * pixels * block,), dtype, data=data.data, layout=None)
+    with task_loop(n * chunks, n * chunks * pixels * block) as task:
+        base = task * (pixels * block)
+        acc = T.alloc_buffer((wide,), dtype, layout=None)
+        everything = span(0, wide)
+        T.buffer_store(acc, flat[span(base, wide)], [everything])
+        with T.serial(pixels // group - 1) as step:
+            value = flat[span(base + (step + 1) * wide, wide)]
+            T.buffer_store(acc, _combine(kind, acc[everything], value), [everything])
+        value = T.Bind(acc[everything])
+        while wide > block:
+            wide //= 2
+            low, high = (T.Shuffle([value], list(range(at, at + wide))) for at in (0, wide))
+            value = T.Bind(_combine(kind, low, high))
+        for pixel in range(pixels // group * group, pixels):
+            value = T.Bind(_combine(kind, value, flat[span(base + pixel * block, block)]))
+        if kind == "avg":
+            value = value * splat(tirx.const(1.0 / pixels, dtype), block)
+        lane = [span(0, block)] if block > 1 else []
+        T.buffer_store(output, value, [task // chunks, task % chunks, 0, 0, *lane])

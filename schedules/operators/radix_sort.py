@@ -1,0 +1,106 @@
+"""A stable radix sort of scores with their indices, for kernels that rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.tir.builder import span, splat
+
+# The tables of four digits take 4 KiB of L1, beside what they index.
+DIGIT_BITS = 8
+DIGITS = 32 // DIGIT_BITS
+BUCKETS = 1 << DIGIT_BITS
+ZEROS = 16
+
+
+def variable(dtype: str, value: Any) -> Any:
+    """Return a mutable scalar, a buffer of one element that LLVM keeps in a register."""
+    buffer = T.alloc_buffer((1,), dtype, layout=None)
+    T.buffer_store(buffer, value, [0])
+    return buffer
+
+
+def add(scalar: Any, amount: Any) -> None:
+    """Add to a `variable`."""
+    T.buffer_store(scalar, scalar[0] + amount, [0])
+
+
+def entry(score: Any, index: Any, *, falling: bool = True) -> Any:
+    """Return a uint64 that sorts by a float32 score, with the index in its lower half.
+
+    Zeros of both signs are equal. Numbers that are none come first or last, by their sign bit.
+    """
+    plain = tirx.Select(score == 0.0, tirx.const(0.0, "float32"), score)
+    bits = T.Bind(T.reinterpret("uint32", plain))
+    # As unsigned integers, the larger a positive float the larger, a negative one the smaller.
+    negative = T.shift_right(bits, tirx.const(31, "uint32")) != tirx.const(0, "uint32")
+    key = tirx.Select(negative, bits, T.bitwise_xor(bits, tirx.const(0x7FFFFFFF, "uint32")))
+    if not falling:
+        key = T.bitwise_xor(key, tirx.const(0xFFFFFFFF, "uint32"))
+    wide = T.shift_left(T.cast(key, "uint64"), tirx.const(32, "uint64"))
+    return T.bitwise_or(wide, T.cast(index, "uint64"))
+
+
+def index_of(value: Any) -> Any:
+    """Return the index in an `entry`, as int32."""
+    return T.cast(T.bitwise_and(value, tirx.const(0xFFFFFFFF, "uint64")), "int32")
+
+
+def emit_sort(entries: Any, half: int, count: Any) -> Any:
+    """Emit the sort of the first ``count`` entries by their upper 32 bits, least digit first.
+
+    ::
+
+        for each entry: count its four digits
+        for digit in 4 (skipped where all entries share it):
+          for bucket in 256: count -> first place
+          for each entry: to the next place of its bucket
+
+    Parameters
+    ----------
+    entries : buffer of uint64
+        ``2 * half`` elements; the sort moves entries to and fro between the halves.
+    half : int
+        At least ``count``.
+    count : expression of int32
+
+    Returns
+    -------
+    expression of int32
+        Where the sorted entries start: 0 or ``half``.
+    """
+    table = T.alloc_buffer((DIGITS * BUCKETS,), "int32", layout=None)
+    with T.serial(DIGITS * BUCKETS // ZEROS) as i:
+        T.buffer_store(table, splat(tirx.const(0, "int32"), ZEROS), [span(i * ZEROS, ZEROS)])
+    with T.serial(count) as i:
+        value = T.Bind(entries[i])
+        for number in range(DIGITS):
+            bucket = T.Bind(_digit(value, number) + number * BUCKETS)
+            T.buffer_store(table, table[bucket] + 1, [bucket])
+    source = variable("int32", 0)
+    with T.serial(DIGITS) as number:
+        first = number * BUCKETS
+        shared = table[first + _digit(entries[source[0]], number)] == count
+        with T.If(tirx.Not(shared)), T.Then():
+            place = variable("int32", half - source[0])
+            with T.serial(BUCKETS) as i:
+                size = T.Bind(table[first + i])
+                T.buffer_store(table, place[0], [first + i])
+                add(place, size)
+            with T.serial(count) as i:
+                value = T.Bind(entries[source[0] + i])
+                bucket = T.Bind(first + _digit(value, number))
+                to = T.Bind(table[bucket])
+                T.buffer_store(entries, value, [to])
+                T.buffer_store(table, to + 1, [bucket])
+            T.buffer_store(source, half - source[0], [0])
+    return source[0]
+
+
+def _digit(value: Any, number: Any) -> Any:
+    shift = T.cast(number * DIGIT_BITS + 32, "uint64")
+    digit = T.bitwise_and(T.shift_right(value, shift), tirx.const(BUCKETS - 1, "uint64"))
+    return T.cast(digit, "int32")

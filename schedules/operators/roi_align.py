@@ -1,0 +1,139 @@
+"""ONNX's RoiAlign: regions of feature maps, averaged into bins of bilinear samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.operators.radix_sort import add, variable
+from neocpu.schedules.tir.builder import build_kernel, task_loop
+
+Extents = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RoiAlignWorkload:
+    """A RoiAlign of ``regions`` regions.
+
+    Attributes
+    ----------
+    data : tuple of int
+        NCHW shape.
+    bins : tuple of int
+        Height and width of the output.
+    samples : int
+        Samples of a bin in each dimension; 0 for as many as it has pixels.
+    scale, offset : float
+        A corner is at ``scale * corner - offset`` pixels.
+    least : float
+        Smallest height and width of a region, in pixels.
+    """
+
+    data: tuple[int, ...]
+    regions: int
+    bins: Extents
+    samples: int
+    scale: float
+    offset: float
+    least: float | None
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """The output's shape."""
+        return (self.regions, self.data[1], *self.bins)
+
+
+def lower_roi_align(workload: RoiAlignWorkload) -> Any:
+    """Scheduled ``PrimFunc(data, corners, images, output)``, all float32 but int32 images.
+
+    Corners ``(x1, y1, x2, y2)`` are finite and images exist: what else data holds is cleaned
+    before. A region without extent, and samples outside the image, are zeros.
+
+    ::
+
+        parallel region · channel
+          for bin: for row of samples: for sample: sum += interpolated pixel
+    """
+    parameters = (
+        ("data", workload.data, "float32"),
+        ("corners", (workload.regions, 4), "float32"),
+        ("images", (workload.regions,), "int32"),
+        ("output", workload.output, "float32"),
+    )
+
+    def body(data: Any, corners: Any, images: Any, output: Any) -> None:
+        regions, channels, height, width = workload.output
+        with task_loop(regions * channels, regions * channels * height * width) as task:
+            region, channel = task // channels, task % channels
+            plane = T.Bind(images[region]), channel
+            rows, columns = (_emit_grid(workload, corners, region, axis) for axis in (0, 1))
+            with T.serial(height) as y, T.serial(width) as x:
+                total = variable("float32", _float(0.0))
+                with T.serial(rows.samples) as i:
+                    row = _emit_sample(rows, y, i, workload.data[2])
+                    with T.serial(columns.samples) as j:
+                        column = _emit_sample(columns, x, j, workload.data[3])
+                        add(total, _interpolated(data, plane, row, column))
+                count = T.max(rows.samples * columns.samples, 1)
+                T.buffer_store(output, total[0] / T.cast(count, "float32"), [region, channel, y, x])
+
+    return build_kernel(parameters, body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The samples of a region in one dimension: where it starts, and what a bin spans."""
+
+    start: Any
+    step: Any
+    samples: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A place in one dimension: whether it is in the image, its two pixels, the second's weight."""
+
+    inside: Any
+    low: Any
+    high: Any
+    weight: Any
+
+
+def _float(value: float) -> Any:
+    return tirx.const(value, "float32")
+
+
+def _emit_grid(workload: RoiAlignWorkload, corners: Any, region: Any, axis: int) -> _Grid:
+    start, end = (
+        T.Bind(corners[region, corner] * _float(workload.scale) - _float(workload.offset))
+        for corner in (1 - axis, 3 - axis)
+    )
+    extent = end - start
+    if workload.least is not None:
+        extent = T.max(extent, _float(workload.least))
+    step = T.Bind(extent / _float(workload.bins[axis]))
+    if workload.samples:
+        return _Grid(start, step, workload.samples)
+    # None of a region that ends before it starts.
+    return _Grid(start, step, T.Bind(T.max(T.cast(T.ceil(step), "int32"), 0)))
+
+
+def _emit_sample(grid: _Grid, place: Any, number: Any, extent: int) -> _Sample:
+    share = (T.cast(number, "float32") + _float(0.5)) / T.cast(grid.samples, "float32")
+    at = T.Bind(grid.start + (T.cast(place, "float32") + share) * grid.step)
+    inside = T.Bind(tirx.all(at >= _float(-1.0), at <= _float(extent)))
+    clipped = T.Bind(T.max(T.min(at, _float(extent - 1)), _float(0.0)))
+    low = T.Bind(T.cast(clipped, "int32"))
+    return _Sample(inside, low, T.min(low + 1, extent - 1), clipped - T.cast(low, "float32"))
+
+
+def _interpolated(data: Any, plane: tuple[Any, Any], row: _Sample, column: _Sample) -> Any:
+    def along(y: Any) -> Any:
+        left, right = data[(*plane, y, column.low)], data[(*plane, y, column.high)]
+        return left * (_float(1.0) - column.weight) + right * column.weight
+
+    value = along(row.low) * (_float(1.0) - row.weight) + along(row.high) * row.weight
+    return tirx.Select(tirx.all(row.inside, column.inside), value, _float(0.0))

@@ -1,0 +1,224 @@
+"""ONNX's ScatterElements and ScatterND: updates that land where data says, or nowhere.
+
+An index out of bounds writes nothing; see `neocpu.schedules.operators.lookup`. Updates of one
+element are applied in the order of their indices, whatever the number of threads: tasks own
+different elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.operators.lookup import counted
+from neocpu.schedules.tir.builder import (
+    ENOUGH_TASKS,
+    PARALLEL_ELEMENTS,
+    build_kernel,
+    part_start,
+    strides_of,
+    task_loop,
+)
+
+# A task writes at least a cache line of each run of elements, that threads may not share lines.
+_LINE_ELEMENTS = 64
+
+#: What becomes of an element and its update, by ONNX's name.
+REDUCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "none": lambda old, new: new,
+    "add": lambda old, new: old + new,
+    "mul": lambda old, new: old * new,
+    "max": lambda old, new: T.max(old, new),
+    "min": lambda old, new: T.min(old, new),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ElementsWorkload:
+    """A ScatterElements.
+
+    Attributes
+    ----------
+    data, indices : tuple of int
+        Shapes of one rank. Updates have that of ``indices``, whose extents are no larger than those
+        of ``data`` along other axes than ``axis``.
+    """
+
+    data: tuple[int, ...]
+    indices: tuple[int, ...]
+    axis: int
+    reduction: str
+    dtype: str
+    index_dtype: str
+
+    @property
+    def before(self) -> int:
+        """Indices along the axes in front of ``axis``."""
+        return math.prod(self.indices[: self.axis])
+
+    @property
+    def parts(self) -> int:
+        """Parts of the last axis, if it is another, that make enough tasks together."""
+        last = len(self.indices) - 1
+        if self.axis == last or math.prod(self.indices) < PARALLEL_ELEMENTS:
+            return 1
+        return max(1, min(ENOUGH_TASKS // self.before, self.indices[last] // _LINE_ELEMENTS))
+
+
+def lower_scatter_elements(workload: ElementsWorkload) -> Any:
+    """Scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers.
+
+    ::
+
+        parallel part: output = data
+        parallel axes in front of the indexed one · part of the last one
+          for the indexed axis: for axes behind it, the last one's part:
+            if the index is inside: output[..., index, ...] = f(output[..., index, ...], update)
+
+    or, if there are many tasks, and indices and data agree along all other axes than ``axis``::
+
+        parallel axes in front of the indexed one · part of the last one
+          for the indexed axis: for axes behind it, the last one's part: output = data
+          for the indexed axis: for axes behind it, the last one's part:
+            if the index is inside: output[..., index, ...] = f(output[..., index, ...], update)
+
+    Each task copies what it alone writes to, and has that in its caches then.
+    """
+    data, indices, axis = workload.data, workload.indices, workload.axis
+    count, parts = math.prod(indices), workload.parts
+    parameters = _parameters(math.prod(data), count, count, workload.dtype, workload.index_dtype)
+    tasks = workload.before * parts
+    # A few tasks would copy more slowly than all threads do.
+    alone = tasks >= ENOUGH_TASKS and indices == (*data[:axis], indices[axis], *data[axis + 1 :])
+
+    def offset(at: Sequence[Any], shape: Sequence[int]) -> Any:
+        # What indices become is never narrowed: that costs a tenth of the time.
+        terms = (T.cast(i, "int64") * n for i, n in zip(at, strides_of(shape), strict=True))
+        return T.Bind(sum(terms))
+
+    def behind(nest: ExitStack, extent: int, part: Any) -> list[Any]:
+        at = [nest.enter_context(T.serial(n)) for n in (extent, *indices[axis + 1 : -1])]
+        if axis < len(indices) - 1:
+            at.append(nest.enter_context(_part_loop(part, indices[-1], parts)))
+        return at
+
+    def body(values: Any, places: Any, updates: Any, output: Any) -> None:
+        if not alone:
+            _emit_copy(values, output)
+        with task_loop(tasks, math.prod(data) if alone else count) as task:
+            before, part = task // parts, task % parts
+            front = [
+                before // stride % extent
+                for stride, extent in zip(strides_of(indices[:axis]), indices[:axis], strict=True)
+            ]
+            if alone:
+                with ExitStack() as nest:
+                    here = offset(front + behind(nest, data[axis], part), data)
+                    T.buffer_store(output, values[here], [here])
+            with ExitStack() as nest:
+                at = front + behind(nest, indices[axis], part)
+                here = offset(at, indices)
+                at[axis] = counted(places[here], data[axis])
+                with T.If(_inside(at[axis], data[axis])), T.Then():
+                    there = offset(at, data)
+                    value = REDUCTIONS[workload.reduction](output[there], updates[here])
+                    T.buffer_store(output, value, [there])
+
+    return build_kernel(parameters, body)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWorkload:
+    """A ScatterND of ``rows`` updates of ``inner`` elements.
+
+    Attributes
+    ----------
+    extents : tuple of int
+        Of the indexed axes: data is ``(*extents, inner)``, indices are ``(rows, len(extents))``.
+    """
+
+    extents: tuple[int, ...]
+    rows: int
+    inner: int
+    reduction: str
+    dtype: str
+    index_dtype: str
+
+    @property
+    def parts(self) -> int:
+        """Tasks that share each row."""
+        worth = self.rows * self.inner >= PARALLEL_ELEMENTS
+        return max(1, min(ENOUGH_TASKS, self.inner // _LINE_ELEMENTS)) if worth else 1
+
+
+def lower_scatter_nd(workload: RowsWorkload) -> Any:
+    """Scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers.
+
+    ::
+
+        parallel part: output = data
+        parallel part of the elements behind the indexed axes
+          for row:
+            if its indices are inside: for element: output[row', ...] = f(output[row', ...], update)
+    """
+    extents, rows, inner = workload.extents, workload.rows, workload.inner
+    depth, parts = len(extents), workload.parts
+    parameters = _parameters(
+        math.prod(extents) * inner, rows * depth, rows * inner, workload.dtype, workload.index_dtype
+    )
+
+    def body(values: Any, places: Any, updates: Any, output: Any) -> None:
+        _emit_copy(values, output)
+        with task_loop(parts, rows * inner) as part, T.serial(rows) as row:
+            at = [counted(places[row * depth + i], extent) for i, extent in enumerate(extents)]
+            valid = tirx.all(*(_inside(i, extent) for i, extent in zip(at, extents, strict=True)))
+            with T.If(valid), T.Then():
+                first = T.Bind(
+                    sum(
+                        T.cast(i, "int32") * (stride * inner)
+                        for i, stride in zip(at, strides_of(extents), strict=True)
+                    )
+                )
+                with _part_loop(part, inner, parts) as i:
+                    value = updates[row * inner + i]
+                    value = REDUCTIONS[workload.reduction](output[first + i], value)
+                    T.buffer_store(output, value, [first + i])
+
+    return build_kernel(parameters, body)
+
+
+def _parameters(
+    elements: int, indices: int, updates: int, dtype: str, index_dtype: str
+) -> tuple[tuple[str, tuple[int, ...], str], ...]:
+    return (
+        ("data", (elements,), dtype),
+        ("indices", (indices,), index_dtype),
+        ("updates", (updates,), dtype),
+        ("output", (elements,), dtype),
+    )
+
+
+def _inside(place: Any, extent: int) -> Any:
+    """Whether an index that `counted` returned is one: below zero it is a huge unsigned number."""
+    unsigned = f"u{place.ty.dtype}"
+    return T.cast(place, unsigned) < tirx.const(extent, unsigned)
+
+
+def _part_loop(part: Any, extent: int, parts: int) -> Any:
+    """Return the frame of the loop over one of ``parts`` parts of ``extent`` elements."""
+    if parts == 1:
+        return T.serial(extent)
+    return T.serial(part_start(part, extent, parts), part_start(part + 1, extent, parts))
+
+
+def _emit_copy(data: Any, output: Any) -> None:
+    size = int(data.shape[0])
+    parts = ENOUGH_TASKS if size >= PARALLEL_ELEMENTS else 1
+    with task_loop(parts, size) as part, _part_loop(part, size, parts) as i:
+        T.buffer_store(output, data[i], [i])

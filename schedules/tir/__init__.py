@@ -1,0 +1,1 @@
+"""From loop nests to machine code: building them, TVM's pipeline, intrinsics."""

@@ -1,0 +1,150 @@
+"""From scheduled functions to machine code: TVM's pipeline with a few changes.
+
+Accumulators are kept in registers: TVM allocates a temporary of 1 KiB or more, or of scope
+``local``, from a workspace on the heap: a call and a return per register tile, and stores LLVM
+cannot remove. On the stack, LLVM promotes the accumulators to registers and the memory disappears.
+
+Arguments are not checked: TVM compares every extent, stride and type of every argument at every
+call, three quarters of a DenseNet's machine code and half of LLVM's time. The loader has checked
+the inputs and the weights, and memory planning made the rest.
+
+Maxima and minima of floats propagate NaN, as every reference does: TVM makes ``a > b ? a : b`` of
+them, one instruction that gives ``b`` if either is NaN, so that ``max(x, 0)`` would hide it.
+
+What NEON has instructions for is in `neocpu.schedules.tir.neon`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+from tvm.s_tir.pipeline import default_s_tir_pipeline, finalize_device_passes, finalize_host_passes
+
+from neocpu.schedules.tir import neon
+
+#: Name of the pipeline, for ``tvm.compile(..., tir_pipeline=PIPELINE)`` and ``tirx.build``.
+PIPELINE = "neocpu"
+# Larger than any register file, far smaller than a thread's stack.
+MAX_STACK_ELEMENTS = 4096
+# TVM's name for "leave this allocation alone"; code generation then puts it on the stack.
+_ON_STACK = "disable_lower_builtin"
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="KeepAccumulatorsOnStack")
+class KeepAccumulatorsOnStack:
+    """Mark the small allocations of scope ``local`` so that they stay on the stack."""
+
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        """Return ``func`` with its accumulators marked."""
+        body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, _mark))
+        return func if body.same_as(func.body) else func.with_body(body)
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="PropagateNaN")
+class PropagateNaN:
+    """Make ``max`` and ``min`` of floats NaN where either operand is.
+
+    A constant goes first, which costs nothing: of two operands that do not compare the second one
+    is the result. Without a constant, the first one must be chosen where it is NaN. NEON has an
+    instruction that does.
+    """
+
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        """Return ``func`` with every maximum and minimum of floats rewritten."""
+        propagating = _maximum if neon.is_target_of(func) else _propagating
+        body = tvm_ffi.structural_map(func.body, ((tirx.Max, tirx.Min), propagating))
+        return func if body.same_as(func.body) else func.with_body(body)
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="MultiplyByLane")
+class MultiplyByLane:
+    """On NEON, take factors of multiply-adds from lanes of vectors; see `tir.neon`."""
+
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        """Return ``func`` with whole vectors loaded of what is broadcast from them."""
+        if not neon.is_target_of(func):
+            return func
+        return func.with_body(neon.multiply_by_lane(func.body))
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="ClipAsIntegers")
+class ClipAsIntegers:
+    """On NEON, clip floats by a maximum of integers; see `neocpu.schedules.tir.neon`."""
+
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        """Return ``func`` with the second half of every clip done as integers."""
+        return func.with_body(neon.clip_as_integers(func.body)) if neon.is_target_of(func) else func
+
+
+def _maximum(extremum: Any) -> Any:
+    if not str(extremum.ty.dtype).startswith("float"):
+        return extremum
+    name = "llvm.maximum" if isinstance(extremum, tirx.Max) else "llvm.minimum"
+    return tirx.call_llvm_pure_intrin(extremum.ty.dtype, name, extremum.a, extremum.b)
+
+
+def _propagating(extremum: Any) -> Any:
+    kind, first, second = type(extremum), extremum.a, extremum.b
+    if not str(extremum.ty.dtype).startswith("float"):
+        return extremum
+    if _is_constant(second) or isinstance(second, Var):
+        first, second = second, first
+    if _is_constant(first):
+        return kind(first, second)
+
+    def chosen(value: Any) -> Any:
+        return tirx.Select(tirx.EQ(value, value), kind(value, second), value)
+
+    if isinstance(first, Var | TensorLoad):
+        return chosen(first)
+    # Written out three times, one within the other, maxima would triple at each level.
+    name = Var("t", first.ty)
+    return tirx.Let(name, first, chosen(name))
+
+
+def _is_constant(value: Any) -> bool:
+    value = value.value if isinstance(value, tirx.Broadcast) else value
+    return isinstance(value, tirx.FloatImm)
+
+
+def _mark(alloc: Any) -> Any:
+    buffer = alloc.buffer
+    constant = all(isinstance(extent, tirx.IntImm) for extent in buffer.shape)
+    if buffer.scope() != "local" or not constant:
+        return alloc
+    if math.prod(int(extent) for extent in buffer.shape) > MAX_STACK_ELEMENTS:
+        return alloc
+    return tirx.AllocBuffer(
+        buffer, {**dict(alloc.annotations), _ON_STACK: tirx.IntImm("int32", 1)}, alloc.span
+    )
+
+
+def _pipeline() -> tuple[Any, Any, Any]:
+    def finalize() -> Any:
+        passes = [
+            tirx.transform.SkipAssert(),
+            KeepAccumulatorsOnStack(),
+            finalize_host_passes(),
+            MultiplyByLane(),
+            ClipAsIntegers(),
+            PropagateNaN(),  # last: simplification would take ``x == x`` for true
+        ]
+        return tvm.transform.Sequential(passes)
+
+    return default_s_tir_pipeline()[0], finalize, finalize_device_passes
+
+
+tirx.register_tir_pipeline(PIPELINE, _pipeline)

@@ -1,0 +1,299 @@
+"""Schemes: how an operator is computed. A template's name plus its parameters.
+
+The parameter names are the paper's (§3.3.1) wherever it has one: ``ic_bn``, ``oc_bn``, ``reg_n``
+and ``unroll_ker``. A scheme fixes the layouts at its ends: choosing schemes is choosing layouts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
+
+# Parameters that need not be there; 0, their default, leaves a kernel as it is without them.
+OPTIONAL = ("out_bn", "sum_chunks")
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """Base of all schemes; each subclass belongs to one template."""
+
+    template: ClassVar[str]
+
+    @property
+    def in_layout(self) -> DataLayout:
+        """Layout the template reads its input in."""
+        raise AssertionError("abstract")
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """Layout the template writes its output in."""
+        raise AssertionError("abstract")
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form: the template's name and its parameters, of `OPTIONAL` only those in use."""
+        params = {k: v for k, v in asdict(self).items() if v or k not in OPTIONAL}
+        return {"template": self.template, **params}
+
+    def __str__(self) -> str:
+        params = self.to_json()
+        name = params.pop("template")
+        return f"{name}({' '.join(f'{k}={v}' for k, v in params.items())})"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedScheme(Scheme):
+    """Base of schemes that read NCHW[ic_bn]c and write NCHW[oc_bn]c."""
+
+    ic_bn: int
+    oc_bn: int
+
+    @property
+    def in_layout(self) -> DataLayout:
+        """NCHW[ic_bn]c."""
+        return DataLayout(self.ic_bn)
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """NCHW[oc_bn]c."""
+        return DataLayout(self.oc_bn)
+
+
+class StoreFold(Scheme):
+    """Base of schemes whose ``out_bn`` folds a layout transform into the stores of ``oc_bn``."""
+
+    __slots__ = ()
+    oc_bn: int
+    out_bn: int
+
+    def __post_init__(self) -> None:
+        if self.out_bn == self.oc_bn:
+            raise ValueError(f"out_bn={self.out_bn} is oc_bn: leave it out")
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """NCHW[out_bn]c, or NCHW[oc_bn]c."""
+        return DataLayout(self.out_bn or self.oc_bn)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectScheme(StoreFold, BlockedScheme):
+    """Direct NCHW[x]c convolution: the paper's Algorithm 1, with a wider register tile.
+
+    Attributes
+    ----------
+    ic_bn, oc_bn : int
+        Channel blocks of the input and output layouts; need not divide the channels. ``ic_bn == 1``
+        reads NCHW. ``oc_bn`` may span several vectors.
+    reg_n : int
+        Output columns of one register tile.
+    unroll_ker : bool
+        Unroll the loops over the kernel window.
+    reg_oh : int
+        Output rows of one register tile; the tile holds ``reg_oh * reg_n * oc_bn`` accumulators.
+    out_bn : int
+        Channel block of the output layout where it is not ``oc_bn``, which then only says what one
+        register tile computes: a layout transform folded into its stores. Otherwise 0.
+    sum_chunks : int
+        Input chunks whose products are summed before they are added to the output's sum, which
+        rounds less; a divisor of their number. 0 sums all of them in one go.
+    """
+
+    template: ClassVar[str] = "conv2d_direct"
+    reg_n: int
+    unroll_ker: bool
+    reg_oh: int = 1
+    out_bn: int = 0
+    sum_chunks: int = 0
+
+    @property
+    def kernel_layout(self) -> KernelLayout:
+        """OIHW[ic_bn]i[oc_bn]o."""
+        return KernelLayout(self.ic_bn, self.oc_bn)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupScheme(StoreFold):
+    """Base of convolutions in equal groups in NCHW[oc_bn]c: a vector lane per output channel.
+
+    Attributes
+    ----------
+    oc_bn : int
+        Channel block of the input layout, and of the output layout but for ``out_bn``.
+    reg_n : int
+        Output columns of one register tile, which holds a vector of channels of each.
+    unroll_ker : bool
+        Unroll the loop over the rows of the kernel window; that over its columns always is.
+    out_bn : int
+        Channel block of the output layout where it is not ``oc_bn``. Otherwise 0.
+    """
+
+    oc_bn: int
+    reg_n: int
+    unroll_ker: bool
+    out_bn: int = 0
+
+    def __post_init__(self) -> None:
+        if self.out_bn == self.oc_bn:
+            raise ValueError(f"out_bn={self.out_bn} is oc_bn: leave it out")
+
+    @property
+    def in_layout(self) -> DataLayout:
+        """NCHW[oc_bn]c."""
+        return DataLayout(self.oc_bn)
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """NCHW[out_bn]c, or NCHW[oc_bn]c."""
+        return DataLayout(self.out_bn or self.oc_bn)
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseScheme(GroupScheme):
+    """Depthwise convolution: each input channel makes one output channel."""
+
+    template: ClassVar[str] = "conv2d_depthwise"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedScheme(GroupScheme):
+    """Grouped convolution: every group makes as many output channels as it has inputs."""
+
+    template: ClassVar[str] = "conv2d_grouped"
+
+
+@dataclass(frozen=True, slots=True)
+class NchwScheme(Scheme):
+    """Convolution in plain NCHW, vectorised along the output row; any number of groups.
+
+    ``reg_oc`` output channels and ``reg_n`` output columns make one register tile.
+    """
+
+    template: ClassVar[str] = "conv2d_nchw"
+    reg_oc: int
+    reg_n: int
+
+    @property
+    def in_layout(self) -> DataLayout:
+        """NCHW."""
+        return NCHW
+
+    @property
+    def out_layout(self) -> DataLayout:
+        """NCHW."""
+        return NCHW
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradScheme(BlockedScheme):
+    """Winograd convolution in NCHW[x]c.
+
+    Attributes
+    ----------
+    ic_bn, oc_bn : int
+        Channel blocks of the input and output layouts: whole vectors; need not divide the channels.
+    reg_n : int
+        Winograd tiles of one register tile.
+    tile : int
+        Output pixels along a Winograd tile's side; along a dimension of one tap a tile is a pixel.
+    reg_oc : int
+        Output channels of one register tile, which holds ``reg_n * reg_oc`` accumulators: whole
+        vectors; need not divide the channels.
+    strip : int
+        Register tiles, along the image, of one task.
+    oc_split : bool
+        Whether a task computes a share of its strip's output channels, from an input that was
+        transformed before, or transforms its strip itself and computes all of them.
+    """
+
+    template: ClassVar[str] = "conv2d_winograd"
+    reg_n: int
+    tile: int
+    reg_oc: int
+    strip: int
+    oc_split: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PointwiseScheme(BlockedScheme):
+    """1x1 convolution as a blocked matrix product, in NCHW[x]c.
+
+    Attributes
+    ----------
+    ic_bn, oc_bn : int
+        Channel blocks of the input and output layouts: whole vectors; need not divide the channels.
+    reg_n : int
+        Pixels of one register tile, along the image as if it were one row.
+    reg_oc : int
+        Output channels of one register tile, which holds ``reg_n * reg_oc`` accumulators.
+    ic_block : int
+        Input channels of one pass over a task's register tiles: their weights stay in L1.
+    strip : int
+        Register tiles, along the image, of one task.
+    oc_split : bool
+        Whether the threads share the output channels of a strip, or a task computes all of them.
+    """
+
+    template: ClassVar[str] = "conv2d_pointwise"
+    reg_n: int
+    reg_oc: int
+    ic_block: int
+    strip: int
+    oc_split: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TransformScheme(Scheme):
+    """The one way to transform a layout: its workload says all."""
+
+    template: ClassVar[str] = "layout_transform"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinScheme(Scheme):
+    """The one way to join feature maps: its workload says all."""
+
+    template: ClassVar[str] = "join"
+
+
+SCHEMES: dict[str, type[Scheme]] = {
+    cls.template: cls
+    for cls in (
+        DirectScheme,
+        DepthwiseScheme,
+        GroupedScheme,
+        NchwScheme,
+        WinogradScheme,
+        PointwiseScheme,
+        TransformScheme,
+        JoinScheme,
+    )
+}
+
+
+def scheme_from_json(data: dict[str, Any]) -> Scheme:
+    """Inverse of `Scheme.to_json`.
+
+    Raises
+    ------
+    ValueError
+        If the template is unknown or a parameter is missing, extra or of the wrong type.
+    """
+    params = dict(data)
+    name = params.pop("template", None)
+    cls = SCHEMES.get(name) if isinstance(name, str) else None
+    if cls is None:
+        raise ValueError(f"unknown template {name!r}")
+    known = {f.name: f.type for f in fields(cls)}
+    given = set(params) | known.keys() & set(OPTIONAL)
+    if given != known.keys() or not all(_fits(v, k, known[k]) for k, v in params.items()):
+        raise ValueError(f"bad parameters for {name}: {params!r}; expected {sorted(known)}")
+    return cls(**params)
+
+
+def _fits(value: Any, name: str, kind: Any) -> bool:
+    """Whether a parameter, declared as ``kind``, may have this value."""
+    if kind == "bool":
+        return isinstance(value, bool)
+    return type(value) is int and value >= (0 if name in OPTIONAL else 1)

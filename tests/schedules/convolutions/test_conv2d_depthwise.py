@@ -1,0 +1,131 @@
+"""Depthwise convolution against a naive reference."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conv_reference import EPILOGUES, check_template
+from kernel_harness import FOREIGN, HOST, compile_for
+
+from neocpu.schedules.convolutions import conv2d_depthwise as template
+from neocpu.schedules.convolutions.conv2d_reference import convolve
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.scheme import DepthwiseScheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+
+HASWELL = FOREIGN[0]  # vectors of eight
+
+
+def depthwise(channels, height, width, kernel, batch=1, **options):
+    return Conv2dWorkload(
+        batch, channels, height, width, channels, kernel, groups=channels, **options
+    )
+
+
+WORKLOADS = [
+    depthwise(3, 5, 5, (3, 3), padding=(1, 1, 1, 1)),
+    depthwise(17, 9, 11, (3, 3), batch=2, stride=(2, 2), padding=(0, 1, 1, 0)),
+    depthwise(33, 8, 13, (3, 2), dilation=(2, 3)),
+    depthwise(16, 7, 7, (5, 5), batch=3, padding=(2, 2, 2, 2)),
+    depthwise(31, 7, 7, (7, 7)),
+    depthwise(7, 12, 10, (7, 7), padding=(3, 3, 3, 3), stride=(1, 2)),
+    depthwise(5, 1, 1, (1, 1)),
+]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+def test_every_scheme_matches_naive(workload):
+    assert template.applies(workload, HOST)
+    schemes = template.space(workload, HOST)
+    assert 0 < len(schemes) <= 12
+    assert len(set(schemes)) == len(schemes)
+    for scheme in schemes:
+        check_template(template, workload, scheme)
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+def test_epilogues(epilogue):
+    workload = replace(depthwise(19, 6, 9, (3, 3), padding=(1, 1, 1, 1)), epilogue=epilogue)
+    check_template(template, workload, DepthwiseScheme(16, 4, True))
+
+
+@pytest.mark.parametrize(
+    "scheme", [DepthwiseScheme(8, 3, True), DepthwiseScheme(4, 5, False)], ids=str
+)
+def test_blocks_narrower_than_a_vector(scheme):
+    check_template(template, depthwise(17, 9, 11, (3, 3), padding=(1, 1, 1, 1)), scheme, threads=4)
+
+
+def test_does_not_apply_to_grouped_convolution():
+    assert not template.applies(Conv2dWorkload(1, 8, 4, 4, 16, (3, 3), groups=8), HOST)
+
+
+def test_padded_lanes_of_packed_weights_are_zero():
+    workload = depthwise(5, 4, 4, (3, 3))
+    packed = template.pack_weights(
+        np.ones((5, 1, 3, 3), np.float32), workload, DepthwiseScheme(16, 1, True)
+    )
+    assert packed.shape == (1, 1, 3, 3, 16)
+    assert packed[..., :5].all()
+    assert not packed[..., 5:].any()
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
+def test_compiles_for_other_cpus(target):
+    workload = depthwise(64, 28, 28, (3, 3), padding=(1, 1, 1, 1))
+    func = template.lower(workload, template.space(workload, target)[0], target, threads=2)
+    assert "T.parallel" in func.script()
+    assert "T.vectorized" in func.script()
+    fma = "fmla" if target.machine == "aarch64" else "vfmadd"
+    assert fma in compile_for(func, target)
+
+
+def test_estimates_rank_larger_work_higher():
+    small, large = depthwise(64, 14, 14, (3, 3)), depthwise(64, 56, 56, (3, 3))
+    scheme = DepthwiseScheme(16, 4, True)
+    costs = [template.estimate(w, scheme, HOST, 2) for w in (small, large)]
+    assert 0 < costs[0] < costs[1]
+
+
+def test_reference_agrees_with_itself_on_identity():
+    workload = depthwise(3, 4, 4, (1, 1))
+    x = np.arange(48, dtype=np.float32).reshape(1, 3, 4, 4)
+    np.testing.assert_array_equal(convolve(workload, x, np.ones((3, 1, 1, 1), np.float32)), x)
+
+
+@pytest.mark.parametrize("blocks", [(8, 32), (32, 8), (16, 8), (24, 32)], ids=str)
+def test_folds_read_and_store_other_blocks(blocks):
+    epilogue = (EpilogueOp("bias_add"), EpilogueOp("add"))
+    workload = depthwise(90, 6, 9, (3, 3), padding=(1, 1, 1, 1), epilogue=epilogue)
+    plain = DepthwiseScheme(8, 4, True)
+    layouts = tuple(map(DataLayout, blocks))
+    scheme = template.fold(workload, plain, *layouts, HASWELL)
+    assert (scheme.in_layout, scheme.out_layout) == layouts
+    check_template(template, workload, scheme, threads=2, target=HASWELL)
+
+
+def test_folds_of_vectors_only():
+    workload = depthwise(90, 6, 9, (3, 3))
+    scheme = DepthwiseScheme(8, 4, True)
+    assert template.fold(workload, scheme, DataLayout(8), DataLayout(1), HASWELL) is None
+    assert template.fold(workload, scheme, DataLayout(4), DataLayout(8), HASWELL) is None
+    # 90 channels are 96 in blocks of 8, 112 in blocks of 56.
+    assert template.fold(workload, scheme, DataLayout(8), DataLayout(56), HASWELL) is None
+    back = template.fold(workload, scheme, DataLayout(16), DataLayout(16), HASWELL)
+    assert back == DepthwiseScheme(16, 4, True)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        depthwise(16, 112, 5, (3, 3), padding=(1, 1, 1, 1)),
+        depthwise(9, 13, 40, (5, 5), padding=(2, 2, 2, 2), stride=(2, 2)),
+        depthwise(24, 4, 4, (3, 3), padding=(9, 9, 9, 9), batch=2),
+        depthwise(8, 9, 40, (1, 31), padding=(0, 15, 0, 15)),
+    ],
+    ids=str,
+)
+def test_rows_are_shared_out_without_rest(workload, threads):
+    """A row that no task computes would stay NaN."""
+    check_template(template, workload, template.space(workload, HOST)[0], threads=threads)

@@ -1,0 +1,79 @@
+"""NCHW convolution, grouped or not, against a naive reference."""
+
+from dataclasses import replace
+
+import pytest
+from conv_reference import EPILOGUES, check_template
+from kernel_harness import FOREIGN, HOST, compile_for
+
+from neocpu.schedules.convolutions import conv2d_nchw as template
+from neocpu.schedules.vocabulary.scheme import NchwScheme
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+WORKLOADS = [
+    Conv2dWorkload(1, 3, 9, 11, 5, (3, 3), padding=(1, 1, 1, 1)),
+    Conv2dWorkload(2, 17, 7, 7, 31, (1, 1)),
+    Conv2dWorkload(1, 5, 8, 8, 7, (1, 1), stride=(2, 2)),
+    Conv2dWorkload(1, 7, 1, 1, 33, (1, 1)),
+    Conv2dWorkload(3, 1, 13, 20, 1, (5, 2), stride=(1, 3), padding=(2, 0, 1, 1)),
+    Conv2dWorkload(1, 4, 20, 37, 6, (7, 7), stride=(2, 2), padding=(3, 3, 3, 3)),
+    Conv2dWorkload(1, 3, 12, 12, 9, (3, 3), dilation=(2, 3), padding=(0, 3, 2, 1)),
+    Conv2dWorkload(1, 12, 6, 6, 18, (3, 3), groups=6, padding=(1, 1, 1, 1)),
+    Conv2dWorkload(2, 10, 6, 5, 14, (1, 1), groups=2),
+    Conv2dWorkload(1, 7, 6, 9, 7, (3, 3), groups=7, stride=(2, 2), padding=(1, 1, 1, 1)),
+    Conv2dWorkload(1, 3, 5, 2, 4, (3, 2), stride=(2, 3), padding=(1, 2, 1, 1)),
+    Conv2dWorkload(1, 2, 40, 16, 8, (3, 1), padding=(1, 0, 1, 0)),
+    # Images narrower than the stride.
+    Conv2dWorkload(1, 4, 1, 1, 8, (3, 3), stride=(2, 2), padding=(1, 1, 1, 1)),
+    Conv2dWorkload(1, 3, 9, 3, 4, (7, 7), stride=(5, 5), padding=(2, 2, 2, 2)),
+    Conv2dWorkload(1, 4, 2, 2, 8, (5, 5), stride=(3, 3), padding=(2, 2, 2, 2), groups=4),
+]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+def test_every_scheme_matches_naive(workload):
+    assert template.applies(workload, HOST)
+    schemes = template.space(workload, HOST)
+    assert 0 < len(schemes) <= 12
+    for scheme in schemes:
+        check_template(template, workload, scheme)
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
+def test_epilogues(epilogue, kernel):
+    workload = Conv2dWorkload(2, 5, 7, 9, 11, kernel, epilogue=epilogue)
+    check_template(template, workload, template.space(workload, HOST)[0])
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
+def test_compiles_for_other_cpus(target):
+    workload = replace(WORKLOADS[0], in_channels=32, out_channels=32, height=28, width=28)
+    func = template.lower(workload, template.space(workload, target)[0], target, threads=2)
+    assert "T.parallel" in func.script()
+    assert "T.vectorized" in func.script()
+    fma = "fmla" if target.machine == "aarch64" else "vfmadd"
+    assert fma in compile_for(func, target)
+
+
+def test_tiles_do_not_straddle_groups():
+    workload = Conv2dWorkload(1, 12, 6, 6, 18, (3, 3), groups=6)
+    assert {scheme.reg_oc for scheme in template.space(workload, HOST)} <= {1, 3}
+
+
+def test_estimates_rank_larger_work_higher():
+    scheme = NchwScheme(8, 16)
+    costs = [
+        template.estimate(Conv2dWorkload(1, c, 28, 28, c, (3, 3)), scheme, HOST, 2)
+        for c in (32, 64)
+    ]
+    assert 0 < costs[0] < costs[1]
+
+
+def test_images_of_a_batch_do_not_push_each_other_out_of_the_caches():
+    target = parse_target("llvm -mcpu=znver3")
+    one = Conv2dWorkload(1, 64, 14, 14, 96, (1, 1))
+    scheme = NchwScheme(4, 24)
+    seconds = [template.estimate(replace(one, batch=n), scheme, target) for n in (1, 64)]
+    assert 60 * seconds[0] < seconds[1] <= 64 * seconds[0]

@@ -1,0 +1,80 @@
+"""Dense layers against numpy."""
+
+import numpy as np
+import pytest
+from conv_reference import EPILOGUES
+from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+
+from neocpu.schedules.convolutions.conv2d_reference import EPILOGUE_STEPS
+from neocpu.schedules.operators.dense import (
+    DenseWorkload,
+    argument_shapes,
+    block_width,
+    lower_dense,
+    pack_weights,
+)
+from neocpu.schedules.vocabulary.workload import PER_CHANNEL, EpilogueOp
+
+
+def check(workload, threads=1):
+    data, weights = normal((workload.m, workload.k), 1), normal((workload.k, workload.n), 2)
+    expected = data.astype(np.float64) @ weights
+    operands = []
+    for number, op in enumerate(workload.epilogue):
+        used = ()
+        if op.operand != "none":
+            shape = (workload.n,) if op.operand == PER_CHANNEL else (workload.m, workload.n)
+            operands.append(normal(shape, 3 + number))
+            used = (operands[-1],)
+        expected = EPILOGUE_STEPS[op.kind](expected, *used, *op.args)
+    arguments = [data, pack_weights(weights, workload, HOST, threads), *operands]
+    shapes = argument_shapes(workload, HOST, threads)
+    assert tuple((a.shape, str(a.dtype)) for a in arguments) == shapes[:-1]
+    got = run(lower_dense(workload, HOST, threads), arguments, shapes[-1][0])
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-6 * workload.k)
+
+
+@pytest.mark.parametrize("m", [1, 2, 8, 29])
+@pytest.mark.parametrize(("n", "k"), [(1, 7), (10, 64), (33, 31), (128, 17), (1000, 5)])
+@pytest.mark.parametrize("threads", [1, 8])
+def test_matches_numpy(m, n, k, threads):
+    check(DenseWorkload(m, n, k), threads)
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+@pytest.mark.parametrize(("m", "n"), [(1, 64), (3, 37)])
+def test_epilogues(epilogue, m, n):
+    check(DenseWorkload(m, n, 40, epilogue=epilogue))
+
+
+def test_the_next_block_is_asked_for_while_tiles_of_rows_share_one():
+    def prefetches(m):
+        return lower_dense(DenseWorkload(m, 256, 64), HOST).script().count("prefetch")
+
+    assert prefetches(32) > 0
+    assert prefetches(1) == 0
+
+
+def test_blocks_leave_every_thread_work():
+    workload = DenseWorkload(1, 1000, 2048)
+    assert -(-1000 // block_width(workload, HOST, 8)) >= 32
+    assert block_width(workload, HOST, 1) >= block_width(workload, HOST, 8)
+
+
+def test_key_depends_on_everything():
+    plain = DenseWorkload(1, 10, 64)
+    others = [
+        DenseWorkload(2, 10, 64),
+        DenseWorkload(1, 10, 64, epilogue=(EpilogueOp("relu"),)),
+        DenseWorkload(1, 10, 64, epilogue=(EpilogueOp("clip", (0.0, 6.0)),)),
+    ]
+    assert len({w.key() for w in (plain, *others)}) == 4
+    assert plain.key() == DenseWorkload(1, 10, 64).key()
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
+def test_compiles_for_other_cpus(target):
+    func = lower_dense(DenseWorkload(1, 1000, 512, epilogue=EPILOGUES[0]), target, 2)
+    assert "T.parallel" in func.script()
+    fma = "fmla" if target.machine == "aarch64" else "vfmadd"
+    assert fma in compile_for(func, target)

@@ -1,0 +1,41 @@
+"""Slices of channels, gathered, against numpy."""
+
+import numpy as np
+import pytest
+from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+
+from neocpu.schedules.operators.gather import lower_gather
+from neocpu.schedules.vocabulary.layout import DataLayout
+
+
+@pytest.mark.parametrize(
+    ("channels", "slices"),
+    [
+        ((16,), ((0, 16),)),
+        ((17,), ((5, 6),)),
+        ((58, 58), ((0, 29), (0, 29))),
+        ((32, 24, 7), ((8, 24), (0, 24), (3, 7))),
+        ((5, 5, 40), ((4, 5), (0, 1), (1, 39))),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("block", [1, 8, 32])
+@pytest.mark.parametrize(("batch", "height", "width"), [(3, 1, 1), (2, 9, 11)])
+def test_slices(channels, slices, block, batch, height, width):
+    layout = DataLayout(block)
+    shapes = [(batch, c, height, width) for c in channels]
+    inputs = [normal(shape, seed) for seed, shape in enumerate(shapes)]
+    parts = [x[:, first:end] for x, (first, end) in zip(inputs, slices, strict=True)]
+    expected = np.concatenate(parts, axis=1)
+    func = lower_gather(shapes, slices, HOST, layout)
+    got = run(func, [layout.pack(x) for x in inputs], layout.shape(expected.shape))
+    assert np.isfinite(got).all()
+    np.testing.assert_array_equal(layout.unpack(got, expected.shape[1]), expected)
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
+def test_compiles_for_other_cpus(target):
+    shapes = [(1, 58, 28, 28)] * 2
+    func = lower_gather(shapes, [(0, 29), (29, 58)], target, DataLayout(8))
+    assert "T.parallel" in func.script()
+    assert compile_for(func, target)

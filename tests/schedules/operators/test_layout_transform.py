@@ -1,0 +1,74 @@
+"""Layout transforms against numpy's pack and unpack."""
+
+import numpy as np
+import pytest
+from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+
+from neocpu.schedules import registry
+from neocpu.schedules.operators.layout_transform import lower_transform
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.scheme import TransformScheme
+from neocpu.schedules.vocabulary.workload import TransformWorkload
+
+SHAPES = [(1, 1, 1, 1), (2, 3, 1, 2), (1, 17, 5, 7), (3, 31, 4, 4), (1, 64, 23, 29), (2, 33, 3, 5)]
+
+
+def transform(x, source, destination, target=HOST):
+    func = lower_transform(x.shape, source, destination, target)
+    return run(func, [source.pack(x)], destination.shape(x.shape))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("block", [2, 3, 8, 16, 24, 64])
+def test_pack_and_unpack(shape, block):
+    x, layout = normal(shape), DataLayout(block)
+    np.testing.assert_array_equal(transform(x, NCHW, layout), layout.pack(x))
+    np.testing.assert_array_equal(transform(x, layout, NCHW), x)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("source", "destination"), [(16, 32), (32, 16), (8, 64), (6, 4), (5, 7)])
+def test_regroup(shape, source, destination):
+    x = normal(shape)
+    got = transform(x, DataLayout(source), DataLayout(destination))
+    np.testing.assert_array_equal(got, DataLayout(destination).pack(x))
+
+
+def test_unpack_ignores_what_padded_lanes_hold():
+    layout = DataLayout(16)
+    packed = layout.pack(np.zeros((1, 17, 6, 6), np.float32))
+    packed[:, 1, :, :, 1:] = 99.0
+    got = run(lower_transform((1, 17, 6, 6), layout, NCHW, HOST), [packed], (1, 17, 6, 6))
+    assert not got.any()
+
+
+def test_narrow_vectors_give_the_same():
+    x, layout = normal((1, 40, 9, 9)), DataLayout(16)
+    for target in FOREIGN[:2]:  # narrower or equal x86 vectors are legal here too
+        np.testing.assert_array_equal(transform(x, NCHW, layout, target), layout.pack(x))
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
+def test_compiles_for_other_cpus(target):
+    for source, destination in ((NCHW, DataLayout(8)), (DataLayout(4), DataLayout(8))):
+        func = lower_transform((1, 65, 30, 30), source, destination, target)
+        assert "T.parallel" in func.script()
+        assert "main" in compile_for(func, target)
+
+
+def test_the_template_computes_its_workload():
+    workload = TransformWorkload(2, 33, 3, 5, 16, 8)
+    (scheme,) = registry.schemes(workload, HOST)
+    (packed, _), (out, _) = registry.argument_shapes(workload, scheme)
+    x = normal(workload.shape)
+    assert packed == DataLayout(16).shape(workload.shape)
+    got = run(registry.lower(workload, scheme, HOST), [DataLayout(16).pack(x)], out)
+    np.testing.assert_array_equal(got, DataLayout(8).pack(x))
+
+
+def test_larger_feature_maps_cost_more():
+    small, large = (
+        registry.estimate(TransformWorkload(1, 64, side, side, 1, 16), TransformScheme(), HOST, 2)
+        for side in (8, 80)
+    )
+    assert 0 < small < large

@@ -1,0 +1,146 @@
+"""Pooling against a naive window-by-window reference, in both layout families."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+
+from neocpu.schedules.operators.pool import (
+    PoolAxis,
+    PoolWorkload,
+    estimate,
+    lower_global_pool,
+    lower_pool,
+)
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+
+
+def naive_axis(size, kernel, stride, before, after, dilation, ceil_mode):
+    """Windows of one axis as lists of padded coordinates, straight from the ONNX standard."""
+    room = (size + before + after - dilation * (kernel - 1) - 1) / stride + 1
+    outputs = math.ceil(room) if ceil_mode else math.floor(room)
+    if ceil_mode and (outputs - 1) * stride >= size + before:
+        outputs -= 1
+    return [[o * stride - before + k * dilation for k in range(kernel)] for o in range(outputs)]
+
+
+def naive_pool(x, pool: PoolWorkload):
+    top, left, bottom, right = pool.padding
+    rows = naive_axis(
+        pool.height, pool.kernel[0], pool.stride[0], top, bottom, pool.dilation[0], pool.ceil_mode
+    )
+    columns = naive_axis(
+        pool.width, pool.kernel[1], pool.stride[1], left, right, pool.dilation[1], pool.ceil_mode
+    )
+    out = np.empty((*x.shape[:2], len(rows), len(columns)), x.dtype)
+    for (i, ys), (j, xs) in itertools.product(enumerate(rows), enumerate(columns)):
+        pixels = [(y, z) for y in ys for z in xs if 0 <= y < pool.height and 0 <= z < pool.width]
+        values = np.stack([x[:, :, y, z] for y, z in pixels])
+        if pool.kind == "max":
+            out[:, :, i, j] = values.max(0)
+            continue
+        padded = sum(y < pool.height + bottom and z < pool.width + right for y in ys for z in xs)
+        out[:, :, i, j] = values.sum(0) / (padded if pool.count_include_pad else len(pixels))
+    return out
+
+
+POOLS = [
+    dict(kernel=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1)),
+    dict(kernel=(3, 3), stride=(2, 2), ceil_mode=True),
+    dict(kernel=(3, 3), stride=(2, 2), padding=(0, 0, 1, 1), ceil_mode=True),
+    dict(kernel=(2, 2), stride=(2, 2), padding=(1, 1, 1, 1), ceil_mode=True),
+    dict(kernel=(3, 2), stride=(1, 3), padding=(2, 0, 1, 1)),
+    dict(kernel=(2, 3), dilation=(3, 2), padding=(1, 2, 2, 1)),
+    dict(kernel=(5, 5), padding=(2, 2, 2, 2)),
+    dict(kernel=(9, 8), padding=(4, 0, 4, 3)),
+    dict(kernel=(9, 11)),
+]
+
+
+@pytest.mark.parametrize("options", POOLS, ids=str)
+@pytest.mark.parametrize("kind", ["max", "avg", "avg+pad"])
+@pytest.mark.parametrize("block", [1, 4, 16])
+def test_pool_matches_naive(options, kind, block):
+    pool = PoolWorkload(kind[:3], 2, 17, 9, 11, count_include_pad=kind == "avg+pad", **options)
+    x, layout = normal(pool.input_shape), DataLayout(block)
+    expected = naive_pool(x, pool)
+    assert expected.shape == pool.output_shape
+    got = run(lower_pool(pool, layout, HOST), [layout.pack(x)], layout.shape(pool.output_shape))
+    assert np.isfinite(got).all()
+    np.testing.assert_allclose(layout.unpack(got, 17), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("block", [1, 16])
+def test_windows_too_large_to_unroll(kind, dilation, block):
+    """A window of 30 x 40 pixels, unrolled, takes LLVM minutes."""
+    sizes = {"kernel": (30, 40), "stride": (3, 2), "padding": (5, 7, 6, 8)}
+    pool = PoolWorkload(kind, 1, 3, 70, 90, dilation=(dilation, dilation), **sizes)
+    x, layout = normal(pool.input_shape), DataLayout(block)
+    got = run(lower_pool(pool, layout, HOST), [layout.pack(x)], layout.shape(pool.output_shape))
+    np.testing.assert_allclose(layout.unpack(got, 3), naive_pool(x, pool), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 33])
+@pytest.mark.parametrize("width", [35, 70])
+@pytest.mark.parametrize("block", [1, 8, 64])
+def test_wide_rows(channels, width, block):
+    pool = PoolWorkload("max", 1, channels, 6, width, (3, 3), (1, 1), (1, 1, 1, 1))
+    x, layout = normal(pool.input_shape), DataLayout(block)
+    got = run(lower_pool(pool, layout, HOST), [layout.pack(x)], layout.shape(pool.output_shape))
+    np.testing.assert_array_equal(layout.unpack(got, channels), naive_pool(x, pool))
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize("size", [(1, 1), (7, 7), (5, 3), (13, 17)])
+@pytest.mark.parametrize("block", [1, 3, 16, 32])
+def test_global_pool(kind, size, block):
+    x, layout = normal((2, 33, *size)), DataLayout(block)
+    func = lower_global_pool(kind, x.shape, layout, HOST)
+    got = run(func, [layout.pack(x)], layout.shape((2, 33, 1, 1)))
+    reduce = np.max if kind == "max" else np.mean
+    expected = reduce(x, axis=(2, 3), keepdims=True)
+    np.testing.assert_allclose(layout.unpack(got, 33), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
+@pytest.mark.parametrize("block", [1, 8])
+def test_compiles_for_other_cpus(target, block):
+    pool = PoolWorkload("avg", 1, 64, 28, 28, (3, 3), (2, 2), (1, 1, 1, 1))
+    func = lower_pool(pool, DataLayout(block), target)
+    assert "T.parallel" in func.script()
+    assert "main" in compile_for(func, target)
+    shape = (1, 64, 28, 28)
+    assert "main" in compile_for(lower_global_pool("max", shape, DataLayout(block), target), target)
+
+
+def test_small_pools_do_not_fork():
+    pool = PoolWorkload("max", 1, 3, 8, 8, (2, 2), (2, 2))
+    assert "T.parallel" not in lower_pool(pool, DataLayout(1), HOST).script()
+
+
+def test_larger_windows_cost_more_and_nchw_rows_pay_for_their_ends():
+    small = PoolWorkload("avg", 1, 64, 28, 28, (3, 3), padding=(1, 1, 1, 1))
+    large = replace(small, kernel=(5, 5), padding=(2, 2, 2, 2))
+    blocked = DataLayout(HOST.lanes())
+    assert 0 < estimate(small, blocked, HOST, 2) < estimate(large, blocked, HOST, 2)
+    assert estimate(small, blocked, HOST, 2) < estimate(small, blocked, HOST, 1)
+    narrow = replace(small, height=112, width=7)  # as many pixels in shorter rows
+    assert estimate(narrow, blocked, HOST, 2) == estimate(small, blocked, HOST, 2)
+    assert estimate(narrow, NCHW, HOST, 2) > estimate(small, NCHW, HOST, 2)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8])
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 1, 1), (2, 2, 1), (3, 2, 2)])
+def test_interior_windows_are_those_within_the_data(size, before, kernel, stride, dilation):
+    axis = PoolAxis(size, kernel, stride, before, 3, dilation, False)
+    first, last = axis.interior
+    assert 0 <= first <= last <= axis.outputs
+    for out in range(axis.outputs):
+        taps = [axis.position(out, tap) for tap in range(kernel)]
+        assert (first <= out < last) == all(0 <= tap < size for tap in taps)

@@ -1,0 +1,91 @@
+"""Scatters and gathers of single elements, at shapes that are shared among threads or are not."""
+
+import math
+
+import numpy as np
+import pytest
+import tvm_ffi
+from tvm import tirx
+
+from neocpu.reference_lookup import GatherElements, ScatterElements, ScatterND
+from neocpu.schedules.operators.lookup import lower_gather_elements
+from neocpu.schedules.operators.scatter import (
+    REDUCTIONS,
+    ElementsWorkload,
+    RowsWorkload,
+    lower_scatter_elements,
+    lower_scatter_nd,
+)
+from tests.schedules.kernel_harness import normal, run
+
+RNG = np.random.default_rng(0)
+
+
+def indices(shape: tuple[int, ...], extent: int, dtype: str) -> np.ndarray:
+    """Indices of which some are out of bounds, and most occur several times."""
+    return RNG.integers(-extent - 2, extent + 2, shape).astype(dtype)
+
+
+def flat(*arrays: np.ndarray) -> list[np.ndarray]:
+    return [array.reshape(-1) for array in arrays]
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(
+    ("data", "places", "axis"),
+    [
+        ((1, 9, 1), (1, 40, 1), 1),
+        ((3, 4, 5), (2, 7, 3), 1),
+        ((1, 30, 700), (1, 50, 700), 1),  # parts of the last axis
+        ((40, 300, 1), (40, 500, 1), 1),  # a task per row
+        ((40, 300, 1), (33, 500, 1), 1),  # fewer rows of indices than of data
+        ((4, 9, 500), (4, 30, 500), 1),  # tasks that copy parts of rows
+    ],
+)
+def test_scatter_elements(data, places, axis, reduction):
+    workload = ElementsWorkload(data, places, axis, reduction, "float32", "int64")
+    x, i, u = normal(data), indices(places, data[axis], "int64"), normal(places, seed=1)
+    found = run(lower_scatter_elements(workload), flat(x, i, u), (math.prod(data),))
+    (expected,) = ScatterElements._run(None, x, i, u, axis, reduction)
+    np.testing.assert_allclose(found, expected.reshape(-1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "places", "axis", "loops"),
+    [
+        ((40, 3000, 1), (40, 3000, 1), 1, 1),  # a task copies the row that it alone writes to
+        ((40, 3000, 1), (39, 3000, 1), 1, 2),  # a row that no task writes to
+        ((4, 3000, 1), (4, 30000, 1), 1, 2),  # few tasks
+    ],
+)
+def test_tasks_copy_what_they_alone_write_to(data, places, axis, loops):
+    workload = ElementsWorkload(data, places, axis, "none", "float32", "int64")
+    found: list[tirx.For] = []
+    body = lower_scatter_elements(workload).body
+    tvm_ffi.structural_walk(body, (tirx.For, found.append), order="pre")
+    parallel = [loop for loop in found if loop.kind == tirx.ForKind.PARALLEL]
+    assert len(parallel) == loops
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(
+    ("extents", "rows", "inner"), [((5,), 7, 3), ((4, 3), 9, 1), ((2, 3, 4), 60, 1000)]
+)
+def test_scatter_nd(extents, rows, inner, reduction):
+    workload = RowsWorkload(extents, rows, inner, reduction, "float32", "int32")
+    x, u = normal((*extents, inner)), normal((rows, inner), seed=1)
+    i = np.stack([indices((rows,), extent, "int32") for extent in extents], axis=1)
+    found = run(lower_scatter_nd(workload), flat(x, i, u), (x.size,))
+    (expected,) = ScatterND._run(None, x, i, u, reduction)
+    np.testing.assert_allclose(found, expected.reshape(-1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "places", "axis"),
+    [((1, 9, 1), (1, 40, 1), 1), ((3, 4, 5), (2, 4, 9), 2), ((70, 30, 9), (70, 20, 9), 1)],
+)
+def test_gather_elements(data, places, axis):
+    x, i = normal(data), indices(places, data[axis], "int64")
+    kernel = lower_gather_elements(data, places, axis, "float32", "int64")
+    found = run(kernel, flat(x, i), (math.prod(places),))
+    np.testing.assert_array_equal(found, GatherElements._run(None, x, i, axis)[0].reshape(-1))

@@ -1,0 +1,29 @@
+"""TopK against ONNX Runtime's rule, in numpy: by value, equal ones by index."""
+
+import numpy as np
+import pytest
+
+from neocpu.schedules.operators.top_k import lower_top_k
+from tests.schedules.kernel_harness import build, call, unwritten
+
+
+def run(data, k, largest):
+    kernel = build(lower_top_k(data.shape, k, largest=largest))
+    shape = (data.shape[0], k, data.shape[2])
+    return call(kernel, [data], [unwritten(shape), unwritten(shape, "int64")])
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "k"), [((1, 1, 1), 1), ((3, 50, 1), 7), ((2, 9, 5), 9), ((4, 1000, 3), 100)]
+)
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_top_k(shape, k, largest, step):
+    data = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    if step:
+        data = np.round(data / step).astype(np.float32) * step  # ties, and zeros of both signs
+    data[0, 0, 0] = -np.inf
+    expected = np.argsort(-data if largest else data, axis=1, kind="stable")[:, :k]
+    values, indices = run(data, k, largest)
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(data, expected, 1))

@@ -1,0 +1,85 @@
+"""Machine code of the templates: what must, and must not, be in it."""
+
+import functools
+
+import numpy as np
+import pytest
+import tvm
+from kernel_harness import HOST
+from tvm import te
+
+from neocpu.schedules.convolutions import conv2d_direct
+from neocpu.schedules.operators.elementwise import schedule_function
+from neocpu.schedules.tir.codegen import PIPELINE, PropagateNaN
+from neocpu.schedules.vocabulary.scheme import DirectScheme
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+AVX512 = parse_target("llvm -mcpu=skylake-avx512")
+
+
+def build(workload, scheme, target, pipeline=PIPELINE):
+    func = conv2d_direct.lower(workload, scheme, target).with_attr("global_symbol", "main")
+    return tvm.tirx.build(tvm.IRModule({"main": func}), target.to_tvm(), pipeline=pipeline)
+
+
+def test_accumulators_are_no_heap_workspace():
+    workload, scheme = Conv2dWorkload(1, 32, 14, 14, 32, (1, 1)), DirectScheme(16, 32, 14, False)
+    default = build(workload, scheme, AVX512, "default").inspect_source("ll")
+    ours = build(workload, scheme, AVX512).inspect_source("ll")
+    assert "TVMBackendAllocWorkspace" in default
+    assert "TVMBackendAllocWorkspace" not in ours
+
+
+def test_accumulators_stay_in_registers():
+    """The innermost loop of a tile that fits the registers multiplies and never spills."""
+    workload, scheme = Conv2dWorkload(1, 64, 14, 14, 32, (1, 1)), DirectScheme(16, 32, 7, False)
+    lines = build(workload, scheme, AVX512).inspect_source("asm").splitlines()
+    fmas = [i for i, line in enumerate(lines) if "vfmadd" in line and "zmm" in line]
+    assert len(fmas) >= 14
+    body = lines[fmas[0] : fmas[13]]
+    assert not any("vmovups\t%zmm" in line and "(%rsp" in line for line in body)
+
+
+def test_same_result_as_the_default_pipeline():
+    workload = Conv2dWorkload(1, 19, 9, 9, 37, (3, 3), padding=(1, 1, 1, 1))
+    scheme = DirectScheme(16, 16, 5, False, 2)
+    rng = np.random.default_rng(0)
+    shapes = conv2d_direct.argument_shapes(workload, scheme)
+    inputs = [rng.standard_normal(shape).astype(dtype) for shape, dtype in shapes]
+    results = []
+    for pipeline in ("default", PIPELINE):
+        arguments = [tvm.runtime.tensor(array) for array in inputs]
+        build(workload, scheme, HOST, pipeline)["main"](*arguments)
+        results.append(arguments[-1].numpy())
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize(("channels", "prefetches"), [(2048, True), (16, False)])
+def test_large_weights_of_small_images_are_prefetched(channels, prefetches):
+    # Above the share of L2 under which threads take rows, and so reuse the weights.
+    workload = Conv2dWorkload(1, channels, 7, 7, 512, (1, 1))
+    assembly = build(workload, DirectScheme(16, 32, 7, False), AVX512).inspect_source("asm")
+    assert ("prefetch" in assembly) is prefetches
+
+
+def test_nested_maxima_propagate_nan_and_are_written_once():
+    """Each is computed from one copy of the one before, or the code would triple with each."""
+    count, shape = 8, (16, 17)
+    inputs = [te.placeholder(shape, "float32", name=f"x{i}") for i in range(count)]
+
+    def largest(*index):
+        doubled = [data(*index) * 2.0 for data in inputs]
+        return functools.reduce(te.max, doubled)
+
+    output = te.compute(shape, largest, name="output")
+    func = schedule_function(te.create_prim_func([*inputs, output]), HOST)
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    built = tvm.tirx.build(module, HOST.to_tvm(), pipeline=PIPELINE)
+    rewritten = PropagateNaN()(module)["main"].script()
+    assert len(rewritten) < 10 * len(module["main"].script())
+    arrays = np.random.default_rng(0).standard_normal((count, *shape)).astype(np.float32)
+    arrays[np.arange(count), np.arange(count), 3] = np.nan
+    result = tvm.runtime.tensor(np.zeros(shape, np.float32))
+    built["main"](*map(tvm.runtime.tensor, arrays), result)
+    np.testing.assert_array_equal(result.numpy(), 2 * arrays.max(axis=0))

@@ -1,0 +1,74 @@
+"""The vectorised exponentials against float64 references over their whole range."""
+
+import math
+
+import numpy as np
+import pytest
+from kernel_harness import FOREIGN, HOST, compile_for, run
+from tvm import te, tirx
+
+from neocpu.schedules.operators.elementwise import schedule_function
+from neocpu.schedules.tir.vector_math import vectorize_calls
+
+REFERENCES = {
+    "exp": np.exp,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+    "erf": np.vectorize(math.erf),
+}
+
+
+def unary(name, size):
+    x = te.placeholder((size,), name="x")
+    return te.create_prim_func([x, te.compute((size,), lambda i: getattr(tirx, name)(x[i]))])
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_matches_float64(name):
+    x = np.concatenate([np.linspace(-87, 88, 4001), np.linspace(-4, 4, 4001), [0.0, 1e-8, -1e-8]])
+    x = x.astype(np.float32)
+    got = run(schedule_function(unary(name, x.size), HOST), [x], x.shape)
+    expected = REFERENCES[name](x.astype(np.float64))
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_exp_is_accurate_relative_to_its_size():
+    x = np.linspace(-87, 88, 20001).astype(np.float32)
+    got = run(vectorize_calls(unary("exp", x.size)), [x], x.shape)
+    np.testing.assert_allclose(got, np.exp(x.astype(np.float64)), rtol=5e-7)
+
+
+EXTREMES = np.array([-np.inf, -1e30, -200, -88.5, 88.5, 88.7, 89, 1e30, np.inf], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("exp", np.exp(np.minimum(EXTREMES, 100).astype(np.float64))),
+        ("sigmoid", EXTREMES > 0),
+        ("tanh", np.sign(EXTREMES)),
+        ("erf", np.sign(EXTREMES)),
+    ],
+)
+def test_extremes_go_where_the_function_goes(name, expected):
+    got = run(vectorize_calls(unary(name, EXTREMES.size)), [EXTREMES], EXTREMES.shape)
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(got, expected.astype(np.float32), rtol=1e-5, atol=2e-38)
+
+
+@pytest.mark.parametrize("name", ["exp", "sigmoid", "tanh", "erf"])
+def test_nan_stays_nan(name):
+    x = np.array([np.nan, 1, -np.nan, 2], np.float32)
+    got = run(vectorize_calls(unary(name, x.size)), [x], x.shape)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
+
+
+def test_functions_without_exponentials_are_returned_as_they_are():
+    func = unary("floor", 16)
+    assert vectorize_calls(func).same_as(func)
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
+def test_no_library_call_is_left(target):
+    text = compile_for(schedule_function(unary("exp", 4096), target), target)
+    assert "expf" not in text
