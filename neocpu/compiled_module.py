@@ -10,7 +10,7 @@ from typing import Any
 
 from neocpu.foundation.files import replacing
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.reference import Comparison
+from neocpu.reference.comparison import Comparison
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module, load
 from neocpu.runtime.unpicklable import Unpicklable

@@ -16,8 +16,9 @@ import numpy.typing as npt
 import onnx
 
 from neocpu.foundation.errors import AccuracyError
-from neocpu.reference import Comparison, compare, run_reference
-from neocpu.reference_run import Noise
+from neocpu.reference.comparison import Comparison, compare
+from neocpu.reference.evaluator import Noise
+from neocpu.reference.runner import run_reference
 from neocpu.schedules.vocabulary.accuracy import Accuracy
 
 Array: TypeAlias = npt.NDArray[Any]

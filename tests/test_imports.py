@@ -38,7 +38,17 @@ IMPORTS = {
 #: Of the rooms of a storey too.
 ROOMS = {
     "neocpu.schedules": ("vocabulary", "estimates", "tir", "operators", "convolutions"),
-    "neocpu": ("runtime", "serving", "bundle", "planning", "passes", "frontend", "bench", "cli"),
+    "neocpu": (
+        "runtime",
+        "serving",
+        "bundle",
+        "planning",
+        "passes",
+        "frontend",
+        "reference",
+        "bench",
+        "cli",
+    ),
 }
 
 

@@ -21,7 +21,8 @@ from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.reference import compare, run_reference
+from neocpu.reference.comparison import compare
+from neocpu.reference.runner import run_reference
 from neocpu.schedules.vocabulary.accuracy import LEVELS
 from neocpu.tensor_spec import random_inputs
 

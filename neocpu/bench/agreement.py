@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from neocpu.bench.engine_session import AnyArray
-from neocpu.reference_rows import pair_rows
-from neocpu.tolerance import tolerances
+from neocpu.reference.row_matching import pair_rows
+from neocpu.reference.tolerance import tolerances
 
 MAX_RELATIVE_ERROR: Final = 1e-3
 """Norm-wise difference from the reference above which a contender computes something else."""

@@ -26,9 +26,9 @@ from neocpu.foundation.errors import AccuracyError
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import InputShapes
 from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.reference.tolerance import scales
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
 from neocpu.tensor_spec import random_inputs
-from neocpu.tolerance import scales
 from neocpu.verification import Array, Verifier
 
 _log = logging.getLogger("neocpu")

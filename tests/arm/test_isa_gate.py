@@ -10,7 +10,7 @@ from small_model import IMAGE, small_model
 
 import neocpu
 from neocpu.foundation.errors import TargetError
-from neocpu.reference import run_reference
+from neocpu.reference.runner import run_reference
 from neocpu.schedules.vocabulary.target import parse_target
 
 x86_64 = needs.machine("x86_64")

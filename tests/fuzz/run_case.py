@@ -12,7 +12,8 @@ import onnxruntime
 
 import neocpu
 from neocpu.foundation.errors import AccuracyError, NeoCPUError
-from neocpu.reference import compare, run_reference
+from neocpu.reference.comparison import compare
+from neocpu.reference.runner import run_reference
 from neocpu.tensor_spec import group_rows
 from tests.fuzz.case import Case, Outcome
 

@@ -18,7 +18,7 @@ from neocpu.descent import next_admissions, tell
 from neocpu.foundation.errors import AccuracyError
 from neocpu.models.graph import NetworkBuilder
 from neocpu.planning.measured import Measured
-from neocpu.reference import Comparison
+from neocpu.reference.comparison import Comparison
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_direct, conv2d_winograd
 from neocpu.schedules.vocabulary.accuracy import (

@@ -12,7 +12,7 @@ from neocpu import models
 from neocpu.frontend.load import load_model
 from neocpu.models.graph import NetworkBuilder
 from neocpu.planning.measured import Measured
-from neocpu.reference import run_reference
+from neocpu.reference.runner import run_reference
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, EVERY_TILE
 from neocpu.schedules.vocabulary.scheme import WinogradScheme

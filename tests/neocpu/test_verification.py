@@ -10,8 +10,8 @@ from neocpu.models.graph import NetworkBuilder
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured import Measured
 from neocpu.planning.problem import OptLevel, operator_choices, plan_layouts
-from neocpu.reference import run_reference
-from neocpu.reference_run import Noise
+from neocpu.reference.evaluator import Noise
+from neocpu.reference.runner import run_reference
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, SHORT_SUMS, STRICT
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme

@@ -17,7 +17,7 @@ from neocpu.bench.inputs import save_inputs
 from neocpu.bench.ncnn_engine import ConversionError, Signature, convert, load
 from neocpu.frontend.load import load_model
 from neocpu.models.graph import NetworkBuilder
-from neocpu.reference import run_reference
+from neocpu.reference.runner import run_reference
 from neocpu.tensor_spec import random_inputs
 
 needs_ncnn = needs.engine("ncnn")

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.foundation.errors import UsageError
-from neocpu.reference import run_reference
+from neocpu.reference.runner import run_reference
 from neocpu.runtime.artifact import read_header
 from neocpu.tensor_spec import TensorSpec, random_inputs
 
@@ -333,7 +333,7 @@ class TestRefuses:
     def test_a_wrong_result_and_writes_nothing(
         self, cli: Cli, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from neocpu.reference import run_reference
+        from neocpu.reference.runner import run_reference
 
         def wrong(model: Any, inputs: Any, **how: Any) -> dict[str, Any]:
             right = run_reference(model, inputs, **how)

@@ -16,7 +16,7 @@ from neocpu import models
 from neocpu.foundation.errors import ModelError, UnsupportedError, UsageError
 from neocpu.frontend import load_model
 from neocpu.input_shapes import InputShapes
-from neocpu.reference import run_reference
+from neocpu.reference.runner import run_reference
 from neocpu.tensor_spec import random_inputs
 from tests.neocpu.frontend.differential import run_onnxruntime
 

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend import import_relax, load_model
-from neocpu.reference import run_reference
+from neocpu.reference.runner import run_reference
 from tests.neocpu.frontend.differential import (
     DATA,
     assert_matches_onnxruntime,

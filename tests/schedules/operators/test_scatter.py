@@ -7,7 +7,7 @@ import pytest
 import tvm_ffi
 from tvm import tirx
 
-from neocpu.reference_lookup import GatherElements, ScatterElements, ScatterND
+from neocpu.reference.lookup_operators import GatherElements, ScatterElements, ScatterND
 from neocpu.schedules.operators.lookup import lower_gather_elements
 from neocpu.schedules.operators.scatter import (
     REDUCTIONS,

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from neocpu.frontend.skeleton import strip_weights
-from neocpu.tolerance import finite, scales
+from neocpu.reference.tolerance import finite, scales
 
 _WHOLE: Final = 2.0**20
 """Above, float32 has hardly any but whole numbers."""

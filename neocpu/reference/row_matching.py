@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from neocpu.tolerance import within
+from neocpu.reference.tolerance import within
 
 Array: TypeAlias = npt.NDArray[Any]
 

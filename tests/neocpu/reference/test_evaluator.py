@@ -5,9 +5,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from neocpu import reference_run
 from neocpu.frontend.skeleton import KEEP_BYTES
-from neocpu.reference_run import evaluate
+from neocpu.reference import evaluator
+from neocpu.reference.evaluator import evaluate
 
 SHAPE = [1, KEEP_BYTES]  # a weight of this many floats is taken out of the skeleton
 
@@ -91,7 +91,7 @@ def test_a_weight_is_read_when_it_is_needed(monkeypatch):
         read.append(tensor.name)
         return real(tensor)
 
-    monkeypatch.setattr(reference_run.numpy_helper, "to_array", to_array)
+    monkeypatch.setattr(evaluator.numpy_helper, "to_array", to_array)
     net = model([helper.make_node("Add", ["x", "v"], ["y"])], ["y"])
     evaluate(net, {"x": np.zeros(SHAPE, np.float32)}, [])
     assert read == ["v"]

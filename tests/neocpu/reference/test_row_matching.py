@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from neocpu.reference import Comparison, compare
+from neocpu.reference.comparison import Comparison, compare
 
 GROUP = (("boxes", "labels"),)
 

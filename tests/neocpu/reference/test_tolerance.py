@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neocpu.reference import compare
-from neocpu.tolerance import FEWEST, RELATIVE, UNDERFLOW, tolerances, within
+from neocpu.reference.comparison import compare
+from neocpu.reference.tolerance import FEWEST, RELATIVE, UNDERFLOW, tolerances, within
 
 Array = np.ndarray
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

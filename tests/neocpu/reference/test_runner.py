@@ -10,7 +10,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.reference import compare, run_reference
+from neocpu.reference.comparison import compare
+from neocpu.reference.runner import run_reference
 
 LIGHT_MODELS = Path(onnx.__file__).parent / "backend/test/data/light"
 RNG = np.random.default_rng(0)
@@ -91,7 +92,7 @@ def test_convolution(name, bias):
 
 
 def test_convolution_in_slices_of_rows(monkeypatch):
-    monkeypatch.setattr("neocpu.reference_ops.COLUMN_BYTES", 4000)
+    monkeypatch.setattr("neocpu.reference.fast_operators.COLUMN_BYTES", 4000)
     x = random(1, 3, 17, 9)
     check(one_node("Conv", x, random(4, 3, 3, 3), strides=[2, 1]), x, atol=1e-4)
 

@@ -1,111 +1,19 @@
-"""The independent reference that compiled modules are verified against.
-
-It is onnx's own reference evaluator, an executable form of the standard, with its slow operators in
-fast numpy and what the standard leaves open defined. Neither TVM nor ONNX Runtime is involved, so
-that a shared mistake is unlikely.
-"""
+"""How far outputs are from the reference's."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 
-from neocpu import reference_integer as integer
-from neocpu import reference_lookup as lookup
-from neocpu import reference_missing as missing
-from neocpu import reference_ops as ops
-from neocpu import reference_resize as resize
-from neocpu.frontend.shapes import real_inputs, static_dims
-from neocpu.reference_detection import NonMaxSuppression
-from neocpu.reference_rows import pair_rows, row_count
-from neocpu.reference_run import Noise, evaluate
-from neocpu.tolerance import UNDERFLOW, may_overflow, tolerances, within
+from neocpu.reference.row_matching import pair_rows, row_count
+from neocpu.reference.tolerance import UNDERFLOW, may_overflow, tolerances, within
 
 Array: TypeAlias = npt.NDArray[Any]
-
-_OPERATORS = [
-    ops.AveragePool,
-    ops.BatchNormalization,
-    ops.Conv,
-    ops.ConvTranspose,
-    ops.Erf,
-    ops.Hardmax,
-    ops.LRN,
-    ops.LogSoftmax,
-    ops.LpPool,
-    ops.MaxPool,
-    NonMaxSuppression,
-    ops.Softmax,
-    integer.Cast,
-    integer.CastLike,
-    integer.Pow,
-    lookup.Gather,
-    lookup.GatherElements,
-    lookup.GatherND,
-    lookup.MaxUnpool,
-    lookup.Scatter,
-    lookup.ScatterElements,
-    lookup.ScatterND,
-    missing.CumSum,
-    missing.DequantizeLinear,
-    missing.GlobalLpPool,
-    missing.GlobalMaxPool,
-    missing.GridSample,
-    missing.LpNormalization,
-    missing.Mean,
-    missing.Pad,
-    missing.ReduceLogSumExp,
-    missing.RoiAlign,
-    missing.Softsign,
-    resize.Resize,
-    resize.Upsample,
-]
-
-
-def run_reference(
-    model: onnx.ModelProto,
-    inputs: Mapping[str, Array],
-    *,
-    double: bool = False,
-    noise: Noise | None = None,
-) -> dict[str, Array]:
-    """Run ``model`` with numpy.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Opset 7 or later, its external data loaded.
-    inputs : mapping of str to array
-        Every graph input that has no initializer, by name, in the model's dtypes and shapes. Some
-        may hold N images where the model takes one; it is run for each of them then.
-    double : bool
-        Compute in float64 whatever the model computes in float32: what rounding is measured
-        against.
-    noise : Noise, optional
-        In float32: round otherwise.
-
-    Returns
-    -------
-    dict of str to array
-        The graph outputs by name, in graph order; those of N images one behind the other.
-    """
-    run = partial(evaluate, model, operators=_OPERATORS, double=double, noise=noise)
-    of_one = [v.name for v in real_inputs(model.graph) if (static_dims(v) or ())[:1] == (1,)]
-    several = {name: inputs[name] for name in of_one if len(inputs[name]) > 1}
-    if not several:
-        return run(inputs)
-    results = []
-    for index in range(min(map(len, several.values()))):
-        image = {name: images[index : index + 1] for name, images in several.items()}
-        results.append(run({**inputs, **image}))
-    return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +62,7 @@ def compare(
 
     Outputs of rows that a NonMaxSuppression selected are compared the same way first. If that
     fails, because scores or overlaps are as close to each other or to a threshold as rounding, the
-    rows are matched as sets; at most `reference_rows.UNMATCHED_ROWS` of them may lack a partner.
+    rows are matched as sets; at most `row_matching.UNMATCHED_ROWS` of them may lack a partner.
 
     Parameters
     ----------

@@ -9,15 +9,15 @@ from onnx import helper
 from onnx.reference.ops import load_op
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from neocpu import reference
 from neocpu.frontend.converters import CONVERTERS
 from neocpu.frontend.importer import _DYNAMIC_OPS
+from neocpu.reference import runner
 from tests.neocpu.frontend.differential import make_model, random, run_onnxruntime
 
 
 def check(node, opset=16, **feeds):
     model = make_model([node], feeds, opset=opset)
-    actual = reference.run_reference(model, feeds)["y"]
+    actual = runner.run_reference(model, feeds)["y"]
     (expected,) = run_onnxruntime(model, feeds)
     assert actual.dtype == expected.dtype
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
@@ -51,7 +51,7 @@ def test_operators_in_functions_are_ours_too():
     model.functions.append(function)
     model.opset_import.append(imports[1])
     model.ir_version = 8
-    actual = reference.run_reference(model, feeds)["y"]
+    actual = runner.run_reference(model, feeds)["y"]
     (expected,) = run_onnxruntime(model, feeds)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
@@ -170,7 +170,7 @@ def test_numbers_without_dimensions():
             continue
         checked += 1
         try:
-            actual = reference.run_reference(model, feeds)["y"]
+            actual = runner.run_reference(model, feeds)["y"]
             np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
         except Exception as error:
             failures.append(f"{op}: {error}")
@@ -184,7 +184,7 @@ _NOT_NEEDED = {"MaxRoiPool"}
 
 def test_what_can_be_imported_can_be_checked():
     """Every operator, in every opset from the oldest that the reference reads."""
-    ours = {operator.__name__ for operator in reference._OPERATORS} | _NOT_NEEDED
+    ours = {operator.__name__ for operator in runner._OPERATORS} | _NOT_NEEDED
     importable = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS)) - _DYNAMIC_OPS - ours
     lacking = []
     for op, opset in itertools.product(sorted(importable), range(7, 25)):

@@ -1,0 +1,99 @@
+"""Run a model as the standard defines it, in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from neocpu.frontend.shapes import real_inputs, static_dims
+from neocpu.reference import fast_operators as ops
+from neocpu.reference import integer_operators as integer
+from neocpu.reference import lookup_operators as lookup
+from neocpu.reference import missing_operators as missing
+from neocpu.reference import resize_operators as resize
+from neocpu.reference.detection_operators import NonMaxSuppression
+from neocpu.reference.evaluator import Noise, evaluate
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_OPERATORS = [
+    ops.AveragePool,
+    ops.BatchNormalization,
+    ops.Conv,
+    ops.ConvTranspose,
+    ops.Erf,
+    ops.Hardmax,
+    ops.LRN,
+    ops.LogSoftmax,
+    ops.LpPool,
+    ops.MaxPool,
+    NonMaxSuppression,
+    ops.Softmax,
+    integer.Cast,
+    integer.CastLike,
+    integer.Pow,
+    lookup.Gather,
+    lookup.GatherElements,
+    lookup.GatherND,
+    lookup.MaxUnpool,
+    lookup.Scatter,
+    lookup.ScatterElements,
+    lookup.ScatterND,
+    missing.CumSum,
+    missing.DequantizeLinear,
+    missing.GlobalLpPool,
+    missing.GlobalMaxPool,
+    missing.GridSample,
+    missing.LpNormalization,
+    missing.Mean,
+    missing.Pad,
+    missing.ReduceLogSumExp,
+    missing.RoiAlign,
+    missing.Softsign,
+    resize.Resize,
+    resize.Upsample,
+]
+
+
+def run_reference(
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Array],
+    *,
+    double: bool = False,
+    noise: Noise | None = None,
+) -> dict[str, Array]:
+    """Run ``model`` with numpy.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Opset 7 or later, its external data loaded.
+    inputs : mapping of str to array
+        Every graph input that has no initializer, by name, in the model's dtypes and shapes. Some
+        may hold N images where the model takes one; it is run for each of them then.
+    double : bool
+        Compute in float64 whatever the model computes in float32: what rounding is measured
+        against.
+    noise : Noise, optional
+        In float32: round otherwise.
+
+    Returns
+    -------
+    dict of str to array
+        The graph outputs by name, in graph order; those of N images one behind the other.
+    """
+    run = partial(evaluate, model, operators=_OPERATORS, double=double, noise=noise)
+    of_one = [v.name for v in real_inputs(model.graph) if (static_dims(v) or ())[:1] == (1,)]
+    several = {name: inputs[name] for name in of_one if len(inputs[name]) > 1}
+    if not several:
+        return run(inputs)
+    results = []
+    for index in range(min(map(len, several.values()))):
+        image = {name: images[index : index + 1] for name, images in several.items()}
+        results.append(run({**inputs, **image}))
+    return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
