@@ -7,9 +7,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from neocpu.building.fat_file import combine
     from neocpu.compiled_module import CompiledModule
     from neocpu.compiler import compile, tune
-    from neocpu.fat_file import combine
     from neocpu.runtime.memory import aligned_empty
     from neocpu.runtime.module import Module, load
     from neocpu.runtime.pool import ThreadPool
@@ -31,7 +31,7 @@ __all__ = [
 # Imported on first use: running a compiled model must not import the compiler.
 _HOMES = {
     "CompiledModule": "neocpu.compiled_module",
-    "combine": "neocpu.fat_file",
+    "combine": "neocpu.building.fat_file",
     "compile": "neocpu.compiler",
     "tune": "neocpu.compiler",
     "Module": "neocpu.runtime.module",

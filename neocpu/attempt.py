@@ -16,16 +16,16 @@ from typing import Any, TypeAlias
 import onnx
 import tvm
 
+from neocpu.building.deep_stack import on_deep_stack
+from neocpu.building.link import write_artifact
+from neocpu.building.pipeline import Built, Dump, build, lower
 from neocpu.compiled_module import CompiledModule
-from neocpu.deep_stack import on_deep_stack
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.link import write_artifact
 from neocpu.passes.apply_plan import RewrittenModule, apply_plan
 from neocpu.passes.simplify import simplify
 from neocpu.phases import PhaseClock
-from neocpu.pipeline import Built, Dump, build, lower
 from neocpu.plan_report import explain, with_outcome
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract

@@ -17,25 +17,26 @@ import onnx
 
 from neocpu import models
 from neocpu.attempt import Builder
+from neocpu.building.deep_stack import on_deep_stack
+from neocpu.building.pipeline import Dump
 from neocpu.compiled_module import CompiledModule
-from neocpu.deep_stack import on_deep_stack
 from neocpu.descent import compile_as_promised, compile_unchecked
 from neocpu.fleet import parse_fleet
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.linker import find_linker
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.units import parse_duration
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.passes.simplify import simplify
 from neocpu.phases import BUILDING, PhaseClock
-from neocpu.pipeline import Dump
 from neocpu.planning.extract import extract
 from neocpu.planning.network import Network
 from neocpu.planning.options import PlanOptions
-from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.runtime.header import MAX_THREADS
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
@@ -52,7 +53,6 @@ from neocpu.tuning import (
     workloads_of,
 )
 from neocpu.tuning_db.store import Store
-from neocpu.units import parse_duration
 
 ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 

@@ -14,12 +14,12 @@ from dataclasses import replace
 from functools import partial
 
 from neocpu.attempt import Attempt, Builder, Source
+from neocpu.building.link import replace_header
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.link import replace_header
 from neocpu.plan_report import with_outcome
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.tensor_spec import random_inputs

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Final
 
-from neocpu.progress import Progress, ProgressCallback
+from neocpu.foundation.progress import Progress, ProgressCallback
 
 # TVM keeps the functions under construction on one stack for all threads of the process.
 BUILDING: Final = threading.Lock()

@@ -14,10 +14,11 @@ from typing import TypeAlias
 
 from neocpu.fleet import Fleet
 from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.progress import Progress, ProgressCallback
+from neocpu.foundation.units import duration, plural
 from neocpu.planning.measured import Measured
 from neocpu.planning.memory_costs import memory_workloads
 from neocpu.planning.network import Network
-from neocpu.progress import Progress, ProgressCallback
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
 from neocpu.schedules.vocabulary.scheme import Scheme
@@ -37,7 +38,6 @@ from neocpu.search.tuning_state import SearchSpace, TuningTask
 from neocpu.tuning_db.nearest import cpu_target
 from neocpu.tuning_db.record import Record, Workload
 from neocpu.tuning_db.store import Store, default_database, shipped_databases
-from neocpu.units import duration, plural
 
 _log = logging.getLogger("neocpu")
 # A foreign file would otherwise print all of itself.

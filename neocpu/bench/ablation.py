@@ -10,8 +10,8 @@ from neocpu.bench.compilation import compile_in_child
 from neocpu.bench.contenders import Contender
 from neocpu.bench.engine_session import Inputs
 from neocpu.bench.latency import LatencyOptions, LatencyReport, measure_latency
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.planning.problem import OptLevel
-from neocpu.progress import Progress, ProgressCallback, silent
 
 
 def measure_ablation(

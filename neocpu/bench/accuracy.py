@@ -16,11 +16,11 @@ from neocpu.bench.inputs import save_inputs
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import json_number
 from neocpu.bench.subject import onnx_file
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.input_shapes import NO_SHAPES, InputShapes
-from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.reference.comparison import compare
 from neocpu.reference.runner import run_reference
 from neocpu.schedules.vocabulary.accuracy import LEVELS

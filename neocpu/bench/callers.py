@@ -18,7 +18,7 @@ import numpy as np
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import Ratio, ratio_of_medians
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.runtime.module import Module, load
 from neocpu.tensor_spec import random_inputs
 

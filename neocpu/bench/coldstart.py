@@ -19,8 +19,8 @@ from neocpu.bench.engine_session import Inputs
 from neocpu.bench.inputs import save_inputs
 from neocpu.bench.latency import Failure
 from neocpu.bench.statistics import Ratio, ratio_of_medians
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.progress import Progress, ProgressCallback, silent
 
 ROUNDS: Final = 9
 TIMEOUT: Final = 300.0

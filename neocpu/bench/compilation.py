@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 
 _PROGRAM: Final = (sys.executable, "-m", "neocpu", "compile", "--json")
 _ERROR: Final = "neocpu: error: "

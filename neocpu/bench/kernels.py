@@ -12,7 +12,7 @@ import numpy as np
 
 from neocpu.bench.kernel_runner import KernelRunner, TimedKernel
 from neocpu.bench.peak import fma_flops, fma_peak
-from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget

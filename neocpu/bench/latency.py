@@ -26,8 +26,8 @@ from neocpu.bench.statistics import (
     ratio_of_medians,
     spread,
 )
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.progress import Progress, ProgressCallback, silent
 
 Start = Callable[[Contender, int, Path], ContenderProcess]
 

@@ -18,9 +18,9 @@ from typing import Any, Final, Literal
 
 from neocpu.bench.roofline import Limits
 from neocpu.foundation.errors import ArtifactError
-from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.units import plural
 from neocpu.runtime.ffi_values import BUILTIN
-from neocpu.units import plural
 
 ROUNDS: Final = 20
 TIMEOUT: Final = 600.0

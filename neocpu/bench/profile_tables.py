@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from neocpu.bench.profile import CONSPICUOUS, CONVOLUTION, ProfileReport, Row
 from neocpu.bench.tables import Table, ms
-from neocpu.units import plural
+from neocpu.foundation.units import plural
 
 if TYPE_CHECKING:
     from neocpu.bench.report import ModelReport

@@ -23,9 +23,9 @@ from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import json_number
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import AccuracyError
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import InputShapes
-from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.reference.tolerance import scales
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
 from neocpu.tensor_spec import random_inputs

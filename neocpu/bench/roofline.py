@@ -17,11 +17,11 @@ import onnx
 
 from neocpu.bench.machine import CpuTime, OtherLoad, caches, own_cpu_seconds
 from neocpu.foundation.errors import TargetError
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.units import plural
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.skeleton import tensor_bytes
-from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.units import plural
 
 TIMEOUT: Final = 300.0
 

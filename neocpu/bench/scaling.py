@@ -11,9 +11,9 @@ from neocpu.bench.contenders import Contender
 from neocpu.bench.engine_session import Inputs
 from neocpu.bench.latency import LatencyOptions, LatencyReport, measure_latency
 from neocpu.bench.statistics import Ratio, ratio_of_medians
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.progress import Progress, ProgressCallback, silent
-from neocpu.units import plural
+from neocpu.foundation.units import plural
 
 
 @dataclass(frozen=True, slots=True)

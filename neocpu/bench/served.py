@@ -23,11 +23,11 @@ from neocpu.bench.served_processes import (
 )
 from neocpu.bench.statistics import Ratio, Rounds, percentile, ratio_of_medians
 from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.units import plural
 from neocpu.runtime.artifact import read_header
 from neocpu.tensor_spec import random_inputs
-from neocpu.units import plural
 
 ROUNDS: Final = 12
 UNTIMED: Final = 3

@@ -10,7 +10,7 @@ from neocpu.bench.document import Run, page
 from neocpu.bench.served import ROUNDS, ServedReport, ServedResult
 from neocpu.bench.statistics import percentile
 from neocpu.bench.tables import Table, interval, ms
-from neocpu.units import plural
+from neocpu.foundation.units import plural
 
 METHOD: Final = (
     "`neocpu serve` runs in one process and listens on loopback; clients in another send requests "

@@ -10,7 +10,7 @@ from neocpu.bench.document import Run, page
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.solvers import SolverReport
 from neocpu.bench.tables import Table
-from neocpu.units import plural
+from neocpu.foundation.units import plural
 
 METHOD: Final = (
     "Each network's layout graph is solved exactly (`compile --solver auto`), by the paper's "

@@ -15,12 +15,12 @@ from neocpu.bench.milp import MilpResult
 from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import json_number
 from neocpu.compiler import read_network
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.planning.costs import CostModel
 from neocpu.planning.graph import build_graph
 from neocpu.planning.network import ConvOp
 from neocpu.planning.problem import operator_choices
-from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.vocabulary.target import host_target
 from neocpu.search.layout_graph import LayoutGraph
 from neocpu.search.plan import Plan, solve

@@ -14,8 +14,8 @@ from neocpu.bench.report import OWN, ModelFailure
 from neocpu.bench.subject import open_subject
 from neocpu.bench.tables import Table, cold_start_table
 from neocpu.foundation.errors import ArtifactError, NeoCPUError
+from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.progress import ProgressCallback, silent
 from neocpu.tensor_spec import random_inputs
 
 METHOD: Final = (

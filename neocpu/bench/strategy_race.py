@@ -24,9 +24,9 @@ from neocpu.bench.report import ModelFailure
 from neocpu.bench.statistics import json_number
 from neocpu.compiler import convolutions
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.input_shapes import InputShapes
-from neocpu.progress import Progress, ProgressCallback
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget

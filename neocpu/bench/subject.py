@@ -13,9 +13,9 @@ from neocpu import models
 from neocpu.bench.compilation import Compilation, compile_in_child
 from neocpu.bench.contenders import Contender
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import InputShapes
-from neocpu.progress import ProgressCallback, silent
 from neocpu.runtime.artifact import check_host, open_artifact, read_header
 from neocpu.runtime.header import ArtifactHeader
 

@@ -23,10 +23,10 @@ from neocpu.bench.subject import Subject, compile_subject, open_subject
 from neocpu.bench.untuned import measure_untuned
 from neocpu.compiler import convolutions
 from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import NO_SHAPES, InputShapes
-from neocpu.progress import Progress, ProgressCallback, silent
 from neocpu.schedules.vocabulary.target import host_target
 from neocpu.tensor_spec import random_inputs
 from neocpu.tuning import open_store

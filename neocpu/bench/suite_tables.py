@@ -20,7 +20,7 @@ from neocpu.bench.tables import (
     ms,
 )
 from neocpu.bench.untuned import TUNED, UNTUNED
-from neocpu.units import plural
+from neocpu.foundation.units import plural
 
 NONE = "-"
 

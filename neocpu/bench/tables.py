@@ -9,8 +9,8 @@ from neocpu.bench.coldstart import ColdStartReport
 from neocpu.bench.kernels import KernelReport
 from neocpu.bench.latency import LatencyReport, LatencyResult
 from neocpu.bench.statistics import Ratio
-from neocpu.plain_text import plain
-from neocpu.units import plural
+from neocpu.foundation.plain_text import plain
+from neocpu.foundation.units import plural
 
 
 @dataclass(frozen=True, slots=True)

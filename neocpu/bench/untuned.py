@@ -9,7 +9,7 @@ from neocpu.bench.compilation import compile_in_child
 from neocpu.bench.contenders import Contender
 from neocpu.bench.engine_session import Inputs
 from neocpu.bench.latency import LatencyOptions, LatencyReport, measure_latency
-from neocpu.progress import ProgressCallback, silent
+from neocpu.foundation.progress import ProgressCallback, silent
 
 TUNED: Final = "tuned"
 UNTUNED: Final = "untuned"

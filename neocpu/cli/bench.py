@@ -28,8 +28,8 @@ from neocpu.cli.bench_page import Known, Page
 from neocpu.cli.networks import with_suite
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.units import plural
 from neocpu.input_shapes import InputShapes
-from neocpu.units import plural
 
 EPILOG = """\b
 Examples:

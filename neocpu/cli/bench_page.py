@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import NeoCPUError, UsageError, did_you_mean
+from neocpu.foundation.progress import ProgressCallback
+from neocpu.foundation.units import plural
 from neocpu.input_shapes import InputShapes
-from neocpu.progress import ProgressCallback
-from neocpu.units import plural
 
 if TYPE_CHECKING:
     from neocpu.bench.document import Run

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from neocpu.cli.bench_page import Known, Page, collect, fail, present, run_of
 from neocpu.cli.terminal import Terminal
-from neocpu.progress import ProgressCallback
+from neocpu.foundation.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from neocpu.bench.document import Run

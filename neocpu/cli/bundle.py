@@ -10,7 +10,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.units import size
+from neocpu.foundation.units import size
 
 if TYPE_CHECKING:
     from neocpu.bundle.bundle import Bundle

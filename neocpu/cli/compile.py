@@ -24,7 +24,7 @@ from neocpu.cli.plan_text import (
 from neocpu.cli.terminal import Terminal, echo, print_fields
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import peak_memory
-from neocpu.units import duration, plural, size
+from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:
     from neocpu.compiled_module import CompiledModule

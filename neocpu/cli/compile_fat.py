@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from neocpu.cli.plan_text import error_text
 from neocpu.cli.terminal import print_table
 from neocpu.foundation.errors import TargetError, UsageError
-from neocpu.progress import Progress, ProgressCallback
-from neocpu.units import duration, size
+from neocpu.foundation.progress import Progress, ProgressCallback
+from neocpu.foundation.units import duration, size
 
 if TYPE_CHECKING:
     from neocpu.compiled_module import CompiledModule
@@ -45,7 +45,7 @@ def compile_fat(
         What ``report`` says of each variant, and its name and bytes.
     """
     import neocpu
-    from neocpu.fat_file import combine
+    from neocpu.building.fat_file import combine
 
     targets = _targets(names, tuning=settings["tune_budget"] > 0)
     with ExitStack() as stack:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from neocpu.cli.terminal import Terminal
-from neocpu.units import plural
+from neocpu.foundation.units import plural
 
 
 def writable_database(databases: Sequence[Path]) -> Path:

@@ -16,8 +16,8 @@ from neocpu.cli import options
 from neocpu.cli.databases import writable_database
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import DatabaseError, UsageError
+from neocpu.foundation.units import plural, size
 from neocpu.input_shapes import InputShapes
-from neocpu.units import plural, size
 
 if TYPE_CHECKING:
     from neocpu.tuning_db.merge import MergedFile
@@ -362,7 +362,7 @@ def _read_layers(terminal: Terminal, databases: Sequence[Path]) -> list[tuple[st
 @contextmanager
 def _reading(terminal: Terminal) -> Iterator[OnRead]:
     """Show how far the reading of files is, once it takes longer than `PATIENCE`."""
-    from neocpu.progress import Progress
+    from neocpu.foundation.progress import Progress
 
     start = time.monotonic()
     with terminal.progress() as report:

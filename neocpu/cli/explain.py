@@ -21,7 +21,7 @@ from neocpu.cli.plan_text import (
 )
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.errors import ArtifactError
-from neocpu.units import duration, plural, size
+from neocpu.foundation.units import duration, plural, size
 
 EPILOG = """\b
 Examples:

@@ -15,8 +15,8 @@ import click
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.errors import TargetError
-from neocpu.progress import Progress, ProgressCallback
-from neocpu.units import size
+from neocpu.foundation.progress import Progress, ProgressCallback
+from neocpu.foundation.units import size
 
 if TYPE_CHECKING:
     from neocpu.runtime.artifact import Artifact

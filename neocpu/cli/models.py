@@ -12,7 +12,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, echo, print_table
-from neocpu.units import size
+from neocpu.foundation.units import size
 
 if TYPE_CHECKING:
     from neocpu.models import ModelInfo

@@ -12,8 +12,8 @@ import click
 
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import did_you_mean
+from neocpu.foundation.units import parse_duration, parse_size
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, LEVELS
-from neocpu.units import parse_duration, parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

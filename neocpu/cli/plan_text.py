@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from neocpu.units import plural, size
+from neocpu.foundation.units import plural, size
 
 
 def scheme_text(scheme: Mapping[str, Any] | None) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
-from neocpu.plain_text import plain
-from neocpu.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.plain_text import plain
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 
 PLAIN_INTERVAL: Final = 2.0
 """Seconds between two plain lines of one phase."""

@@ -13,7 +13,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.errors import UsageError
-from neocpu.units import duration
+from neocpu.foundation.units import duration
 
 if TYPE_CHECKING:
     from neocpu.cli.arrays import AnyArray

@@ -13,7 +13,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, echo
 from neocpu.foundation.errors import UsageError
-from neocpu.units import plural
+from neocpu.foundation.units import plural
 
 EPILOG = """\b
 Examples:

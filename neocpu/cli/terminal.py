@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from neocpu.plain_text import plain
-from neocpu.progress import ProgressCallback
+from neocpu.foundation.plain_text import plain
+from neocpu.foundation.progress import ProgressCallback
 
 PLAIN_WIDTH: Final = 1000
 """Columns of a table that is not shown on a terminal: nothing is wrapped or cut."""

@@ -14,7 +14,7 @@ from neocpu.cli.networks import with_suite
 from neocpu.cli.plan_text import scheme_text
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import UsageError
-from neocpu.units import duration, plural
+from neocpu.foundation.units import duration, plural
 
 if TYPE_CHECKING:
     from neocpu.schedules.vocabulary.scheme import Scheme

@@ -8,7 +8,7 @@ from itertools import zip_longest
 import onnx
 
 from neocpu.foundation.errors import ModelError, UnsupportedError, did_you_mean
-from neocpu.plain_text import plain
+from neocpu.foundation.plain_text import plain
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.units import size
 from neocpu.planning.problem import LayoutPlan
 from neocpu.search.plan import Plan
-from neocpu.units import size
 
 # Seconds per byte at which seconds only decide between plans of equally many bytes.
 PROHIBITIVE = 1e-3

@@ -8,8 +8,8 @@
     SHA-256 of the two lines above, 64 hexadecimal digits\n
     zeros up to byte 65536, then the variants in the index's order
 
-Each variant is an artifact as `neocpu.link` writes it, its offsets counted from its own first byte,
-which lies on a multiple of 64 KiB: the largest page, so that its weights are mapped where they lie.
+Each variant is an artifact as `building.link` writes it, its offsets counted from its own first
+byte, which lies on a multiple of 64 KiB: the largest page, so that its weights are mapped where they lie.
 Zeros fill the gaps, and the file ends with its last variant.
 """
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from neocpu.plain_text import shortened
+from neocpu.foundation.plain_text import shortened
+from neocpu.foundation.units import size
 from neocpu.tensor_spec import TensorSpec
-from neocpu.units import size
 
 if TYPE_CHECKING:
     from neocpu.runtime.header import ArtifactHeader, Placement

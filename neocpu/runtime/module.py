@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.units import plural
 from neocpu.runtime.artifact import Artifact, check_host, open_artifact
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_named, check_positional
@@ -22,7 +23,6 @@ from neocpu.runtime.session import Session
 from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.runtime.weights_check import WeightsCheck
 from neocpu.tensor_spec import TensorSpec
-from neocpu.units import plural
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

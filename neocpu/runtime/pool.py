@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.units import plural
 from neocpu.runtime.denormals import flush_denormals
 from neocpu.runtime.ffi import runtime
 from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.runtime.worker import Job, Worker
-from neocpu.units import plural
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

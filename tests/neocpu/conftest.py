@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neocpu.link import write_artifact
+from neocpu.building.link import write_artifact
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.tensor_spec import TensorSpec
 

@@ -18,8 +18,8 @@ from neocpu.bench.machine import describe
 from neocpu.bench.strategy_race import MOMENTS, WARM_MOMENTS, RaceOptions, race
 from neocpu.bench.strategy_tables import render, tables
 from neocpu.cli.main import main
+from neocpu.foundation.progress import silent
 from neocpu.models.graph import NetworkBuilder
-from neocpu.progress import silent
 from neocpu.schedules import registry
 from neocpu.search.measure import Measurement, ReplayMeasurer
 

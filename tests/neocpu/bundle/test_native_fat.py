@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import neocpu
-from neocpu.fat_file import combine
+from neocpu.building.fat_file import combine
+from neocpu.building.link import write_artifact
 from neocpu.foundation import cpu_identity
 from neocpu.foundation.cpu_identity import host_cpu
 from neocpu.foundation.errors import ArtifactError, NeoCPUError
-from neocpu.link import write_artifact
 from neocpu.runtime.fat import BLOCK, Entry, encode_index
 
 CPU = host_cpu() or "unknown"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from hostile_arrays import BAD
 
-from neocpu.link import write_artifact
+from neocpu.building.link import write_artifact
 
 NASTY = "a\x1b[2J\x9b31m\u202eb\u2069\r\nneocpu_run: error: forged\x7f\u2028é🙂"
 HARMLESS = {"another key"}

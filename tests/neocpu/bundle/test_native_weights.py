@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from neocpu.link import write_artifact
+from neocpu.building.link import write_artifact
 from neocpu.runtime.elf import read_elf
 from neocpu.runtime.header import WEIGHTS_SECTION
 from neocpu.tensor_spec import TensorSpec

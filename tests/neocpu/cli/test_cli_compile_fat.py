@@ -13,7 +13,7 @@ from command_line import Cli
 import neocpu
 from neocpu.foundation import linker
 from neocpu.foundation.errors import UsageError
-from neocpu.progress import Progress
+from neocpu.foundation.progress import Progress
 from neocpu.runtime.artifact import read_header, read_variants
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.target import CpuTarget

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from command_line import Cli
 
-from neocpu.link import write_artifact
+from neocpu.building.link import write_artifact
 from neocpu.runtime.artifact import read_header
 
 OP = {

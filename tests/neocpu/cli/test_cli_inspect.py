@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from command_line import Cli, environment
 
+from neocpu.building.fat_file import combine
+from neocpu.building.link import write_artifact
 from neocpu.cli import inspect as inspect_module
-from neocpu.fat_file import combine
-from neocpu.link import write_artifact
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.elf import read_elf
 from neocpu.runtime.header import WEIGHTS_SECTION

@@ -13,10 +13,10 @@ from command_line import Cli, conv_model
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from neocpu.building.link import write_artifact
 from neocpu.cli.progress import PlainProgress, show_progress
 from neocpu.cli.terminal import PlainFormatter, Terminal, print_table
-from neocpu.link import write_artifact
-from neocpu.progress import Progress
+from neocpu.foundation.progress import Progress
 
 NASTY = "a\x1b[2J\x1b]0;t\x07\x9b31m\u202eb\u2069\r\nneocpu: error: forged\x7f\u2028[red]c[/]\\"
 

@@ -10,10 +10,10 @@ import tvm
 from networks import HOST, IMAGE, NETWORKS, build, cost_model, run
 from tvm import relax
 
+from neocpu.building.pipeline import Dump, call_kernels, lower
+from neocpu.building.pipeline import build as build_executable
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.plan_memory import plan_memory
-from neocpu.pipeline import Dump, call_kernels, lower
-from neocpu.pipeline import build as build_executable
 from neocpu.planning.extract import extract
 from neocpu.planning.memory_costs import IN_PLACE
 from neocpu.planning.network import ConcatOp

@@ -5,8 +5,8 @@ from relax_modules import assert_same_results, module
 from tvm import relax
 from tvm.ir import Call
 
+from neocpu.building.pipeline import call_kernels
 from neocpu.passes.view_results import view_results
-from neocpu.pipeline import call_kernels
 from neocpu.relax_utils import bindings
 
 SHAPE = (2, 3, 4)

@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from neocpu.pipeline import Built
+from neocpu.building.pipeline import Built
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured import Measured
 from neocpu.schedules.vocabulary.target import host_target
@@ -58,7 +58,7 @@ def build(body: Callable[..., Any], *shapes: Sequence[int]) -> tvm.IRModule:
 
 
 def run(built: Built, *arguments: np.ndarray) -> list[np.ndarray]:
-    """Run what `neocpu.pipeline.build` returned on inputs and weights, in a new arena."""
+    """Run what `neocpu.building.pipeline.build` returned on inputs and weights, in a new arena."""
     arena = mmap.mmap(-1, max(built.arena_bytes, 1))
     views = [tvm_ffi.from_dlpack(placement.view(arena)) for placement in built.activations]
     main = relax.VirtualMachine(built.executable, tvm.cpu())["main"]

@@ -6,9 +6,9 @@ import tvm
 from networks import HOST, build, cost_model, run
 from tvm import relax
 
+from neocpu.building.pipeline import Dump, lower
+from neocpu.building.pipeline import build as build_executable
 from neocpu.passes.apply_plan import apply_plan
-from neocpu.pipeline import Dump, lower
-from neocpu.pipeline import build as build_executable
 from neocpu.planning.extract import extract
 from neocpu.planning.problem import OptLevel, plan_layouts
 

@@ -11,8 +11,8 @@ from forgery import forge, forge_header
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, NeoCPUError, TargetError
-from neocpu.link import write_artifact
 from neocpu.runtime import artifact as artifact_module
 from neocpu.runtime.artifact import check_host, open_artifact, read_header
 from neocpu.runtime.elf import read_elf

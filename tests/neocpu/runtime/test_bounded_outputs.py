@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, UsageError
-from neocpu.link import write_artifact
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.module import load
 from neocpu.tensor_spec import TensorSpec

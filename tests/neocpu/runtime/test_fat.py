@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from forgery import forge_header
 
-from neocpu.fat_file import combine
+from neocpu.building.fat_file import combine
+from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, TargetError, UsageError
-from neocpu.link import write_artifact
 from neocpu.runtime import artifact as artifact_module
 from neocpu.runtime.artifact import open_artifact, open_variants, read_header, read_variants
 from neocpu.runtime.fat import BLOCK, MAGIC, Entry, choose, encode_index, read_index

@@ -13,9 +13,9 @@ from forgery import sign, with_header
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neocpu.fat_file import combine
+from neocpu.building.fat_file import combine
+from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, TargetError
-from neocpu.link import write_artifact
 from neocpu.runtime.artifact import check_host, open_variants
 from neocpu.runtime.fat import BLOCK
 from neocpu.runtime.header import Placement

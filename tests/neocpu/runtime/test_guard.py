@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from neocpu.link import write_artifact
+from neocpu.building.link import write_artifact
 from neocpu.runtime.ffi import FfiError
 from neocpu.runtime.guarded_memory import EDGES, FENCE, GuardedMemory, guarded
 from neocpu.runtime.memory import address_of, aligned_empty

@@ -6,9 +6,9 @@ import pytest
 
 import neocpu
 from neocpu.compiled_module import CompiledModule
+from neocpu.foundation.units import size
 from neocpu.runtime.header import Placement
 from neocpu.tensor_spec import TensorSpec
-from neocpu.units import size
 
 SCREEN_LINES, SCREEN_COLUMNS = 24, 120
 

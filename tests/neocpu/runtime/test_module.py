@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import neocpu
+from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, UsageError
-from neocpu.link import write_artifact
 from neocpu.runtime.elf import read_elf
 from neocpu.runtime.header import WEIGHTS_SECTION
 from neocpu.runtime.module import Module, load

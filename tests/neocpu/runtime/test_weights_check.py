@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
+from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, UsageError
-from neocpu.link import write_artifact
 from neocpu.runtime import weights_check
 from neocpu.runtime.artifact import Artifact
 from neocpu.runtime.module import load

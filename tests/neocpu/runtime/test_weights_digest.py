@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
+from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError
-from neocpu.link import write_artifact
 from neocpu.runtime.artifact import open_artifact
 from neocpu.runtime.header import WEIGHTS_PIECE
 from neocpu.runtime.weights_check import WeightsCheck

@@ -11,7 +11,7 @@ pytest.importorskip("uvicorn")
 from server_process import ServerProcess, wait_until
 from v2_requests import Connection, binary_tensor, body, head
 
-from neocpu.link import write_artifact
+from neocpu.building.link import write_artifact
 from neocpu.tensor_spec import TensorSpec
 from tests.neocpu.conftest import _build, _header
 

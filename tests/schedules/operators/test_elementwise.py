@@ -6,7 +6,7 @@ import tvm
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 from tvm import relax, te, tirx
 
-from neocpu.pipeline import LEGALIZATIONS
+from neocpu.building.pipeline import LEGALIZATIONS
 from neocpu.schedules.operators.elementwise import schedule_function
 
 

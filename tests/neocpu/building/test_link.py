@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from file_limits import files_up_to
 
-from neocpu import link
+from neocpu.building import link
+from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, UnsupportedError, UsageError
 from neocpu.foundation.files import check_destination
-from neocpu.link import write_artifact
 from neocpu.passes.state_contract import state_contract
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.elf import read_elf

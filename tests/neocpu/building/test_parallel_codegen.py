@@ -18,10 +18,10 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import te
 
 import neocpu
-from neocpu import parallel_codegen
-from neocpu.forked import Limits
+from neocpu.building import parallel_codegen
+from neocpu.building.forked import Limits
+from neocpu.building.parallel_codegen import compile_objects
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
-from neocpu.parallel_codegen import compile_objects
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.elf import read_elf
 from neocpu.schedules.vocabulary.target import host_target

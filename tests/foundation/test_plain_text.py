@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neocpu.plain_text import plain, shortened
+from neocpu.foundation.plain_text import plain, shortened
 
 
 @pytest.mark.parametrize("name", ["conv1/Relu:0", "größe µ", "入力", "a b", "", "C:\\x", "🙂"])

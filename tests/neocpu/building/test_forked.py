@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from neocpu import forked
+from neocpu.building import forked
 
 
 @pytest.mark.parametrize("function", ["pthread_sigmask", "signal"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from neocpu.units import parse_duration, parse_size, size
+from neocpu.foundation.units import parse_duration, parse_size, size
 
 
 @pytest.mark.parametrize(

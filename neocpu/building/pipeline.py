@@ -13,8 +13,8 @@ from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar
 from tvm.relax import vm_build
 
-from neocpu.deep_stack import on_deep_stack
-from neocpu.parallel_codegen import ORIGIN, assembly, compile_objects
+from neocpu.building.deep_stack import on_deep_stack
+from neocpu.building.parallel_codegen import ORIGIN, assembly, compile_objects
 from neocpu.passes.plan_memory import PlannedModule, plan_memory
 from neocpu.passes.state_contract import state_contract
 from neocpu.passes.view_results import view_results

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
-from neocpu.deep_stack import insist, on_deep_stack
+from neocpu.building.deep_stack import insist, on_deep_stack
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.search.child import epitaph
 from neocpu.search.worker import describe, die_first

@@ -14,7 +14,7 @@ import pytest
 import tvm_ffi
 from tvm import tirx
 
-from neocpu.deep_stack import on_deep_stack
+from neocpu.building.deep_stack import on_deep_stack
 
 SA_RESTART = 0x10000000
 

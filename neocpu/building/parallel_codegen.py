@@ -1,7 +1,7 @@
 """From scheduled functions to object files, on all CPUs, in children that may die of it.
 
 The functions of a network do not call each other, so each small group of them is an LLVM module of
-its own. Groups are compiled by forked children (`neocpu.forked`): they hold the functions already,
+its own. Groups are compiled by forked children (`building.forked`): they hold the functions already,
 share this process's memory, and TVM's passes written in Python run side by side. What crashes or
 hangs a child is found by compiling its group function by function, and then compiled with as
 little ado as possible: not scheduled, or with its loops as they stand.
@@ -19,7 +19,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from neocpu.forked import Limits, run_forked
+from neocpu.building.forked import Limits, run_forked
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.schedules.operators.elementwise import schedule_function

@@ -1,0 +1,1 @@
+"""From the rewritten module to a file: lowering, code generation in children, linking."""
