@@ -1,10 +1,10 @@
 """From scheduled functions to object files, on all CPUs, in children that may die of it.
 
 The functions of a network do not call each other, so each small group of them is an LLVM module of
-its own. Groups are compiled by forked children (`building.forked`): they hold the functions already,
-share this process's memory, and TVM's passes written in Python run side by side. What crashes or
-hangs a child is found by compiling its group function by function, and then compiled with as
-little ado as possible: not scheduled, or with its loops as they stand.
+its own. Groups are compiled by forked children (`building.forked`): they hold the functions
+already, share this process's memory, and TVM's passes written in Python run side by side. What
+crashes or hangs a child is found by compiling its group function by function, and then compiled
+with as little ado as possible: not scheduled, or with its loops as they stand.
 """
 
 from __future__ import annotations

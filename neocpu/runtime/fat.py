@@ -9,8 +9,8 @@
     zeros up to byte 65536, then the variants in the index's order
 
 Each variant is an artifact as `building.link` writes it, its offsets counted from its own first
-byte, which lies on a multiple of 64 KiB: the largest page, so that its weights are mapped where they lie.
-Zeros fill the gaps, and the file ends with its last variant.
+byte, which lies on a multiple of 64 KiB: the largest page, so that its weights are mapped where
+they lie. Zeros fill the gaps, and the file ends with its last variant.
 """
 
 from __future__ import annotations
