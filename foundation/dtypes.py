@@ -32,11 +32,6 @@ class DType:
     datatype: str
 
     @property
-    def bytes(self) -> int:
-        """Size of an element in memory."""
-        return self.bits // 8
-
-    @property
     def code(self) -> int:
         """``DLDataTypeCode`` of DLPack."""
         return _CODES[self.kind]

@@ -1,16 +1,40 @@
-"""Imports go down: from the roof to the foundation, and in no circle between modules."""
+"""Imports go down, from the roof to the foundation and from room to room, and in no circle.
+
+Imports within functions count; those for type checkers alone do not, nor do names in strings.
+"""
 
 import graphlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from wheels.imports import find_source, imports_of
+from wheels.imports import imports_of
 from wheels.runtime import FOLDERS
 
-#: From the ground up; a room may import what stands before it.
-STOREYS = ("neocpu.foundation", "neocpu.schedules", "neocpu.tuning_db", "neocpu.search", "neocpu")
+#: From the ground up: whatever lies in a folder, and each file beside the folders. What is not
+#: named is below what is: modules of one folder may import each other.
+ORDER = (
+    "neocpu.foundation",
+    *(
+        f"neocpu.schedules.{room}"
+        for room in ("vocabulary", "estimates", "tir", "operators", "convolutions", "registry")
+    ),
+    "neocpu.tuning_db",
+    "neocpu.search",
+    *(
+        f"neocpu.{room}"
+        for room in (
+            *("tensor_spec", "runtime", "serving", "bundle"),
+            *("input_shapes", "relax_utils", "planning", "passes", "building"),
+            *("frontend", "models", "reference", "verification"),
+            *("phases", "plan_report", "compiled_module", "attempt", "descent"),
+            *("fleet", "tuning", "compiler"),
+            *("bench", "cli", "__main__"),
+        )
+    ),
+)
+Graph = Mapping[str, set[str]]
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -20,74 +44,66 @@ def modules() -> Iterator[tuple[str, Path]]:
             yield ".".join((package, *inner)).removesuffix(".__init__"), path
 
 
-def room(module: str) -> str:
-    """Return the storey that a module is part of."""
-    return max((s for s in STOREYS if f"{module}.".startswith(f"{s}.")), key=len)
+NAMES = {name for name, _ in modules()}
 
 
-IMPORTS = {
-    name: {
-        found
-        for found in imports_of(path, FOLDERS)
-        if found != name and find_source(found, FOLDERS) is not None
-    }
-    for name, path in modules()
-}
+def needed(path: Path) -> set[str]:
+    """Return our modules that a file imports: of packages, what it takes from them."""
+    found = set(imports_of(path, FOLDERS)) & NAMES
+    return {n for n in found if not any(m.startswith(f"{n}.") for m in found)} - {"neocpu"}
 
 
-#: Of the rooms of a storey too.
-ROOMS = {
-    "neocpu.schedules": ("vocabulary", "estimates", "tir", "operators", "convolutions"),
-    "neocpu": (
-        "runtime",
-        "serving",
-        "bundle",
-        "planning",
-        "passes",
-        "frontend",
-        "reference",
-        "bench",
-        "cli",
-    ),
-}
+IMPORTS: Graph = {name: needed(path) for name, path in modules()}
 
 
-def test_every_room_is_a_storey():
-    assert sorted(FOLDERS) == sorted(STOREYS)
+def rank(module: str) -> int | None:
+    """Return where in the order a module is, or None of the packages that hold rooms."""
+    return next((i for i, r in enumerate(ORDER) if f"{module}.".startswith(f"{r}.")), None)
 
 
-@pytest.mark.parametrize("storey", STOREYS)
-def test_imports_go_down(storey):
-    allowed = STOREYS[: STOREYS.index(storey) + 1]
-    upward = {
-        f"{name} imports {found}"
-        for name, needed in IMPORTS.items()
-        if room(name) == storey
-        for found in needed
-        # The package itself holds the other rooms, and its names are the public ones.
-        if room(found) not in allowed
-    }
-    assert not upward
+def upward(graph: Graph) -> set[str]:
+    pairs = ((name, found) for name, all_found in graph.items() for found in all_found)
+    ranks = ((f"{name} imports {found}", rank(name), rank(found)) for name, found in pairs)
+    return {text for text, mine, theirs in ranks if None not in (mine, theirs) and mine < theirs}
 
 
-@pytest.mark.parametrize(("storey", "rooms"), ROOMS.items(), ids=ROOMS)
-def test_imports_go_down_from_room_to_room(storey, rooms):
-    def number(module: str) -> int | None:
-        inner = module.removeprefix(f"{storey}.").partition(".")[0]
-        return rooms.index(inner) if room(module) == storey and inner in rooms else None
+def circle(graph: Graph) -> list[str]:
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
 
-    upward = {
-        f"{name} imports {found}"
-        for name, needed in IMPORTS.items()
-        for found in needed
-        if (mine := number(name)) is not None
-        and (theirs := number(found)) is not None
-        and theirs > mine
-    }
-    assert not upward
+
+def test_every_module_has_a_place_in_the_order():
+    assert {name for name in NAMES if rank(name) is None} == {"neocpu", "neocpu.schedules"}
+    assert [room for room in ORDER if room not in NAMES] == []
+
+
+def test_imports_go_down():
+    assert not upward(IMPORTS)
 
 
 def test_there_are_no_circles():
-    packages = {name for name, path in modules() if path.name == "__init__.py"}
-    graph = {name: needed - packages for name, needed in IMPORTS.items()}
-    list(graphlib.TopologicalSorter(graph).static_order())
+    assert not circle(IMPORTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("neocpu.building.link", "neocpu.bench.machine"),
+        ("neocpu.frontend.load", "neocpu.tuning"),
+        ("neocpu.tensor_spec", "neocpu.planning.problem"),
+        ("neocpu.models.resnet", "neocpu.compiler"),
+        ("neocpu.foundation.errors", "neocpu.schedules.vocabulary.target"),
+        ("neocpu.schedules.operators.pool", "neocpu.schedules.registry"),
+    ],
+)
+def test_what_goes_up_is_found(name, found):
+    assert {name, found} <= NAMES
+    assert upward({**IMPORTS, name: IMPORTS[name] | {found}}) == {f"{name} imports {found}"}
+
+
+def test_a_circle_is_found():
+    assert "neocpu.runtime.fat" in IMPORTS["neocpu.runtime.artifact"]
+    assert circle({**IMPORTS, "neocpu.runtime.fat": {"neocpu.runtime.artifact"}})

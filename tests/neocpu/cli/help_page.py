@@ -18,29 +18,34 @@ _HEAD: Final = """\
 What `neocpu COMMAND --help` prints, of all commands; `make docs` writes this page.
 
 Targets may be spelt `--target llvm -mcpu=skylake-avx512 -mattr=+avx2` unquoted, quoted, as a JSON
-object, by the name of a CPU or a board, or `host` (the default). With `--json`, errors are objects.
+object, by the name of a CPU or a board, or `host` (the default). Every command that does something
+has `--debug` and, where it prints results, `--json`: errors are objects then.
 """
 _WIDTH: Final = 100
 
 
 def page() -> str:
     """Return the page."""
-    sections = [f"## {path}\n\n```text\n{text}\n```\n" for path, text in _helps(cli, PROGRAM)]
-    return "\n".join((_HEAD, *sections))
+    parts = [f"## {path}\n\n```text\n{text}\n```\n" for path, (_, text) in sections()]
+    return "\n".join((_HEAD, *parts))
 
 
-def _helps(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
-    """Yield what a command and those under it print, in their order."""
+def sections() -> Iterator[tuple[str, tuple[click.Command, str]]]:
+    """Yield every command as it is called, and its help, in their order."""
+    return _under(cli, PROGRAM)
+
+
+def _under(command: click.Command, path: str) -> Iterator[tuple[str, tuple[click.Command, str]]]:
     context = click.Context(
         command, info_name=path, terminal_width=_WIDTH, max_content_width=_WIDTH
     )
     lines = command.get_help(context).splitlines()
-    yield path, "\n".join(line.rstrip() for line in lines)
+    yield path, (command, "\n".join(line.rstrip() for line in lines))
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             under = command.get_command(context, name)
             assert under is not None
-            yield from _helps(under, f"{path} {name}")
+            yield from _under(under, f"{path} {name}")
 
 
 if __name__ == "__main__":
