@@ -27,8 +27,8 @@ Arrays: TypeAlias = Mapping[str, Array]
 FLOAT32_FACTOR: Final = 4.0
 """How many times as much as numpy in float32 an artifact may err where no plan keeps the promise.
 
-Both sum the same products, numpy blocked and ours in parts or one by one; `vocabulary.accuracy` says
-that makes a factor of one to five of a single long sum, and over a network they measure alike.
+Both sum the same products, numpy blocked and ours in parts or one by one; `vocabulary.accuracy`
+says that makes a factor of one to five of a single long sum, and over a network they measure alike.
 """
 
 FLOAT32_RUNS: Final = 3
