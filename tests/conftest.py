@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import logging
 import resource
 import signal
 from pathlib import Path
@@ -30,6 +31,18 @@ def pytest_configure():
     settings.load_profile("repeatable")
     # Children that crash on purpose would leave their memory beside the tests.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+@pytest.fixture(autouse=True)
+def as_a_process_begins():
+    """What commands and provers leave in the process is not left to the next test.
+
+    A command sets the level of the logger; TVM's prover has signals restart system calls.
+    """
+    signal.siginterrupt(signal.SIGINT, True)
+    logger = logging.getLogger("neocpu")
+    logger.setLevel(logging.NOTSET)
+    logger.handlers.clear()
 
 
 def pytest_sessionstart(session):
