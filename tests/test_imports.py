@@ -12,8 +12,8 @@ import pytest
 from wheels.imports import imports_of
 from wheels.runtime import FOLDERS
 
-#: From the ground up: whatever lies in a folder, and each file beside the folders. What is not
-#: named is below what is: modules of one folder may import each other.
+#: From the ground up: folders, and the files beside them. Modules of one folder may import each
+#: other, in no circle.
 ORDER = (
     "neocpu.foundation",
     *(
