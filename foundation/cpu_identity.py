@@ -29,10 +29,12 @@ _INTEL: Final = {
     **dict.fromkeys((0x8C, 0x8D), "tigerlake"),
     **dict.fromkeys((0x97, 0x9A), "alderlake"),
     **dict.fromkeys((0xB7, 0xBA, 0xBF), "raptorlake"),
+    0xA7: "rocketlake",
     0x8F: "sapphirerapids",
     0xCF: "emeraldrapids",
     0xAD: "graniterapids",
 }
+_AMX: Final = ("sapphirerapids", "emeraldrapids", "graniterapids")
 _SKYLAKE_SERVER: Final = 0x55
 """Three CPUs of one model, told apart by their stepping."""
 _ARM: Final = {
@@ -74,7 +76,26 @@ def host_cpu(cpuinfo: str | None = None) -> str:
         return ""
 
 
+def unmasked(cpu: str, *, amx: bool) -> str:
+    """Return what a CPU of this name is, if it has AMX as ``amx`` says: its oldest kin that has.
+
+    Hypervisors may give their guests the model number of an older CPU, but no instruction set that
+    the real one lacks: what is called a Rocket Lake and has AMX is a Sapphire Rapids, or a later.
+
+    Parameters
+    ----------
+    cpu : str
+        LLVM's name, of a CPU listed here or of one that is older than all of AMX.
+    """
+    return _AMX[0] if amx and cpu not in _AMX else cpu
+
+
 def _x86_cpu(fields: Mapping[str, str]) -> str:
+    name = _by_model(fields)
+    return unmasked(name, amx="amx_tile" in fields.get("flags", "").split()) if name else ""
+
+
+def _by_model(fields: Mapping[str, str]) -> str:
     family, model, stepping = (
         int(fields.get(name, "-1")) for name in ("cpu family", "model", "stepping")
     )
