@@ -38,9 +38,10 @@ CACHES: Final[dict[str, tuple[int, int, int]]] = {
 
 # Bytes per second that estimates assume: of one core from the cache that the operator before left
 # its data in, from beyond its L2, and of all cores together from memory. The default is of current
-# server CPUs, measured in networks: DRAM gives 33e9 on a Zen 4 and 20e9 on a Zen 3. A Zen 5's are
-# those that rank its 564 tuned convolutions best. Those of boards are what is commonly measured
-# there: single-board computers have one narrow channel of memory.
+# server CPUs, measured in networks: DRAM gives 33e9 on a Zen 4 and 20e9 on a Zen 3. It ranks the
+# tuned convolutions of a Xeon with AMX as well as any others that were tried. A Zen 5's are those
+# that rank its 564 tuned convolutions best. Those of boards are what is commonly measured there:
+# single-board computers have one narrow channel of memory.
 DEFAULT_BANDWIDTHS: Final = (40e9, 32e9, 28e9)
 BANDWIDTHS: Final[dict[str, tuple[float, float, float]]] = {
     "znver5": (40e9, 50e9, 40e9),

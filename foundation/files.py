@@ -166,7 +166,7 @@ def _replacement(path: Path, mode: int) -> Iterator[BinaryIO]:
             os.fsync(fd)
             if name is None:
                 # Nothing can take the place of a file but a file with a name, which is known before
-                # it is given: an interruption may come right behind any call.
+                # it is given: an interruption may come right after any call.
                 name = _new_name(path.parent)
                 # With a descriptor for the folder, which an absolute path does not use: only then
                 # Python calls linkat, which can follow this link.

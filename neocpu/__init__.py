@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from neocpu.building.fat_file import combine
     from neocpu.compiled_module import CompiledModule
     from neocpu.compiler import compile, tune
-    from neocpu.runtime.memory import aligned_empty
+    from neocpu.runtime.aligned_memory import aligned_empty
     from neocpu.runtime.module import Module, load
-    from neocpu.runtime.pool import ThreadPool
+    from neocpu.runtime.thread_pool import ThreadPool
 
     __version__: str
 
@@ -35,8 +35,8 @@ _HOMES = {
     "compile": "neocpu.compiler",
     "tune": "neocpu.compiler",
     "Module": "neocpu.runtime.module",
-    "ThreadPool": "neocpu.runtime.pool",
-    "aligned_empty": "neocpu.runtime.memory",
+    "ThreadPool": "neocpu.runtime.thread_pool",
+    "aligned_empty": "neocpu.runtime.aligned_memory",
     "load": "neocpu.runtime.module",
 }
 

@@ -24,15 +24,15 @@ from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.passes.apply_plan import RewrittenModule, apply_plan
-from neocpu.passes.simplify import simplify
+from neocpu.passes.simplify_relax import simplify
 from neocpu.phases import PhaseClock
 from neocpu.plan_report import explain, with_outcome
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
-from neocpu.planning.measured import Measured
+from neocpu.planning.measured_costs import Measured
 from neocpu.planning.network import Network
-from neocpu.planning.options import PlanOptions
-from neocpu.planning.problem import LayoutPlan
+from neocpu.planning.optimisation_levels import LayoutPlan
+from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.weights import weights_of
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
@@ -46,11 +46,18 @@ PlanKey: TypeAlias = tuple[tuple[DataLayout, DataLayout, Scheme | None], ...]
 
 
 class Source:
-    """A model's program and operators, which hold the weights until an attempt takes them."""
+    """A model's program and operators, which hold the weights until the last attempt takes them.
 
-    def __init__(self, mod: tvm.IRModule, network: Network) -> None:
+    Parameters
+    ----------
+    uses : int
+        How many times they are taken.
+    """
+
+    def __init__(self, mod: tvm.IRModule, network: Network, uses: int) -> None:
         self._mod: tvm.IRModule | None = mod
         self._network: Network | None = network
+        self._uses = uses
 
     @property
     def network(self) -> Network:
@@ -59,10 +66,28 @@ class Source:
         return self._network
 
     def take(self) -> tuple[tvm.IRModule, Network]:
-        """Hand over what is held, once."""
+        """Hand over what is held, and let go of it the last time."""
         mod, network = self._mod, self.network
-        self._mod = self._network = None
+        assert mod is not None
+        self._uses -= 1
+        if self._uses == 0:
+            self._mod = self._network = None
         return mod, network
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A model as attempts take it.
+
+    Attributes
+    ----------
+    loaded : LoadedModel
+        Without its graphs, but for the original, where a reference is to run it.
+    source : Source
+    """
+
+    loaded: LoadedModel
+    source: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +133,7 @@ class Builder:
     clock: PhaseClock
     dump: Dump
 
-    def read(self, load: Callable[[], LoadedModel], *, keep: bool) -> tuple[LoadedModel, Source]:
+    def read(self, load: Callable[[], LoadedModel], *, keep: bool, uses: int = 1) -> Imported:
         """Import a model, and return it as attempts take it.
 
         Parameters
@@ -117,12 +142,14 @@ class Builder:
             Reads and checks the model.
         keep : bool
             Whether to keep the original, which a reference runs.
+        uses : int
+            How many plans will be compiled of it.
         """
         with self.clock.phase("import"):
             loaded, mod = on_deep_stack(self._import, load)
         loaded = _without_graphs(loaded, keep_original=keep)
         with self.clock.phase("simplify"):
-            return loaded, on_deep_stack(self._simplify, mod)
+            return Imported(loaded, on_deep_stack(self._simplify, mod, uses))
 
     def _import(self, load: Callable[[], LoadedModel]) -> tuple[LoadedModel, tvm.IRModule]:
         loaded = load()
@@ -130,10 +157,11 @@ class Builder:
         self.dump.module("import", mod)
         return loaded, mod
 
-    def _simplify(self, mod: tvm.IRModule) -> Source:
+    def _simplify(self, mod: tvm.IRModule, uses: int) -> Source:
         mod = simplify(mod)
         self.dump.module("simplify", mod)
-        return Source(mod, extract(mod, prologues=self.options.fuses_prologues(self.templates)))
+        prologues = self.options.fuses_prologues(self.templates)
+        return Source(mod, extract(mod, prologues=prologues), uses)
 
     def attempt(
         self,

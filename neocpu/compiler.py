@@ -5,46 +5,30 @@ import → simplify → extract → tune → solve → rewrite → lower → bui
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from numbers import Real
 from typing import Any, TypeAlias
 
 import onnx
 
 from neocpu import models
-from neocpu.attempt import Builder
+from neocpu.attempt import Builder, Imported
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.pipeline import Dump
+from neocpu.compile_options import CompileOptions, parse_budget, parse_threads
 from neocpu.compiled_module import CompiledModule
-from neocpu.descent import compile_as_promised, compile_unchecked
+from neocpu.descent import compile_as_promised, compile_unchecked, verifier_of
 from neocpu.fleet import parse_fleet
-from neocpu.foundation.errors import UsageError
-from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
-from neocpu.foundation.units import parse_duration
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.input_shapes import NO_SHAPES, InputShapes
-from neocpu.passes.simplify import simplify
-from neocpu.phases import BUILDING, PhaseClock
-from neocpu.planning.extract import extract
-from neocpu.planning.network import Network
-from neocpu.planning.options import PlanOptions
-from neocpu.runtime.header import MAX_THREADS
-from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
-from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
-from neocpu.search.budget import Budget
-from neocpu.search.tuner import TuneReport
-from neocpu.tuning import (
+from neocpu.network_tuning import (
     make_strategy,
     measured_schemes,
     measurer_for,
@@ -52,7 +36,16 @@ from neocpu.tuning import (
     tune_networks,
     workloads_of,
 )
+from neocpu.passes.simplify_relax import simplify
+from neocpu.phases import BUILDING, PhaseClock
+from neocpu.planning.extract import extract
+from neocpu.planning.network import Network
+from neocpu.schedules.vocabulary.accuracy import parse_accuracy
+from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
+from neocpu.search.tuner import TuneReport
 from neocpu.tuning_db.store import Store
+from neocpu.verification import Verifier
 
 ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 
@@ -125,45 +118,95 @@ def compile(
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
     """
     cpu = _linkable(target)
-    how = PlanOptions.parse(opt, solver, search_seconds, max_weights)
-    threads = _threads(threads)
-    budget = _budget(tune_budget)
-    templates = registry.resolve_algorithms(algorithms) if algorithms else None
-    level = parse_accuracy(accuracy)
-    store = open_store(databases, only=only_databases, writing=budget.seconds != 0)
-    clock = PhaseClock(on_progress or silent)
-    records = partial(measured_schemes, store, cpu, threads)
-    builder = Builder(cpu, threads, how, templates, records, level, clock, Dump())
-    unchecked = _unchecked(cpu) if verify else "--no-verify"
-    load = partial(_load, model, InputShapes.parse(shapes, batch))
-    loaded, source = builder.read(load, keep=unchecked is None)
-    tuned = _tune_one(source.network, cpu, threads, store, budget, level, clock)
-    if unchecked is not None:
-        compiled = compile_unchecked(builder, loaded, source, unchecked)
-    else:
-        compiled = compile_as_promised(builder, loaded, source)
-    compiled.tuned = tuned
+    options = CompileOptions.parse(
+        threads=threads,
+        shapes=shapes,
+        batch=batch,
+        databases=databases,
+        only_databases=only_databases,
+        tune_budget=tune_budget,
+        opt=opt,
+        algorithms=algorithms,
+        accuracy=accuracy,
+        max_weights=max_weights,
+        solver=solver,
+        search_seconds=search_seconds,
+        verify=verify,
+    )
+    (compiled,) = compile_each(model, [cpu], options, lambda _: on_progress or silent)
     return compiled
 
 
+def compile_each(
+    model: ModelLike,
+    targets: Sequence[CpuTarget],
+    options: CompileOptions,
+    progress_of: Callable[[int], ProgressCallback],
+) -> Iterator[CompiledModule]:
+    """Compile a model for several CPUs, one after the other.
+
+    The model is imported once, and what outputs are compared with is computed once.
+
+    Parameters
+    ----------
+    progress_of : callable
+        Return where the progress of a target goes, by its number.
+
+    Raises
+    ------
+    ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
+    """
+    store = open_store(
+        options.databases, only=options.only_databases, writing=options.budget.seconds != 0
+    )
+    unchecked = [_unchecked(cpu) if options.verify else "--no-verify" for cpu in targets]
+    imported: Imported | None = None
+    verifier: Verifier | None = None
+    for number, cpu in enumerate(targets):
+        clock = PhaseClock(progress_of(number))
+        records = partial(measured_schemes, store, cpu, options.threads)
+        builder = Builder(
+            cpu,
+            options.threads,
+            options.plan,
+            options.templates,
+            records,
+            options.accuracy,
+            clock,
+            Dump(),
+        )
+        if imported is None:
+            load = partial(_load, model, options.shapes)
+            imported = builder.read(load, keep=None in unchecked, uses=len(targets))
+        tuned = _tune_one(imported.source.network, cpu, store, options, clock)
+        reason = unchecked[number]
+        if reason is not None:
+            compiled = compile_unchecked(builder, imported, reason)
+        else:
+            verifier = verifier or verifier_of(imported.loaded, options.accuracy)
+            compiled = compile_as_promised(builder, imported, verifier)
+        compiled.tuned = tuned
+        yield compiled
+
+
 def _tune_one(
-    network: Network,
-    cpu: CpuTarget,
-    threads: int,
-    store: Store,
-    budget: Budget,
-    level: Accuracy,
-    clock: PhaseClock,
+    network: Network, cpu: CpuTarget, store: Store, options: CompileOptions, clock: PhaseClock
 ) -> TuneReport | None:
-    """Measure what one network needs, here, within ``budget``; None if there is none."""
-    if budget.seconds == 0:
+    """Measure what one network needs, here, within the budget; None if there is none."""
+    if options.budget.seconds == 0:
         return None
-    strategy = make_strategy("xgb", cpu, threads, store)
-    measuring = measurer_for(strategy, cpu, threads)
-    found = [workloads_of(network, cpu)]
+    strategy = make_strategy("xgb", cpu, options.threads, store)
     with clock.phase("tune", alone=False):
         return tune_networks(
-            found, cpu, threads, store, strategy, budget, clock.report, measuring, level.admission
+            [workloads_of(network, cpu)],
+            cpu,
+            options.threads,
+            store,
+            strategy,
+            options.budget,
+            clock.report,
+            measurer_for(strategy, cpu, options.threads),
+            options.accuracy.admission,
         )
 
 
@@ -227,13 +270,13 @@ def tune(
     """
     report = on_progress or silent
     cpu = parse_target(target)
-    threads = _threads(threads)
+    threads = parse_threads(threads)
     level = parse_accuracy(accuracy)
     named = [] if database is None else [database]
     store = open_store(named, only=only_database, writing=True)
     chosen = make_strategy(strategy, cpu, threads, store, seed)
     measuring = measurer_for(chosen, cpu, threads, parse_fleet(tracker, key, parallel))
-    limit = _budget(budget, trials)
+    limit = parse_budget(budget, trials)
     given = InputShapes.parse(shapes, batch)
     networks = []
     for number, model in enumerate(models):
@@ -288,33 +331,3 @@ def _linkable(target: str | dict[str, Any] | CpuTarget) -> CpuTarget:
 def _unchecked(cpu: CpuTarget) -> str | None:
     """Return why what is compiled cannot be run and checked here; None if it can."""
     return code_obstacle(cpu.machine, cpu.features, host_features())
-
-
-def _threads(threads: int | None) -> int:
-    if threads is None:
-        return usable_cpus()
-    if not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
-        raise UsageError(f"threads must be a whole number from 1 to {MAX_THREADS}, got {threads!r}")
-    return threads
-
-
-def _budget(time: float | str | None, trials: int | None = None) -> Budget:
-    seconds = None if time is None else _seconds(time)
-    if trials is not None and trials < 0:
-        raise UsageError(f"trials must be 0 or more, got {trials}")
-    return Budget(seconds, trials)
-
-
-def _seconds(time: float | str) -> float:
-    """Return the seconds of a tuning budget, in any of its forms."""
-    if isinstance(time, str):
-        try:
-            return parse_duration(time)
-        except ValueError as error:
-            raise UsageError(f"a tuning budget: {error}") from None
-    if isinstance(time, bool) or not isinstance(time, Real) or not 0 <= time < math.inf:
-        raise UsageError(
-            "a tuning budget must be seconds, 0 or more, or text such as '60s', '10m' or '1h', "
-            f"got {time!r}"
-        )
-    return float(time)

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from neocpu.attempt import Attempt, Builder, Source
+from neocpu.attempt import Attempt, Builder, Imported
 from neocpu.building.link import replace_header
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import AccuracyError
@@ -30,9 +30,7 @@ _log = logging.getLogger("neocpu")
 Judged = tuple[Admission, Verdict]
 
 
-def compile_unchecked(
-    builder: Builder, loaded: LoadedModel, source: Source, reason: str
-) -> CompiledModule:
+def compile_unchecked(builder: Builder, imported: Imported, reason: str) -> CompiledModule:
     """Compile by the first plan.
 
     Parameters
@@ -40,15 +38,27 @@ def compile_unchecked(
     reason : str
         Why nothing is checked.
     """
-    attempt = builder.attempt(loaded, source, builder.accuracy.admissions[:1])
+    admissions = builder.accuracy.admissions[:1]
+    attempt = builder.attempt(imported.loaded, imported.source, admissions)
     assert attempt is not None  # no plan was tried before
     return _finished(builder, attempt, unchecked=reason)
 
 
-def compile_as_promised(builder: Builder, loaded: LoadedModel, source: Source) -> CompiledModule:
+def verifier_of(loaded: LoadedModel, accuracy: Accuracy) -> Verifier:
+    """Return what judges a model's outputs, on random inputs; nothing is computed yet."""
+    inputs = random_inputs(loaded.inputs, seed=0)
+    return Verifier(loaded.reference, inputs, accuracy, loaded.row_groups)
+
+
+def compile_as_promised(builder: Builder, imported: Imported, verifier: Verifier) -> CompiledModule:
     """Compile by the first plan whose outputs keep the promise.
 
     If none does, by the last one that errs hardly more than numpy in float32.
+
+    Parameters
+    ----------
+    verifier : Verifier
+        Of the model, for what is promised.
 
     Raises
     ------
@@ -56,8 +66,7 @@ def compile_as_promised(builder: Builder, loaded: LoadedModel, source: Source) -
         If outputs are wrong, or the reference cannot run the model.
     """
     accuracy = builder.accuracy
-    inputs = random_inputs(loaded.inputs, seed=0)
-    verifier = Verifier(loaded.reference, inputs, accuracy, loaded.row_groups)
+    loaded, source = imported.loaded, imported.source
     admissions: Sequence[Admission] = accuracy.admissions
     attempts: list[Attempt] = []
     judged: list[Judged] = []
@@ -77,7 +86,7 @@ def compile_as_promised(builder: Builder, loaded: LoadedModel, source: Source) -
             if not admissions:
                 break
             # The weights are gone: read again, they need not be held beside the packed ones.
-            _, source = builder.read(partial(load_model, loaded.original), keep=False)
+            source = builder.read(partial(load_model, loaded.original), keep=False).source
         if not accepted:
             raise AccuracyError(verifier.reason(judged[-1][1]))
         chosen = accepted.pop()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from neocpu.passes.apply_plan import RewrittenModule
 from neocpu.planning.costs import Choice
 from neocpu.planning.network import ConvOp, DenseOp, LayoutOp, PoolOp
-from neocpu.planning.problem import LayoutPlan
+from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.schedules.operators.dense import estimate
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy, Admission
 from neocpu.schedules.vocabulary.target import CpuTarget

@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import Call, GenericConst, Op, Var
 
-from neocpu.runtime.memory import aligned_empty
+from neocpu.runtime.aligned_memory import aligned_empty
 
 Array: TypeAlias = npt.NDArray[Any]
 #: TVM is untyped; these names say what is meant.
@@ -101,7 +101,7 @@ def dtype_of(expr: Expr) -> str:
 
 
 def channel_slice(call: Call) -> tuple[int, int] | None:
-    """Return the first channel of a slice of consecutive channels, and the one behind its last."""
+    """Return the first channel of a slice of consecutive channels, and the one after its last."""
     source, shape = static_shape(call.args[0]), static_shape(call)
     if not isinstance(call.args[0], Var) or source is None or shape is None or len(source) != 4:
         return None

@@ -23,7 +23,7 @@ class TensorSpec:
         Static shape, in the ONNX model's own layout (NCHW for images).
     bounded : bool
         Whether the first extent is an upper bound: how many rows an output has is known only after
-        a run, as behind a NonMaxSuppression.
+        a run, as after a NonMaxSuppression.
     """
 
     name: str

@@ -19,7 +19,7 @@ from neocpu.schedules.convolutions import (
     conv2d_pointwise,
     conv2d_winograd,
 )
-from neocpu.schedules.operators import join, layout_transform
+from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import Scheme
@@ -93,7 +93,7 @@ _SPLITS: dict[str, Callable[..., Scheme]] = {conv2d_direct.NAME: conv2d_direct.s
 _BY_WORKLOAD: dict[type[Workload], tuple[Template, ...]] = {
     Conv2dWorkload: _CONVOLUTIONS,
     TransformWorkload: (layout_transform,),
-    JoinWorkload: (join,),
+    JoinWorkload: (join_template,),
 }
 _CONV_TEMPLATES: dict[str, ConvTemplate] = {module.NAME: module for module in _CONVOLUTIONS}
 TEMPLATES: dict[str, Template] = {

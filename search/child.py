@@ -14,10 +14,10 @@ from typing import Any
 
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.search.measure import Request
-from neocpu.search.worker import BuildJob, Job, Setup
+from neocpu.search.measuring_process import BuildJob, Job, Setup
 
 # Not `-m`: that would load the module a second time, with message classes of its own.
-WORKER = "from neocpu.search.worker import main; main()"
+WORKER = "from neocpu.search.measuring_process import main; main()"
 STARTUP_TIMEOUT = 120.0
 
 
@@ -29,7 +29,7 @@ class Lost:
 
 
 class Child:
-    """One `neocpu.search.worker` process, started again after it is lost.
+    """One `neocpu.search.measuring_process` process, started again after it is lost.
 
     Attributes
     ----------

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import SCHEMES, Scheme
+from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.workload import TENSOR, Conv2dWorkload
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 TEMPLATES = sorted(SCHEMES)
 PARAMETERS = sorted({field.name for scheme in SCHEMES.values() for field in fields(scheme)})

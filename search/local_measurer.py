@@ -21,12 +21,12 @@ from neocpu.foundation.errors import TargetError
 from neocpu.foundation.host import usable_cores, usable_cpus
 from neocpu.schedules.vocabulary.target import CpuTarget, missing_on_host
 from neocpu.search.child import Child, Lost
-from neocpu.search.crew import SHARE, Crew
 from neocpu.search.measure import Measurement, Request
-from neocpu.search.worker import BuildJob, CheckJob, Setup, TimeJob
+from neocpu.search.measuring_process import BuildJob, CheckJob, Setup, TimeJob
+from neocpu.search.parallel_builders import SHARE, Crew
 from neocpu.tuning_db.record import Workload
 
-KERNELS = "neocpu.search.kernels:Kernels"
+KERNELS = "neocpu.search.candidate_builds:Kernels"
 MAX_CHILDREN = 8
 # Batches a call of `measure` should bring where one is built while another is timed.
 BATCHES_AHEAD = 4
@@ -52,7 +52,7 @@ class LocalMeasurer:
     children : int or None
         Processes that build, and time in turns with building; None to choose by the free cores.
     builder : str
-        Import path of the `neocpu.search.worker.Builder` the children run.
+        Import path of the `neocpu.search.measuring_process.Builder` the children run.
 
     Raises
     ------

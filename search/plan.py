@@ -12,9 +12,9 @@ from neocpu.search.bounds import lower_bound
 from neocpu.search.dp import dynamic_program
 from neocpu.search.exact import solve_exactly
 from neocpu.search.layout_graph import LayoutGraph
-from neocpu.search.limits import SearchLimits
 from neocpu.search.pbqp import pbqp
 from neocpu.search.reductions import Problem
+from neocpu.search.solver_limits import SearchLimits
 
 Solver = Literal["auto", "exact", "dp", "pbqp"]
 

@@ -46,7 +46,7 @@ def compile_harness(linker: Sequence[str], threads: int, seconds: float, folder:
 
 
 class Libraries:
-    """Builds the candidates of one target and thread count: a `neocpu.search.worker.Builder`."""
+    """Builds the candidates of one target and thread count: a `measuring_process.Builder`."""
 
     def __init__(self, target: CpuTarget, threads: int) -> None:
         self._target = target

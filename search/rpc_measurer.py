@@ -23,11 +23,11 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.local_measurer import LEAST_MEMORY, MAX_CHILDREN, REPEATS
 from neocpu.search.measure import Measurement, Request
-from neocpu.search.rpc_hands import BuildingHand, Done, FleetState, Retired, ServerHand, Trial
+from neocpu.search.measuring_process import CallJob, Failed, Setup
+from neocpu.search.rpc_children import BuildingHand, Done, FleetState, Retired, ServerHand, Trial
 from neocpu.search.rpc_library import compile_harness
 from neocpu.search.rpc_messages import Candidate
 from neocpu.search.rpc_tracker import Address, Tracker
-from neocpu.search.worker import CallJob, Failed, Setup
 from neocpu.tuning_db.record import Workload
 
 _log = logging.getLogger("neocpu")

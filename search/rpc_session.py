@@ -19,7 +19,7 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import MACHINES, CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.buffers import POOL_BYTES, Shape, aligned_size_of, size_of
-from neocpu.search.kernels import OWN_CACHES, WEIGHTS, checked, repeated
+from neocpu.search.candidate_builds import OWN_CACHES, WEIGHTS, checked, repeated
 from neocpu.search.rpc_messages import Candidate, Ended
 from neocpu.search.rpc_tracker import Lease
 
@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 
 
 class Session:
-    """Times and checks candidates on a server: a `neocpu.search.worker.Builder`."""
+    """Times and checks candidates on a server: a `neocpu.search.measuring_process.Builder`."""
 
     def __init__(self, target: CpuTarget, threads: int) -> None:
         self._own_caches = OWN_CACHES * target.l2 * threads

@@ -1,6 +1,6 @@
 """TVM's RPC tracker as its client sees it: which servers there are, and one of them to use.
 
-The protocol is a few JSON messages, each behind its length (`tvm.rpc.tracker`). It is spoken here
+The protocol is a few JSON messages, each after its length (`tvm.rpc.tracker`). It is spoken here
 instead of by `tvm.rpc.TrackerSession` because that tells neither which server it got, nor does it
 ever give up on one.
 """

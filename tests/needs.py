@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from neocpu.bench.engines import PEERS, install_hint, installed
+from neocpu.bench.engines.engines import PEERS, install_hint, installed
 from neocpu.foundation.instruction_sets import host_features
 
 #: Debian's package of each program, where it has another name.

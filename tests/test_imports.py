@@ -28,8 +28,9 @@ ORDER = (
             *("tensor_spec", "runtime", "serving", "bundle"),
             *("input_shapes", "relax_utils", "planning", "passes", "building"),
             *("frontend", "models", "reference", "verification"),
-            *("phases", "plan_report", "compiled_module", "attempt", "descent"),
-            *("fleet", "tuning", "compiler"),
+            *("phases", "plan_report", "compiled_module", "attempt", "descent", "compile_options"),
+            *("fleet", "network_tuning", "compiler"),
+            *(f"bench.{room}" for room in ("results", "engines", "limits", "startup", "race")),
             *("bench", "cli", "__main__"),
         )
     ),
@@ -91,9 +92,9 @@ def test_there_are_no_circles():
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("neocpu.building.link", "neocpu.bench.machine"),
-        ("neocpu.frontend.load", "neocpu.tuning"),
-        ("neocpu.tensor_spec", "neocpu.planning.problem"),
+        ("neocpu.building.link", "neocpu.bench.results.machine"),
+        ("neocpu.frontend.load", "neocpu.network_tuning"),
+        ("neocpu.tensor_spec", "neocpu.planning.optimisation_levels"),
         ("neocpu.models.resnet", "neocpu.compiler"),
         ("neocpu.foundation.errors", "neocpu.schedules.vocabulary.target"),
         ("neocpu.schedules.operators.pool", "neocpu.schedules.registry"),

@@ -13,7 +13,7 @@ from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.units import size
 
 if TYPE_CHECKING:
-    from neocpu.bundle.bundle import Bundle
+    from neocpu.bundle.write_bundle import Bundle
 
 EPILOG = """\b
 Examples:
@@ -45,8 +45,8 @@ def command(
     terminal: Terminal, artifact: Path, folder: Path, libraries: Path | None, force: bool
 ) -> None:
     """Write ARTIFACT with C source, a header and libraries that run it without Python."""
-    from neocpu.bundle.bundle import write_bundle
     from neocpu.bundle.wheels import extract_libraries
+    from neocpu.bundle.write_bundle import write_bundle
     from neocpu.runtime.native import VERSIONS, read_libraries
 
     with TemporaryFolder("bundle") as extracted:

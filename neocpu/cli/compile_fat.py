@@ -44,15 +44,17 @@ def compile_fat(
     list of dict
         What ``report`` says of each variant, and its name and bytes.
     """
-    import neocpu
-    from neocpu.building.fat_file import combine
-
     targets = _targets(names, tuning=settings["tune_budget"] > 0)
+    from neocpu.building.fat_file import combine  # which takes longer than to find a name wrong
+    from neocpu.compile_options import CompileOptions
+    from neocpu.compiler import compile_each
+
+    options = CompileOptions.parse(**settings)
+    progress = [_of_variant(name, on_progress) for name in targets]
     with ExitStack() as stack:
         modules: dict[str, CompiledModule] = {}
-        for name, target in targets.items():
-            progress = _of_variant(name, on_progress)
-            compiled = neocpu.compile(model, target=target, on_progress=progress, **settings)
+        each = compile_each(model, [*targets.values()], options, progress.__getitem__)
+        for name, compiled in zip(targets, each, strict=True):
             modules[name] = stack.enter_context(compiled)
         variants = combine({name: module.path for name, module in modules.items()}, path)
         return [

@@ -12,7 +12,7 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import Final
 
-from neocpu.cli.findings import Check, Finding, last_line
+from neocpu.cli.doctor_findings import Check, Finding, last_line
 from neocpu.cli.runtime_health import libraries, python_version, threads
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.runtime.session import GUARD_VARIABLE

@@ -12,7 +12,8 @@ from typing import Final, NoReturn
 import click
 from click.shell_completion import shell_complete
 
-from neocpu.cli.commands import LazyGroup
+from neocpu.cli.commands import COMMANDS
+from neocpu.cli.lazy_group import LazyGroup
 from neocpu.cli.signals import INTERRUPTED, OrderlyEnd
 from neocpu.cli.target_tokens import fold_target
 from neocpu.cli.terminal import Terminal, echo
@@ -43,7 +44,13 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, epilog=EPILOG, invoke_without_command=True)
+@click.group(
+    cls=LazyGroup,
+    package="neocpu.cli",
+    lines=COMMANDS,
+    epilog=EPILOG,
+    invoke_without_command=True,
+)
 @click.option(
     "--version",
     is_flag=True,

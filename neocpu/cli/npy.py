@@ -13,8 +13,8 @@ from typing import IO, Any, Final
 
 import numpy as np
 
+from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.inputs import check_kind
-from neocpu.runtime.memory import aligned_empty
 from neocpu.tensor_spec import TensorSpec
 
 MAGIC: Final = b"\x93NUMPY"
@@ -27,7 +27,7 @@ _DESCR: Final = re.compile(r"[<>=|]?[a-zA-Z?]\d{0,4}")
 
 
 def read_npy(stream: IO[bytes], spec: TensorSpec) -> np.ndarray[Any, Any]:
-    """Read an array of an input's dtype and shape; nothing behind its last byte is read.
+    """Read an array of an input's dtype and shape; nothing after its last byte is read.
 
     Parameters
     ----------

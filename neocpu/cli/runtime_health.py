@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import neocpu
-from neocpu.cli.findings import Check, Finding
+from neocpu.cli.doctor_findings import Check, Finding
 
 MINIMUM_PYTHON: Final = (3, 11)
 

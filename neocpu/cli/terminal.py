@@ -93,7 +93,7 @@ class Terminal:
 
     def progress(self) -> AbstractContextManager[ProgressCallback]:
         """Return a context that shows the progress its callback is told of."""
-        from neocpu.cli.progress import show_progress
+        from neocpu.cli.progress_line import show_progress
 
         return show_progress(sys.stderr, quiet=self.quiet)
 

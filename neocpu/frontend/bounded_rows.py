@@ -1,7 +1,7 @@
 """Tensors whose number of rows only the data decides: an upper bound and a count instead.
 
 NonMaxSuppression selects as many rows as it finds. Here it becomes an operator of two outputs: as
-many rows as it could select, and how many of them count. Everything behind it that works row by row
+many rows as it could select, and how many of them count. Everything after it that works row by row
 then has static shapes, computes rows that do not count as well, and the runtime cuts them off.
 """
 
@@ -15,8 +15,8 @@ import onnx
 
 from neocpu.frontend.row_rules import Operand, RowNode, broken_rows
 from neocpu.frontend.shapes import static_dims
-from neocpu.frontend.skeleton import strip_weights
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+from neocpu.frontend.weightless_model import strip_weights
 
 _SUPPRESSION = "NonMaxSuppression"
 
@@ -41,7 +41,7 @@ def bound_rows(model: onnx.ModelProto) -> BoundedRows:
     """Give what NonMaxSuppression selects, and all that is computed of it, static upper bounds.
 
     Each such node gets a second output, the number of rows (int64, one element); the counts that
-    graph outputs need become hidden graph outputs behind them. Shapes are written into the graph.
+    graph outputs need become hidden graph outputs after them. Shapes are written into the graph.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class _Walk:
     values: _Values
     counts: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    #: Values behind a problem: what becomes of them is not worth another message.
+    #: Values after a problem: what becomes of them is not worth another message.
     lost: set[str] = field(default_factory=set)
 
     def bound(self, node: onnx.NodeProto) -> None:

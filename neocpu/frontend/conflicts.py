@@ -12,9 +12,9 @@ from onnx.helper import make_tensor_value_info
 from neocpu.foundation.errors import ModelError, NeoCPUError, UsageError
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.shapes import real_inputs, set_dims
-from neocpu.frontend.simplify import simplify_model
-from neocpu.frontend.skeleton import strip_weights
+from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+from neocpu.frontend.weightless_model import strip_weights
 from neocpu.input_shapes import InputShapes
 
 _MULTIPLES: Final = (2, 4, 8, 16, 32, 64)
@@ -39,7 +39,7 @@ def refuse_conflicts(
 ) -> None:
     """Raise if the shapes of a node's inputs contradict each other.
 
-    Shape inference passes over such a node, and leaves unknown whatever comes behind it.
+    Shape inference passes over such a node, and leaves unknown whatever comes after it.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _fitting(skeleton: onnx.ModelProto, shapes: InputShapes) -> _Fit | None:
 
 
 def _rounded(shape: tuple[int, ...], multiple: int, more: int) -> tuple[int, ...]:
-    """Round an image's extents up, behind batch and channels."""
+    """Round an image's extents up, after batch and channels."""
     sides = (-(-extent // multiple) * multiple + more for extent in shape[2:])
     return (*shape[:2], *sides)
 

@@ -28,7 +28,10 @@ def div(node: Node) -> relax.Expr:
 
 def mod(node: Node) -> relax.Expr:
     """Mod, without ``fmod`` of the divisor's sign, as in Python; of integers, ``x % 0`` is 0."""
-    floored = not int(node.attrs.get("fmod", 0))
+    fmod = int(node.attrs.get("fmod", 0))
+    if fmod not in (0, 1):
+        raise ValueError(f"its fmod {fmod} is neither 0 nor 1")
+    floored = not fmod
     left, right = node.inputs[:2]
     if floored and not is_integer(left):
         # TVM's way, by a quotient rounded down, makes NaN of infinite divisors.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from tvm import relax
@@ -17,6 +18,8 @@ from neocpu.frontend.node import Node, const, dtype_of, scalar
 
 _MAX_POOL = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
 _AVG_POOL = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
+MAX_WINDOW: Final = 256
+"""Channels that one element of an LRN reads: a kernel names each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +167,18 @@ def local_response_norm(node: Node) -> relax.Expr:
     bias = float(node.attrs.get("bias", 1.0))
     if size < 1:
         raise ValueError(f"its size {size} is not a number of channels")
-    before = (size - 1) // 2
-    pad_width = [0, 0, before, size - 1 - before] + [0, 0] * (len(shape) - 2)
+    # No more than all channels lie before or after one.
+    before, after = (min(side, shape[1] - 1) for side in ((size - 1) // 2, size // 2))
+    if before + after >= MAX_WINDOW:
+        raise ValueError(
+            f"its size {size} makes windows of {before + after + 1} channels; at most {MAX_WINDOW} "
+            "are supported"
+        )
+    pad_width = [0, 0, before, after] + [0, 0] * (len(shape) - 2)
     squares = node.emit(relax.op.multiply(data, data))
     padded = node.emit(relax.op.nn.pad(squares, pad_width))
     total = node.emit(_slice_channels(padded, 0, shape[1]))
-    for shift in range(1, size):
+    for shift in range(1, before + after + 1):
         total = node.emit(relax.op.add(total, _slice_channels(padded, shift, shape[1])))
     scaled = relax.op.multiply(total, scalar(alpha / size, data))
     base = node.emit(relax.op.add(scaled, scalar(bias, data)))

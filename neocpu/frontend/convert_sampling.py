@@ -18,8 +18,10 @@ from neocpu.schedules.operators.roi_align import RoiAlignWorkload, lower_roi_ali
 # In pixels: far beyond any image, and far from where int32 ends.
 _FAR = 1 << 28
 # A region reaches at most this many image extents beyond the image, on either side: where its bins
-# take as many samples as they have pixels, and else, where places need but be numbers.
+# take as many samples as they have pixels, and else, where places need but be numbers. And as many
+# pixels as that beyond small images, of which regions may be many times as large.
 _MARGIN, _FAR_MARGIN = 2, 1 << 20
+_LEAST_MARGIN = 64
 MAX_SAMPLES = 256
 """Of a bin, in each dimension: as many pixels as the largest feature maps have."""
 
@@ -101,7 +103,8 @@ def _scale(node: Node) -> float:
 def _corners(node: Node, regions: relax.Expr, scale: float, margin: int) -> relax.Expr:
     """Return the corners ``(x1, y1, x2, y2)`` of regions, at most ``margin`` images beside one."""
     height, width = node.shape()[2:]
-    extents = np.array([[width, height, width, height]]) / scale
+    extents = np.array([[width, height, width, height]])
+    beyond = np.maximum(margin * extents, _LEAST_MARGIN)
     dtype = dtype_of(regions)
-    low, high = (const((extents * k).astype(dtype)) for k in (-margin, 1 + margin))
+    low, high = (const((k / scale).astype(dtype)) for k in (-beyond, extents + beyond))
     return node.emit(relax.op.minimum(node.emit(relax.op.maximum(regions, low)), high))

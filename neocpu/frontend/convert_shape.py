@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from neocpu.frontend.limits import MAX_PARTS
+from neocpu.frontend.model_limits import MAX_PARTS
 from neocpu.frontend.node import Node, const, constant_value, static_shape
 
 PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}

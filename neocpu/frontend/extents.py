@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import onnx
 from onnx.helper import get_attribute_value
 
-from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.limits import refuse_ranks
+from neocpu.foundation.errors import ModelError, UnsupportedError
+from neocpu.frontend.model_limits import refuse_ranks
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 # Kernels index with 32-bit integers, and blocks of channels may pad a tensor to about twice its
@@ -22,7 +22,7 @@ _WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")
 _COUNTS = ("dilations", "group", "kernel_shape", "pooled_shape", "strides")
 """Attributes that are 1 or more, of whatever operator."""
 _NEW_AXIS = ("Flatten", "OneHot")
-"""Operators whose axis may lie behind the last dimension."""
+"""Operators whose axis may lie after the last dimension."""
 _AXIS_IGNORED = ("DequantizeLinear", "QuantizeLinear")
 """Where there is one scale, an axis is often given nevertheless."""
 
@@ -37,9 +37,12 @@ def refuse_inputs(graph: onnx.GraphProto) -> None:
     UnsupportedError
         Naming the input. One that may state a shape makes inference write down as many dimensions
         as it has elements.
+    ModelError
+        If an input is returned too, and is said to be of another shape there.
     """
     shapes = known_shapes(graph)
     _refuse_sizes(shapes, {value.name: "the model has input" for value in graph.input})
+    _refuse_two_shapes(graph, shapes)
     for value in graph.input:
         (length, *others) = (*shapes.get(value.name, ()), 0)
         integers = value.type.tensor_type.elem_type in _INTEGERS
@@ -47,6 +50,24 @@ def refuse_inputs(graph: onnx.GraphProto) -> None:
             raise UnsupportedError(
                 f"the model has input '{value.name}', a list of {length} integers; at most "
                 f"{MAX_LIST} are supported"
+            )
+
+
+def _refuse_two_shapes(graph: onnx.GraphProto, shapes: _Shapes) -> None:
+    """Raise if an input that is an output too is of another shape there."""
+    inputs = {value.name for value in graph.input}
+    for value in graph.output:
+        shape = shapes.get(value.name)
+        if shape is None or value.name not in inputs:
+            continue
+        dims = value.type.tensor_type.shape.dim
+        given = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+        if len(given) == len(shape) and any(
+            its not in (None, mine) for its, mine in zip(given, shape, strict=True)
+        ):
+            raise ModelError(
+                f"the model's input '{value.name}' of shape {'x'.join(map(str, shape))} is also an "
+                "output, which it says is of another shape: make them agree"
             )
 
 
@@ -171,9 +192,9 @@ def _misfit(node: onnx.NodeProto, shapes: _Shapes) -> tuple[int, int] | None:
 
 
 def known_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor that has no unknown dimension."""
+    """Return the shape of every tensor that has no unknown dimension; of inputs, as inputs."""
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for value in (*graph.input, *graph.output, *graph.value_info):
+    for value in (*graph.value_info, *graph.output, *graph.input):
         tensor = value.type.tensor_type
         dims = tensor.shape.dim
         if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):

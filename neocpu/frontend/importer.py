@@ -6,12 +6,14 @@ hides the operator from later passes, `neocpu.frontend.converters` has one of ou
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import onnx
 import tvm
 from tvm import relax
+from tvm.error import InternalError
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from neocpu.foundation.dtypes import DTYPES
@@ -74,12 +76,14 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
     graph = model.simplified.graph
     opset = next(o.version for o in model.simplified.opset_import if o.domain in STANDARD_DOMAINS)
     require_supported(graph)
+    _refuse_foreign_constants(graph)
     importer = _Importer({}, None, sanitize=False)
     try:
         with np.errstate(all="ignore"):  # what converters make of constants is the model's
             module = importer.from_onnx(graph, opset)
     except BaseException:
-        importer.bb._end_block()  # or TVM warns of it on stderr
+        with suppress(InternalError):  # of a block that was not begun yet
+            importer.bb._end_block()  # or TVM warns of it on stderr
         raise
     _require_static_outputs(module["main"], graph)
     return module
@@ -89,6 +93,13 @@ def require_supported(graph: onnx.GraphProto) -> None:
     """Raise an `UnsupportedError` that lists every node of the graph that cannot be imported."""
     known = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS)) - _DYNAMIC_OPS
     refuse_unsupported(graph, known, lambda node: _supports(node, known))
+
+
+def _refuse_foreign_constants(graph: onnx.GraphProto) -> None:
+    for tensor in graph.initializer:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+        if dtype not in DTYPES:
+            raise UnsupportedError(f"the model has constant '{tensor.name}' of {dtype} numbers")
 
 
 def _supports(node: onnx.NodeProto, known: set[str]) -> bool:

@@ -15,15 +15,15 @@ from neocpu.frontend.batch import set_batch
 from neocpu.frontend.bounded_rows import bound_rows
 from neocpu.frontend.conflicts import refuse_conflicts
 from neocpu.frontend.extents import refuse_extents, refuse_inputs
-from neocpu.frontend.limits import refuse_large_models
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.model_limits import refuse_large_models
 from neocpu.frontend.number_formats import refuse_number_formats
 from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
-from neocpu.frontend.simplify import simplify_model
-from neocpu.frontend.skeleton import strip_weights
+from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, read_model
 from neocpu.frontend.tensor_check import is_element_type, refuse_malformed_tensors
 from neocpu.frontend.unsupported import refuse_unknown_operators
+from neocpu.frontend.weightless_model import strip_weights
 from neocpu.input_shapes import InputShapes
 from neocpu.tensor_spec import TensorSpec
 
@@ -154,7 +154,7 @@ def _freeze_outputs(
 def _blame_rows(graph: onnx.GraphProto, problems: Sequence[str]) -> None:
     """Raise for operators that cannot work on selected rows, with all unsupported ones."""
     reason = (
-        "only operators that work row by row are supported behind NonMaxSuppression, not "
+        "only operators that work row by row are supported after NonMaxSuppression, not "
         f"{', '.join(problems)}"
     )
     try:

@@ -21,7 +21,7 @@ class LoadedModel:
         The model as given, with input and output shapes frozen, and changed to take a batch: what
         other engines run.
     simplified : onnx.ModelProto
-        The equivalent model with a raised opset, constants folded and dead code removed. Behind its
+        The equivalent model with a raised opset, constants folded and dead code removed. After its
         outputs are hidden ones, the row counts of bounded outputs.
     inputs, outputs : tuple of TensorSpec
         In graph order; weights are not inputs.

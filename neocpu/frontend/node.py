@@ -126,7 +126,7 @@ def scalar(value: float, like: relax.Expr) -> relax.Expr:
 
 
 def per_channel(expr: relax.Expr, rank: int) -> relax.Expr:
-    """Reshape a vector of C values to (C, 1, ..., 1) behind a batch axis, for broadcasting.
+    """Reshape a vector of C values to (C, 1, ..., 1) after a batch axis, for broadcasting.
 
     A constant stays one: later passes match on constant biases.
     """

@@ -1,4 +1,4 @@
-"""Name models that compute in other numbers than float32, before they fail somewhere behind.
+"""Name models that compute in other numbers than float32, before they fail later on.
 
 What has no rounding of its own, and what becomes float32 when constants are folded, as quantised
 weights do, is no matter.

@@ -44,7 +44,7 @@ def anchor_old_resizes(proto: onnx.ModelProto) -> None:
 def _resize_in_two(
     graph: onnx.GraphProto, index: int, scales: np.ndarray[Any, Any]
 ) -> onnx.NodeProto:
-    """Leave to a Resize the axes that it shrinks; return another, behind it, for the others."""
+    """Leave to a Resize the axes that it shrinks; return another, after it, for the others."""
     node = graph.node[index]
     between, second = f"{node.output[0]}_shrunk_{index}", onnx.NodeProto()
     second.CopyFrom(node)

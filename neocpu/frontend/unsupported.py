@@ -75,6 +75,10 @@ def refuse_missing_inputs(model: onnx.ModelProto) -> None:
             single = formal.option == onnx.defs.OpSchema.FormalParameterOption.Single
             if single and not given:
                 raise ModelError(f"{describe(node)} lacks its input '{formal.name}'")
+        several = needed and needed[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic
+        if several and not all(node.input[len(needed) - 1 :]):
+            number = [*node.input].index("")
+            raise ModelError(f"{describe(node)} lacks its input {number}, between others")
 
 
 def describe(node: onnx.NodeProto) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from neocpu.models.graph import BATCH_NORM_EPSILON, NetworkBuilder, Value
+from neocpu.models.network_builder import BATCH_NORM_EPSILON, NetworkBuilder, Value
 
 Activation = Callable[[NetworkBuilder, Value, str], Value]
 """A method of the builder, such as ``NetworkBuilder.relu6``."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from neocpu.models.graph import NetworkBuilder, Value
+from neocpu.models.network_builder import NetworkBuilder, Value
 
 BOTTLENECK = 4
 

@@ -13,7 +13,7 @@ from typing import Final
 import onnx
 
 from neocpu.models.blocks import conv_norm_activation
-from neocpu.models.graph import NetworkBuilder, Value
+from neocpu.models.network_builder import NetworkBuilder, Value
 
 RESIDUAL_GAIN: Final = 0.25
 # There SiLU is nearly linear. Of larger values it passes a larger share: what is too large would

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import onnx
 
-from neocpu.models.graph import NetworkBuilder, Value
+from neocpu.models.network_builder import NetworkBuilder, Value
 from neocpu.models.windows import Extents
 
 BATCH_NORM_EPSILON = 1e-3
 
 
 def inception_v3(shape: Sequence[int], seed: int) -> onnx.ModelProto:
-    """Inception-v3: eleven blocks of parallel branches, behind six layers."""
+    """Inception-v3: eleven blocks of parallel branches, after six layers."""
     net = NetworkBuilder("inception_v3", shape, seed)
     x = _conv(net, net.input, "Conv2d_1a_3x3", 32, 3, stride=2)
     x = _conv(net, x, "Conv2d_2a_3x3", 32, 3)

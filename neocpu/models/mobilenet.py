@@ -15,7 +15,7 @@ from typing import Final
 import onnx
 
 from neocpu.models.blocks import conv_norm_activation
-from neocpu.models.graph import NetworkBuilder, Value
+from neocpu.models.network_builder import NetworkBuilder, Value
 
 V3_EPSILON: Final = 1e-3
 # Channels and stride of each depthwise separable convolution.

@@ -11,7 +11,7 @@ from functools import partial
 
 import onnx
 
-from neocpu.models.graph import NetworkBuilder, Value
+from neocpu.models.network_builder import NetworkBuilder, Value
 
 EXPANSION = 4
 # Sixteen blocks of gain 1/4 double the variance in all.

@@ -11,7 +11,7 @@ from typing import Final
 
 import onnx
 
-from neocpu.models.graph import NetworkBuilder, Value
+from neocpu.models.network_builder import NetworkBuilder, Value
 
 STEM: Final = 24
 LAST: Final = 1024

@@ -11,7 +11,7 @@ from typing import Final
 
 import onnx
 
-from neocpu.models.graph import NetworkBuilder, Value
+from neocpu.models.network_builder import NetworkBuilder, Value
 
 # By index in PyTorch's Sequential: the squeezed and expanded channels of each fire module, and
 # where the max poolings are.

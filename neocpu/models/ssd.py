@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from neocpu.models.emitter import UNKNOWN
-from neocpu.models.graph import NetworkBuilder, Value
+from neocpu.models.network_builder import NetworkBuilder, Value
 from neocpu.models.resnet import bottleneck, stages
 
 CLASSES = 20

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from neocpu.models.graph import NetworkBuilder, Value
+from neocpu.models.network_builder import NetworkBuilder, Value
 
 STEM_CHANNELS = 64
 LEVELS = 4

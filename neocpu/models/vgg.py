@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from neocpu.models.graph import NetworkBuilder
+from neocpu.models.network_builder import NetworkBuilder
 
 WIDTHS = (64, 128, 256, 512, 512)
 HIDDEN = 4096

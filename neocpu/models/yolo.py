@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from neocpu.models.graph import NetworkBuilder, Value
+from neocpu.models.network_builder import NetworkBuilder, Value
 
 CLASSES = 80
 LEAKY_SLOPE = 0.1

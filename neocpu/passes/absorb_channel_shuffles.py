@@ -2,7 +2,7 @@
 
 A shuffle, a split and a concatenation of channels only say which channel is where. A convolution
 may write its channels in any order and read them in any, if its weights are permuted, and what
-works on each channel alone keeps an order. So what convolutions read behind shuffles becomes one
+works on each channel alone keeps an order. So what convolutions read after shuffles becomes one
 concatenation of slices, and those who write it order their channels such that each slice is a run.
 In ShuffleNet-v2 (Ma et al., ECCV 2018) a unit then copies the half of the channels that it reads;
 the other half stays where it is.
@@ -50,7 +50,7 @@ MAX_RUNS = 2
 
 @relax.transform.function_pass(opt_level=0, name="AbsorbChannelShuffles")
 class AbsorbChannelShuffles:
-    """Permute weights so that nothing behind a channel shuffle is shuffled any more."""
+    """Permute weights so that nothing after a channel shuffle is shuffled any more."""
 
     def transform_function(
         self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
@@ -132,7 +132,7 @@ def _find(func: relax.Function) -> _Maps:
 def _read_elsewhere(
     inner: set[Var], maps: _Maps, readers: Mapping[Var, Sequence[Var]], results: set[Var]
 ) -> set[Var]:
-    """Return the parts of gathers behind which others see the order too."""
+    """Return the parts of gathers after which others see the order too."""
     found: set[Var] = set()
     while True:
         more = {

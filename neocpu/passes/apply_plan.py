@@ -20,7 +20,6 @@ from tvm.ir import Call, GenericConst, Var
 from neocpu.passes.weight_table import WeightTable
 from neocpu.planning.costs import Choice, CostModel
 from neocpu.planning.extract import feature_map_shape
-from neocpu.planning.graph import wanted
 from neocpu.planning.memory_costs import Cost
 from neocpu.planning.network import (
     ConcatOp,
@@ -33,7 +32,8 @@ from neocpu.planning.network import (
     PoolOp,
     Shape4,
 )
-from neocpu.planning.problem import LayoutPlan
+from neocpu.planning.network_graph import wanted
+from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.relax_utils import (
     OPAQUE,
     Expr,

@@ -24,7 +24,7 @@ from neocpu.relax_utils import (
     rewrite_function,
     static_shape,
 )
-from neocpu.runtime.memory import aligned_empty
+from neocpu.runtime.aligned_memory import aligned_empty
 
 _WEIGHTED = ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul")
 

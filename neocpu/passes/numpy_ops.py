@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from neocpu.relax_utils import Array
-from neocpu.runtime.memory import aligned_empty
+from neocpu.runtime.aligned_memory import aligned_empty
 
 NumpyOp: TypeAlias = Callable[..., Any]
 

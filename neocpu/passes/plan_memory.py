@@ -27,7 +27,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedModule:
-    """A module whose ``main`` takes, behind its other parameters, the tensors between its kernels.
+    """A module whose ``main`` takes, after its other parameters, the tensors between its kernels.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ def plan_memory(mod: tvm.IRModule, target: CpuTarget) -> PlannedModule:
     Parameters
     ----------
     mod : tvm.IRModule
-        Behind ``relax.transform.CallTIRRewrite``, where kernels take their results as arguments.
+        After ``relax.transform.CallTIRRewrite``, where kernels take their results as arguments.
         An allocation stays as it is if its size is not static or something but kernels reads it.
     target : CpuTarget
         For the kernels that copy what cannot be made in its place in a concatenation.
@@ -77,7 +77,7 @@ class _Uses:
     roots : dict of Var to Var
         The allocation that a variable is a view of; of an allocation, itself.
     first, last : dict of Var to int
-        Of each allocation, numbers of bindings; behind the last binding comes the result.
+        Of each allocation, numbers of bindings; after the last binding comes the result.
     shared : set of Var
         Allocations that not only kernels use.
     """
@@ -250,7 +250,7 @@ class _Emitter:
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """Where the tensors behind the new parameters lie."""
+        """Where the tensors after the new parameters lie."""
         return tuple(self._params)
 
     def run(self) -> tvm.IRModule:

@@ -99,7 +99,7 @@ def _lowest_start(group: Group, taken: _Taken) -> int:
         return 0
     low, high = (np.concatenate(bounds) for bounds in zip(*forbidden, strict=True))
     order = np.argsort(low)
-    # The lowest start behind all before it, for each, and behind all.
+    # The lowest start after all before it, for each, and after all.
     behind = np.maximum.accumulate(-(-high[order] // ALIGN) * ALIGN)
     starts = np.concatenate([[0], np.maximum(behind, 0)])
     free = np.flatnonzero(low[order] >= starts[:-1])  # and so are the lower ends of all that follow

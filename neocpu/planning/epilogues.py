@@ -1,32 +1,22 @@
 """Which elementwise operators a convolution or a dense layer takes into its epilogue.
 
-The chain behind the operator is followed as long as each value has a single reader and the
+The chain after the operator is followed as long as each value has a single reader and the
 reader is a step `neocpu.schedules.operators.epilogue` knows. A residual add is such a step: its
 other operand is read while the accumulators are stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
 from tvm.ir import Var
 
 from neocpu.relax_utils import Expr, constant_value, is_op, op_name, static_shape
+from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL, STEP_KINDS, TENSOR, find_kind
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
-_UNARY: dict[str, Callable[[Any], EpilogueOp]] = {
-    "relax.nn.relu": lambda call: EpilogueOp("relu"),
-    "relax.sigmoid": lambda call: EpilogueOp("sigmoid"),
-    "relax.nn.silu": lambda call: EpilogueOp("silu"),
-    "relax.tanh": lambda call: EpilogueOp("tanh"),
-    "relax.nn.gelu": lambda call: EpilogueOp("gelu"),
-    "relax.exp": lambda call: EpilogueOp("exp"),
-    "relax.clip": lambda call: EpilogueOp("clip", _scalars(call.args[1:3])),
-    "relax.nn.leakyrelu": lambda call: EpilogueOp("leaky_relu", (float(call.attrs.alpha),)),
-}
-_BINARY = {"relax.add": ("bias_add", "add"), "relax.multiply": ("scale", "multiply")}
 # A chain longer than this is rare, and the registers its operands take are not free.
 MAX_STEPS = 6
 
@@ -49,7 +39,7 @@ def match_epilogue(
     claimed: Container[Var],
     result: Container[Var],
 ) -> Epilogue:
-    """Follow the elementwise chain behind a convolution or dense layer.
+    """Follow the elementwise chain after a convolution or dense layer.
 
     Parameters
     ----------
@@ -89,30 +79,24 @@ def match_step(
     name = op_name(call)
     if name is None or static_shape(call) != shape:
         return None
-    if name in _UNARY:
-        return _UNARY[name](call), None
-    if is_op(call, "relax.nn.prelu"):
-        slope = constant_value(call.args[1])
-        if slope is None or vector_shape != (1, slope.size, 1, 1) or int(call.attrs.axis) != 1:
-            return None
-        return EpilogueOp("prelu"), slope.reshape(-1)
-    if name not in _BINARY:
+    if (kind := find_kind(name, NO_OPERAND)) is not None:
+        return EpilogueOp(kind, STEP_KINDS[kind].arguments(call)), None
+    if len(call.args) != 2:
         return None
-    channel_kind, tensor_kind = _BINARY[name]
     other = call.args[1] if call.args[0].same_as(value) else call.args[0]
     constant = constant_value(other)
     if constant is not None:
-        if constant.shape == vector_shape and constant.dtype == "float32":
-            return EpilogueOp(channel_kind), constant.reshape(-1)
-        return None
-    if isinstance(other, Var) and not other.same_as(value) and static_shape(other) == shape:
-        return EpilogueOp(tensor_kind), other
-    return None
+        kind = find_kind(name, PER_CHANNEL)
+        fits = _is_per_channel(call, other, constant, vector_shape)
+        return (EpilogueOp(kind), constant.reshape(-1)) if kind is not None and fits else None
+    kind = find_kind(name, TENSOR)
+    fits = isinstance(other, Var) and not other.same_as(value) and static_shape(other) == shape
+    return (EpilogueOp(kind), other) if kind is not None and fits else None
 
 
-def _scalars(args: Any) -> tuple[float, ...]:
-    values = []
-    for arg in args:
-        inner = arg.value if hasattr(arg, "value") else arg
-        values.append(float(inner.value if hasattr(inner, "value") else inner))
-    return tuple(values)
+def _is_per_channel(call: Expr, other: Expr, constant: Any, vector_shape: tuple[int, ...]) -> bool:
+    """Whether ``other``, which ``call`` reads, holds an element for each channel."""
+    if is_op(call, "relax.nn.prelu"):  # its slopes are a vector along an axis that it names
+        along_channels = vector_shape == (1, constant.size, 1, 1) and int(call.attrs.axis) == 1
+        return along_channels and bool(other.same_as(call.args[1]))
+    return bool(constant.shape == vector_shape and constant.dtype == "float32")

@@ -61,7 +61,7 @@ def extract(mod: tvm.IRModule, *, prologues: bool = True) -> Network:
     Parameters
     ----------
     mod : tvm.IRModule
-        As `neocpu.passes.simplify.simplify` returns it.
+        As `neocpu.passes.simplify_relax.simplify` returns it.
     prologues : bool
         Whether 1x1 convolutions may take elementwise operators in front of them.
     """

@@ -16,7 +16,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from neocpu.planning.measured import Measured
+from neocpu.planning.measured_costs import Measured
 from neocpu.planning.network import (
     ConcatOp,
     ConvOp,
@@ -29,10 +29,10 @@ from neocpu.planning.network import (
     Var,
 )
 from neocpu.schedules import registry
-from neocpu.schedules.estimates.memory import fork_seconds, stream_seconds
+from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.operators import pool
 from neocpu.schedules.operators.concat import is_shifted
-from neocpu.schedules.operators.join import SHIFT_FACTOR
+from neocpu.schedules.operators.join_template import SHIFT_FACTOR
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, channel_blocks
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget

@@ -117,7 +117,7 @@ class ConcatOp(LayoutOp):
     """A concatenation of channels: layout-oblivious where the block divides every part."""
 
     def lies_end_to_end(self, layout: DataLayout) -> bool:
-        """Whether the result in ``layout`` is the parts one behind the other."""
+        """Whether the result in ``layout`` is the parts one after the other."""
         return lies_end_to_end([read.shape for read in self.reads], 1, layout)
 
 
@@ -128,7 +128,7 @@ class GatherOp(LayoutOp):
     Attributes
     ----------
     slices : tuple of (int, int)
-        Per read, the first channel it takes and the one behind the last.
+        Per read, the first channel it takes and the one after the last.
     """
 
     slices: tuple[tuple[int, int], ...]

@@ -15,14 +15,11 @@ from tvm.ir import Var
 
 from neocpu.planning.epilogues import MAX_STEPS, match_step
 from neocpu.relax_utils import Expr, is_op, static_shape
-from neocpu.schedules.vocabulary.workload import TENSOR, Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.steps import STEP_KINDS
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 # The kernel computes with whole vectors of channels, the widest of which have sixteen.
 MIN_CHANNELS = 16
-# Not ``exp``: what the padded lanes of a block hold may become infinite.
-_KINDS = frozenset(
-    ("scale", "bias_add", "prelu", "relu", "clip", "leaky_relu", "sigmoid", "silu", "tanh", "gelu")
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +87,6 @@ def _match(
     if len(values) != 1:
         return None
     matched = match_step(call, values[0], shape, (1, shape[1], 1, 1))
-    if matched is None or matched[0].kind not in _KINDS or matched[0].operand == TENSOR:
+    if matched is None or not STEP_KINDS[matched[0].kind].before:
         return None
     return values[0], *matched

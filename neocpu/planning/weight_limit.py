@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import size
-from neocpu.planning.problem import LayoutPlan
+from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.search.plan import Plan
 
 # Seconds per byte at which seconds only decide between plans of equally many bytes.

@@ -22,8 +22,9 @@ from neocpu.schedules import registry
 from neocpu.schedules.operators import dense
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.workload import NO_OPERAND, PER_CHANNEL, Conv2dWorkload
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from neocpu.frontend.skeleton import strip_weights
+from neocpu.frontend.weightless_model import strip_weights
 from neocpu.reference.tolerance import finite, scales
 
 _WHOLE: Final = 2.0**20

@@ -270,9 +270,11 @@ class LRN(OpRun):  # type: ignore[misc]
 
     def _run(self, x: Array, **attrs: Any) -> tuple[Array]:
         size = attrs["size"]
-        before = (size - 1) // 2
-        squares = np.pad(x * x, [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)])
-        total = sum(squares[:, shift : shift + x.shape[1]] for shift in range(size))
+        # No more than all channels lie before or after one.
+        before, after = (min(side, x.shape[1] - 1) for side in ((size - 1) // 2, size // 2))
+        squares = np.pad(x * x, [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)])
+        shifts = range(before + after + 1)
+        total = sum(squares[:, shift : shift + x.shape[1]] for shift in shifts)
         base = attrs["bias"] + attrs["alpha"] / size * total
         return ((x / base ** attrs["beta"]).astype(x.dtype),)
 

@@ -49,7 +49,7 @@ class GatherElements(OpRun):  # type: ignore[misc]
 
 
 class GatherND(OpRun):  # type: ignore[misc]
-    """Slices behind several indices."""
+    """Slices after several indices."""
 
     def _run(self, x: Array, indices: Array, batch_dims: int = 0) -> tuple[Array]:
         depth = indices.shape[-1]

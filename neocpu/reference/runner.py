@@ -85,7 +85,7 @@ def run_reference(
     Returns
     -------
     dict of str to array
-        The graph outputs by name, in graph order; those of N images one behind the other.
+        The graph outputs by name, in graph order; those of N images one after the other.
     """
     run = partial(evaluate, model, operators=_OPERATORS, double=double, noise=noise)
     of_one = [v.name for v in real_inputs(model.graph) if (static_dims(v) or ())[:1] == (1,)]

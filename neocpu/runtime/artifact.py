@@ -31,10 +31,10 @@ from neocpu.foundation.cpu_identity import host_cpu
 from neocpu.foundation.errors import ArtifactError, TargetError, UsageError, did_you_mean
 from neocpu.foundation.instruction_sets import code_obstacle, host_features, missing_features
 from neocpu.runtime import fat
+from neocpu.runtime.aligned_memory import huge_pages
 from neocpu.runtime.content import REMEDY, Content, read_content
 from neocpu.runtime.header import WEIGHTS_PIECE, ArtifactHeader, Buffer
 from neocpu.runtime.input_file import FilePart, open_regular
-from neocpu.runtime.memory import huge_pages
 from neocpu.runtime.strict_json import FieldError
 from neocpu.runtime.weights_digest import digest_of_pieces
 

@@ -1,4 +1,4 @@
-"""Fat files: complete artifacts of one model for several CPUs, behind an index.
+"""Fat files: complete artifacts of one model for several CPUs, after an index.
 
 ::
 

@@ -304,7 +304,7 @@ class Ffi:
         self._move_error(raised)
         if not raised.value:
             return FfiError("TVM's runtime gave no reason")
-        message = text_at(raised.value + HEADER + ctypes.sizeof(Bytes))  # behind its kind
+        message = text_at(raised.value + HEADER + ctypes.sizeof(Bytes))  # after its kind
         self.release(raised.value)
         return FfiError(" ".join(message.split()))
 

@@ -18,7 +18,7 @@ FUNCTION, TENSOR, _ARRAY = 68, 70, 71
 FIRST_OBJECT: Final = 64
 
 HEADER: Final = 24
-"""Bytes of a ``TVMFFIObject``: what an object holds lies behind them."""
+"""Bytes of a ``TVMFFIObject``: what an object holds lies after them."""
 
 CPU: Final = 1
 """``kDLCPU``."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from neocpu.runtime.aligned_memory import address_of
 from neocpu.runtime.header import ARGUMENT_ALIGN
-from neocpu.runtime.memory import address_of
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -47,7 +47,7 @@ class GuardedMemory:
     edge : str
         ``end`` or ``beginning``.
     skew : int
-        Bytes by which they start behind a multiple of the alignment.
+        Bytes by which they start after a multiple of the alignment.
     alignment : int
 
     Attributes
@@ -93,7 +93,7 @@ class GuardedMemory:
         return "behind the end" if after else "before the beginning" if before else None
 
     def _slacks(self) -> tuple[AnyArray, AnyArray]:
-        """Return what lies before and behind them in their pages."""
+        """Return what lies before and after them in their pages."""
         return self._pages[: self._start], self._pages[self._start + self.content.size :]
 
 

@@ -40,7 +40,7 @@ ARGUMENT_ALIGN: Final = 64
 
 # What a header may say. Far more than any network needs, and few enough that nothing overflows.
 MAX_HEADER: Final = 16 << 20
-"""Bytes of everything behind the weights: header, section tables and digests."""
+"""Bytes of everything after the weights: header, section tables and digests."""
 MAX_TENSORS: Final = 1 << 16
 MAX_SPECS: Final = 4096
 """Inputs, and outputs."""
@@ -74,7 +74,7 @@ class Placement:
 
     @property
     def end(self) -> int:
-        """The byte behind the last one."""
+        """The byte after the last one."""
         return self.offset + math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def view(self, buffer: Buffer) -> np.ndarray[Any, Any]:
@@ -105,11 +105,11 @@ class ArtifactHeader:
         In graph order.
     row_counts : tuple of int or None
         Of each output, the position in what ``main`` returns of the count of its rows (int64, one
-        element); None where all rows count. Counts come behind the outputs.
+        element); None where all rows count. Counts come after the outputs.
     weights : tuple of Placement
-        In the weights section: the parameters of ``main`` behind the inputs, in order.
+        In the weights section: the parameters of ``main`` after the inputs, in order.
     activations : tuple of Placement
-        In the arena: the parameters of ``main`` behind the weights, in order. They may overlap.
+        In the arena: the parameters of ``main`` after the weights, in order. They may overlap.
     arena_bytes : int
         Size of the memory that a module allocates for them.
     plan : dict
@@ -168,7 +168,7 @@ class ArtifactHeader:
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:
-        """What ``main`` returns: the outputs, and the counts behind them."""
+        """What ``main`` returns: the outputs, and the counts after them."""
         behind = sorted({count for count in self.row_counts if count is not None})
         return (*self.outputs, *(TensorSpec(f"rows_{count}", "int64", (1,)) for count in behind))
 
@@ -178,7 +178,7 @@ class ArtifactHeader:
         return layout_numbers(self.arena_bytes, self.activations, self.row_counts)
 
     def check_weights(self, size: int) -> None:
-        """Check that the weights fill their section, one behind the other.
+        """Check that the weights fill their section, one after the other.
 
         Parameters
         ----------
@@ -351,7 +351,7 @@ def _check_row_counts(header: ArtifactHeader) -> None:
         )
     if counts and min(counts) < len(header.outputs):
         raise FieldError(f"row_counts: position {min(counts)} is an output's")
-    # Behind the outputs come only counts, each of one output or more.
+    # After the outputs come only counts, each of one output or more.
     if counts and max(counts) >= len(header.outputs) + len(set(counts)):
         raise FieldError(f"row_counts: main returns nothing at position {max(counts)}")
     for index, (spec, counted) in enumerate(zip(header.outputs, header.counts, strict=True)):

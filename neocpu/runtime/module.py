@@ -12,14 +12,14 @@ import numpy as np
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
+from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.artifact import Artifact, check_host, open_artifact
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_named, check_positional
 from neocpu.runtime.library import open_library
-from neocpu.runtime.memory import aligned_empty
 from neocpu.runtime.outputs import check_named_out, check_positional_out
-from neocpu.runtime.pool import PoolUnavailable, ThreadPool, check_threads
 from neocpu.runtime.session import Session
+from neocpu.runtime.thread_pool import PoolUnavailable, ThreadPool, check_threads
 from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.runtime.weights_check import WeightsCheck
 from neocpu.tensor_spec import TensorSpec
@@ -262,7 +262,7 @@ class Module(Unpicklable):
             self._pool.close()
         elif self._session is not None:
             try:
-                self._pool.call(_nothing)  # behind the calls of this module
+                self._pool.call(_nothing)  # after the calls of this module
             except PoolUnavailable:
                 self._pool.close()  # somebody else has begun to: it finishes them first
         self._session = None

@@ -9,13 +9,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from neocpu.foundation.errors import ArtifactError
+from neocpu.runtime.aligned_memory import address_of, aligned_empty, huge_pages
 from neocpu.runtime.artifact import Artifact
 from neocpu.runtime.content import REMEDY
 from neocpu.runtime.ffi import FfiError, Function, Tensor
 from neocpu.runtime.ffi_values import CPU, DLTensor
 from neocpu.runtime.header import ARGUMENT_ALIGN, CONTRACT
 from neocpu.runtime.library import Library
-from neocpu.runtime.memory import address_of, aligned_empty, huge_pages
 from neocpu.tensor_spec import TensorSpec
 
 _POOLED: Final = 2  # AllocatorType::kPooled

@@ -20,9 +20,9 @@ from starlette.types import Receive, Scope, Send
 
 import neocpu
 from neocpu.serving.body import read_body
-from neocpu.serving.errors import AbandonedError, EncodingError, RequestError
 from neocpu.serving.in_flight import Share
 from neocpu.serving.metadata import server_metadata
+from neocpu.serving.refusals import AbandonedError, EncodingError, RequestError
 from neocpu.serving.response import InferResponse
 from neocpu.serving.server import InferCall, InferenceServer
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
-from neocpu.runtime.memory import ALIGNMENT, aligned_empty
-from neocpu.serving.errors import RequestError, SlowRequestError, TooLargeError
+from neocpu.runtime.aligned_memory import ALIGNMENT, aligned_empty
+from neocpu.serving.refusals import RequestError, SlowRequestError, TooLargeError
 
 _CHUNKED_START = 1 << 16
 
@@ -78,7 +78,7 @@ async def read_body(
 async def discard_body(chunks: AsyncIterator[bytes], seconds: float) -> None:
     """Receive a body for nothing, at most so long.
 
-    Where a connection is closed behind the answer, what is unread makes the system reset it, and
+    Where a connection is closed after the answer, what is unread makes the system reset it, and
     the answer is lost.
     """
     with suppress(TimeoutError, RequestError):

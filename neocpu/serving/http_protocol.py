@@ -13,7 +13,7 @@ HEAD_BYTES: Final = 1 << 16
 trailers, or of chunks' extensions, without a byte of a body."""
 HEAD_SECONDS: Final = 20.0
 """The longest time from a connection, or a head's first byte, to the end of the head; and from an
-empty line behind an answer to the next head."""
+empty line after an answer to the next head."""
 BODY_SECONDS: Final = 60.0
 """The longest time a body may take, even one that nobody reads because it is refused already."""
 ANSWER_SECONDS: Final = 60.0

@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from neocpu.serving.errors import OverloadedError
+from neocpu.serving.refusals import OverloadedError
 
 RETRY_SECONDS: Final = 5
 """When room is likely: bodies take a second, unread answers up to a minute."""

@@ -21,10 +21,10 @@ from mlserver.utils import get_model_uri
 
 from neocpu.foundation.errors import UsageError
 from neocpu.serving.datatypes import DATATYPES, AnyArray
-from neocpu.serving.errors import RequestError, UnavailableError
 from neocpu.serving.metadata import tensor_metadata
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import Lane, ServedModel
+from neocpu.serving.refusals import RequestError, UnavailableError
 from neocpu.serving.repository import FIRST_VERSION, ModelEntry
 from neocpu.serving.request import parse_document
 from neocpu.serving.response import json_data

@@ -15,13 +15,13 @@ from neocpu import Module, ThreadPool, load
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.serving.datatypes import DATATYPES, AnyArray
-from neocpu.serving.errors import (
+from neocpu.serving.metrics import Metrics, ModelMetrics
+from neocpu.serving.refusals import (
     AbandonedError,
     OverloadedError,
     RequestError,
     UnavailableError,
 )
-from neocpu.serving.metrics import Metrics, ModelMetrics
 from neocpu.serving.repository import ModelEntry
 
 WARMUP_CALLS: Final = 3

@@ -1,6 +1,6 @@
 """An inference request of the Open Inference Protocol v2, from its bytes.
 
-A body is JSON, and behind it, with the binary tensor data extension, the data of those inputs whose
+A body is JSON, and after it, with the binary tensor data extension, the data of those inputs whose
 ``binary_data_size`` says so, in their order; a header of the request says where the JSON ends.
 """
 
@@ -15,7 +15,7 @@ import orjson
 
 from neocpu.foundation.errors import did_you_mean
 from neocpu.serving.datatypes import AnyArray
-from neocpu.serving.errors import RequestError
+from neocpu.serving.refusals import RequestError
 from neocpu.serving.tensors import (
     brief,
     check_declaration,

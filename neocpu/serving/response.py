@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from neocpu.serving.datatypes import DATATYPES, AnyArray, wire_dtype
-from neocpu.serving.errors import NotFiniteError
+from neocpu.serving.refusals import NotFiniteError
 from neocpu.serving.request import InferRequest
 from neocpu.tensor_spec import TensorSpec
 

@@ -14,11 +14,11 @@ from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.host import usable_cpus, usable_memory
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.serving.body import discard_body, read_body
-from neocpu.serving.errors import UnavailableError, UnknownModelError
 from neocpu.serving.in_flight import InFlight, Share
 from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import Departure, Lane, ServedModel
+from neocpu.serving.refusals import UnavailableError, UnknownModelError
 from neocpu.serving.repository import ModelEntry, unique
 from neocpu.serving.request import InferRequest, parse_request
 from neocpu.serving.response import InferResponse, binary_bytes, render_response

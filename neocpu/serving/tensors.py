@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from neocpu.serving.datatypes import DATATYPES, AnyArray, wire_dtype
-from neocpu.serving.errors import RequestError
+from neocpu.serving.refusals import RequestError
 from neocpu.tensor_spec import TensorSpec
 
 JSON_BYTES: Final = 32

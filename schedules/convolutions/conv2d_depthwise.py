@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.schedules.convolutions.group_kernel import Bands, Emitter
-from neocpu.schedules.estimates.memory import LINE, with_memory
+from neocpu.schedules.estimates.memory_traffic import LINE, with_memory
 from neocpu.schedules.estimates.register_tile import FMA_LATENCY
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
@@ -83,7 +83,7 @@ def schemes_of(kind: type[_Kind], workload: Conv2dWorkload, target: CpuTarget) -
 def _stored_channels(workload: Conv2dWorkload, block: int) -> int | None:
     """Channels with those that fill the last block; None if the last block ends within a group.
 
-    A vector of outputs reads all inputs of its group, and behind the last block there are none.
+    A vector of outputs reads all inputs of its group, and after the last block there are none.
     """
     stored = ceil_div(workload.in_channels, block) * block
     return None if stored % workload.kernel_shape[1] else stored

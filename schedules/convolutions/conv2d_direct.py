@@ -23,7 +23,7 @@ from neocpu.schedules.convolutions.direct_kernel import (
     strip_copies,
     strip_rows,
 )
-from neocpu.schedules.estimates.memory import conflicts_in_l2, fork_seconds, with_memory
+from neocpu.schedules.estimates.memory_traffic import conflicts_in_l2, fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     EPILOGUE_CYCLES,
     TILE_CYCLES,
@@ -184,7 +184,7 @@ def lower(
                 output[…] = epilogue(acc)
 
     With ``sum_chunks`` the sums are partial ones, of that many input chunks each: a loop over the
-    parts goes around them, behind which they are added to the tile's own.
+    parts goes around them, after which they are added to the tile's own.
     """
     return build(workload, scheme, target)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from neocpu.schedules.estimates.memory import with_memory
+from neocpu.schedules.estimates.memory_traffic import with_memory
 from neocpu.schedules.estimates.register_tile import (
     EPILOGUE_CYCLES,
     TILE_CYCLES,
@@ -28,8 +28,9 @@ from neocpu.schedules.tir.builder import PARALLEL_ELEMENTS
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
 from neocpu.schedules.vocabulary.scheme import NchwScheme
+from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.workload import TENSOR, Conv2dWorkload
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 NAME = NchwScheme.template
 VERSION = 1

@@ -19,7 +19,7 @@ from tvm import tirx
 
 from neocpu.schedules.convolutions.pointwise_kernel import Emitter
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling, output_blocks
-from neocpu.schedules.estimates.memory import fork_seconds, with_memory
+from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     EPILOGUE_CYCLES,
     FMA_LATENCY,

@@ -7,7 +7,7 @@ matrix product per kernel tap, so that a ResNet's layers take milliseconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,12 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neocpu.schedules.vocabulary.scheme import Scheme, WinogradScheme
-from neocpu.schedules.vocabulary.workload import (
-    NO_OPERAND,
-    PER_CHANNEL,
-    Conv2dWorkload,
-    EpilogueOp,
-)
+from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL, STEP_KINDS
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 Array: TypeAlias = NDArray[Any]
 
@@ -28,37 +24,6 @@ Array: TypeAlias = NDArray[Any]
 # another order, and for Winograd the size of its transforms' coefficients too.
 TOLERANCE, WINOGRAD_TOLERANCE = 1e-4, 1e-3
 GARBAGE = np.float32(7.0)
-
-_erf = np.frompyfunc(math.erf, 1, 1)
-
-
-def _leaky(x: Array, slope: Any) -> Array:
-    return np.where(x > 0, x, x * slope)
-
-
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
-#: What each kind of `EpilogueOp` does to the running value: ``step(x, *operand, *args)``.
-EPILOGUE_STEPS: dict[str, Callable[..., Array]] = {
-    "bias_add": lambda x, y: x + y,
-    "scale": lambda x, y: x * y,
-    "prelu": _leaky,
-    "add": lambda x, y: x + y,
-    "multiply": lambda x, y: x * y,
-    "relu": lambda x: np.maximum(x, 0),
-    "clip": lambda x, low, high: np.clip(x, low, high),
-    "leaky_relu": _leaky,
-    "sigmoid": _sigmoid,
-    "silu": lambda x: x * _sigmoid(x),
-    "tanh": np.tanh,
-    "gelu": lambda x: x * (1 + _erf(x * math.sqrt(0.5)).astype(x.dtype)) / 2,
-    "hard_sigmoid": lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
-    "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
-    "exp": np.exp,
-    "gate": lambda x, y: x * y,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +116,7 @@ def _steps(value: Array, steps: Sequence[EpilogueOp], arrays: Sequence[Array]) -
         if op.operand != NO_OPERAND:
             array = next(rest)
             read = (array.reshape(1, -1, 1, 1) if op.operand == PER_CHANNEL else array,)
-        value = EPILOGUE_STEPS[op.kind](value, *read, *op.args)
+        value = STEP_KINDS[op.kind].compute(value, *read, *op.args)
     return value
 
 

@@ -21,7 +21,7 @@ from tvm.tirx.script.builder import ir as T
 from neocpu.schedules.convolutions import winograd
 from neocpu.schedules.convolutions.winograd_kernel import Emitter
 from neocpu.schedules.convolutions.winograd_tiling import Tiling
-from neocpu.schedules.estimates.memory import fork_seconds, with_memory
+from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     EPILOGUE_CYCLES,
     LOAD_INTERFERENCE,

@@ -8,7 +8,7 @@ import tvm_ffi
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from neocpu.schedules.estimates.memory import LINE
+from neocpu.schedules.estimates.memory_traffic import LINE
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import fraction, prefetch_to_l2
 from neocpu.schedules.tir.vector_math import vectorize_calls
@@ -203,7 +203,7 @@ def _prefetch_weights(
 
     The tiles of a chunk read its weights from L2, all but the first, which waits for memory. One
     prefetch a step, spread evenly over the chunk's tiles, hides that traffic behind the
-    multiply-adds. Behind the last chunk it reaches the next layer's weights: they follow in the
+    multiply-adds. After the last chunk it reaches the next layer's weights: they follow in the
     artifact. On images of 7x7 pixels this is worth 3 to 5 %.
     """
     chunks, chunks_in, kernel_h, kernel_w, ic_bn, oc_bn = scheme.kernel_layout.shape(

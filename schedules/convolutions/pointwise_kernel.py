@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling
-from neocpu.schedules.estimates.memory import LINE
+from neocpu.schedules.estimates.memory_traffic import LINE
 from neocpu.schedules.operators.epilogue import (
     apply_steps,
     buffer_readers,

@@ -74,7 +74,7 @@ def lies_end_to_end(
     layout: DataLayout = NCHW,
     dtype: str = "float32",
 ) -> bool:
-    """Whether a concatenation, as `lower_concat` takes it, is its parts one behind the other.
+    """Whether a concatenation, as `lower_concat` takes it, is its parts one after the other.
 
     And each begins where a kernel may write: at a multiple of `ALIGNMENT` bytes.
     """

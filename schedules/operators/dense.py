@@ -16,20 +16,15 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from neocpu.schedules.estimates.memory import LINE, fork_seconds, stream_seconds
+from neocpu.schedules.estimates.memory_traffic import LINE, fork_seconds, stream_seconds
 from neocpu.schedules.estimates.register_tile import broadcast_limit
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import prefetch_to_l2
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
+from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.workload import (
-    NO_OPERAND,
-    PER_CHANNEL,
-    Conv2dWorkload,
-    EpilogueOp,
-    Keyed,
-)
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, Keyed
 
 # TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
 STACK_BYTES = 1024
@@ -172,7 +167,7 @@ def _prefetch_weights(
     """Ask for the next block's weights, ``width`` a step, while this one's are computed with.
 
     All tiles of rows but the first find a block in L2; prefetches spread evenly over the tiles hide
-    the first one's wait behind the multiply-adds of all. Behind the last block they reach the next
+    the first one's wait behind the multiply-adds of all. After the last block they reach the next
     layer's weights: these follow in the artifact. 13 to 64 rows gain 8 to 25 %. One row has no
     multiply-adds to hide anything behind, and streams at the speed of memory as it is.
     """

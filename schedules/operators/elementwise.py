@@ -18,9 +18,10 @@ from tvm.ir import TensorLoad
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 from tvm.s_tir.stmt import SBlockRealize
+from tvm.sym import detect_linear_equation
 
 from neocpu.schedules.operators import reduction
-from neocpu.schedules.operators.stage import Stage, read_stage
+from neocpu.schedules.operators.block_accesses import Stage, read_stage
 from neocpu.schedules.tir.builder import ENOUGH_TASKS, PARALLEL_ELEMENTS
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -30,7 +31,7 @@ SCHEDULED = "tirx.is_scheduled"
 
 #: Loads and constants of one expression: where each value is read twice, inlining doubles them.
 MAX_LEAVES = 128
-#: Of one expression, see `neocpu.schedules.operators.stage.Stage`: 8 take milliseconds, 16 minutes.
+#: Of one expression, see `block_accesses.Stage`: 8 take milliseconds, 16 minutes.
 MAX_NESTING = 8
 
 
@@ -123,6 +124,8 @@ def _inline_producers(sch: Schedule) -> None:
         pairs = [(r, c) for r, c in zip(readers, consumers, strict=True) if c is not None]
         if any(_too_complex(sch, block, stage, reader, consumer) for reader, consumer in pairs):
             continue
+        if _reads_digits(sch, block) and any(_counts_down(sch, block, r) for r in readers):
+            continue
         reads = sum(consumer.volume for _, consumer in pairs)
         reduced = any(consumer.is_reduction for _, consumer in pairs)
         # A condition inside a reduction costs a branch per step; a copy costs one pass.
@@ -145,6 +148,41 @@ def _too_complex(sch: Schedule, block: Any, stage: Stage, reader: Any, consumer:
     tvm_ffi.structural_walk(sch.get(reader).body.value, (TensorLoad, count))
     leaves = consumer.leaves + copies * stage.leaves
     return leaves > MAX_LEAVES or consumer.nesting + copies * stage.nesting > MAX_NESTING
+
+
+def _reads_digits(sch: Schedule, block: Any) -> bool:
+    """Whether ``block`` reads at quotients and remainders, as a reshape does."""
+    found = False
+
+    def visit(_: Any) -> None:
+        nonlocal found
+        found = True
+
+    tvm_ffi.structural_walk(sch.get(block).body.value, ((tirx.FloorDiv, tirx.FloorMod), visit))
+    return found
+
+
+def _counts_down(sch: Schedule, block: Any, reader: Any) -> bool:
+    """Whether ``reader`` reads what ``block`` stores backwards, as a flip does.
+
+    Of ``i = c - v``, TVM (0.27) joins ``i // 72 * 72 + i % 72 // 12 * 12 + …`` to another number
+    than ``i``: `MergeMulMod` returns the remainder's dividend, from which multiples of 72 are gone.
+    """
+    buffer, variables = sch.get(block).body.buffer, [v.var for v in sch.get(reader).iter_vars]
+    found = False
+
+    def visit(load: Any) -> None:
+        nonlocal found
+        if load.source.same_as(buffer):
+            linear = [detect_linear_equation(index, variables) for index in load.indices]
+            found = found or any(
+                isinstance(factor, tirx.IntImm) and int(factor) < 0
+                for factors in linear
+                for factor in factors[:-1]
+            )
+
+    tvm_ffi.structural_walk(sch.get(reader).body.value, (TensorLoad, visit))
+    return found
 
 
 def _split_rows(sch: Schedule, target: CpuTarget) -> None:

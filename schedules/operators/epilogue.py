@@ -13,51 +13,14 @@ from tvm import te, tirx
 
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import Scheme
-from neocpu.schedules.vocabulary.workload import (
+from neocpu.schedules.vocabulary.steps import (
     NO_OPERAND,
     PER_CHANNEL,
     PER_IMAGE_CHANNEL,
+    STEP_KINDS,
     TENSOR,
-    Conv2dWorkload,
-    EpilogueOp,
 )
-
-
-def _const(value: float, like: Any) -> Any:
-    return tirx.const(value, like.ty.dtype)
-
-
-def _clip(x: Any, low: float, high: float) -> Any:
-    return tirx.max(tirx.min(x, _const(high, x)), _const(low, x))
-
-
-def _gelu(x: Any) -> Any:
-    return x * _const(0.5, x) * (_const(1.0, x) + tirx.erf(x * _const(0.5**0.5, x)))
-
-
-def _leaky(x: Any, slope: Any) -> Any:
-    return tirx.Select(x > _const(0.0, x), x, x * slope)
-
-
-# kind -> f(value, operand element or None, *args)
-_STEPS: dict[str, Callable[..., Any]] = {
-    "bias_add": lambda x, y: x + y,
-    "add": lambda x, y: x + y,
-    "scale": lambda x, y: x * y,
-    "multiply": lambda x, y: x * y,
-    "prelu": _leaky,
-    "relu": lambda x, _: tirx.max(x, _const(0.0, x)),
-    "clip": lambda x, _, low, high: _clip(x, low, high),
-    "leaky_relu": lambda x, _, slope: _leaky(x, _const(slope, x)),
-    "sigmoid": lambda x, _: tirx.sigmoid(x),
-    "silu": lambda x, _: x * tirx.sigmoid(x),
-    "tanh": lambda x, _: tirx.tanh(x),
-    "gelu": lambda x, _: _gelu(x),
-    "hard_sigmoid": lambda x, _, a, b: _clip(x * _const(a, x) + _const(b, x), 0.0, 1.0),
-    "hard_swish": lambda x, _: x * _clip(x * _const(1 / 6, x) + _const(0.5, x), 0.0, 1.0),
-    "exp": lambda x, _: tirx.exp(x),
-    "gate": lambda x, y: x * y,
-}
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 
 def operand_shape(
@@ -166,7 +129,7 @@ def epilogue_value(
 
 
 def zero_padding(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
-    """Return ``value``, but zero in the lanes behind the last channel, where there are any.
+    """Return ``value``, but zero in the lanes after the last channel, where there are any.
 
     Their weights are zeros, of which an infinite or NaN pixel makes NaN; the next convolution would
     add that to all of its channels.
@@ -181,7 +144,8 @@ def zero_padding(value: Any, workload: Conv2dWorkload, block: int, index: Sequen
     if workload.out_channels % block == 0:
         return value
     _, chunk, _, _, lane = index
-    return tirx.Select(chunk * block + lane < workload.out_channels, value, _const(0.0, value))
+    zero = tirx.const(0.0, value.ty.dtype)
+    return tirx.Select(chunk * block + lane < workload.out_channels, value, zero)
 
 
 def apply_steps(
@@ -192,7 +156,7 @@ def apply_steps(
 ) -> Any:
     """Return ``value``, the element at ``index``, with ``steps`` applied; see `epilogue_value`."""
     for op, reader in zip(steps, readers, strict=True):
-        value = _STEPS[op.kind](value, reader(*index) if reader else None, *op.args)
+        value = STEP_KINDS[op.kind].emit(value, reader(*index) if reader else None, *op.args)
     return value
 
 

@@ -13,7 +13,7 @@ from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 Shape4 = tuple[int, int, int, int]
-# A slice: its first channel, and the one behind its last.
+# A slice: its first channel, and the one after its last.
 Slice = tuple[int, int]
 
 
@@ -31,7 +31,7 @@ def lower_gather(
     shapes : sequence of tuple of int
         Logical NCHW shapes; only their channels differ.
     slices : sequence of (int, int)
-        Per input, the first channel to take and the one behind the last. In NCHW[x]c neither need
+        Per input, the first channel to take and the one after the last. In NCHW[x]c neither need
         be a multiple of the block: lanes are shifted, and the output's padded lanes are zero.
     """
     n, _, h, w = shapes[0]

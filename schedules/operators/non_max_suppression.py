@@ -2,7 +2,7 @@
 
 How many boxes survive is known only afterwards, so the kernel writes as many rows as there could be
 (`NonMaxSuppressionWorkload.rows`) and how many of them count. The others are zeros: as indices they
-name the first box of the first class, which exists, so that nothing behind reads out of bounds.
+name the first box of the first class, which exists, so that nothing after it reads out of bounds.
 
 The arithmetic is ONNX Runtime's, operation by operation, so that both select the same boxes. Code
 generation may contract a product and a sum into one instruction that rounds once: products are
@@ -71,7 +71,7 @@ def lower_non_max_suppression(workload: NonMaxSuppressionWorkload) -> Any:
     """Scheduled ``PrimFunc(boxes, scores, selected, count)``.
 
     ``selected`` is ``(rows, 3)`` int64 of ``(image, class, box)``, ordered by image, class and
-    falling score, equal scores by box, zeros behind ``count[0]`` rows. ``count`` is ``(1,)`` int64.
+    falling score, equal scores by box, zeros after ``count[0]`` rows. ``count`` is ``(1,)`` int64.
 
     ::
 
@@ -81,7 +81,7 @@ def lower_non_max_suppression(workload: NonMaxSuppressionWorkload) -> Any:
           for each box, best first, until enough are selected:
             for 16 selected boxes at a time: any overlap above the threshold?
             no: select it
-        for image · class: copy what is selected behind the rows so far
+        for image · class: copy what is selected after the rows so far
     """
     image_scores = (workload.batch, workload.classes, workload.boxes)
     parameters = (

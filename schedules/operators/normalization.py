@@ -39,7 +39,7 @@ def layer_norm(
 def group_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, groups: int, epsilon: float
 ) -> te.Tensor:
-    """The same over the channels of a group, and all axes behind them.
+    """The same over the channels of a group, and all axes after them.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.estimates.memory import fork_seconds, stream_seconds
+from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -42,7 +42,7 @@ class PoolWorkload:
     padding : tuple of int
         ``(top, left, bottom, right)``, in pixels.
     ceil_mode : bool
-        Round the output size up, but never start a window behind the data and its leading padding.
+        Round the output size up, but never start a window after the data and its leading padding.
     count_include_pad : bool
         Whether an average divides by the padded pixels too (never by what ceil mode overhangs).
     """

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
-from neocpu.schedules.operators.stage import Stage
+from neocpu.schedules.operators.block_accesses import Stage
 from neocpu.schedules.tir.builder import PARALLEL_ELEMENTS
 from neocpu.schedules.vocabulary.layout import ceil_div
 

@@ -78,14 +78,14 @@ def lower_scatter_elements(workload: ElementsWorkload) -> Any:
 
         parallel part: output = data
         parallel axes in front of the indexed one · part of the last one
-          for the indexed axis: for axes behind it, the last one's part:
+          for the indexed axis: for axes after it, the last one's part:
             if the index is inside: output[..., index, ...] = f(output[..., index, ...], update)
 
     or, if there are many tasks, and indices and data agree along all other axes than ``axis``::
 
         parallel axes in front of the indexed one · part of the last one
-          for the indexed axis: for axes behind it, the last one's part: output = data
-          for the indexed axis: for axes behind it, the last one's part:
+          for the indexed axis: for axes after it, the last one's part: output = data
+          for the indexed axis: for axes after it, the last one's part:
             if the index is inside: output[..., index, ...] = f(output[..., index, ...], update)
 
     Each task copies what it alone writes to, and has that in its caches then.
@@ -163,7 +163,7 @@ def lower_scatter_nd(workload: RowsWorkload) -> Any:
     ::
 
         parallel part: output = data
-        parallel part of the elements behind the indexed axes
+        parallel part of the elements after the indexed axes
           for row:
             if its indices are inside: for element: output[row', ...] = f(output[row', ...], update)
     """

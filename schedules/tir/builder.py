@@ -110,7 +110,7 @@ def splat(scalar: Any, width: int) -> Any:
 
 
 def prefetch_to_l2(buffer: Any, index: Sequence[Any]) -> Any:
-    """Return the call that asks for an element's cache line; it may lie behind the buffer's end."""
+    """Return the call that asks for an element's cache line; it may lie after the buffer's end."""
     address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
     read, locality, data = 0, 2, 1  # of llvm.prefetch
     return tirx.call_intrin("void", "tirx.prefetch", address, read, locality, data)

@@ -21,7 +21,7 @@ EXP_POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.166579589
 LOG2_E = 1.44269504088896341
 # ln(2) in two parts: multiples of the first are exact.
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
-# At the lower limit the power of two is zero. Behind the largest power the polynomial goes on
+# At the lower limit the power of two is zero. After the largest power the polynomial goes on
 # beyond its range, to infinity: e^88.7, the last finite number, is off by 1e-6.
 EXP_LOW, LARGEST_POWER = -88.0, 127.0
 # 2^x for |x| <= 1/2, from Cephes' exp2f.

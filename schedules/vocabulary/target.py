@@ -13,6 +13,7 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
+from neocpu.foundation.cpu_identity import unmasked
 from neocpu.foundation.cpus import (
     ALIASES,
     BANDWIDTHS,
@@ -273,6 +274,8 @@ def _host_target(mattr: tuple[str, ...]) -> CpuTarget:
     import tvm.target.codegen as llvm
 
     machine, mcpu = _host_machine(), str(llvm.llvm_get_system_cpu())
+    if "amx-tile" not in _make(machine, mcpu, (), *DEFAULT_CACHES).features:
+        mcpu = unmasked(mcpu, amx="amx-tile" in host_features())
     caches = _host_caches() or CACHES.get(mcpu, DEFAULT_CACHES)
     full = _make(machine, mcpu, (), *caches)
     hidden = {f"-{name}" for name in missing_on_host(full.features)}

@@ -14,34 +14,7 @@ from collections.abc import Container
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
-# Operands a fused step reads besides the running value: none, ``(C,)``, a tensor of the same shape,
-# or ``(N, C, 1, 1)``.
-NO_OPERAND, PER_CHANNEL, TENSOR, PER_IMAGE_CHANNEL = "none", "channel", "tensor", "image channel"
-
-EPILOGUE_KINDS: dict[str, str] = {
-    "bias_add": PER_CHANNEL,
-    "scale": PER_CHANNEL,
-    "prelu": PER_CHANNEL,
-    "add": TENSOR,
-    "multiply": TENSOR,
-    "relu": NO_OPERAND,
-    "clip": NO_OPERAND,
-    "leaky_relu": NO_OPERAND,
-    "sigmoid": NO_OPERAND,
-    "silu": NO_OPERAND,
-    "tanh": NO_OPERAND,
-    "gelu": NO_OPERAND,
-    "hard_sigmoid": NO_OPERAND,
-    "hard_swish": NO_OPERAND,
-    "exp": NO_OPERAND,
-}
-# In front of a convolution a tensor of the input's shape is no operand, but a gate is: squeeze and
-# excitation's factor of each channel of each image.
-PROLOGUE_KINDS: dict[str, str] = {
-    **{kind: operand for kind, operand in EPILOGUE_KINDS.items() if operand != TENSOR},
-    "gate": PER_IMAGE_CHANNEL,
-}
-_STEP_KINDS = EPILOGUE_KINDS | PROLOGUE_KINDS
+from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +24,22 @@ class EpilogueOp:
     Attributes
     ----------
     kind : str
-        A key of `EPILOGUE_KINDS` or `PROLOGUE_KINDS`, which say whether the step reads a ``(C,)``
-        vector, a tensor of the output's shape and layout, ``(N, C, 1, 1)`` factors in the input's
-        layout, or nothing.
+        A key of `STEP_KINDS`, which says whether the step reads a ``(C,)`` vector, a tensor of the
+        output's shape and layout, ``(N, C, 1, 1)`` factors in the input's layout, or nothing.
     args : tuple of float
-        Scalar attributes: ``(low, high)`` for ``clip``, ``(slope,)`` for ``leaky_relu``,
-        ``(alpha, beta)`` for ``hard_sigmoid``.
+        Scalar attributes: ``(low, high)`` for ``clip``, ``(slope,)`` for ``leaky_relu``.
     """
 
     kind: str
     args: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        assert self.kind in _STEP_KINDS, self.kind
+        assert self.kind in STEP_KINDS, self.kind
 
     @property
     def operand(self) -> str:
         """What the step reads besides the running value."""
-        return _STEP_KINDS[self.kind]
+        return STEP_KINDS[self.kind].operand
 
     def to_json(self) -> list[str | float]:
         """JSON form: the kind, then the arguments; JSON has no infinity, so that is a string."""
@@ -100,7 +71,7 @@ class Conv2dWorkload(Keyed):
     groups : int
         Input channels of one group are ``in_channels / groups``.
     epilogue : tuple of EpilogueOp
-        Elementwise steps fused behind the accumulation, in order.
+        Elementwise steps fused after the accumulation, in order.
     prologue : tuple of EpilogueOp
         Elementwise steps applied to each input pixel, in order, before it is padded and multiplied.
     """
@@ -120,8 +91,8 @@ class Conv2dWorkload(Keyed):
     prologue: tuple[EpilogueOp, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        assert all(op.kind in EPILOGUE_KINDS for op in self.epilogue), self.epilogue
-        assert all(op.kind in PROLOGUE_KINDS for op in self.prologue), self.prologue
+        assert all(op.kind in AFTER for op in self.epilogue), self.epilogue
+        assert all(op.kind in BEFORE for op in self.prologue), self.prologue
 
     @property
     def out_height(self) -> int:
@@ -184,8 +155,8 @@ class Conv2dWorkload(Keyed):
         fields = dict(data)
         if fields.pop("kind", None) != "conv2d":
             raise ValueError(f"not a conv2d workload: {data.get('kind')!r}")
-        epilogue = _fused_steps(fields.pop("epilogue"), EPILOGUE_KINDS)
-        prologue = _fused_steps(fields.pop("prologue", []), PROLOGUE_KINDS)
+        epilogue = _fused_steps(fields.pop("epilogue"), AFTER)
+        prologue = _fused_steps(fields.pop("prologue", []), BEFORE)
         plain: dict[str, Any]
         plain = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
         workload = cls(epilogue=epilogue, prologue=prologue, **plain)

@@ -20,7 +20,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from neocpu.bench.instruction_count import TOOLS as COUNTING_TOOLS
+from neocpu.bench.instructions.instruction_count import TOOLS as COUNTING_TOOLS
 from neocpu.runtime.native import WHEEL_LIBRARIES
 from wheels.libraries import download, wheels_for
 

@@ -11,7 +11,7 @@ from small_model import IMAGE, small_model
 from sysroot import LIBRARIES
 
 import neocpu
-from neocpu.bundle.bundle import write_bundle
+from neocpu.bundle.write_bundle import write_bundle
 from neocpu.foundation.errors import TargetError
 from neocpu.runtime.native import read_libraries
 

@@ -3,10 +3,10 @@
 import needs
 from sysroot import SYSROOT
 
-from neocpu.bench.arm_kernels import Kernel
-from neocpu.bench.arm_system import CPU, open_system
-from neocpu.bench.convolution_counter import Counter
-from neocpu.bench.instruction_count import TOOLS
+from neocpu.bench.instructions.arm_kernels import Kernel
+from neocpu.bench.instructions.arm_system import CPU, open_system
+from neocpu.bench.instructions.convolution_counter import Counter
+from neocpu.bench.instructions.instruction_count import TOOLS
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import neocpu
 from neocpu.compiler import convolutions
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError, UsageError
-from neocpu.models.graph import NetworkBuilder
+from neocpu.models.network_builder import NetworkBuilder
 from neocpu.search import plan as search
 from neocpu.search.tuner import TuneReport
 from neocpu.tensor_spec import random_inputs
@@ -110,7 +110,7 @@ def test_a_plan_that_is_not_proven_is_warned_of(monkeypatch, caplog):
         found = search.solve(graph, solver, limits)
         return replace(found, cost=1.0, lower_bound=0.8, gap=0.2, solver="branch-and-bound")
 
-    monkeypatch.setattr("neocpu.planning.problem.solve", solve)
+    monkeypatch.setattr("neocpu.planning.optimisation_levels.solve", solve)
     with caplog.at_level("WARNING", "neocpu"):
         compiled = neocpu.compile(tiny(), threads=1, search_seconds=0.5)
     with compiled:

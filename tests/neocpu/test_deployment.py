@@ -15,7 +15,7 @@ import click
 import pytest
 import yaml
 
-from neocpu.cli.commands import LazyGroup
+from neocpu.cli.main import cli
 from neocpu.cli.serve import command as serve
 from neocpu.foundation import errors
 from neocpu.schedules.vocabulary.target import parse_target
@@ -168,7 +168,7 @@ class TestDocument:
         assert len(lines) > 4
         for line in lines:
             name, *arguments = shlex.split(line.partition("  #")[0].partition(" && ")[0])
-            command = LazyGroup().get_command(click.Context(click.Command("neocpu")), name)
+            command = cli.get_command(click.Context(click.Command("neocpu")), name)
             assert command is not None
             if "--target" not in arguments:  # its folded form is the tokens' test
                 command.make_context(name, arguments)

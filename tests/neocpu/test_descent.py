@@ -16,8 +16,8 @@ from neocpu import descent
 from neocpu.cli.main import main
 from neocpu.descent import next_admissions, tell
 from neocpu.foundation.errors import AccuracyError
-from neocpu.models.graph import NetworkBuilder
-from neocpu.planning.measured import Measured
+from neocpu.models.network_builder import NetworkBuilder
+from neocpu.planning.measured_costs import Measured
 from neocpu.reference.comparison import Comparison
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_direct, conv2d_winograd

@@ -10,8 +10,8 @@ from onnx import helper, numpy_helper
 import neocpu
 from neocpu import models
 from neocpu.frontend.load import load_model
-from neocpu.models.graph import NetworkBuilder
-from neocpu.planning.measured import Measured
+from neocpu.models.network_builder import NetworkBuilder
+from neocpu.planning.measured_costs import Measured
 from neocpu.reference.runner import run_reference
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, EVERY_TILE

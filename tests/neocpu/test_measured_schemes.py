@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from neocpu.foundation.errors import DatabaseError, UsageError
+from neocpu.network_tuning import measured_schemes, open_store
 from neocpu.planning.costs import CostModel
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, TransformWorkload
-from neocpu.tuning import measured_schemes, open_store
 from neocpu.tuning_db.nearest import cpu_target
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey, Workload
 from neocpu.tuning_db.store import Store
@@ -143,7 +143,7 @@ def test_only_the_named_databases(tmp_path, monkeypatch):
     """Neither the shipped records nor the user's own count, and nothing is written elsewhere."""
     own = tmp_path / "own.jsonl"
     own.write_text("")
-    monkeypatch.setattr("neocpu.tuning.default_database", lambda: own)
+    monkeypatch.setattr("neocpu.network_tuning.default_database", lambda: own)
     assert len(open_store([])) > 0
     assert open_store([], writing=True).writable == own
     named = tmp_path / "named.jsonl"

@@ -149,3 +149,87 @@ def test_runs_or_is_refused_in_one_line(what):
     except NeoCPUError as error:
         refusal = str(error)
     assert "\n" not in refusal
+
+
+def views(rng: np.random.Generator, shape: tuple[int, ...]):
+    """Yield what moves elements: as NumPy does it, and as a node's operator, inputs, attributes."""
+    factors = (2, 3, 3, 4, 5)
+    for _ in range(rng.integers(2, 5)):
+        kind = rng.integers(3)
+        if kind == 0:
+            ends = np.sort(rng.choice(np.arange(1, 5), rng.integers(0, 4), replace=False))
+            order = rng.permutation(factors)
+            shape = tuple(int(np.prod(part)) for part in np.split(order, ends))
+            yield (lambda x, s=shape: x.reshape(s)), "Reshape", [np.array(shape)], {}
+        elif kind == 1:
+            order = tuple(map(int, rng.permutation(len(shape))))
+            shape = tuple(shape[axis] for axis in order)
+            yield (lambda x, o=order: x.transpose(o)), "Transpose", [], {"perm": order}
+        else:
+            axis = int(rng.integers(len(shape)))
+            index = (*(slice(None),) * axis, slice(None, None, -1))
+            bounds = [np.array([each]) for each in (-1, -(2**31), axis, -1)]
+            yield (lambda x, i=index: x[i]), "Slice", bounds, {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_views_of_views(seed):
+    """What moves elements is fused into one kernel, whose indices TVM may not simplify wrongly."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((2, 3, 3, 4, 5)).astype(np.float32)
+    nodes, constants, expected = [], {}, []
+    for chain in range(20):
+        value, name = x, "x"
+        for step, (moved, kind, arrays, attributes) in enumerate(views(rng, x.shape)):
+            names = [f"c{chain}.{step}.{number}" for number in range(len(arrays))]
+            constants |= dict(zip(names, arrays, strict=True))
+            view, result = f"v{chain}.{step}", f"r{chain}.{step}"
+            nodes.append(helper.make_node(kind, [name, *names], [view], **attributes))
+            nodes.append(helper.make_node("Neg" if step % 2 else "Abs", [view], [result]))
+            value, name = moved(value), result
+            value = -value if step % 2 else np.abs(value)
+        nodes.append(helper.make_node("Identity", [name], [f"y{chain}"]))
+        expected.append(value)
+    graph = helper.make_graph(
+        nodes,
+        "views",
+        [helper.make_tensor_value_info("x", FLOAT, x.shape)],
+        [
+            helper.make_tensor_value_info(f"y{number}", FLOAT, value.shape)
+            for number, value in enumerate(expected)
+        ],
+        [numpy_helper.from_array(np.asarray(a, np.int64), name) for name, a in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    with neocpu.compile(model, verify=False) as compiled, compiled.module() as module:
+        for got, value in zip(module(x), expected, strict=True):
+            np.testing.assert_array_equal(got, value)
+
+
+def test_windows_of_more_channels_than_there_are():
+    """A size of 2^31 - 1 sums over all channels at once, and takes no time for those not there."""
+    node = helper.make_node("LRN", ["x"], ["y"], size=2**31 - 1, alpha=1e9, bias=1.0)
+    with neocpu.compile(make([node], shape=(2, 3, 4, 5))) as compiled:
+        assert compiled.verification.ok
+    wide = helper.make_node("LRN", ["x"], ["y"], size=999)
+    with pytest.raises(NeoCPUError, match="makes windows of 799 channels; at most 256"):
+        neocpu.compile(make([wide], shape=(1, 400, 1, 1)))
+
+
+def test_regions_many_times_as_large_as_their_image():
+    shapes = {"x": (2, 1, 1, 4), "boxes": (3, 4)}
+    graph = helper.make_graph(
+        [helper.make_node("RoiAlign", ["x", "boxes", "images"], ["y"], output_width=5)],
+        "regions",
+        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in shapes.items()],
+        [helper.make_tensor_value_info("y", FLOAT, (3, 1, 1, 5))],
+        [numpy_helper.from_array(np.array([0, 1, 1]), "images")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(shapes["x"])
+    boxes = np.array([[1, 0, 3, 4.5], [-9.1, -20.3, 30.2, 40.7], [0, 0, 9, 30]], np.float32)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    (expected,) = session.run(None, {"x": x, "boxes": boxes})
+    with neocpu.compile(model) as compiled, compiled.module() as module:
+        got = module.run({"x": x, "boxes": boxes})["y"]
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)

@@ -19,7 +19,7 @@ from neocpu.relax_utils import (
     rewrite_function,
     static_shape,
 )
-from neocpu.runtime.memory import aligned_empty
+from neocpu.runtime.aligned_memory import aligned_empty
 
 R = relax.op
 SHAPE = (2, 3)

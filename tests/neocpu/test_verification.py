@@ -6,10 +6,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
 from neocpu.foundation.errors import AccuracyError
-from neocpu.models.graph import NetworkBuilder
+from neocpu.models.network_builder import NetworkBuilder
+from neocpu.network_tuning import search_space
 from neocpu.planning.costs import CostModel
-from neocpu.planning.measured import Measured
-from neocpu.planning.problem import OptLevel, operator_choices, plan_layouts
+from neocpu.planning.measured_costs import Measured
+from neocpu.planning.optimisation_levels import OptLevel, operator_choices, plan_layouts
 from neocpu.reference.evaluator import Noise
 from neocpu.reference.runner import run_reference
 from neocpu.schedules import registry
@@ -17,7 +18,6 @@ from neocpu.schedules.vocabulary.accuracy import DEFAULT, SHORT_SUMS, STRICT
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import host_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.tuning import search_space
 from neocpu.verification import Verifier
 
 HOST = host_target()

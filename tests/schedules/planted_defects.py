@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.ir import TensorLoad, Var
 
-from neocpu.runtime.memory import aligned_empty
+from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import kernel_arguments, random_operands
 from neocpu.schedules.operators.concat import lower_concat

@@ -12,7 +12,7 @@ from neocpu.foundation.cpus import CACHES
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_direct
 from neocpu.schedules.convolutions.winograd import filters
-from neocpu.schedules.estimates.memory import fork_seconds
+from neocpu.schedules.estimates.memory_traffic import fork_seconds
 from neocpu.schedules.vocabulary.scheme import (
     DirectScheme,
     JoinScheme,

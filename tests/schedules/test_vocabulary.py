@@ -15,9 +15,8 @@ from neocpu.schedules.vocabulary.scheme import (
     WinogradScheme,
     scheme_from_json,
 )
+from neocpu.schedules.vocabulary.steps import AFTER, BEFORE
 from neocpu.schedules.vocabulary.workload import (
-    EPILOGUE_KINDS,
-    PROLOGUE_KINDS,
     Conv2dWorkload,
     EpilogueOp,
     JoinWorkload,
@@ -88,8 +87,8 @@ workloads = st.builds(
     kernel=st.tuples(small, small),
     stride=st.tuples(small, small),
     padding=st.tuples(small, small, small, small),
-    epilogue=steps(EPILOGUE_KINDS),
-    prologue=steps(PROLOGUE_KINDS),
+    epilogue=steps(sorted(AFTER)),
+    prologue=steps(sorted(BEFORE)),
 ).filter(lambda workload: min(workload.out_height, workload.out_width) > 0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neocpu.bench.milp import solve_milp
+from neocpu.bench.solvers.milp import solve_milp
 from neocpu.search.layout_graph import LayoutGraph
 
 

@@ -16,7 +16,7 @@ from fake_builder import TARGET, WORKLOAD, request
 from processes import alive, wait_for
 
 from neocpu.foundation.errors import NeoCPUError, TargetError
-from neocpu.search import crew, local_measurer
+from neocpu.search import local_measurer, parallel_builders
 from neocpu.search.local_measurer import REPEATS, LocalMeasurer
 from neocpu.search.measure import Measurement
 
@@ -163,7 +163,7 @@ def test_what_is_built_is_not_built_again(tmp_path, monkeypatch):
 
 
 def test_children_forget_what_they_built_long_ago(monkeypatch):
-    monkeypatch.setattr(crew, "MAX_BUILT", 15)
+    monkeypatch.setattr(parallel_builders, "MAX_BUILT", 15)
     requests = [request(fake.GOOD, 100 + i) for i in range(60)]
     with measurer() as m:
         list(m.measure(requests))

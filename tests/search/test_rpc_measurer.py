@@ -22,7 +22,8 @@ from neocpu.schedules.vocabulary.workload import (
     TransformWorkload,
     Workload,
 )
-from neocpu.search import rpc_hands, rpc_measurer
+from neocpu.search import rpc_children as rpc_hands
+from neocpu.search import rpc_measurer
 from neocpu.search.child import Child
 from neocpu.search.local_measurer import REPEATS
 from neocpu.search.measure import Measurement, Request

@@ -20,7 +20,7 @@ from neocpu.schedules.vocabulary.workload import (
 )
 from neocpu.search import rpc_session
 from neocpu.search.buffers import size_of
-from neocpu.search.kernels import OWN_CACHES
+from neocpu.search.candidate_builds import OWN_CACHES
 from neocpu.search.measure import Request
 from neocpu.search.rpc_messages import Candidate
 from neocpu.search.rpc_session import Session

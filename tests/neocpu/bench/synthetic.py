@@ -1,11 +1,12 @@
 """Benchmark reports with numbers that are known."""
 
-from neocpu.bench.compilation import Compilation
-from neocpu.bench.latency import LatencyReport, LatencyResult
-from neocpu.bench.machine import MachineInfo
-from neocpu.bench.report import ModelFailure, ModelReport, Planned, SuiteReport
-from neocpu.bench.roofline import Limits, Roofline
-from neocpu.bench.scaling import ScalingReport
+from neocpu.bench.engines.timed_compilation import Compilation
+from neocpu.bench.limits.roofline import Limits, Roofline
+from neocpu.bench.race.latency import LatencyReport, LatencyResult
+from neocpu.bench.race.report import ModelReport, Planned, SuiteReport
+from neocpu.bench.race.scaling import ScalingReport
+from neocpu.bench.results.failure import ModelFailure
+from neocpu.bench.results.machine import MachineInfo
 from neocpu.foundation.errors import UnsupportedError
 
 PEERS = ("onnxruntime", "openvino")

@@ -5,10 +5,10 @@ import json
 import onnx
 import pytest
 
-from neocpu.bench import engines
+from neocpu.bench.engines import engines
 from neocpu.cli.main import main
 from neocpu.foundation.errors import AccuracyError
-from neocpu.models.graph import NetworkBuilder
+from neocpu.models.network_builder import NetworkBuilder
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,6 @@ def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
         "--untuned",
         "--kernels",
         "--roofline",
-        "--profile",
     )
     assert _bench(tiny, *arguments, "--json") == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
@@ -91,10 +90,29 @@ def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
     assert labels == ["tuned", "untuned"]
     assert result["roofline"]["flops"] == 2 * 2 * (256 * 16 * 27 + 256 * 16 * 16 + 160)
     assert result["roofline"]["limits"]["flops"] > 1e9
-    assert result["profile"]["operators"]
-    assert result["profile"]["limits"] == result["roofline"]["limits"]
     workloads = [one["workload"] for one in result["kernels"]["kernels"]]
     assert [text.split(" -> ")[0] for text in workloads] == ["2x3x16x16", "2x16x16x16"]
+
+
+@pytest.mark.slow
+def test_models_and_artifacts_are_profiled(linear, tiny, tmp_path, capsys):
+    page = tmp_path / "profile.md"
+    arguments = [str(linear.path), str(tiny), "--shape", "input:1,3,16,16", "-o", str(page)]
+    assert main(["bench", "profile", *arguments, "--threads", "1", "--json"]) != 0
+    captured = capsys.readouterr()
+    assert "--shape and --batch are for models" in captured.err
+    (result,) = json.loads(captured.out)["results"]
+    assert result["model"] == "tiny"
+    assert result["profile"]["operators"]
+    assert result["profile"]["limits"]["flops"] > 1e9
+    assert main(["bench", "profile", str(linear.path), "--threads", "1", "-o", str(page)]) == 0
+    assert "Profile of linear, threads: 1" in capsys.readouterr().out
+    assert "| class | times |" in page.read_text()
+
+
+def test_a_view_that_is_none_is_a_model(capsys):
+    assert main(["bench", "profil"]) == 2
+    assert "no built-in network 'profil'" in capsys.readouterr().err
 
 
 def test_a_missing_peer_is_skipped(linear, linear_onnx, capsys, monkeypatch):

@@ -7,9 +7,10 @@ import pytest
 from synthetic import PEERS, model, scaling, suite
 
 from neocpu import models
-from neocpu.bench import chart, engines
-from neocpu.bench import suite as measuring
-from neocpu.bench.report import ModelFailure
+from neocpu.bench.engines import engines
+from neocpu.bench.race import suite as measuring
+from neocpu.bench.results import chart
+from neocpu.bench.results.failure import ModelFailure
 from neocpu.cli.main import main
 from neocpu.foundation.errors import UnsupportedError
 
@@ -73,7 +74,7 @@ def test_models_beside_a_suite_are_measured_once(outcomes, capsys):
 def test_json(outcomes, capsys):
     _bench("--suite", "paper", *VS, "--json")
     data = json.loads(capsys.readouterr().out)
-    assert data["command"] == f"neocpu bench --suite paper --vs {','.join(PEERS)} --json"
+    assert data["command"] == f"neocpu bench race --suite paper --vs {','.join(PEERS)} --json"
     assert data["summary"]["wins"] == 1
     assert [one["model"] for one in data["results"]] == ["won", "lost", "even"]
     assert data["failures"] == [{"model": "broken", "reason": "no kernel for Frobnicate"}]
@@ -86,7 +87,7 @@ def test_the_document_and_its_chart(outcomes, capsys):
     _bench("--suite", "paper", *VS, "-o", "docs/benchmarks.md")
     text = Path("docs/benchmarks.md").read_text()
     assert text.startswith("# Benchmark of the paper suite\n")
-    assert f"neocpu bench --suite paper --vs {','.join(PEERS)} -o docs/benchmarks.md" in text
+    assert f"neocpu bench race --suite paper --vs {','.join(PEERS)} -o docs/benchmarks.md" in text
     assert "(benchmarks.svg)" in text
     assert "| broken | failed |" in text
     assert sorted(path.name for path in Path("docs").iterdir()) == [
@@ -177,8 +178,8 @@ def test_every_extra_is_passed_on(outcomes):
         (("a.onnx", *VS, "--chart", "c.jpg"), "suffix must be one of .svg, .png, .pdf"),
         (("a.onnx", *VS, "--chart", "no/c.svg"), "no/c.svg"),
         (("a.onnx", "--chart", "c.svg"), "--chart compares"),
-        (("a.onnx", "--seeds", "3"), "--seeds goes with --strategies"),
-        (("a.onnx", "--milp-seconds", "5"), "--milp-seconds goes with --solvers"),
+        (("a.onnx", "--seeds", "3"), "no option --seeds"),
+        (("a.onnx", "--milp-seconds", "5"), "no option --milp-seconds"),
         (("a.onnx", "-o", "results.txt"), "the document is Markdown"),
         (("a.onnx", "-o", "no/b.md"), "no/b.md"),
         ((), "missing argument"),

@@ -91,7 +91,7 @@ def test_objects_do_not_depend_on_the_number_of_cpus(tmp_path):
 def test_a_network_does_not_depend_on_the_number_of_cpus(monkeypatch):
     results, codes = [], []
     for cpus in (1, 3):
-        monkeypatch.setattr("neocpu.compiler.usable_cpus", lambda cpus=cpus: cpus)
+        monkeypatch.setattr("neocpu.attempt.usable_cpus", lambda cpus=cpus: cpus)
         with neocpu.compile(chain(), threads=1, verify=False) as compiled:
             data = memoryview(compiled.path.read_bytes())
             text = read_elf(data).find(".text")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neocpu.bundle.bundle import write_bundle
+from neocpu.bundle.write_bundle import write_bundle
 from tests.neocpu.runtime import test_bounded_outputs
 
 SOURCES = Path(__file__).parent / "native"

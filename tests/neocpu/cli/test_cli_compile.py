@@ -91,7 +91,7 @@ class TestOptions:
     @pytest.mark.parametrize("level", ["nchw", "conv-layout", "uniform", "global"])
     def test_every_level_is_one_of_the_planner(self, level: str) -> None:
         from neocpu.cli.compile import OPT_LEVELS
-        from neocpu.planning.problem import OptLevel
+        from neocpu.planning.optimisation_levels import OptLevel
 
         assert level in OPT_LEVELS
         assert set(OPT_LEVELS) == {str(known) for known in OptLevel}

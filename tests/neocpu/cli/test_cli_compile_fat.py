@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command_line import Cli
 
-import neocpu
+from neocpu import attempt, compiler, verification
 from neocpu.foundation import linker
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress
@@ -52,13 +52,34 @@ class Compiled:
         return None
 
 
+def test_the_model_is_imported_and_the_truth_computed_once(
+    cli: Cli, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def counted(module: Any, name: str) -> None:
+        function = getattr(module, name)
+
+        def call(*args: Any, **settings: Any) -> Any:
+            calls.append(name)
+            return function(*args, **settings)
+
+        monkeypatch.setattr(module, name, call)
+
+    counted(attempt, "import_relax")
+    counted(verification, "run_reference")
+    outcome = cli("compile", onnx_file, "--fat", HOST_FIRST, "-o", "both.so", "--json")
+    assert [each["unchecked"] for each in json.loads(outcome.out)["variants"]] == [None, None]
+    assert calls == ["import_relax", "run_reference"]
+
+
 @pytest.fixture
 def compiled(fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Take the parts of a file that is there instead of compiling; return the CPUs' names."""
     parts = {each.header.target: each for each in read_variants(fat)}
     calls: list[str] = []
 
-    def take(model: str, *, target: CpuTarget, on_progress: Any, **_: Any) -> Compiled:
+    def take(target: CpuTarget, on_progress: Any) -> Compiled:
         if not parts:
             raise UsageError("no")
         calls.append(target.mcpu)
@@ -68,7 +89,10 @@ def compiled(fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
         path.write_bytes(fat.read_bytes()[part.offset :][: part.size])
         return Compiled(path, part.header, part.header.plan, {"search": 1.0})
 
-    monkeypatch.setattr(neocpu, "compile", take)
+    def take_each(model: str, targets: list[CpuTarget], _: Any, progress_of: Any) -> Any:
+        return (take(target, progress_of(number)) for number, target in enumerate(targets))
+
+    monkeypatch.setattr(compiler, "compile_each", take_each)
     return calls
 
 
@@ -132,7 +156,7 @@ def test_bench(cli: Cli, fat: Path) -> None:
 def test_wrong_names(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, options: list[str], blamed: str
 ) -> None:
-    monkeypatch.setattr(neocpu, "compile", lambda *_, **__: pytest.fail("it was compiled"))
+    monkeypatch.setattr(compiler, "compile_each", lambda *_: pytest.fail("it was compiled"))
     outcome = cli("compile", "resnet50", *options)
     assert outcome.code in (2, 5)
     assert blamed in outcome.error
@@ -144,7 +168,7 @@ def test_a_missing_linker_is_noticed_first(cli: Cli, monkeypatch: pytest.MonkeyP
         raise UsageError(f"no linker for {machine}")
 
     monkeypatch.setattr(linker, "find_linker", none)
-    monkeypatch.setattr(neocpu, "compile", lambda *_, **__: pytest.fail("it was compiled"))
+    monkeypatch.setattr(compiler, "compile_each", lambda *_: pytest.fail("it was compiled"))
     assert "no linker for " in cli("compile", "resnet50", "--fat", "host,neon").error
 
 

@@ -13,7 +13,7 @@ import pytest
 from command_line import Cli
 
 from neocpu.cli import health, runtime_health
-from neocpu.cli.findings import Finding, examine
+from neocpu.cli.doctor_findings import Finding, examine
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.session import GUARD_VARIABLE
 
@@ -55,7 +55,7 @@ def test_text_and_exit_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_models_are_only_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("neocpu.cli.doctor.installed", lambda name: False)
+    monkeypatch.setattr("neocpu.cli.doctor.installed", lambda *_: False)
     report = json.loads(cli("doctor", "--json").out)
     assert report["fit"] is True
     names = [check["name"] for check in report["checks"]]
@@ -85,7 +85,7 @@ def test_selftest_adds_to_the_checks(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(module, "CHECKS", (quick,))
         monkeypatch.setattr(module, "SELF_TESTS", (long,))
     for installed in (True, False):
-        monkeypatch.setattr("neocpu.cli.doctor.installed", lambda name, found=installed: found)
+        monkeypatch.setattr("neocpu.cli.doctor.installed", lambda *_, found=installed: found)
         assert cli("doctor").out == "✓ quick: is well\nfit\n"
         outcome = cli("doctor", "--selftest")
         assert outcome.out == "✓ quick: is well\n✓ long: is well too\nfit\n"

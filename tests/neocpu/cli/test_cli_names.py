@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from neocpu.building.link import write_artifact
-from neocpu.cli.progress import PlainProgress, show_progress
+from neocpu.cli.progress_line import PlainProgress, show_progress
 from neocpu.cli.terminal import PlainFormatter, Terminal, print_table
 from neocpu.foundation.progress import Progress
 

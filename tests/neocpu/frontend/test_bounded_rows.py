@@ -123,7 +123,7 @@ def test_what_mixes_rows_is_refused(op, constants, attrs, reason):
     outputs = ["y", "i"] if op == "TopK" else ["y"]
     node = helper.make_node(op, inputs, outputs, name="culprit", **attrs)
     message = refusal(floats, node, **dict(zip(names, constants, strict=True)))
-    assert message.startswith("only operators that work row by row are supported behind NonMax")
+    assert message.startswith("only operators that work row by row are supported after NonMax")
     assert f"{op} 'culprit' (" in message
     assert reason in message
 

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.foundation.errors import NeoCPUError, UnsupportedError
+from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
 from neocpu.frontend.load import load_model
 
 
@@ -133,3 +133,17 @@ def test_long_vectors_are_inferred_in_a_moment():
         g (float[4000000] x0) => (float[a] x300) {{ {steps} }}"""
     )
     assert load_model(model).outputs[0].shape == (4_000_000,)
+
+
+@pytest.mark.parametrize(
+    ("shape", "error", "words"),
+    [
+        ((1, 2, 3, 1 << 40), UnsupportedError, "which has 6597069766656 elements"),
+        ((1, 2, 3, 5), ModelError, "input 'x' of shape 1x2x3x5 is also an output, which it says"),
+    ],
+)
+def test_an_input_that_is_an_output_of_another_shape(shape, error, words):
+    bare = model([helper.make_node("Flatten", ["x"], ["y"])], shape)
+    bare.graph.output.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 2, 3, 4)))
+    with pytest.raises(error, match=words):
+        load_model(bare)

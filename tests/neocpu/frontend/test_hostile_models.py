@@ -11,7 +11,7 @@ from onnx import helper
 import neocpu
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend import import_relax, load_model
-from neocpu.passes.simplify import simplify
+from neocpu.passes.simplify_relax import simplify
 from tests.neocpu.frontend.differential import ints, make_model, random
 
 X = random(3, 4, 5)

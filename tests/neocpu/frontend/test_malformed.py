@@ -183,6 +183,7 @@ def test_types_that_do_not_fit(op, shapes, dtypes, attributes):
             "float[a, b] y",
             r"its slopes \[3, 1\] do not fit its data \[2, 3\]",
         ),
+        ("y = Mod <fmod = -2147483648> (x, x)", "float[a, b] y", "is neither 0 nor 1"),
         ("y = LpNormalization <p = 64> (x)", "float[a, b] y", "its p 64 is neither 1 nor 2"),
         (
             "a = Constant <value = int64[2] {-1, 1}> () y = ReduceMean (x, a)",
@@ -199,6 +200,28 @@ def test_attributes_out_of_range(text, result, said):
         f'<ir_version: 8, opset_import: ["": 18]> g (float[2, 3] x) => ({result}) {{ {text} }}'
     )
     with pytest.raises(NeoCPUError, match=said):
+        import_relax(load_model(proto))
+
+
+@pytest.mark.parametrize("operator", ["Min", "Max", "Sum", "Mean", "Concat"])
+def test_an_input_that_is_left_out_between_others(operator):
+    proto = one_node("Relu", ["x"], {"x": TensorProto.FLOAT}, {"x": [3]})
+    node = helper.make_node(operator, ["x", "", "x"], ["y"], name="odd")
+    if operator == "Concat":
+        node.attribute.append(helper.make_attribute("axis", 0))
+    proto.graph.node[0].CopyFrom(node)
+    with pytest.raises(ModelError, match=f"{operator} 'odd' lacks its input 1, between others"):
+        import_relax(load_model(proto))
+
+
+def test_constants_that_are_no_numbers_of_ours():
+    proto = one_node("Relu", ["x"], {"x": TensorProto.FLOAT}, {"x": [3]})
+    steps = numpy_helper.from_array(np.array([1], np.complex64), "c")
+    bounds = numpy_helper.from_array(np.array([0]), "b")
+    proto.graph.initializer.extend([steps, bounds])
+    node = helper.make_node("Slice", ["x", "b", "b", "b", "c"], ["y"])
+    proto.graph.node[0].CopyFrom(node)
+    with pytest.raises(NeoCPUError):
         import_relax(load_model(proto))
 
 

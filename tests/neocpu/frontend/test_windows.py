@@ -151,7 +151,7 @@ def test_global_and_lp_pools():
     check("LpPool", kernel_shape=[2, 2], strides=[2, 2], p=3, opset=17)
 
 
-@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("size", [3, 5, 51])
 @pytest.mark.parametrize("beta", [0.75, 0.5, 0.6])
 def test_lrn(size, beta):
     ops = check("LRN", size=size, alpha=0.3, beta=beta, bias=1.5)

@@ -158,7 +158,8 @@ HEIGHT, WIDTH = 12, 9
 def corners(x: np.ndarray, scale: float, margin: int = 2) -> np.ndarray:
     extents = np.array([WIDTH, HEIGHT, WIDTH, HEIGHT], np.float32) / np.float32(scale)
     clean = np.where(np.isnan(x), np.float32(0), x)
-    return np.clip(clean, -margin * extents, (1 + margin) * extents).astype(np.float32)
+    beyond = np.maximum(margin * extents, 64 / scale)
+    return np.clip(clean, -beyond, extents + beyond).astype(np.float32)
 
 
 def roi_align(scale: float, ratio: int) -> Case:

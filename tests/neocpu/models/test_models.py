@@ -9,9 +9,9 @@ import onnx
 import onnxruntime
 import pytest
 
-from neocpu.bench.subject import onnx_file
+from neocpu.bench.engines.measured_model import onnx_file
 from neocpu.foundation.errors import UsageError
-from neocpu.frontend.skeleton import strip_weights
+from neocpu.frontend.weightless_model import strip_weights
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.models import MODELS, SUITES, build, build_with_shapes, find, is_name, suite
 from neocpu.models.emitter import Emitter
@@ -205,7 +205,7 @@ def test_weights_do_not_depend_on_the_image():
 def test_building_needs_little_more_memory_than_the_model():
     script = """
 import resource
-from neocpu.models.graph import NetworkBuilder
+from neocpu.models.network_builder import NetworkBuilder
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 net = NetworkBuilder("dense", (1, 3, 64, 64), seed=0)
 model = net.finish(net.dense(net.flatten(net.input, "flatten"), "fc", 2000))

@@ -10,7 +10,7 @@ from neocpu import models
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.passes.absorb_channel_shuffles import AbsorbChannelShuffles
-from neocpu.passes.simplify import simplify
+from neocpu.passes.simplify_relax import simplify
 
 R = relax.op
 RNG = np.random.default_rng(5)

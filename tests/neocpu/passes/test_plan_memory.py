@@ -17,7 +17,7 @@ from neocpu.passes.plan_memory import plan_memory
 from neocpu.planning.extract import extract
 from neocpu.planning.memory_costs import IN_PLACE
 from neocpu.planning.network import ConcatOp
-from neocpu.planning.problem import OptLevel, plan_layouts
+from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.relax_utils import bindings, is_op, static_shape
 
 SHAPE = (1, 16, 6, 6)

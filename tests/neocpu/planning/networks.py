@@ -13,7 +13,7 @@ from tvm import relax
 
 from neocpu.building.pipeline import Built
 from neocpu.planning.costs import CostModel
-from neocpu.planning.measured import Measured
+from neocpu.planning.measured_costs import Measured
 from neocpu.schedules.vocabulary.target import host_target
 
 HOST = host_target()

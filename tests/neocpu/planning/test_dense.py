@@ -10,7 +10,7 @@ from neocpu.building.pipeline import Dump, lower
 from neocpu.building.pipeline import build as build_executable
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.planning.extract import extract
-from neocpu.planning.problem import OptLevel, plan_layouts
+from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 
 
 def mlp(net, x):

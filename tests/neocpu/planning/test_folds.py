@@ -8,8 +8,8 @@ from networks import HOST, build, cost_model
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.planning.extract import extract
 from neocpu.planning.folds import PENALTIES, with_folds
-from neocpu.planning.measured import Measured
-from neocpu.planning.problem import OptLevel, plan_layouts
+from neocpu.planning.measured_costs import Measured
+from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import DirectScheme

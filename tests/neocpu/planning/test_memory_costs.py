@@ -9,7 +9,7 @@ from networks import HOST, NETWORKS, build, cost_model
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.plan_report import explain
 from neocpu.planning.extract import extract
-from neocpu.planning.measured import Measured
+from neocpu.planning.measured_costs import Measured
 from neocpu.planning.memory_costs import (
     CHANNELS,
     SIDES,
@@ -20,9 +20,9 @@ from neocpu.planning.memory_costs import (
     transform_class,
 )
 from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp, GatherOp, PoolOp
-from neocpu.planning.problem import OptLevel, plan_layouts
+from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.schedules import registry
-from neocpu.schedules.estimates.memory import fork_seconds
+from neocpu.schedules.estimates.memory_traffic import fork_seconds
 from neocpu.schedules.operators.concat import is_shifted
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, JoinWorkload, TransformWorkload

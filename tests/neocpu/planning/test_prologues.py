@@ -6,7 +6,7 @@ from tvm import relax
 
 from neocpu.planning.extract import extract
 from neocpu.planning.network import ConvOp, ElementwiseOp, GlobalPoolOp
-from neocpu.planning.options import PlanOptions
+from neocpu.planning.plan_options import PlanOptions
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 SHAPE = (1, 16, 5, 6)

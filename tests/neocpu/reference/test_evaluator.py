@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from neocpu.frontend.skeleton import KEEP_BYTES
+from neocpu.frontend.weightless_model import KEEP_BYTES
 from neocpu.reference import evaluator
 from neocpu.reference.evaluator import evaluate
 

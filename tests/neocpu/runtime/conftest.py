@@ -5,7 +5,7 @@ import subprocess
 import needs
 import pytest
 
-from neocpu.runtime import worker
+from neocpu.runtime import worker_threads
 
 
 @pytest.fixture
@@ -22,4 +22,4 @@ def binutils():
 @pytest.fixture
 def no_idle_threads(monkeypatch):
     """Hide threads that earlier tests left idle: new ones can be counted."""
-    monkeypatch.setattr(worker, "_idle", {})
+    monkeypatch.setattr(worker_threads, "_idle", {})

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+from neocpu.runtime.aligned_memory import address_of, aligned_empty
 from neocpu.runtime.ffi import FfiError, Object, runtime
 from neocpu.runtime.ffi_values import DLTensor
-from neocpu.runtime.memory import address_of, aligned_empty
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +102,8 @@ def test_ten_thousand_calls_leave_nothing_behind(linear):
     """Neither references nor memory: every call makes a tensor and gives it back."""
     from neocpu.runtime.artifact import open_artifact
     from neocpu.runtime.library import open_library
-    from neocpu.runtime.pool import ThreadPool
     from neocpu.runtime.session import Session
+    from neocpu.runtime.thread_pool import ThreadPool
 
     with open_artifact(linear.path) as artifact, ThreadPool(1) as pool:
         session = Session(artifact, open_library(artifact), hugepages=False)

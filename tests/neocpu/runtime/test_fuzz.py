@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from neocpu.building.fat_file import combine
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, TargetError
+from neocpu.runtime.aligned_memory import huge_pages
 from neocpu.runtime.artifact import check_host, open_variants
 from neocpu.runtime.fat import BLOCK
 from neocpu.runtime.header import Placement
-from neocpu.runtime.memory import huge_pages
 from neocpu.tensor_spec import TensorSpec
 
 fuzz = settings(

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from neocpu.building.link import write_artifact
+from neocpu.runtime.aligned_memory import address_of, aligned_empty
 from neocpu.runtime.ffi import FfiError
 from neocpu.runtime.guarded_memory import EDGES, FENCE, GuardedMemory, guarded
-from neocpu.runtime.memory import address_of, aligned_empty
 from neocpu.runtime.module import load
 from neocpu.runtime.session import GUARD_VARIABLE, is_guarded
 from neocpu.tensor_spec import TensorSpec

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.foundation.errors import UsageError
-from neocpu.runtime.memory import address_of, aligned_empty
+from neocpu.runtime.aligned_memory import address_of, aligned_empty
 from neocpu.runtime.module import load
 
 

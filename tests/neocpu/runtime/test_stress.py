@@ -1,4 +1,4 @@
-"""Many threads on one module, for seconds: ``neocpu bench --callers`` does it for minutes."""
+"""Many threads on one module, for seconds: ``neocpu bench callers`` does it for minutes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import numpy as np
 
 from neocpu.runtime.module import load
-from neocpu.runtime.pool import ThreadPool
+from neocpu.runtime.thread_pool import ThreadPool
 
 CALLERS, CALLS = 32, 100
 

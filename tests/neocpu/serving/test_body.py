@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neocpu.serving.body import read_body
-from neocpu.serving.errors import RequestError, TooLargeError
+from neocpu.serving.refusals import RequestError, TooLargeError
 
 
 async def chunks(parts):

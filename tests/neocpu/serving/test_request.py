@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from v2_requests import binary_tensor, body, tensor
 
-from neocpu.serving.errors import RequestError
+from neocpu.serving.refusals import RequestError
 from neocpu.serving.request import RequestedOutput, parse_request
 from neocpu.tensor_spec import TensorSpec
 

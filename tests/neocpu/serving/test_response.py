@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from neocpu.serving.errors import NotFiniteError
+from neocpu.serving.refusals import NotFiniteError
 from neocpu.serving.request import InferRequest, RequestedOutput
 from neocpu.serving.response import render_response
 

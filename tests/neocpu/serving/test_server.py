@@ -16,7 +16,8 @@ from neocpu.foundation.errors import ArtifactError
 from neocpu.serving import model as served
 from neocpu.serving import server as serving_server
 from neocpu.serving.app import create_app
-from neocpu.serving.errors import (
+from neocpu.serving.metrics import Metrics
+from neocpu.serving.refusals import (
     OverloadedError,
     RequestError,
     SlowRequestError,
@@ -24,7 +25,6 @@ from neocpu.serving.errors import (
     UnavailableError,
     UnknownModelError,
 )
-from neocpu.serving.metrics import Metrics
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import parse_request
 from neocpu.serving.server import InferCall, InferenceServer, Limits

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from neocpu.serving.datatypes import DATATYPES
-from neocpu.serving.errors import RequestError
+from neocpu.serving.refusals import RequestError
 from neocpu.serving.tensors import brief, check_declaration, from_binary, from_json
 from neocpu.tensor_spec import TensorSpec
 

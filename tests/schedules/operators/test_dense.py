@@ -5,7 +5,6 @@ import pytest
 from conv_reference import EPILOGUES
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
-from neocpu.schedules.convolutions.conv2d_reference import EPILOGUE_STEPS
 from neocpu.schedules.operators.dense import (
     DenseWorkload,
     argument_shapes,
@@ -13,7 +12,8 @@ from neocpu.schedules.operators.dense import (
     lower_dense,
     pack_weights,
 )
-from neocpu.schedules.vocabulary.workload import PER_CHANNEL, EpilogueOp
+from neocpu.schedules.vocabulary.steps import PER_CHANNEL, STEP_KINDS
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 
 def check(workload, threads=1):
@@ -26,7 +26,7 @@ def check(workload, threads=1):
             shape = (workload.n,) if op.operand == PER_CHANNEL else (workload.m, workload.n)
             operands.append(normal(shape, 3 + number))
             used = (operands[-1],)
-        expected = EPILOGUE_STEPS[op.kind](expected, *used, *op.args)
+        expected = STEP_KINDS[op.kind].compute(expected, *used, *op.args)
     arguments = [data, pack_weights(weights, workload, HOST, threads), *operands]
     shapes = argument_shapes(workload, HOST, threads)
     assert tuple((a.shape, str(a.dtype)) for a in arguments) == shapes[:-1]

@@ -48,6 +48,7 @@ static const cpu cpus[] = {
     {"GenuineIntel", 6, 0xb7, 0xb7, ANY, "raptorlake"},
     {"GenuineIntel", 6, 0xba, 0xba, ANY, "raptorlake"},
     {"GenuineIntel", 6, 0xbf, 0xbf, ANY, "raptorlake"},
+    {"GenuineIntel", 6, 0xa7, 0xa7, ANY, "rocketlake"},
     {"GenuineIntel", 6, 0x8f, 0x8f, ANY, "sapphirerapids"},
     {"GenuineIntel", 6, 0xcf, 0xcf, ANY, "emeraldrapids"},
     {"GenuineIntel", 6, 0xad, 0xad, ANY, "graniterapids"},
@@ -83,6 +84,15 @@ static long number(const char *text, const char *name) {
   return value == NULL ? -1 : strtol(value, NULL, 0);
 }
 
+/* What a CPU of this name is, if it has AMX: hypervisors may give their guests an older CPU's model
+ * number, but no instruction set that the real one lacks. */
+static const char *unmasked(const char *name, const char *text) {
+  const char *flags = field(text, "flags");
+  const char *amx = flags == NULL ? NULL : strstr(flags, " amx_tile");
+  if (amx == NULL || amx > flags + strcspn(flags, "\n")) return name;
+  return strstr(name, "rapids") != NULL ? name : "sapphirerapids";
+}
+
 const char *nc_host_cpu(void) {
   char text[4096]; /* the first CPU: hundreds would take milliseconds */
   const int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
@@ -100,7 +110,7 @@ const char *nc_host_cpu(void) {
     if (strncmp(maker, cpus[i].maker, length) == 0 && maker[length] == '\n' &&
         family == cpus[i].family && cpus[i].first <= model && model <= cpus[i].last &&
         stepping <= cpus[i].stepping) {
-      return cpus[i].name;
+      return unmasked(cpus[i].name, text);
     }
   }
   return "";

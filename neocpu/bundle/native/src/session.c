@@ -141,11 +141,14 @@ static neocpu_status load_code(nc_session *session, const nc_artifact *artifact,
 neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, const char *path,
                                int threads, int huge_pages) {
   session->header = &artifact->header;
-  neocpu_status status = nc_tvm_make_pool(threads);
-  if (status == NEOCPU_OK) status = make_memory(session, artifact, huge_pages);
-  if (status == NEOCPU_OK) status = describe_memory(session, artifact);
+  neocpu_status status = make_memory(session, artifact, huge_pages);
   if (status != NEOCPU_OK) return status;
-  return load_code(session, artifact, path);
+  nc_tvm_lock();
+  status = nc_tvm_make_pool(threads);
+  if (status == NEOCPU_OK) status = describe_memory(session, artifact);
+  if (status == NEOCPU_OK) status = load_code(session, artifact, path);
+  nc_tvm_unlock();
+  return status;
 }
 
 static int overlap(const neocpu_input *input, const neocpu_output *output) {
@@ -239,10 +242,12 @@ neocpu_status nc_session_copy(const nc_session *session, const nc_value *result,
 }
 
 void nc_session_free(nc_session *session) {
+  nc_tvm_lock();
   for (size_t i = 0; session->arguments != NULL && i < session->argument_count; ++i) {
     nc_tvm_release(&session->arguments[i]);
   }
   nc_tvm_release(&session->main_function);
+  nc_tvm_unlock();
   for (size_t i = 0; session->staging != NULL && i < session->header->input_count; ++i) {
     free(session->staging[i]);
   }

@@ -55,7 +55,7 @@ _Static_assert(sizeof(nc_value) == 16 && sizeof(object) == 24 && sizeof(nc_tenso
 
 /* The functions of libtvm_ffi.so, and what is known of the libraries. */
 static struct {
-  pthread_mutex_t lock;
+  pthread_mutex_t lock; /* see nc_tvm_lock */
   int (*get_global)(const bytes *name, void **function);
   int (*call)(void *function, const nc_value *arguments, int32_t count, nc_value *result);
   int (*create_view)(void *source, const nc_tensor *description, void **tensor);
@@ -66,9 +66,14 @@ static struct {
   char tvm_version[64], ffi_version[64];
 } tvm = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void lock(void) { pthread_mutex_lock(&tvm.lock); }
+void nc_tvm_lock(void) { pthread_mutex_lock(&tvm.lock); }
 
-static void unlock(void) { pthread_mutex_unlock(&tvm.lock); }
+void nc_tvm_unlock(void) { pthread_mutex_unlock(&tvm.lock); }
+
+/* Before there is a second thread: a fork that has begun calls no handler that is added after. */
+__attribute__((constructor)) static void survive_forks(void) {
+  pthread_atfork(nc_tvm_lock, nc_tvm_unlock, nc_tvm_unlock);
+}
 
 static nc_value text(const char *string) {
   return (nc_value){.kind = RAW_STRING, .as.string = string};
@@ -220,16 +225,11 @@ static neocpu_status check_version(const char *path, const char *package, const 
                  path, package, wanted, found);
 }
 
-/* A child forked while another thread loads a model must find the lock free, its state whole. */
-static void survive_forks(void) { pthread_atfork(lock, unlock, unlock); }
-
 neocpu_status nc_tvm_open(const char *folder, const char *path, const char *tvm_version,
                           const char *ffi_version) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, survive_forks);
-  lock();
+  nc_tvm_lock();
   neocpu_status status = open_libraries(folder);
-  unlock();
+  nc_tvm_unlock();
   if (status == NEOCPU_OK) status = check_version(path, "apache-tvm", tvm_version, tvm.tvm_version);
   if (status != NEOCPU_OK) return status;
   return check_version(path, "apache-tvm-ffi", ffi_version, tvm.ffi_version);
@@ -278,13 +278,10 @@ static char *spell(char *path, uint64_t number, int digits) {
 
 /* Write the path of an open file, spelled with redundant "/" and "./" as in no load before: given a
  * path it has seen, the dynamic loader would return the old library. The address tells loads by
- * several copies of this code in one process apart. */
+ * several copies of this code in one process apart. Called with the lock held. */
 static void spell_path(int fd, char path[PATH_SIZE]) {
-  lock();
-  const uint64_t load = ++tvm.loads;
-  unlock();
   char *end = spell(stpcpy(path, "/proc/self/fd/"), (uintptr_t)&tvm, 64);
-  end = spell(end, load, 64);
+  end = spell(end, ++tvm.loads, 64);
   snprintf(end, PATH_SIZE - (size_t)(end - path), "%d", fd);
 }
 

@@ -29,6 +29,11 @@ typedef struct nc_tensor {
   uint64_t byte_offset;
 } nc_tensor;
 
+/* Loading and freeing take locks of TVM's and of the dynamic loader's, which a child forked meanwhile
+ * would inherit taken. This lock is around them, and forks wait for it. */
+void nc_tvm_lock(void);
+void nc_tvm_unlock(void);
+
 /* Load the libraries from a folder, or where the dynamic loader looks if it is null, and check that
  * the versions.json beside them names the versions that an artifact was compiled with. */
 neocpu_status nc_tvm_open(const char *folder, const char *path, const char *tvm_version,
@@ -38,7 +43,7 @@ neocpu_status nc_tvm_open(const char *folder, const char *path, const char *tvm_
  * without denormals and may run on all CPUs that the calling thread may. */
 neocpu_status nc_tvm_make_pool(int threads);
 
-/* Load an artifact's code; return a virtual machine for it. */
+/* Load an artifact's code; return a virtual machine for it. To be called with the lock held. */
 neocpu_status nc_tvm_load(const void *code, size_t size, nc_value *machine);
 
 /* Get a function of a virtual machine. */

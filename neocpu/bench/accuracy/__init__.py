@@ -1,0 +1,1 @@
+"""How exact networks are, and what verification refuses."""

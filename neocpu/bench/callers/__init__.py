@@ -1,0 +1,1 @@
+"""Many threads calling one module."""

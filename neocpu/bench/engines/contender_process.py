@@ -1,0 +1,110 @@
+"""The process of one contender: ``python -m neocpu.bench.engines.contender_process``.
+
+Requests and replies are lines of JSON on standard input and output; every request gets one reply,
+``{"ok": …}`` or ``{"error": "one line"}``:
+
+======================================================  ===========================================
+``{"do": "load", "engine", "path", "threads",           ``{"version", "seconds", "outputs"}``, the
+"inputs"}``, ``inputs`` as `save_inputs` wrote them     outputs by name
+``{"do": "run", "times", "untimed"}``                   ``{"seconds": [of each timed run]}``
+``{"do": "save", "path"}``                              ``{}``; an .npz of the outputs in order
+======================================================  ===========================================
+
+The end of standard input ends the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+import time
+from typing import IO, Any, Final
+
+import numpy as np
+
+from neocpu.bench.engines.engine_session import Session
+from neocpu.bench.engines.engines import ENGINES
+from neocpu.bench.engines.inputs_file import load_inputs
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Server:
+    """Answers the requests of one parent."""
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what a request asks and return what ``"ok"`` holds."""
+        match request["do"]:
+            case "load":
+                return self._load(**{k: v for k, v in request.items() if k != "do"})
+            case "run":
+                return self._run(request["times"], request["untimed"])
+            case "save":
+                assert self._session is not None
+                np.savez(request["path"], *self._session.run())
+                return {}
+            case unknown:
+                raise AssertionError(f"unknown request {unknown!r}")
+
+    def _load(self, engine: str, path: str, threads: int, inputs: str) -> dict[str, Any]:
+        arrays = load_inputs(inputs)
+        start = time.perf_counter()
+        self._session = ENGINES[engine](path, threads, arrays)
+        seconds = time.perf_counter() - start
+        # A collection in the middle of a run would be counted as the engine's time.
+        gc.collect()
+        gc.disable()
+        session = self._session
+        return {"version": session.version, "seconds": seconds, "outputs": session.outputs}
+
+    def _run(self, times: int, untimed: int) -> dict[str, Any]:
+        assert self._session is not None
+        run = self._session.run
+        for _ in range(untimed):
+            run()
+        seconds = []
+        for _ in range(times):
+            start = time.perf_counter()
+            run()
+            seconds.append(time.perf_counter() - start)
+        return {"seconds": seconds}
+
+
+def serve(requests: IO[str], replies: IO[str]) -> None:
+    """Answer requests until there are no more."""
+    server = Server()
+    for line in requests:
+        reply: dict[str, Any]
+        try:
+            reply = {"ok": server.answer(json.loads(line))}
+        except Exception as error:
+            # Whatever an engine raises is this contender's result, for the parent to report.
+            words = " ".join(str(error).split())
+            reply = {"error": f"{type(error).__name__}: {words}"}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it ends, even while stopped."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> None:
+    """Serve the parent process and die with it, even while stopped."""
+    die_with_parent()
+    # What an engine prints must not land among the replies.
+    with os.fdopen(os.dup(1), "w") as replies:
+        os.dup2(2, 1)
+        serve(sys.stdin, replies)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""Contenders of a benchmark: one process each, stopped unless it is its turn.
+
+Inference engines keep their worker threads spinning for a while after a call. In one process, or in
+several that run freely, they would spin into each other's time; a process stopped by signal cannot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final
+
+import numpy as np
+import psutil
+
+from neocpu.bench.engines.engine_session import AnyArray
+from neocpu.bench.engines.engines import CONVERTERS
+from neocpu.foundation.host import peak_memory
+from neocpu.foundation.temporary import TemporaryFolder
+
+OWN: Final = "neocpu"
+"""The label of what is compared with its peers."""
+CHILD: Final = (sys.executable, "-m", "neocpu.bench.engines.contender_process")
+REPLY_TIMEOUT: Final = 600.0
+
+
+class ContenderError(RuntimeError):
+    """A contender failed. It is out of the benchmark, which goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A contender that is out, and why, in one line."""
+
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One entrant of a benchmark.
+
+    Attributes
+    ----------
+    label : str
+        Unique in the benchmark.
+    engine : str
+        One of `neocpu.bench.engines.engines.ENGINES`.
+    path : Path
+        The artifact, or the ONNX model for a peer.
+    """
+
+    label: str
+    engine: str
+    path: Path
+
+
+def converted(contender: Contender, workspace: Path) -> Contender:
+    """Return a contender whose model is in its engine's own format, converted if need be.
+
+    Converting is not part of loading, which is timed. What was converted, or could not be, in
+    ``workspace`` before is not converted again.
+
+    Raises
+    ------
+    ContenderError
+        If the model cannot be converted.
+    """
+    if contender.engine not in CONVERTERS:
+        return contender
+    source = contender.path.resolve()
+    try:
+        version = f"{source}:{source.stat().st_mtime_ns}"
+    except OSError as error:
+        raise ContenderError(str(error)) from None
+    folder = workspace / f"{contender.engine}-{hashlib.sha256(version.encode()).hexdigest()[:16]}"
+    verdict = folder / "verdict"
+    if not verdict.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        verdict.write_text(_convert(contender.engine, source, folder))
+    if reason := verdict.read_text():
+        raise ContenderError(reason)
+    return replace(contender, path=folder)
+
+
+def _convert(engine: str, source: Path, folder: Path) -> str:
+    """Convert a model; return why it failed, or an empty string."""
+    try:
+        CONVERTERS[engine](source, folder)
+    except Exception as error:
+        # Whatever stops a converter is this contender's result, not the benchmark's end.
+        return " ".join(str(error).split()) or type(error).__name__
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a contender's process has taken since it started.
+
+    Attributes
+    ----------
+    cpu_seconds : float
+        Of all its threads.
+    peak_rss : int
+        Most memory it held, in bytes; 0 if it has ended.
+    """
+
+    cpu_seconds: float
+    peak_rss: int
+
+
+class ContenderProcess:
+    """The process of a contender; it runs only while a request is under way.
+
+    Attributes
+    ----------
+    version : str
+        The engine's version.
+    load_seconds : float
+        How long loading took, the engine's import included.
+    output_names : tuple of str
+        In the order of the outputs.
+    """
+
+    def __init__(
+        self,
+        contender: Contender,
+        threads: int,
+        inputs: Path,
+        *,
+        command: Sequence[str] = CHILD,
+        timeout: float = REPLY_TIMEOUT,
+    ) -> None:
+        """Start the process, load the model, and stop the process.
+
+        Parameters
+        ----------
+        threads : int
+            That the engine may use.
+        inputs : Path
+            What `neocpu.bench.engines.inputs_file.save_inputs` wrote.
+        command : sequence of str
+            The program that speaks the protocol of `neocpu.bench.engines.contender_process`.
+        timeout : float
+            Seconds a reply may take.
+
+        Raises
+        ------
+        ContenderError
+            If the process or the engine fails.
+        """
+        self.contender = contender
+        self._timeout = timeout
+        self._log: IO[bytes] = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            # Ctrl-C goes to the parent alone, which ends a stopped child; the child could not.
+            start_new_session=True,
+        )
+        try:
+            loaded = self._ask(
+                do="load",
+                engine=contender.engine,
+                path=str(contender.path),
+                threads=threads,
+                inputs=str(inputs),
+            )
+        except BaseException:
+            self.close()
+            raise
+        self.version: str = loaded["version"]
+        self.load_seconds: float = loaded["seconds"]
+        self.output_names: tuple[str, ...] = tuple(loaded["outputs"])
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def run(self, times: int, untimed: int = 0) -> tuple[float, ...]:
+        """Run the model and return the seconds of each timed run.
+
+        Parameters
+        ----------
+        times : int
+            Timed runs.
+        untimed : int
+            Runs before them, to wake threads and fill caches.
+
+        Raises
+        ------
+        ContenderError
+        """
+        return tuple(self._ask(do="run", times=times, untimed=untimed)["seconds"])
+
+    def outputs(self) -> tuple[AnyArray, ...]:
+        """Run once and return the outputs in graph order.
+
+        Raises
+        ------
+        ContenderError
+        """
+        with TemporaryFolder("bench") as folder:
+            path = Path(folder) / "outputs.npz"
+            self._ask(do="save", path=str(path))
+            with np.load(path) as archive:
+                return tuple(archive[f"arr_{i}"] for i in range(len(archive.files)))
+
+    def usage(self) -> Usage:
+        """Return what the process has taken so far; nothing if its end was already noticed."""
+        try:
+            times = psutil.Process(self.pid).cpu_times()
+            peak = peak_memory(self.pid)
+        except (psutil.NoSuchProcess, OSError):
+            return Usage(0.0, 0)
+        return Usage(times.user + times.system, peak)
+
+    def close(self) -> None:
+        """End the process. May be repeated."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            assert stream is not None
+            # A request that a dead process never read is flushed on closing.
+            with suppress(BrokenPipeError):
+                stream.close()
+
+    def __enter__(self) -> ContenderProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        stdin = self._process.stdin
+        assert stdin is not None
+        os.kill(self.pid, signal.SIGCONT)
+        try:
+            stdin.write(json.dumps(request).encode() + b"\n")
+            stdin.flush()
+        except BrokenPipeError:
+            raise ContenderError(self._last_words()) from None
+        line = self._read_line()
+        self._stop()
+        try:
+            reply: dict[str, Any] = json.loads(line)
+            error = reply.get("error")
+            ok: dict[str, Any] = {} if error else reply["ok"]
+        except (ValueError, AttributeError, KeyError):
+            raise ContenderError(f"unintelligible reply {line[:80]!r}") from None
+        if error:
+            raise ContenderError(error)
+        return ok
+
+    def _read_line(self) -> bytes:
+        stdout = self._process.stdout
+        assert stdout is not None
+        received = b""
+        while not received.endswith(b"\n"):
+            if not select.select([stdout], [], [], self._timeout)[0]:
+                raise ContenderError(f"no answer within {self._timeout:g} s")
+            part = os.read(stdout.fileno(), 1 << 16)
+            if not part:
+                raise ContenderError(self._last_words())
+            received += part
+        return received
+
+    def _stop(self) -> None:
+        """Stop all threads of the process and wait until they are."""
+        os.kill(self.pid, signal.SIGSTOP)
+        # WNOWAIT leaves an exit for Popen to collect.
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def _last_words(self) -> str:
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "it closed its end of the pipe"
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return f"its process ended ({how})" + (f": {lines[-1]}" if lines else "")

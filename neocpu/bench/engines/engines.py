@@ -1,0 +1,121 @@
+"""The inference engines that can be compared, each pinned to float32 and a number of threads.
+
+They run in a process of their own: see `neocpu.bench.engines.contender_process`. An engine is one
+loader and one entry in `ENGINES`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
+
+
+def load_neocpu(path: str, threads: int, inputs: Inputs) -> Session:
+    """Load an artifact."""
+    import neocpu
+
+    module = neocpu.load(path, threads)
+    ordered = [inputs[spec.name] for spec in module.inputs]
+
+    def run() -> Sequence[AnyArray]:
+        outputs = module(ordered)
+        return outputs if isinstance(outputs, tuple) else (outputs,)
+
+    return Session(neocpu.__version__, run, tuple(spec.name for spec in module.outputs))
+
+
+def load_onnxruntime(path: str, threads: int, inputs: Inputs) -> Session:
+    """Load an ONNX model with all of ONNX Runtime's graph optimisations."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    feed = dict(inputs)
+
+    def run() -> Sequence[AnyArray]:
+        outputs: Sequence[AnyArray] = session.run(None, feed)
+        return outputs
+
+    names = tuple(output.name for output in session.get_outputs())
+    return Session(onnxruntime.__version__, run, names)
+
+
+def load_openvino(path: str, threads: int, inputs: Inputs) -> Session:
+    """Load an ONNX model for lowest latency; float32, for its default on new CPUs is bfloat16."""
+    import openvino
+
+    config = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": "1",
+    }
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(path), "CPU", config)
+    request = compiled.create_infer_request()
+    feed = dict(inputs)
+
+    def run() -> Sequence[AnyArray]:
+        results = request.infer(feed, share_inputs=True, share_outputs=True)
+        return [results[port] for port in compiled.outputs]
+
+    names = tuple(port.any_name for port in compiled.outputs)
+    return Session(openvino.__version__.split("-")[0], run, names)
+
+
+def convert_for_ncnn(model: Path, folder: Path) -> None:
+    """Convert an ONNX model for ncnn."""
+    from neocpu.bench.engines.ncnn_engine import convert
+
+    convert(model, folder)
+
+
+def load_ncnn(path: str, threads: int, inputs: Inputs) -> Session:
+    """Load what `convert_for_ncnn` wrote into a folder."""
+    from neocpu.bench.engines.ncnn_engine import load
+
+    return load(path, threads, inputs)
+
+
+Loader: TypeAlias = Callable[[str, int, Inputs], Session]
+ENGINES: Final[Mapping[str, Loader]] = MappingProxyType(
+    {
+        "neocpu": load_neocpu,
+        "onnxruntime": load_onnxruntime,
+        "openvino": load_openvino,
+        "ncnn": load_ncnn,
+    }
+)
+"""Every engine's loader: path, threads and inputs to a session."""
+
+Converter: TypeAlias = Callable[[Path, Path], None]
+CONVERTERS: Final[Mapping[str, Converter]] = MappingProxyType({"ncnn": convert_for_ncnn})
+"""Engines that do not read ONNX: what writes their own format, from a model into a folder."""
+
+PEERS: Final = tuple(name for name in ENGINES if name != "neocpu")
+"""The engines neocpu is compared with; each is a Python package of the same name."""
+
+REQUIRED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({"ncnn": ("ncnn", "pnnx")})
+"""The Python packages a peer needs, where they are not just the one of its name."""
+
+
+def installed(peer: str) -> bool:
+    """Return whether a peer can be run, without importing it."""
+    return all(importlib.util.find_spec(name) is not None for name in REQUIRED.get(peer, (peer,)))
+
+
+def install_hint(peer: str) -> str:
+    """Return the commands that install a peer."""
+    hint = "pip install 'neocpu[bench]'"
+    # Its distribution declares a dependency on torch, which converting ONNX does not use.
+    return f"{hint} && pip install --no-deps pnnx" if "pnnx" in REQUIRED.get(peer, ()) else hint

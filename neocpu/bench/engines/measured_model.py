@@ -1,0 +1,198 @@
+"""What is benchmarked: an artifact, and the ONNX file its peers run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from neocpu import models
+from neocpu.bench.engines.contenders import Contender
+from neocpu.bench.engines.timed_compilation import Compilation, compile_in_child
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.progress import ProgressCallback, silent
+from neocpu.frontend.load import load_model
+from neocpu.input_shapes import InputShapes
+from neocpu.runtime.artifact import check_host, open_artifact, read_header
+from neocpu.runtime.header import ArtifactHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A compiled model.
+
+    Attributes
+    ----------
+    header : ArtifactHeader
+        Of the artifact: name, target, inputs.
+    artifact : Path
+    model : Path or None
+        The ONNX model with static shapes, if it is known.
+    compilation : Compilation or None
+        What compiling took; None if it was compiled before.
+    """
+
+    header: ArtifactHeader
+    artifact: Path
+    model: Path | None
+    compilation: Compilation | None = None
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.header.name
+
+    def contenders(self, peers: Sequence[str]) -> tuple[Contender, ...]:
+        """Return neocpu and its peers, ready to be measured against each other.
+
+        Raises
+        ------
+        UsageError
+            If there are peers and no model to give them.
+        """
+        own = Contender("neocpu", "neocpu", self.artifact)
+        if not peers:
+            return (own,)
+        model = self.require_model()
+        return (own, *(Contender(peer, peer, model) for peer in peers))
+
+    def require_model(self) -> Path:
+        """Return the ONNX model.
+
+        Raises
+        ------
+        UsageError
+            If it is not known.
+        """
+        if self.model is None:
+            raise UsageError(
+                f"{self.artifact} does not hold its ONNX model: name it with --model FILE.onnx"
+            )
+        return self.model
+
+
+def is_artifact(model: str) -> bool:
+    """Return whether ``model`` means an artifact rather than a model."""
+    return Path(model).suffix == ".so"
+
+
+def find_subject(
+    model: str,
+    folder: Path,
+    *,
+    threads: int,
+    shapes: InputShapes,
+    databases: Sequence[str | os.PathLike[str]],
+    source: str | None = None,
+    verify: bool = True,
+    on_progress: ProgressCallback = silent,
+) -> Subject:
+    """Open ``model`` if it is an artifact, compiled from ``source``; else compile it.
+
+    Raises
+    ------
+    NeoCPUError
+        As `open_subject` and `compile_subject`.
+    """
+    if not is_artifact(model):
+        return compile_subject(
+            model,
+            folder,
+            threads=threads,
+            shapes=shapes,
+            databases=databases,
+            verify=verify,
+            on_progress=on_progress,
+        )
+    if shapes:
+        raise UsageError(f"--shape and --batch are for models; {model} has its shapes")
+    return open_subject(Path(model), source, folder)
+
+
+def open_subject(artifact: Path, model: str | None, folder: Path) -> Subject:
+    """Return an artifact that was compiled before.
+
+    Parameters
+    ----------
+    artifact : Path
+    model : str, optional
+        The ``.onnx`` file or built-in name it was compiled from.
+    folder : Path
+        For temporary files.
+
+    Raises
+    ------
+    ArtifactError, TargetError
+        If the artifact is damaged or not for this machine.
+    ModelError, UsageError
+        If the model cannot be read, or has other inputs.
+    """
+    with open_artifact(artifact) as opened:
+        check_host(opened.header, opened.path)
+        header = opened.header
+    if model is None:
+        return Subject(header, artifact, None)
+    shapes = InputShapes({spec.name: spec.shape for spec in header.inputs})
+    try:
+        return Subject(header, artifact, onnx_file(model, shapes, folder))
+    except UsageError as error:
+        raise UsageError(f"{model} is not what {artifact} was compiled from: {error}") from error
+
+
+def compile_subject(
+    model: str,
+    folder: Path,
+    *,
+    threads: int,
+    shapes: InputShapes,
+    databases: Sequence[str | os.PathLike[str]],
+    verify: bool,
+    on_progress: ProgressCallback = silent,
+) -> Subject:
+    """Compile a model for this machine, in a process of its own.
+
+    Parameters
+    ----------
+    model : str
+        An ``.onnx`` file or a built-in name.
+    folder : Path
+        For the artifact and for temporary files.
+
+    Raises
+    ------
+    NeoCPUError
+        As `neocpu.compile`.
+    """
+    source = onnx_file(model, shapes, folder)
+    artifact = folder / "module.so"
+    compilation = compile_in_child(
+        source,
+        artifact,
+        threads=threads,
+        databases=databases,
+        verify=verify,
+        on_progress=on_progress,
+    )
+    return Subject(read_header(artifact), artifact, source, compilation)
+
+
+def onnx_file(model: str, shapes: InputShapes, folder: Path) -> Path:
+    """Return a file of ``model`` with static shapes, made in ``folder`` if there is none.
+
+    Raises
+    ------
+    ModelError, UsageError
+        If the model cannot be read or ``shapes`` does not fit it.
+    """
+    if models.is_name(model):
+        path = folder / f"{model}.onnx"
+        onnx.save(models.build_with_shapes(model, shapes), path)
+        return path
+    if not shapes:
+        return Path(model)
+    path = folder / Path(model).name
+    onnx.save(load_model(model, shapes).original, path)
+    return path

@@ -1,0 +1,1 @@
+"""What convolutions execute on an ARM CPU, counted without one."""

@@ -1,0 +1,237 @@
+"""How far a model is from the machine's limits: multiply-adds and memory reads per second.
+
+Both limits are measured (`neocpu.bench.limits.peak`), never looked up.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+import onnx
+
+from neocpu.bench.results.machine import CpuTime, OtherLoad, caches, own_cpu_seconds
+from neocpu.foundation.errors import TargetError
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.units import plural
+from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.shapes import static_dims
+from neocpu.frontend.weightless_model import tensor_bytes
+
+TIMEOUT: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the machine can do at most, measured on a number of threads.
+
+    Attributes
+    ----------
+    threads : int
+    flops : float
+        Float32 operations per second in vector multiply-adds, each counted as two.
+    dram : float
+        Bytes per second read from memory.
+    cache : int
+        Bytes of the last-level cache; 0 if unknown. What fits in it need not be read from memory.
+    cache_read : float
+        Bytes per second read from it; 0 if unknown.
+    load : OtherLoad or None
+        What else the machine did meanwhile, which makes the limits look lower than they are.
+    """
+
+    threads: int
+    flops: float
+    dram: float
+    cache: int = 0
+    cache_read: float = 0.0
+    load: OtherLoad | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know."""
+        if self.load is None or not self.load.disturbing:
+            return ()
+        return (f"busy machine: {self.load} while its limits were measured",)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**asdict(self), "warnings": self.warnings}
+
+
+def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limits:
+    """Measure this machine in a process of its own, whose threads end with it.
+
+    Raises
+    ------
+    TargetError
+        If the measuring process fails.
+    """
+    on_progress(Progress("measure limits", detail=plural(threads, "thread")))
+    command = [sys.executable, "-m", "neocpu.bench.limits.peak", str(threads)]
+    before, own = CpuTime.now(), own_cpu_seconds()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise TargetError(f"measuring this machine's limits took over {TIMEOUT:g} s") from None
+    load = before.other_load(CpuTime.now(), own_cpu_seconds() - own)
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise TargetError(f"cannot measure this machine's limits: {words[-1]}")
+    measured = json.loads(done.stdout.splitlines()[-1])
+    return Limits(
+        threads,
+        measured["gflops"] * 1e9,
+        measured["read_gbytes"] * 1e9,
+        max(caches().values(), default=0),
+        measured["cache_gbytes"] * 1e9,
+        load,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a network has to do at least.
+
+    Attributes
+    ----------
+    flops : int
+        Operations of its convolutions and matrix products, two per multiply-accumulate, by the
+        direct algorithm: Winograd's, which has fewer, can beat the limit this sets.
+    bytes : int
+        Its weights, inputs and outputs, each moved once. Activations in between may stay in cache,
+        so this is the least that any implementation moves.
+    """
+
+    flops: int
+    bytes: int
+
+
+def work_of(model: LoadedModel) -> Work:
+    """Return the work of a model."""
+    graph = model.simplified.graph
+    shapes = _shapes(graph)
+    flops = sum(_flops(node, shapes) for node in graph.node)
+    moved = sum(tensor_bytes(tensor) for tensor in graph.initializer)
+    moved += sum(_bytes(value) for value in (*graph.input, *graph.output))
+    return Work(flops, moved)
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """A model's measured latency beside the machine's limits.
+
+    Attributes
+    ----------
+    model : str
+    seconds : float
+        Of one inference.
+    flops, bytes : int
+        See `Work`.
+    limits : Limits
+    """
+
+    model: str
+    seconds: float
+    flops: int
+    bytes: int
+    limits: Limits
+
+    @property
+    def fma_share(self) -> float:
+        """Operations per second over the limit; above 1 only by algorithms with fewer of them."""
+        return self.flops / self.seconds / self.limits.flops
+
+    @property
+    def dram_share(self) -> float:
+        """Bytes per second over the limit; above 1 only where a cache holds them."""
+        return self.bytes / self.seconds / self.limits.dram
+
+    @property
+    def compute_seconds(self) -> float:
+        """The least its operations take."""
+        return self.flops / self.limits.flops
+
+    @property
+    def memory_seconds(self) -> float:
+        """The least its memory traffic takes: nothing where the last-level cache holds it all."""
+        return 0.0 if self.bytes <= self.limits.cache else self.bytes / self.limits.dram
+
+    @property
+    def bound(self) -> Literal["compute", "memory"]:
+        """Which limit is the nearer one."""
+        return "compute" if self.compute_seconds >= self.memory_seconds else "memory"
+
+    @property
+    def lower_bound(self) -> float:
+        """The least seconds an inference by direct convolution can take on this machine."""
+        return max(self.compute_seconds, self.memory_seconds)
+
+    @property
+    def share(self) -> float:
+        """How much of what the nearer limit allows is reached: lower bound over seconds."""
+        return self.lower_bound / self.seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "model": self.model,
+            "seconds": self.seconds,
+            "flops": self.flops,
+            "bytes": self.bytes,
+            "fma_share": self.fma_share,
+            "dram_share": self.dram_share,
+            "bound": self.bound,
+            "lower_bound": self.lower_bound,
+            "share": self.share,
+            "limits": self.limits.to_json(),
+        }
+
+
+Shapes = Mapping[str, Sequence[int] | None]
+
+
+def _shapes(graph: onnx.GraphProto) -> dict[str, Sequence[int] | None]:
+    """Return the shape of every tensor whose shape is known."""
+    values = (*graph.input, *graph.value_info, *graph.output)
+    shapes: dict[str, Sequence[int] | None] = {value.name: static_dims(value) for value in values}
+    shapes |= {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    return shapes
+
+
+def _flops(node: onnx.NodeProto, shapes: Shapes) -> int:
+    """Return two per multiply-accumulate; 0 for operators that are not made of them."""
+    first, second = (shapes.get(name) for name in (*node.input, "", "")[:2])
+    output = shapes.get(node.output[0])
+    if first is None or second is None or output is None:
+        return 0
+    match node.op_type:
+        case "Conv":
+            # The weights' second extent counts the input channels of one group.
+            return 2 * math.prod(output) * math.prod(second[1:])
+        case "ConvTranspose":
+            return 2 * math.prod(first) * math.prod(second[1:])
+        case "Gemm":
+            inner = first[0] if _attribute(node, "transA") else first[1]
+            return 2 * math.prod(output) * inner
+        case "MatMul":
+            return 2 * math.prod(output) * first[-1]
+    return 0
+
+
+def _attribute(node: onnx.NodeProto, name: str) -> int:
+    return next((int(attribute.i) for attribute in node.attribute if attribute.name == name), 0)
+
+
+def _bytes(value: onnx.ValueInfoProto) -> int:
+    """Return the size of a tensor, 0 if its shape depends on the data."""
+    shape = static_dims(value)
+    if shape is None:
+        return 0
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    return int(math.prod(shape) * dtype.itemsize)

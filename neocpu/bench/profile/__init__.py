@@ -1,0 +1,1 @@
+"""Every operator's time inside a running network."""

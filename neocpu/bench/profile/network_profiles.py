@@ -1,0 +1,72 @@
+"""Profiles of models, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neocpu.bench.engines.measured_model import find_subject
+from neocpu.bench.limits.roofline import measure_limits
+from neocpu.bench.profile.operator_times import ProfileReport, measure_profile
+from neocpu.bench.results.failure import ModelFailure, measure_each
+from neocpu.foundation.progress import ProgressCallback, silent
+from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.input_shapes import NO_SHAPES, InputShapes
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRequest:
+    """What to compile models for: as in `neocpu.compile`."""
+
+    threads: int
+    databases: tuple[Path, ...] = ()
+    shapes: InputShapes = NO_SHAPES
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProfile:
+    """The profile of a model."""
+
+    name: str
+    target: str
+    profile: ProfileReport
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.profile.total * 1e3:.2f} ms of operators"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"model": self.name, "target": self.target, "profile": self.profile.to_json()}
+
+
+def measure_profiles(
+    models: Sequence[str], request: ProfileRequest, on_progress: ProgressCallback = silent
+) -> Iterator[ModelProfile | ModelFailure]:
+    """Compile each model, or open each artifact, and time its operators.
+
+    Raises
+    ------
+    TargetError
+        If the machine's limits cannot be measured.
+    """
+    limits = measure_limits(request.threads, on_progress)
+
+    def measure(_: int, model: str) -> ModelProfile:
+        with TemporaryFolder("bench") as folder:
+            subject = find_subject(
+                model,
+                Path(folder),
+                threads=request.threads,
+                shapes=request.shapes,
+                databases=request.databases,
+                on_progress=on_progress,
+            )
+            header = subject.header
+            profile = measure_profile(
+                subject.artifact, header.plan, limits, on_progress=on_progress
+            )
+        return ModelProfile(subject.name, header.target, profile)
+
+    yield from measure_each(models, measure)

@@ -1,0 +1,300 @@
+"""Where the time of a run goes: every operator of a network, beside what the machine allows it.
+
+Measured inside the running network (`neocpu.bench.profile.call_times`): caches are as the operator
+before left them, weights come from where they are.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from neocpu.bench.limits.roofline import Limits
+from neocpu.foundation.errors import ArtifactError
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.units import plural
+from neocpu.runtime.ffi_values import BUILTIN
+
+ROUNDS: Final = 20
+TIMEOUT: Final = 600.0
+
+CONSPICUOUS: Final = 0.03
+"""Share of a run above which an operator that is no convolution or dense layer is named."""
+
+CONVOLUTION: Final = "convolution, "
+DENSE, POOL, TRANSFORM, CONCAT, GATHER = "dense", "pool", "transform", "concat", "gather"
+OTHER, MACHINE = "other", "virtual machine"
+KINDS: Final = {kind: kind for kind in (DENSE, POOL, CONCAT, GATHER)} | {"global_pool": POOL}
+
+Bound = Literal["multiply-adds", "weights", "feature maps", "call"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One call of a kernel in a run.
+
+    Attributes
+    ----------
+    name : str
+        Of the plan's operator, or the kernel's where the plan has none.
+    kernel : str
+        The function that is called; equal operators share one.
+    kind : str
+        The class it belongs to: ``convolution, winograd``, ``pool``, ``virtual machine``…
+    work : str
+        What it computes.
+    seconds : float
+        Median over the rounds.
+    flops : int
+        Of multiply-adds, by the direct algorithm.
+    weights, others : int
+        Bytes of the weights it reads, and of all else it reads and writes.
+    """
+
+    name: str
+    kernel: str
+    kind: str
+    work: str
+    seconds: float
+    flops: int
+    weights: int
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Operators of one kind together: those of one kernel, or those of one class.
+
+    Attributes
+    ----------
+    label : str
+    bound : str
+        Which limit is the nearest one, in time.
+    least : float
+        Seconds that it lets them take at least.
+    """
+
+    label: str
+    kind: str
+    work: str
+    count: int
+    seconds: float
+    flops: int
+    bytes: int
+    bound: Bound
+    least: float
+
+    @property
+    def share_of_bound(self) -> float:
+        """How much of what the nearest limit allows is reached."""
+        return self.least / self.seconds
+
+
+@dataclass(frozen=True)
+class ProfileReport:
+    """Where a network's time goes.
+
+    Attributes
+    ----------
+    threads : int
+    seconds, instrumented : float
+        Of a run as it is, and of one whose operators are timed.
+    operators : tuple of Operator
+        In the order they are called.
+    limits : Limits
+        What the machine can do.
+    """
+
+    threads: int
+    seconds: float
+    instrumented: float
+    operators: tuple[Operator, ...]
+    limits: Limits
+
+    @property
+    def total(self) -> float:
+        """Seconds of all operators."""
+        return sum(operator.seconds for operator in self.operators)
+
+    @cached_property
+    def kernels(self) -> tuple[Row, ...]:
+        """Each kernel with all its calls, longest first."""
+        return self._rows("kernel")
+
+    @cached_property
+    def classes(self) -> tuple[Row, ...]:
+        """Each class of operators, longest first."""
+        return self._rows("kind")
+
+    @property
+    def conspicuous(self) -> tuple[Row, ...]:
+        """Kernels above `CONSPICUOUS` that are no convolutions, dense layers or the machine's."""
+        free = (DENSE, MACHINE)
+        return tuple(
+            row
+            for row in self.kernels
+            if row.seconds > CONSPICUOUS * self.total
+            and row.kind not in free
+            and not row.kind.startswith(CONVOLUTION)
+        )
+
+    def share(self, row: Row) -> float:
+        """Share of the time of all operators."""
+        return row.seconds / self.total
+
+    def least(self, operator: Operator) -> tuple[Bound, float]:
+        """Return the nearest limit of an operator and the seconds it lets it take at least.
+
+        Weights are read from memory unless the last-level cache holds all of the network's; feature
+        maps are where their producer left them, in that cache if they fit.
+        """
+        limits = self.limits
+        cached = limits.cache_read or limits.dram
+        all_weights = sum(one.weights for one in self.operators)
+        weights = limits.dram if all_weights > limits.cache else cached
+        others = limits.dram if operator.others > limits.cache else cached
+        times: dict[Bound, float] = {
+            "multiply-adds": operator.flops / limits.flops,
+            "weights": operator.weights / weights,
+            "feature maps": operator.others / others,
+        }
+        bound = max(times, key=times.__getitem__)
+        return (bound, times[bound]) if times[bound] else ("call", 0.0)
+
+    def _rows(self, attribute: Literal["kernel", "kind"]) -> tuple[Row, ...]:
+        groups: dict[str, list[Operator]] = defaultdict(list)
+        for operator in self.operators:
+            groups[getattr(operator, attribute)].append(operator)
+        rows = [self._row(label, operators) for label, operators in groups.items()]
+        return tuple(sorted(rows, key=lambda row: row.seconds, reverse=True))
+
+    def _row(self, label: str, operators: Sequence[Operator]) -> Row:
+        times: dict[Bound, float] = defaultdict(float)
+        for operator in operators:
+            bound, seconds = self.least(operator)
+            times[bound] += seconds
+        return Row(
+            label,
+            operators[0].kind,
+            operators[0].work,
+            len(operators),
+            sum(one.seconds for one in operators),
+            sum(one.flops for one in operators),
+            sum(one.weights + one.others for one in operators),
+            max(times, key=times.__getitem__),
+            sum(times.values()),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; times in seconds, ``share`` of the operators' sum."""
+
+        def row(one: Row) -> dict[str, Any]:
+            return {
+                **asdict(one),
+                "share": self.share(one),
+                "share_of_bound": one.share_of_bound,
+            }
+
+        def operator(one: Operator) -> dict[str, Any]:
+            bound, least = self.least(one)
+            return {**asdict(one), "bound": bound, "least": least}
+
+        return {
+            "threads": self.threads,
+            "seconds": self.seconds,
+            "instrumented": self.instrumented,
+            "limits": self.limits.to_json(),
+            "classes": [row(one) for one in self.classes],
+            "operators": [operator(one) for one in self.operators],
+            "conspicuous": [one.label for one in self.conspicuous],
+        }
+
+
+def measure_profile(
+    artifact: Path,
+    plan: Mapping[str, Any],
+    limits: Limits,
+    rounds: int = ROUNDS,
+    on_progress: ProgressCallback = silent,
+) -> ProfileReport:
+    """Time every operator of an artifact in a process of its own.
+
+    Parameters
+    ----------
+    plan : mapping
+        Of the artifact's header: what its kernels compute.
+    limits : Limits
+        Their number of threads is the one used.
+
+    Raises
+    ------
+    ArtifactError
+        If the artifact does not run.
+    """
+    on_progress(Progress("profile", detail=plural(limits.threads, "thread")))
+    command = [sys.executable, "-m", "neocpu.bench.profile.call_times"]
+    command += [str(artifact), str(limits.threads), str(rounds)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise ArtifactError(f"profiling {artifact.name} took over {TIMEOUT:g} s") from None
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise ArtifactError(f"cannot profile {artifact.name}: {words[-1]}")
+    measured = json.loads(done.stdout.splitlines()[-1])
+    return ProfileReport(
+        limits.threads,
+        measured["seconds"],
+        measured["instrumented"],
+        operators_of(plan, measured["calls"]),
+        limits,
+    )
+
+
+def operators_of(
+    plan: Mapping[str, Any], calls: Iterable[tuple[str, float, int, int]]
+) -> tuple[Operator, ...]:
+    """Say of each call which operator of the plan it is.
+
+    Equal operators share a kernel, and are called in the plan's order.
+
+    Parameters
+    ----------
+    plan : mapping
+        What ``neocpu explain --json`` prints.
+    calls : iterable of (str, float, int, int)
+        Kernel, seconds, bytes of weights and other bytes, in calling order.
+    """
+    waiting: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for op in plan.get("ops", ()):
+        waiting[op.get("kernel")].append(op)
+    transforms = {one.get("kernel"): one for one in plan.get("transforms", ())}
+    seen: dict[str, int] = defaultdict(int)
+    operators = []
+    for kernel, seconds, weights, others in calls:
+        name, kind, work, flops = kernel, OTHER, "", 0
+        if kernel.startswith(BUILTIN):
+            kind = MACHINE
+        elif ops := waiting.get(kernel):
+            op = ops[min(seen[kernel], len(ops) - 1)]
+            name, kind, work, flops = op["name"], _kind(op), op["workload"], op["flops"]
+        elif kernel in transforms:
+            kind, work = TRANSFORM, "x".join(map(str, transforms[kernel]["shape"]))
+        seen[kernel] += 1
+        operators.append(Operator(name, kernel, kind, work, seconds, flops, weights, others))
+    return tuple(operators)
+
+
+def _kind(op: Mapping[str, Any]) -> str:
+    """Return the class of an operator of the plan: convolutions by their algorithm."""
+    if op["scheme"] is not None:
+        template: str = op["scheme"]["template"]
+        return CONVOLUTION + template.removeprefix("conv2d_")
+    return KINDS.get(op["kind"], OTHER)

@@ -1,0 +1,122 @@
+"""Profiles as tables: of one network by class and by kernel, of several by class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from neocpu.bench.profile.network_profiles import ModelProfile
+from neocpu.bench.profile.operator_times import CONSPICUOUS, CONVOLUTION, ProfileReport, Row
+from neocpu.bench.results.document import Run, page
+from neocpu.bench.results.table import Table, ms
+from neocpu.foundation.units import plural
+
+METHOD: Final = (
+    "Every operator is timed inside the running network, in a process of its own: caches are as "
+    "the operator before left them. What the machine allows is measured first: multiply-adds, and "
+    "reads of memory and of the last-level cache."
+)
+BY_DIRECT: Final = (
+    "Operations are those of direct convolution and feature maps are taken to come from the "
+    "last-level cache: Winograd's algorithm and maps still in L2 can exceed the limit."
+)
+
+
+def profile_tables(where: str, report: ProfileReport) -> list[Table]:
+    """Return the classes of operators, and the kernels.
+
+    Parameters
+    ----------
+    where : str
+        The model and the number of threads, for the titles.
+    """
+    marked = {row.label for row in report.conspicuous}
+    kernels = tuple((row.label, row.kind, row.work, *_cells(report, row)) for row in report.kernels)
+    bold = {(i, 5) for i, row in enumerate(report.kernels) if row.label in marked}
+    numbers = ("times", "µs", "of the run", "GFLOP/s", "GB/s", "limit", "of the limit")
+    classes = tuple((row.label, *_cells(report, row)) for row in report.classes)
+    return [
+        Table(f"Profile of {where}", ("class", *numbers), classes, _notes(report)),
+        Table(
+            f"Kernels of {where}",
+            ("kernel", "class", "computes", *numbers),
+            kernels,
+            (conspicuous_note(report),),
+            frozenset(bold),
+        ),
+    ]
+
+
+def _cells(report: ProfileReport, row: Row) -> tuple[str, ...]:
+    return (
+        str(row.count),
+        f"{row.seconds * 1e6:.1f}",
+        f"{report.share(row):.1%}",
+        f"{row.flops / row.seconds / 1e9:.0f}" if row.flops else "",
+        f"{row.bytes / row.seconds / 1e9:.1f}" if row.bytes else "",
+        row.bound,
+        f"{row.share_of_bound:.0%}" if row.least else "",
+    )
+
+
+def _notes(report: ProfileReport) -> tuple[str, ...]:
+    limits, cache = report.limits, report.limits.cache_read
+    cost = report.instrumented / report.seconds - 1
+    return (
+        f"A run takes {ms(report.seconds)} ms, its operators {ms(report.total)} ms in sum; timing "
+        f"them makes a run {cost:.1%} longer.",
+        f"Limits with {plural(limits.threads, 'thread')}: {limits.flops / 1e9:.0f} GFLOP/s, "
+        f"{limits.dram / 1e9:.1f} GB/s from memory, "
+        + (f"{cache / 1e9:.1f} GB/s" if cache else "unknown")
+        + " from the last-level cache.",
+        BY_DIRECT,
+        *limits.warnings,
+    )
+
+
+def conspicuous_note(report: ProfileReport) -> str:
+    """Return which kernels besides convolutions and dense layers take long, and their limits."""
+    beyond = f"more than {CONSPICUOUS:.0%} of the run"
+    named = ", ".join(
+        f"{row.label} ({report.share(row):.1%}, limit: {row.bound}, {row.share_of_bound:.0%} of it)"
+        for row in report.conspicuous
+    )
+    if not named:
+        return f"Besides convolutions and dense layers no kernel takes {beyond}."
+    return f"Besides convolutions and dense layers these take {beyond}: {named}."
+
+
+def tables(models: Sequence[ModelProfile]) -> list[Table]:
+    """Return all tables: a summary, if there are several networks, and those of each."""
+    each = [
+        table
+        for one in models
+        for table in profile_tables(f"{one.name}, threads: {one.profile.threads}", one.profile)
+    ]
+    return [profile_summary(models), *each] if len(models) > 1 else each
+
+
+def render(title: str, models: Sequence[ModelProfile], run: Run) -> str:
+    """Return profiles as a document."""
+    results = [table.markdown().rstrip() for table in tables(models)]
+    return page(title, run, METHOD, ["## Results", *results])
+
+
+def profile_summary(models: Sequence[ModelProfile]) -> Table:
+    """Return what share of each model's run every class of operators takes."""
+    profiles = [(model.name, model.profile) for model in models]
+    kinds = _ordered({row.label for _, profile in profiles for row in profile.classes})
+    rows = []
+    for name, profile in profiles:
+        shares = {row.label: f"{profile.share(row):.1%}" for row in profile.classes}
+        least = sum(row.least for row in profile.classes) / profile.total
+        marked = ", ".join(f"{one.label} {profile.share(one):.1%}" for one in profile.conspicuous)
+        cells = (shares.get(kind, "") for kind in kinds)
+        rows.append((name, ms(profile.total), *cells, f"{least:.0%}", marked))
+    header = ("model", "operators ms", *kinds, "of the limits", f"others above {CONSPICUOUS:.0%}")
+    return Table("Profile: shares of a run", header, tuple(rows), (BY_DIRECT,))
+
+
+def _ordered(kinds: set[str]) -> tuple[str, ...]:
+    """Return the classes, convolutions first."""
+    return tuple(sorted(kinds, key=lambda kind: (not kind.startswith(CONVOLUTION), kind)))

@@ -1,0 +1,1 @@
+"""Latency of models beside other engines."""

@@ -1,0 +1,177 @@
+"""Kernel quality: how near to the machine's peak a network's convolutions come, one by one."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from neocpu.bench.limits.kernel_runner import KernelRunner, TimedKernel
+from neocpu.bench.limits.peak import fma_flops, fma_peak
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.tuning_db.store import Store
+
+ROUNDS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCase:
+    """A convolution and the best known way to compute it.
+
+    Attributes
+    ----------
+    count : int
+        How many times the network has it.
+    source : str
+        ``measured`` if a tuning database knows the scheme, else ``estimated``.
+    """
+
+    workload: Conv2dWorkload
+    count: int
+    scheme: Scheme
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelResult:
+    """How fast one kernel is.
+
+    Attributes
+    ----------
+    seconds : float
+        Of the fastest sample, with the weights in cache where they fit.
+    share : float
+        Of the machine's FMA peak, counting the operations of direct convolution.
+    """
+
+    case: KernelCase
+    seconds: float
+    share: float
+
+    @property
+    def gflops(self) -> float:
+        """1e9 operations of direct convolution per second."""
+        return self.case.workload.flops / self.seconds / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """All convolutions of a network, and the peak measured between them, in 1e9 per second."""
+
+    threads: int
+    peak_gflops: float
+    results: tuple[KernelResult, ...]
+
+    @property
+    def mean_share(self) -> float:
+        """Mean share of the peak over the distinct convolutions."""
+        return statistics.fmean(result.share for result in self.results)
+
+    @property
+    def min_share(self) -> float:
+        """Share of the peak of the worst."""
+        return min(result.share for result in self.results)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; ``share`` is of the peak."""
+        return {
+            "threads": self.threads,
+            "peak_gflops": self.peak_gflops,
+            "mean_share": self.mean_share,
+            "min_share": self.min_share,
+            "kernels": [
+                {
+                    "workload": str(result.case.workload),
+                    "count": result.case.count,
+                    "scheme": result.case.scheme.to_json(),
+                    "source": result.case.source,
+                    "seconds": result.seconds,
+                    "gflops": result.gflops,
+                    "share": result.share,
+                }
+                for result in self.results
+            ],
+        }
+
+
+def best_cases(
+    workloads: Iterable[Conv2dWorkload], store: Store, target: CpuTarget, threads: int
+) -> tuple[KernelCase, ...]:
+    """Return each distinct workload with its best scheme: measured if possible, else estimated.
+
+    Raises
+    ------
+    UnsupportedError
+        If no template computes a workload.
+    """
+    cases = []
+    for workload, count in Counter(workloads).items():
+        record = store.best(workload, target, threads)
+        if record is not None:
+            cases.append(KernelCase(workload, count, record.scheme, "measured"))
+        else:
+            scheme = min(
+                registry.schemes(workload, target),
+                key=lambda scheme: registry.estimate(workload, scheme, target, threads),
+            )
+            cases.append(KernelCase(workload, count, scheme, "estimated"))
+    return tuple(cases)
+
+
+def measure_kernels(
+    cases: Sequence[KernelCase],
+    target: CpuTarget,
+    threads: int,
+    rounds: int = ROUNDS,
+    on_progress: ProgressCallback = silent,
+) -> KernelReport:
+    """Build the kernels and time them in rounds, with the FMA peak once in every round.
+
+    The best sample counts, of the kernels and of the peak alike: other programs only slow down.
+
+    Parameters
+    ----------
+    cases : sequence of KernelCase
+        At least one.
+
+    Raises
+    ------
+    TargetError
+        If this machine cannot run code for ``target``.
+    """
+    assert cases
+    with KernelRunner(target, threads) as runner:
+        peak = fma_peak(runner)
+        kernels = []
+        for number, case in enumerate(cases):
+            on_progress(Progress("build kernels", number, len(cases), str(case.workload)))
+            kernels.append(_build(case, runner))
+        for number in range(rounds):
+            on_progress(Progress("time kernels", number, rounds))
+            for kernel in (peak, *kernels):
+                kernel.sample()
+    best = fma_flops(target, threads) / peak.best
+    results = tuple(
+        KernelResult(case, kernel.best, case.workload.flops / kernel.best / best)
+        for case, kernel in zip(cases, kernels, strict=True)
+    )
+    return KernelReport(threads, best / 1e9, results)
+
+
+def _build(case: KernelCase, runner: KernelRunner) -> TimedKernel:
+    function = registry.lower(case.workload, case.scheme, runner.target, runner.threads)
+    # Numbers around one: denormals, which are slow, do not come up.
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.uniform(-1, 1, shape).astype(dtype)
+        for shape, dtype in registry.argument_shapes(case.workload, case.scheme)
+    ]
+    return runner.build(function, arrays)

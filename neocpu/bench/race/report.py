@@ -1,0 +1,193 @@
+"""What a benchmark of one or many models found, and what that says together."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from neocpu.bench.engines.contenders import OWN
+from neocpu.bench.engines.timed_compilation import Compilation
+from neocpu.bench.limits.roofline import Roofline
+from neocpu.bench.race.convolution_kernels import KernelReport
+from neocpu.bench.race.latency import LatencyReport, LatencyResult
+from neocpu.bench.race.scaling import ScalingReport
+from neocpu.bench.results.failure import ModelFailure
+from neocpu.bench.results.sample_statistics import Ratio
+from neocpu.bench.startup.coldstart import ColdStartReport
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the compiler's plan says of a model.
+
+    Attributes
+    ----------
+    predicted : float
+        Seconds of one run.
+    gap : float
+        How far the plan may be from the best one, relative to its cost.
+    search_seconds : float
+    """
+
+    predicted: float
+    gap: float
+    search_seconds: float
+
+    @classmethod
+    def of(cls, plan: Mapping[str, Any]) -> Planned | None:
+        """Read an artifact's plan; None for one that an older neocpu wrote."""
+        if "predicted_us" not in plan:
+            return None
+        search = plan["search"]
+        return cls(plan["predicted_us"] / 1e6, search["gap"], search["seconds"])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """What was measured of one model; None for what was not.
+
+    Attributes
+    ----------
+    latency : LatencyReport
+        At the largest number of threads.
+    scaling : ScalingReport or None
+        At all of them, if there are several.
+    """
+
+    name: str
+    target: str
+    latency: LatencyReport
+    planned: Planned | None
+    compilation: Compilation | None
+    scaling: ScalingReport | None = None
+    roofline: Roofline | None = None
+    ablation: LatencyReport | None = None
+    untuned: LatencyReport | None = None
+    kernels: KernelReport | None = None
+    cold_start: ColdStartReport | None = None
+
+    @property
+    def own(self) -> LatencyResult | None:
+        """What neocpu did; None if its artifact does not run."""
+        return self.latency.find(OWN)
+
+    @property
+    def best_peer(self) -> LatencyResult | None:
+        """The fastest peer whose outputs are right, if there is one."""
+        return self.latency.best_peer(OWN)
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """Latency of the best peer over neocpu's: above 1 neocpu is faster.
+
+        None if there is nothing to compare, or neocpu's outputs are wrong.
+        """
+        own, best = self.own, self.best_peer
+        if own is None or best is None or not own.agrees:
+            return None
+        return self.latency.ratio(best, own)
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Peak resident memory over the median peer's; None where either is unknown."""
+        own = self.own
+        peers = [r.peak_rss for r in self.latency.results if r.label != OWN and r.peak_rss]
+        if own is None or not own.peak_rss or not peers:
+            return None
+        return own.peak_rss / statistics.median(peers)
+
+    @property
+    def prediction_error(self) -> float | None:
+        """Predicted over measured latency, minus 1."""
+        if self.planned is None or self.own is None:
+            return None
+        return self.planned.predicted / self.own.median - 1
+
+    def __str__(self) -> str:
+        words = [f"{r.label} {r.median * 1e3:.2f} ms" for r in self.latency.results]
+        if (ratio := self.ratio) is not None:
+            words.append(f"best peer / {OWN} {ratio.value:.2f}")
+        return f"{self.name}: {', '.join(words)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; times in seconds."""
+        reports = {
+            "latency": self.latency,
+            "scaling": self.scaling,
+            "roofline": self.roofline,
+            "ablation": self.ablation,
+            "untuned": self.untuned,
+            "kernels": self.kernels,
+            "cold_start": self.cold_start,
+        }
+        return {
+            "model": self.name,
+            "target": self.target,
+            "best_peer": self.best_peer and self.best_peer.label,
+            "ratio": self.ratio and asdict(self.ratio),
+            "planned": self.planned and asdict(self.planned),
+            "memory_ratio": self.memory_ratio,
+            "prediction_error": self.prediction_error,
+            "compilation": self.compilation and asdict(self.compilation),
+            **{name: report and report.to_json() for name, report in reports.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteReport:
+    """All models of one benchmark, and what they say together."""
+
+    models: tuple[ModelReport, ...]
+    failures: tuple[ModelFailure, ...] = ()
+
+    @property
+    def compared(self) -> tuple[tuple[ModelReport, Ratio], ...]:
+        """The models that have a ratio, with it."""
+        return tuple((model, ratio) for model in self.models if (ratio := model.ratio) is not None)
+
+    @property
+    def geometric_mean(self) -> float | None:
+        """Of the ratios (best peer / neocpu)."""
+        ratios = [ratio.value for _, ratio in self.compared]
+        return statistics.geometric_mean(ratios) if ratios else None
+
+    @property
+    def worst(self) -> tuple[ModelReport, Ratio] | None:
+        """The model with the smallest ratio."""
+        return min(self.compared, key=lambda pair: pair[1].value, default=None)
+
+    @property
+    def wins(self) -> int:
+        """On how many models neocpu is faster than every peer, beyond doubt."""
+        return sum(ratio.low > 1 for _, ratio in self.compared)
+
+    @property
+    def memory_ratios(self) -> tuple[tuple[ModelReport, float], ...]:
+        """The models whose memory compares with their peers', with the ratio."""
+        ratios = ((model, model.memory_ratio) for model in self.models)
+        return tuple((model, ratio) for model, ratio in ratios if ratio is not None)
+
+    @property
+    def prediction_error(self) -> float | None:
+        """Median of the relative errors of the predictions, without their signs."""
+        errors = [abs(e) for model in self.models if (e := model.prediction_error) is not None]
+        return statistics.median(errors) if errors else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        worst = self.worst
+        memory = max(self.memory_ratios, key=lambda pair: pair[1], default=None)
+        return {
+            "results": [model.to_json() for model in self.models],
+            "failures": [failure.to_json() for failure in self.failures],
+            "summary": {
+                "compared": len(self.compared),
+                "geometric_mean": self.geometric_mean,
+                "wins": self.wins,
+                "worst": worst and {"model": worst[0].name, "ratio": worst[1].value},
+                "most_memory": memory and {"model": memory[0].name, "ratio": memory[1]},
+                "prediction_error": self.prediction_error,
+            },
+        }

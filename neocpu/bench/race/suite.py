@@ -1,0 +1,265 @@
+"""Benchmarking models one after another: what one of them fails at costs the others nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from neocpu.bench.engines.contenders import OWN, Contender
+from neocpu.bench.engines.engine_session import Inputs
+from neocpu.bench.engines.measured_model import Subject, find_subject
+from neocpu.bench.engines.timed_compilation import compile_in_child
+from neocpu.bench.limits.roofline import Limits, Roofline, measure_limits, work_of
+from neocpu.bench.race.ablation import measure_ablation
+from neocpu.bench.race.convolution_kernels import KernelReport, best_cases, measure_kernels
+from neocpu.bench.race.latency import LatencyOptions, LatencyReport
+from neocpu.bench.race.report import ModelReport, Planned
+from neocpu.bench.race.scaling import measure_scaling
+from neocpu.bench.race.untuned import measure_untuned
+from neocpu.bench.results.failure import ModelFailure
+from neocpu.bench.startup.coldstart import measure_cold_start
+from neocpu.compiler import convolutions
+from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.frontend.load import load_model
+from neocpu.input_shapes import NO_SHAPES, InputShapes
+from neocpu.network_tuning import open_store
+from neocpu.schedules.vocabulary.target import host_target
+from neocpu.tensor_spec import random_inputs
+
+_log = logging.getLogger("neocpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to measure of every model.
+
+    Attributes
+    ----------
+    peers : tuple of str
+        Engines to compare with.
+    threads : tuple of int
+        Thread counts, ascending; all but the scaling is measured at the last one.
+    rounds : int
+        Of each latency measurement.
+    databases : tuple of Path
+        Tuning databases, as `neocpu.compile` takes them.
+    shapes : InputShapes
+    source : str or None
+        The model an artifact was compiled from.
+    ablation, untuned, kernels, cold_start, roofline : bool
+        What to measure besides the latency.
+    """
+
+    peers: tuple[str, ...]
+    threads: tuple[int, ...]
+    rounds: int
+    databases: tuple[Path, ...] = ()
+    shapes: InputShapes = NO_SHAPES
+    source: str | None = None
+    ablation: bool = False
+    untuned: bool = False
+    kernels: bool = False
+    cold_start: bool = False
+    roofline: bool = False
+
+    @property
+    def most_threads(self) -> int:
+        """The largest thread count."""
+        return self.threads[-1]
+
+
+def measure_models(
+    models: Sequence[str], request: Request, on_progress: ProgressCallback = silent
+) -> Iterator[ModelReport | ModelFailure]:
+    """Measure each model, and yield what came out before the next one is begun.
+
+    A model that fails midway yields its failure after a report of what was measured before; so does
+    an interruption. The files of a model are deleted before the next one's are made.
+
+    Parameters
+    ----------
+    models : sequence of str
+        ``.onnx`` files, built-in names or artifacts.
+
+    Raises
+    ------
+    TargetError
+        If the machine's limits are wanted and cannot be measured.
+    """
+    limits = None
+    if request.roofline:
+        limits = measure_limits(request.most_threads, on_progress)
+    for number, model in enumerate(models):
+        with TemporaryFolder("bench") as folder:
+            report = on_progress
+            if len(models) > 1:
+                report = _named(on_progress, f"{model} ({number + 1}/{len(models)})")
+            measurement = _Measurement(request, limits, Path(folder), report)
+            yield from _kept(model, measurement.stages(model))
+
+
+def _kept(model: str, stages: Iterable[ModelReport]) -> Iterator[ModelReport | ModelFailure]:
+    """Yield the last of ``stages``, also if they end in a failure, and then the failure."""
+    report: ModelReport | None = None
+    try:
+        for stage in stages:
+            report = stage
+    except KeyboardInterrupt:
+        if report is not None:
+            yield report
+        raise
+    except Exception as error:  # a bug in one model must not cost the others' results either
+        _log.debug("%s failed", model, exc_info=True)
+        if report is not None:
+            yield report
+        yield ModelFailure(model if report is None else report.name, error)
+    else:
+        assert report is not None
+        yield report
+
+
+@dataclass(frozen=True, slots=True)
+class _Measurement:
+    """How one model is measured, and the folder for its files."""
+
+    request: Request
+    limits: Limits | None
+    folder: Path
+    on_progress: ProgressCallback
+
+    def stages(self, model: str) -> Iterator[ModelReport]:
+        """Yield an ever fuller report."""
+        request = self.request
+        subject = self._subject(model)
+        inputs = random_inputs(subject.header.inputs, seed=0)
+        report = self._latency(subject, inputs)
+        yield report
+        for failure in report.latency.failures:
+            if failure.label == OWN:
+                raise ArtifactError(f"{subject.artifact.name} does not run: {failure.reason}")
+        if self.limits is not None:
+            report = replace(report, roofline=self._roofline(subject, report, self.limits))
+            yield report
+        if request.ablation:
+            report = replace(report, ablation=self._ablation(subject, inputs))
+            yield report
+        if request.untuned:
+            report = replace(report, untuned=self._untuned(subject, inputs))
+            yield report
+        if request.kernels:
+            report = replace(report, kernels=self._kernels(subject))
+            yield report
+        if request.cold_start:
+            contenders = subject.contenders(request.peers)
+            threads = request.most_threads
+            cold = measure_cold_start(
+                contenders,
+                inputs,
+                threads,
+                on_progress=self.on_progress,
+                workspace=self.folder,
+            )
+            yield replace(report, cold_start=cold)
+
+    def _subject(self, model: str) -> Subject:
+        request = self.request
+        return find_subject(
+            model,
+            self.folder,
+            threads=request.most_threads,
+            shapes=request.shapes,
+            databases=request.databases,
+            source=request.source,
+            # Outputs are compared with a peer's, if there is one.
+            verify=not request.peers,
+            on_progress=self.on_progress,
+        )
+
+    def _latency(self, subject: Subject, inputs: Inputs) -> ModelReport:
+        request = self.request
+        scaling = measure_scaling(
+            partial(self._contenders, subject),
+            inputs,
+            request.threads,
+            self._options(subject),
+            self.on_progress,
+            reference=next(iter(request.peers), None),
+            workspace=self.folder,
+        )
+        return ModelReport(
+            subject.name,
+            subject.header.target,
+            scaling.reports[request.most_threads],
+            Planned.of(subject.header.plan),
+            subject.compilation,
+            scaling if len(request.threads) > 1 else None,
+        )
+
+    def _contenders(self, subject: Subject, threads: int) -> Sequence[Contender]:
+        """Return the contenders for a number of threads, neocpu's compiled for just that."""
+        request = self.request
+        own, *peers = subject.contenders(request.peers)
+        if threads == request.most_threads or subject.compilation is None:
+            return (own, *peers)
+        path = self.folder / f"{threads}-threads.so"
+        compile_in_child(
+            subject.require_model(),
+            path,
+            threads=threads,
+            databases=request.databases,
+            on_progress=self.on_progress,
+        )
+        return (replace(own, path=path), *peers)
+
+    def _roofline(self, subject: Subject, report: ModelReport, limits: Limits) -> Roofline:
+        assert report.own is not None
+        work = work_of(load_model(subject.require_model()))
+        return Roofline(subject.name, report.own.median, work.flops, work.bytes, limits)
+
+    def _ablation(self, subject: Subject, inputs: Inputs) -> LatencyReport:
+        return measure_ablation(
+            subject.require_model(),
+            inputs,
+            self.request.most_threads,
+            self.request.databases,
+            self.folder,
+            self._options(subject),
+            self.on_progress,
+            optimised=None if subject.compilation is None else subject.artifact,
+        )
+
+    def _untuned(self, subject: Subject, inputs: Inputs) -> LatencyReport:
+        return measure_untuned(
+            subject.require_model(),
+            subject.artifact,
+            inputs,
+            self.request.most_threads,
+            self.folder,
+            self._options(subject),
+            self.on_progress,
+        )
+
+    def _kernels(self, subject: Subject) -> KernelReport:
+        target, threads = host_target(), self.request.most_threads
+        workloads = convolutions(subject.require_model())
+        if not workloads:
+            raise UsageError(f"{subject.name} has no convolutions for --kernels to measure")
+        cases = best_cases(workloads, open_store(self.request.databases), target, threads)
+        return measure_kernels(cases, target, threads, on_progress=self.on_progress)
+
+    def _options(self, subject: Subject) -> LatencyOptions:
+        return LatencyOptions(rounds=self.request.rounds, row_groups=subject.header.row_groups)
+
+
+def _named(on_progress: ProgressCallback, name: str) -> ProgressCallback:
+    """Put the model's name before each phase."""
+
+    def report(progress: Progress) -> None:
+        on_progress(replace(progress, phase=f"{name}: {progress.phase}"))
+
+    return report

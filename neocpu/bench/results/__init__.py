@@ -1,0 +1,1 @@
+"""What all views have in common: statistics, tables, charts, documents, failures."""

@@ -1,0 +1,76 @@
+"""A Markdown document of what was measured, with all that is needed to run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neocpu.bench.results.machine import MachineInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How and where a benchmark was run.
+
+    Attributes
+    ----------
+    command : str
+        The command line.
+    machine : MachineInfo
+    peers : tuple of str
+        Engines that were compared with.
+    threads : tuple of int
+    rounds : int
+    missing : tuple of str
+        Engines that were asked for and are not installed.
+    """
+
+    command: str
+    machine: MachineInfo
+    peers: tuple[str, ...]
+    threads: tuple[int, ...]
+    rounds: int
+    missing: tuple[str, ...] = ()
+
+
+def page(title: str, run: Run, method: str, results: Sequence[str]) -> str:
+    """Return a document of ``results`` that says how and where they were measured."""
+    parts = [
+        f"# {title}",
+        "This file was written by the command below; run it again to rewrite it for your machine.",
+        f"```\n{run.command}\n```",
+        "## Machine and versions",
+        _bullets(_facts(run)),
+        "## Method",
+        method,
+        *results,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(run: Run) -> list[str]:
+    machine = run.machine
+    caches = ", ".join(f"{name} {_binary(size)}" for name, size in machine.caches.items())
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    return [
+        f"Date: {machine.date}",
+        f"CPU: {machine.cpu}, {machine.cpus} usable",
+        *([f"Caches: {caches}"] if caches else []),
+        f"Memory: {_binary(machine.memory)}",
+        f"System: {machine.system}, Python {machine.python}",
+        f"Versions: {versions}",
+        f"Threads: {', '.join(map(str, run.threads))}",
+        *([f"Not installed, so not compared: {', '.join(run.missing)}"] if run.missing else []),
+    ]
+
+
+def _binary(size: int) -> str:
+    """Return bytes as ``32 KiB``, ``1 MiB`` or ``23.4 GiB``."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if size >= scale:
+            return f"{size / scale:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{size / 1024:g} KiB"
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)

@@ -1,0 +1,63 @@
+"""Tables for people, on a terminal or in Markdown, and how they write numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neocpu.bench.results.sample_statistics import Ratio
+from neocpu.foundation.plain_text import plain
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A titled table and what is to be said below it.
+
+    Attributes
+    ----------
+    header : tuple of str
+        Column titles; all columns but the first hold numbers and align to the right.
+    rows : tuple of tuple of str
+    notes : tuple of str
+        One sentence each.
+    bold : frozenset of pair of int
+        Cells to emphasise: row and column.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+    bold: frozenset[tuple[int, int]] = frozenset()
+
+    def markdown(self) -> str:
+        """Return the table in Markdown, below a heading of the third level."""
+        lines = [
+            f"### {plain(self.title)}",
+            "",
+            _markdown_row(self.header),
+            _markdown_row(("---", *["---:"] * (len(self.header) - 1))),
+        ]
+        for number, row in enumerate(self.rows):
+            cells = [
+                f"**{cell}**" if (number, column) in self.bold else cell
+                for column, cell in enumerate(row)
+            ]
+            lines.append(_markdown_row(cells))
+        if self.notes:
+            lines += ["", *(f"- {plain(note)}" for note in self.notes)]
+        return "\n".join(lines) + "\n"
+
+
+def interval(ratio: Ratio) -> str:
+    """Return a ratio with its confidence interval."""
+    return f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def ms(seconds: float) -> str:
+    """Return seconds as a number of milliseconds."""
+    return f"{seconds * 1e3:.2f}"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(plain(cell).replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,1 @@
+"""A served model beside direct calls of it."""

@@ -1,0 +1,148 @@
+"""Clients of a server, in a process of their own: ``python -m neocpu.bench.served.served_load``.
+
+Requests and replies are lines of JSON on standard input and output:
+
+=============================================  ====================================================
+``{"address": [host, port], "request": PATH,   ``{"seconds": [of each request], "wall": seconds in
+"clients": N, "duration": seconds}``           all, "different": answers unlike the first,
+                                               "failed": [status of each that was none], "answer":
+                                               the first answer's body, in hexadecimal}``
+=============================================  ====================================================
+
+The file holds the bytes of an HTTP request, head and body. Each client is a thread that keeps its
+connection and sends the next request when it has read the answer; nothing is parsed that need not
+be, because what clients take is counted as the server's.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from neocpu.bench.engines.contender_process import die_with_parent
+
+TIMEOUT: Final = 60.0
+_LENGTH: Final = b"\r\ncontent-length: "
+_RECEIVE: Final = 1 << 16
+
+
+@dataclass(slots=True)
+class Client:
+    """One connection, and what came of it."""
+
+    address: tuple[str, int]
+    request: bytes
+    seconds: list[float] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+    first: bytes = b""
+    different: int = 0
+    error: OSError | None = None
+
+    def work(self, begin: threading.Barrier, duration: float) -> None:
+        """Send one request after another until the time is over."""
+        try:
+            with socket.create_connection(self.address, TIMEOUT) as connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                begin.wait()
+                end = time.perf_counter() + duration
+                while (start := time.perf_counter()) < end:
+                    connection.sendall(self.request)
+                    status, body = _receive(connection)
+                    self.seconds.append(time.perf_counter() - start)
+                    self._judge(status, body)
+        except OSError as error:
+            begin.abort()
+            self.error = error
+
+    def _judge(self, status: int, body: bytes) -> None:
+        if status != 200:
+            self.failed.append(status)
+        elif not self.first:
+            self.first = body
+        else:
+            self.different += body != self.first
+
+
+def answer(order: dict[str, Any]) -> dict[str, Any]:
+    """Run the clients of one order and return the reply.
+
+    Raises
+    ------
+    OSError
+        If a client lost its connection.
+    """
+    host, port = order["address"]
+    request = Path(order["request"]).read_bytes()
+    clients = [Client((host, port), request) for _ in range(order["clients"])]
+    begin = threading.Barrier(len(clients) + 1)
+    arguments = (begin, order["duration"])
+    threads = [threading.Thread(target=one.work, args=arguments) for one in clients]
+    for thread in threads:
+        thread.start()
+    try:
+        begin.wait()
+    except threading.BrokenBarrierError:
+        pass  # the client that broke it says why
+    start = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    wall = time.perf_counter() - start
+    for one in clients:
+        if one.error:
+            raise one.error
+    first = next((one.first for one in clients if one.first), b"")
+    return {
+        "seconds": [seconds for one in clients for seconds in one.seconds],
+        "wall": wall,
+        "different": sum(
+            one.different if one.first == first else len(one.seconds) for one in clients
+        ),
+        "failed": [status for one in clients for status in one.failed],
+        "answer": first.hex(),
+    }
+
+
+def _receive(connection: socket.socket) -> tuple[int, bytes]:
+    """Return the status and the body of an answer with a Content-Length."""
+    data = b""
+    while (end := data.find(b"\r\n\r\n")) < 0:
+        data += _part(connection)
+    head, body = data[: end + 2].lower(), data[end + 4 :]
+    start = head.index(_LENGTH) + len(_LENGTH)
+    length = int(head[start : head.index(b"\r\n", start)])
+    parts = [body]
+    missing = length - len(body)
+    while missing > 0:
+        parts.append(_part(connection))
+        missing -= len(parts[-1])
+    return int(head.split(b" ", 2)[1]), b"".join(parts)
+
+
+def _part(connection: socket.socket) -> bytes:
+    part = connection.recv(_RECEIVE)
+    if not part:
+        raise ConnectionResetError("the server closed the connection")
+    return part
+
+
+def main() -> None:
+    """Answer orders until standard input ends."""
+    die_with_parent()
+    gc.disable()  # a collection would be counted as the server's time
+    for line in sys.stdin:
+        try:
+            reply = answer(json.loads(line))
+        except OSError as error:
+            reply = {"error": str(error)}
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    main()

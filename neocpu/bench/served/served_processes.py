@@ -1,0 +1,215 @@
+"""The two processes of a served benchmark besides the one of direct calls: server and clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from neocpu.foundation.errors import NeoCPUError
+
+NAME: Final = "model"
+# The command line's own program, in a process that a stopped benchmark does not leave behind.
+_SERVE: Final = """
+from neocpu.bench.engines.contender_process import die_with_parent
+from neocpu.cli.main import run
+die_with_parent()
+run()
+"""
+START_TIMEOUT: Final = 120.0
+ANSWER_TIMEOUT: Final = 120.0
+"""Beyond the time that clients are told to work."""
+
+AnyArray = np.ndarray[Any, Any]
+
+
+class ServingError(NeoCPUError):
+    """The server or its clients failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What clients found in one slice of time.
+
+    Attributes
+    ----------
+    seconds : tuple of float
+        Of each request, from its first byte sent to the last one received.
+    wall : float
+        Seconds in all.
+    different : int
+        Answers unlike the first.
+    failed : int
+        Answers of another status than 200.
+    answer : bytes
+        The first one's body.
+    """
+
+    seconds: tuple[float, ...]
+    wall: float
+    different: int
+    failed: int
+    answer: bytes
+
+
+class ServerProcess:
+    """``neocpu serve`` of one artifact on a free port; stopped but in its own context.
+
+    Raises
+    ------
+    ServingError
+        If it does not get ready.
+    """
+
+    def __init__(self, artifact: Path, threads: int, queue: int) -> None:
+        options = ("--name", NAME, "--port", "0", "--threads", str(threads), "--queue", str(queue))
+        self._log: IO[bytes] = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _SERVE, "serve", str(artifact), *options, "--json"],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,  # Ctrl-C goes to the parent alone
+        )
+        try:
+            url = urlsplit(json.loads(_line(self._process.stdout, START_TIMEOUT))["url"])
+        except (ValueError, TimeoutError):
+            self.close()
+            raise ServingError(f"neocpu serve {artifact}: {self._last_words()}") from None
+        assert url.hostname is not None
+        assert url.port is not None
+        self.address = (url.hostname, url.port)
+        self._signal(signal.SIGSTOP)
+
+    def __enter__(self) -> ServerProcess:
+        """Let it run."""
+        self._signal(signal.SIGCONT)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop it again."""
+        self._signal(signal.SIGSTOP)
+
+    def close(self) -> None:
+        """End it. May be repeated."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, number)
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1].removeprefix("neocpu: error: ") if lines else "it said nothing"
+
+
+class ClientsProcess:
+    """`neocpu.bench.served.served_load`, idle but for `load`."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "neocpu.bench.served.served_load"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def load(self, address: tuple[str, int], request: Path, clients: int, duration: float) -> Load:
+        """Have so many clients send requests for so many seconds.
+
+        Raises
+        ------
+        ServingError
+            If one lost its connection.
+        """
+        order = {
+            "address": address,
+            "request": str(request),
+            "clients": clients,
+            "duration": duration,
+        }
+        stdin = self._process.stdin
+        assert stdin is not None
+        try:
+            stdin.write(json.dumps(order).encode() + b"\n")
+            stdin.flush()
+            reply = json.loads(_line(self._process.stdout, duration + ANSWER_TIMEOUT))
+        except (ValueError, OSError) as error:  # a time-out is one, a broken pipe another
+            raise ServingError("the clients ended without a report") from error
+        if "error" in reply:
+            raise ServingError(f"a client lost its connection: {reply['error']}")
+        content = bytes.fromhex(reply["answer"])
+        failed = len(reply["failed"])
+        return Load(tuple(reply["seconds"]), reply["wall"], reply["different"], failed, content)
+
+    def close(self) -> None:
+        """End it. May be repeated."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+def binary_request(inputs: Mapping[str, AnyArray]) -> bytes:
+    """Return the bytes of an HTTP request with binary tensors, in and out."""
+    from neocpu.serving.datatypes import DATATYPES
+
+    tensors = [
+        {
+            "name": name,
+            "datatype": DATATYPES[array.dtype.name],
+            "shape": array.shape,
+            "parameters": {"binary_data_size": array.nbytes},
+        }
+        for name, array in inputs.items()
+    ]
+    document = {"inputs": tensors, "parameters": {"binary_data_output": True}}
+    text = json.dumps(document).encode()
+    data = [array.tobytes() for array in inputs.values()]
+    head = (
+        f"POST /v2/models/{NAME}/infer HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Length: {len(text) + sum(map(len, data))}\r\n"
+        f"Inference-Header-Content-Length: {len(text)}\r\n\r\n"
+    )
+    return b"".join([head.encode(), text, *data])
+
+
+def same_outputs(answer: bytes, outputs: Sequence[AnyArray]) -> bool:
+    """Return whether an answer to `binary_request` ends in the bytes of these outputs."""
+    return answer.endswith(b"".join(array.tobytes() for array in outputs))
+
+
+def _line(stream: IO[bytes] | None, timeout: float) -> bytes:
+    assert stream is not None
+    received = b""
+    while not received.endswith(b"\n"):
+        if not select.select([stream], [], [], timeout)[0]:
+            raise TimeoutError
+        part = os.read(stream.fileno(), 1 << 20)
+        if not part:
+            raise ValueError("no reply")
+        received += part
+    return received

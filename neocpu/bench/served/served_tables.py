@@ -1,0 +1,60 @@
+"""Served models beside direct calls, as a table and as a document."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Final
+
+from neocpu.bench.results.document import Run, page
+from neocpu.bench.results.sample_statistics import percentile
+from neocpu.bench.results.table import Table, interval, ms
+from neocpu.bench.served.served_model import ROUNDS, ServedReport, ServedResult
+from neocpu.foundation.units import plural
+
+METHOD: Final = (
+    "`neocpu serve` runs in one process and listens on loopback; clients in another send requests "
+    "of the Open Inference Protocol v2 with binary tensors over connections they keep, each the "
+    "next one when it has the answer to the last; a third process makes direct calls of the same "
+    "artifact with the same input, one after another without a pause. In {rounds} rounds they take "
+    "turns, and a process is stopped (SIGSTOP) unless it is its turn. All of them share the "
+    "machine's CPUs, so what clients and server take, calls lose. Every answer is compared byte "
+    "for byte with the outputs of direct calls. Overhead is the median of a request's time less "
+    "that of a direct call's, in the same round, with one client."
+)
+
+
+def served_table(reports: Sequence[ServedReport]) -> Table:
+    """Return a row per artifact and number of clients."""
+    header = (
+        *("model", "clients", "requests/s", "direct calls/s", "it / direct (95 %)"),
+        *("p50 ms", "p99 ms", "direct p50 ms", "overhead ms", "wrong answers"),
+    )
+    rows = tuple(_row(report, result) for report in reports for result in report.results)
+    notes = tuple(
+        f"{report.name}: {plural(report.threads, 'thread')}, {report.request_bytes / 1e3:.1f} kB "
+        "per request."
+        for report in reports
+    )
+    return Table("Served", header, rows, notes)
+
+
+def render(title: str, reports: Sequence[ServedReport], run: Run) -> str:
+    """Return the document."""
+    table = served_table(reports).markdown().rstrip()
+    return page(title, run, METHOD.format(rounds=ROUNDS), ["## Results", table])
+
+
+def _row(report: ServedReport, result: ServedResult) -> tuple[str, ...]:
+    return (
+        report.name,
+        str(result.clients),
+        f"{1 / statistics.median(result.per_answer):.1f}",
+        f"{1 / statistics.median(result.per_call):.1f}",
+        interval(result.share),
+        ms(percentile(result.latencies, 50)),
+        ms(percentile(result.latencies, 99)),
+        ms(percentile(result.direct, 50)),
+        ms(result.overhead) if result.clients == 1 else "",
+        str(result.wrong),
+    )

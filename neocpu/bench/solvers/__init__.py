@@ -1,0 +1,1 @@
+"""The solvers of the layout search against each other."""

@@ -1,0 +1,1 @@
+"""How soon an artifact serves, and what a second process of it costs."""

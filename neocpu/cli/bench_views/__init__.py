@@ -1,0 +1,1 @@
+"""What ``neocpu bench`` can measure, a subcommand in each file."""

@@ -1,0 +1,110 @@
+"""``neocpu bench accuracy``: how far networks' outputs are from the truth."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, of_models
+from neocpu.cli.bench_views.page import collect, fail, present, run_of
+from neocpu.cli.terminal import Terminal
+from neocpu.foundation.errors import AccuracyError
+
+
+class Factors(click.ParamType[tuple[float, ...]]):
+    """A list such as ``1e-4,1,1e4``."""
+
+    name = "factors"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """Return the numbers."""
+        try:
+            factors = tuple(float(word) for word in str(value).split(","))
+        except ValueError:
+            factors = ()
+        if not factors or not all(0 < factor < math.inf for factor in factors):
+            self.fail(f"'{value}' is not a list of factors such as 1e-4,1,1e4", param, ctx)
+        return factors
+
+
+EPILOG = """\b
+Examples:
+  neocpu bench accuracy --suite all -o accuracy.md
+  neocpu bench accuracy resnet50 --scales 1e-4,1e4"""
+
+
+@click.command(cls=RecordingCommand, epilog=EPILOG)
+@of_models
+@options.threads
+@click.option(
+    "--scales",
+    type=Factors(),
+    metavar="F[,F…]",
+    help="Multiply every MODEL's inputs and weights by each F instead, and plant wrong elements in "
+    "its outputs: is each of these refused, and nothing else?",
+)
+def command(terminal: Terminal, asked: Asked, scales: tuple[float, ...] | None) -> int:
+    """Measure norm-wise errors against float64.
+
+    Of every level of compile --accuracy, and of ONNX Runtime.
+    """
+    if scales is not None:
+        return _refusals(terminal, asked, scales)
+    from neocpu.bench.accuracy.accuracy_tables import accuracy_table, render
+    from neocpu.bench.accuracy.network_errors import AccuracyRequest, measure_accuracy
+
+    request = AccuracyRequest(asked.known.threads, asked.known.databases, asked.known.shapes)
+    found = collect(
+        terminal,
+        asked.models,
+        lambda on_progress: measure_accuracy(asked.models, request, on_progress),
+    )
+    reports, failures = found.reports, found.failures
+    run = run_of(asked.page, asked.known)
+    title = f"Accuracy of {asked.page.subject}"
+    present(
+        terminal,
+        found,
+        run,
+        asked.page,
+        [accuracy_table(reports, failures)],
+        lambda _: render(title, reports, failures, run),
+    )
+    missed = [f"{report.name} ({', '.join(report.missed)})" for report in reports if report.missed]
+    if missed:
+        words = f"less exact than promised: {', '.join(missed)}"
+        return terminal.fail(words, AccuracyError.exit_code)
+    return fail(terminal, found) if failures else 0
+
+
+def _refusals(terminal: Terminal, asked: Asked, scales: tuple[float, ...]) -> int:
+    from neocpu.bench.accuracy.network_errors import AccuracyRequest
+    from neocpu.bench.accuracy.planted_errors import measure_refusals
+    from neocpu.bench.accuracy.refusal_tables import refusal_table, render
+
+    request = AccuracyRequest(asked.known.threads, asked.known.databases, asked.known.shapes)
+    found = collect(
+        terminal,
+        asked.models,
+        lambda on_progress: measure_refusals(asked.models, request, scales, on_progress),
+    )
+    reports, failures = found.reports, found.failures
+    run = run_of(asked.page, asked.known)
+    title = f"What is refused of {asked.page.subject}"
+    present(
+        terminal,
+        found,
+        run,
+        asked.page,
+        [refusal_table(reports, failures)],
+        lambda _: render(title, reports, failures, run),
+    )
+    wrong = [report.name for report in reports if not report.right]
+    if wrong:
+        return terminal.fail(f"judged wrongly: {', '.join(wrong)}", AccuracyError.exit_code)
+    return fail(terminal, found) if failures else 0

@@ -1,0 +1,226 @@
+"""Arguments that views of ``neocpu bench`` share, and what a view is given instead of them."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.bench_views.page import Known, Page, check_document
+from neocpu.cli.networks import with_suite
+from neocpu.cli.terminal import Terminal
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.units import plural
+from neocpu.input_shapes import InputShapes
+
+ARGUMENTS: Final = "neocpu.bench.arguments"
+"""Where a context keeps them as they were given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a view is to measure, and where results go.
+
+    Attributes
+    ----------
+    models : tuple of str
+        ``.onnx`` files and built-in names, or artifacts, as the view takes them.
+    """
+
+    models: tuple[str, ...]
+    known: Known
+    page: Page
+
+
+class Counts(click.ParamType[tuple[int, ...]]):
+    """``4``, or a list such as ``1,2,4``; ascending and without repetitions."""
+
+    def __init__(self, name: str) -> None:
+        """Count what ``name`` says."""
+        self.name = name
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the counts."""
+        words = str(value).split(",")
+        if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+            message = f"'{value}' is not a number of {self.name}, or a list such as 1,2,4"
+            self.fail(message, param, ctx)
+        return tuple(sorted({int(word) for word in words}))
+
+
+class RecordingCommand(click.Command):
+    """Keeps the arguments as they were given, for the document to print."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep and parse."""
+        ctx.meta[ARGUMENTS] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+suite = click.option(
+    "--suite",
+    metavar="NAME",
+    help="Measure all networks of a suite: paper, deployed or all.",
+)
+peers = click.option(
+    "--vs",
+    "peers",
+    type=options.Names(),
+    default=None,
+    metavar="A,B,…",
+    help="Engines to compare with: onnxruntime, openvino, ncnn.",
+)
+source = click.option(
+    "--model",
+    "source",
+    metavar="FILE.onnx",
+    help="The model OUT.so was compiled from, which the other engines run.",
+)
+rounds = click.option(
+    "--rounds",
+    type=click.IntRange(min=2),
+    default=12,
+    show_default=True,
+    metavar="N",
+    help="Rounds in which all engines run in turn.",
+)
+duration = click.option(
+    "--duration",
+    type=options.Duration(),
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="How long to measure each OUT.so.",
+)
+markdown = click.option("--markdown", is_flag=True, help="Print the tables in Markdown.")
+output = click.option(
+    "-o",
+    "--output",
+    type=options.PATH,
+    metavar="FILE.md",
+    help="Write all results as a document, with charts beside it.",
+)
+
+
+def of_models(view: Callable[..., int]) -> Callable[..., int]:
+    """Add the arguments of a view of models, which is passed an `Asked` instead of them."""
+    return _of(view, "[MODEL]…", artifacts=False)
+
+
+def of_models_or_artifacts(view: Callable[..., int]) -> Callable[..., int]:
+    """Do as `of_models`, for a view that takes artifacts too."""
+    return _of(view, "[MODEL|OUT.so]…", artifacts=True)
+
+
+def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[..., int]:
+    @functools.wraps(view)
+    def asked(
+        terminal: Terminal,
+        models: tuple[str, ...],
+        suite: str | None,
+        shapes: Mapping[str, tuple[int, ...]],
+        batch: int | None,
+        databases: tuple[Path, ...],
+        markdown: bool,
+        output: Path | None,
+        threads: int | None = None,
+        **own: Any,
+    ) -> int:
+        names = with_suite(models, suite)
+        _check_kinds(names, suite, artifacts=artifacts)
+        check_document(output)
+        known = Known(usable_threads(threads), databases, InputShapes(shapes, batch))
+        page = Page(_subject(suite, names), _command_line(), output, None, markdown)
+        return view(terminal, Asked(names, known, page), **own)
+
+    argument = click.argument("models", metavar=metavar, nargs=-1)
+    return _with(
+        asked,
+        *(argument, suite, options.shape, options.batch, options.databases),
+        *(markdown, output, options.common),
+    )
+
+
+def _check_kinds(names: Sequence[str], suite: str | None, *, artifacts: bool) -> None:
+    from neocpu.bench.engines.measured_model import is_artifact
+
+    found = next(filter(is_artifact, names), None)
+    if found is not None and not artifacts:
+        raise UsageError(f"{_view()} needs a MODEL: {found} holds a plan, not its choices")
+    if found is not None and suite is not None:
+        raise UsageError(
+            f"--suite compiles its networks itself: measure {found} by a command of its own"
+        )
+
+
+def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
+    """Add the arguments of a view of artifacts, which is passed an `Asked` instead of them."""
+
+    @functools.wraps(view)
+    def asked(
+        terminal: Terminal,
+        models: tuple[str, ...],
+        markdown: bool,
+        output: Path | None,
+        threads: int | None,
+        **own: Any,
+    ) -> int:
+        from neocpu.bench.engines.measured_model import is_artifact
+
+        for model in models:
+            if not is_artifact(model):
+                raise UsageError(f"{_view()} needs an OUT.so: compile {model} first")
+        check_document(output)
+        names = tuple(dict.fromkeys(models))
+        known = Known(usable_threads(threads), (), InputShapes({}))
+        page = Page(_subject(None, names), _command_line(), output, None, markdown)
+        return view(terminal, Asked(names, known, page), **own)
+
+    argument = click.argument("models", metavar="OUT.so…", nargs=-1, required=True)
+    return _with(asked, argument, options.threads, markdown, output, options.common)
+
+
+def _subject(suite: str | None, names: Sequence[str]) -> str:
+    return f"the {suite} suite" if suite else ", ".join(names)
+
+
+def _command_line() -> str:
+    context = click.get_current_context()
+    return shlex.join([*context.command_path.split(), *context.meta[ARGUMENTS]])
+
+
+def usable_threads(count: int | None) -> int:
+    """Return how many threads to use: all there are, unless it is said.
+
+    Raises
+    ------
+    UsageError
+        If they are more than there are CPUs for.
+    """
+    from neocpu.foundation.host import usable_cpus
+
+    usable = usable_cpus()
+    if count is not None and count > usable:
+        raise UsageError(
+            f"--threads {count} is more than this process may use: {plural(usable, 'CPU')}"
+        )
+    return count or usable
+
+
+def _with(command: Callable[..., int], *decorators: Callable[..., Any]) -> Callable[..., int]:
+    # The first decorator is the uppermost: options are listed in this order.
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+def _view() -> str:
+    return click.get_current_context().command_path

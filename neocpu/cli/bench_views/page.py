@@ -1,0 +1,218 @@
+"""What the views of ``neocpu bench`` have in common: one model after another, tables, documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from neocpu.cli.terminal import Terminal, echo, print_table
+from neocpu.foundation.errors import NeoCPUError, UsageError, did_you_mean
+from neocpu.foundation.progress import ProgressCallback
+from neocpu.foundation.units import plural
+from neocpu.input_shapes import InputShapes
+
+if TYPE_CHECKING:
+    from neocpu.bench.results.document import Run
+    from neocpu.bench.results.failure import ModelFailure
+    from neocpu.bench.results.table import Table
+
+Report = TypeVar("Report")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Where results go, and what stands above them.
+
+    Attributes
+    ----------
+    subject : str
+        What was measured: ``the paper suite``, or names of models.
+    line : str
+        The command line.
+    output, chart : Path or None
+        The document, and a chart by itself.
+    markdown : bool
+        Print tables in Markdown.
+    """
+
+    subject: str
+    line: str
+    output: Path | None
+    chart: Path | None
+    markdown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Collected(Generic[Report]):
+    """What came of the models, and whether Ctrl-C ended it."""
+
+    models: Sequence[str]
+    reports: tuple[Report, ...]
+    failures: tuple[ModelFailure, ...]
+    interrupted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What such a view starts from.
+
+    Attributes
+    ----------
+    databases : tuple of Path
+        Tuning databases.
+    shapes : InputShapes
+    """
+
+    threads: int
+    databases: tuple[Path, ...]
+    shapes: InputShapes
+
+
+def collect(
+    terminal: Terminal,
+    models: Sequence[str],
+    measure: Callable[[ProgressCallback], Iterable[Report | ModelFailure]],
+) -> Collected[Report]:
+    """Go through what ``measure`` yields of ``models``, until it ends or is interrupted."""
+    from neocpu.bench.results.failure import ModelFailure
+
+    reports: list[Report] = []
+    failures: list[ModelFailure] = []
+    interrupted = False
+    try:
+        with terminal.progress() as on_progress:
+            for outcome in measure(on_progress):
+                if isinstance(outcome, ModelFailure):
+                    failures.append(outcome)
+                else:
+                    reports.append(outcome)
+                if len(models) > 1:
+                    terminal.note(str(outcome))
+    except KeyboardInterrupt:
+        interrupted = True
+    return Collected(models, tuple(reports), tuple(failures), interrupted)
+
+
+def conclude(
+    terminal: Terminal,
+    found: Collected[Any],
+    document: Mapping[str, Any],
+    show: Callable[[], None],
+    write: Callable[[], None],
+) -> None:
+    """Print the results as JSON or by ``show``; ``write`` them unless that was interrupted.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If it was, once what there is has been printed.
+    """
+    if found.reports or len(found.models) > 1:
+        terminal.result(document, show)
+    if found.interrupted:
+        done = f"{len(found.reports)} of {plural(len(found.models), 'model')} measured"
+        terminal.kept = lambda: done
+        raise KeyboardInterrupt
+    if found.reports:
+        write()
+
+
+def run_of(page: Page, known: Known) -> Run:
+    """Return how and where a view other than latency is run."""
+    from neocpu.bench.results.document import Run
+    from neocpu.bench.results.machine import describe
+
+    return Run(page.line, describe(), (), (known.threads,), 0)
+
+
+def present(
+    terminal: Terminal,
+    found: Collected[Any],
+    run: Run,
+    page: Page,
+    tables: Sequence[Table],
+    render: Callable[[Path], str],
+) -> None:
+    """Conclude a view other than latency.
+
+    Parameters
+    ----------
+    render : callable
+        Return the document that is to be written there; called if one is asked for.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        As `conclude`.
+    """
+    document = {
+        "command": run.command,
+        "machine": run.machine.to_json(),
+        "results": [report.to_json() for report in found.reports],
+        "failures": [failure.to_json() for failure in found.failures],
+    }
+
+    def save() -> None:
+        if page.output is not None:
+            write(terminal, page.output, render(page.output))
+
+    conclude(terminal, found, document, lambda: show(tables, markdown=page.markdown), save)
+
+
+def fail(terminal: Terminal, found: Collected[Any]) -> int:
+    """Report failures, of a single model as its own error, else by name; return the exit code."""
+    first = found.failures[0].error
+    if len(found.models) == 1:
+        raise first
+    names = ", ".join(dict.fromkeys(failure.name for failure in found.failures))
+    code = first.exit_code if isinstance(first, NeoCPUError) else 1
+    return terminal.fail(f"{names} failed; the other results stand", code)
+
+
+def available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
+    """Return the peers that are installed, and say how to install the others."""
+    from neocpu.bench.engines.engines import PEERS, install_hint, installed
+
+    for peer in peers:
+        if peer not in PEERS:
+            hint = did_you_mean(peer, PEERS)
+            raise UsageError(f"no engine '{peer}' for --vs; known: {', '.join(PEERS)}{hint}")
+    for peer in peers:
+        if not installed(peer):
+            terminal.note(f"{peer} is not installed, skipped: {install_hint(peer)}")
+    return tuple(dict.fromkeys(peer for peer in peers if installed(peer)))
+
+
+def check_document(output: Path | None) -> None:
+    """Find out that the document cannot be written before minutes are spent on measuring."""
+    from neocpu.foundation.files import check_destination
+
+    if output is None:
+        return
+    if output.suffix != ".md":
+        raise UsageError(f"-o {output}: the document is Markdown; name a FILE.md")
+    check_destination(output)
+
+
+def show(tables: Sequence[Table], *, markdown: bool) -> None:
+    """Print tables."""
+    if markdown:
+        echo(*"\n".join(table.markdown() for table in tables).splitlines())
+        return
+    for number, table in enumerate(tables):
+        echo(*([""] if number else []), table.title)
+        print_table(table.header, table.rows, right=table.header[1:], bold=table.bold)
+        for note in table.notes:
+            echo(f"  {note}")
+
+
+def write(terminal: Terminal, path: Path, text: str) -> None:
+    """Write the document."""
+    from neocpu.foundation.files import replacing
+
+    data = text.encode()
+    with replacing(path, len(data)) as stream:
+        stream.write(data)
+    terminal.note(f"written: {path}")

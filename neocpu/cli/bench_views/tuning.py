@@ -1,0 +1,104 @@
+"""``neocpu bench tuning``: the tuning of models, by every search strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, of_models
+from neocpu.cli.bench_views.page import Known, Page, collect, fail, present, run_of
+from neocpu.cli.terminal import Terminal
+from neocpu.foundation.progress import ProgressCallback
+
+if TYPE_CHECKING:
+    from neocpu.bench.results.document import Run
+    from neocpu.bench.results.failure import ModelFailure
+    from neocpu.bench.tuning.strategy_race import RaceReport
+
+
+EPILOG = """\b
+Examples:
+  neocpu bench tuning resnet50 --db tuned.jsonl -o tuning.md"""
+
+
+@click.command(cls=RecordingCommand, epilog=EPILOG)
+@of_models
+@options.threads
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="The runs of each strategy.",
+)
+def command(terminal: Terminal, asked: Asked, seeds: int) -> int:
+    """Compare the strategies of neocpu tune: minutes for each MODEL.
+
+    From nothing and, with --db, from the records of other models.
+    """
+    from neocpu.bench.results import chart
+    from neocpu.bench.tuning.strategy_tables import tables
+
+    if asked.page.output is not None and not chart.available():
+        terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
+    run = run_of(asked.page, asked.known)
+    found = collect(
+        terminal,
+        asked.models,
+        lambda on_progress: _race(asked.models, asked.known, seeds, on_progress),
+    )
+    present(
+        terminal,
+        found,
+        run,
+        asked.page,
+        [table for report in found.reports for table in tables(report)],
+        lambda path: _draw_and_render(terminal, found.reports, run, asked.page, path),
+    )
+    return fail(terminal, found) if found.failures else 0
+
+
+def _race(
+    models: Sequence[str], known: Known, seeds: int, on_progress: ProgressCallback
+) -> Iterator[RaceReport | ModelFailure]:
+    from neocpu.bench.tuning.strategy_race import RaceOptions, race_models
+    from neocpu.schedules import registry
+    from neocpu.schedules.vocabulary.target import host_target
+    from neocpu.search.local_measurer import LocalMeasurer
+    from neocpu.tuning_db.store import Store
+
+    history = Store.open(known.databases, None, registry.template_version)
+    target = host_target()
+    return race_models(
+        models,
+        known.shapes,
+        target,
+        known.threads,
+        RaceOptions(seeds, tuple(history)),
+        partial(LocalMeasurer, target, known.threads),
+        on_progress,
+    )
+
+
+def _draw_and_render(
+    terminal: Terminal, reports: Sequence[RaceReport], run: Run, page: Page, output: Path
+) -> str:
+    """Draw the charts beside ``output`` and return the document that shows them."""
+    from neocpu.bench.results import chart
+    from neocpu.bench.tuning.strategy_tables import render
+    from neocpu.bench.tuning.tuning_chart import draw_race
+
+    charts = {}
+    if chart.available():
+        for report in reports:
+            path = output.with_name(f"{output.stem}-{report.model}.svg")
+            draw_race(path, report, chart.caption(run.machine, run.threads))
+            charts[f"Tuning of {report.model}"] = path.name
+            terminal.note(f"written: {path}")
+    return render(f"Tuning of {page.subject}", reports, run, charts)

@@ -1,0 +1,121 @@
+"""What a compilation is asked for, checked once for the command line, Python and fat files."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.units import parse_duration
+from neocpu.input_shapes import InputShapes
+from neocpu.planning.plan_options import PlanOptions
+from neocpu.runtime.header import MAX_THREADS
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
+from neocpu.search.budget import Budget
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """All that `neocpu.compile` takes besides the model and the target, parsed.
+
+    Attributes
+    ----------
+    threads : int
+        Threads the plan is made for.
+    shapes : InputShapes
+    databases : tuple of path
+        Tuning databases besides the shipped and the user's own, which ``only_databases`` leaves
+        out.
+    budget : Budget
+        Of tuning.
+    plan : PlanOptions
+    templates : frozenset of str or None
+        Convolution templates to choose among; None for all.
+    accuracy : Accuracy
+        What is promised of the outputs.
+    verify : bool
+        Whether they are held to it, where this host can run them.
+    """
+
+    threads: int
+    shapes: InputShapes
+    databases: tuple[str | os.PathLike[str], ...]
+    only_databases: bool
+    budget: Budget
+    plan: PlanOptions
+    templates: frozenset[str] | None
+    accuracy: Accuracy
+    verify: bool
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        threads: int | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        batch: int | None = None,
+        databases: Sequence[str | os.PathLike[str]] = (),
+        only_databases: bool = False,
+        tune_budget: float | str = 0.0,
+        opt: str = "global",
+        algorithms: Sequence[str] | None = None,
+        accuracy: str = "default",
+        max_weights: int | None = None,
+        solver: str = "auto",
+        search_seconds: float | None = None,
+        verify: bool = True,
+    ) -> CompileOptions:
+        """Parse the arguments of `neocpu.compile`, which says what they are.
+
+        Raises
+        ------
+        UsageError
+        """
+        plan = PlanOptions.parse(opt, solver, search_seconds, max_weights)
+        return cls(
+            threads=parse_threads(threads),
+            shapes=InputShapes.parse(shapes, batch),
+            databases=tuple(databases),
+            only_databases=only_databases,
+            budget=parse_budget(tune_budget),
+            plan=plan,
+            templates=registry.resolve_algorithms(algorithms) if algorithms else None,
+            accuracy=parse_accuracy(accuracy),
+            verify=verify,
+        )
+
+
+def parse_threads(threads: int | None) -> int:
+    """Return a number of threads: by default, of the CPUs that this process may use."""
+    if threads is None:
+        return usable_cpus()
+    if not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"threads must be a whole number from 1 to {MAX_THREADS}, got {threads!r}")
+    return threads
+
+
+def parse_budget(time: float | str | None, trials: int | None = None) -> Budget:
+    """Return a tuning budget: seconds or text such as ``"10m"``, and measurements."""
+    seconds = None if time is None else _seconds(time)
+    if trials is not None and trials < 0:
+        raise UsageError(f"trials must be 0 or more, got {trials}")
+    return Budget(seconds, trials)
+
+
+def _seconds(time: float | str) -> float:
+    if isinstance(time, str):
+        try:
+            return parse_duration(time)
+        except ValueError as error:
+            raise UsageError(f"a tuning budget: {error}") from None
+    if isinstance(time, bool) or not isinstance(time, Real) or not 0 <= time < math.inf:
+        raise UsageError(
+            "a tuning budget must be seconds, 0 or more, or text such as '60s', '10m' or '1h', "
+            f"got {time!r}"
+        )
+    return float(time)

@@ -1,0 +1,263 @@
+"""Raise the opset, inline functions, fold constants and drop what has no effect.
+
+Folding, dead code, identities and common subexpressions are onnxscript's and onnx_ir's, ONNX's own
+optimizer: they evaluate with onnx's reference implementation and never copy weights. (onnxslim
+folds through ONNX Runtime, which is no dependency of ours, and silently folds nothing without it.)
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnx.version_converter
+import onnx_ir as ir
+from onnx_ir.passes import common as passes
+from onnxscript.optimizer import fold_constants_ir
+
+from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
+from neocpu.frontend.extents import known_shapes, refuse_axes
+from neocpu.frontend.model_limits import FoldingBudget
+from neocpu.frontend.rewrites import (
+    absorb_pads,
+    anchor_old_resizes,
+    channel_slopes,
+    flatten_old_hardmax,
+    uses,
+)
+from neocpu.frontend.shapes import real_inputs
+from neocpu.frontend.source import first_line
+from neocpu.frontend.unsupported import refuse_missing_inputs
+from neocpu.frontend.weightless_model import Skeleton, strip_weights
+
+# From here on ONNX infers the shapes of pools in ceil mode as PyTorch and ONNX Runtime compute
+# them, and group normalisation has a scale per channel. Newer models are taken as they are.
+TARGET_OPSET = 22
+IR_VERSION = 10
+
+_GROUP_NORM = "GroupNormalization"
+_UNLIMITED = 2**62
+# What may make more than it reads: not computed now unless shape inference says how much.
+_GROWING = frozenset(
+    ("ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample")
+)
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the model's version of the standard operator set."""
+    versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
+    return int(versions[0]) if versions else 1
+
+
+def simplify_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return an equivalent, smaller model of opset `TARGET_OPSET` or newer; ``model`` is kept.
+
+    Input shapes must be static. Input and output names, order and shapes stay.
+
+    Raises
+    ------
+    ModelError
+        If the model's types or shapes contradict each other.
+    UnsupportedError
+        If an operator cannot be raised to the target opset, or ONNX's optimizer fails.
+    """
+    light = strip_weights(model)
+    proto = _modernise(light)
+    with _quiet("onnxscript", "onnx_ir"), _named("simplify the model"):
+        module = ir.from_proto(proto)
+        _restore_weights(module, light)
+        _optimise(module)
+        simplified: onnx.ModelProto = ir.to_proto(module)
+    return simplified
+
+
+def _modernise(light: Skeleton) -> onnx.ModelProto:
+    """Inline local functions, raise the opset, infer every shape."""
+    proto = light.model
+    # Initializers listed as inputs are defaults a caller may override: here they are constants.
+    # (The weights taken out of the skeleton stay inputs until `_restore_weights`.)
+    inputs = real_inputs(proto.graph)
+    del proto.graph.input[:]
+    proto.graph.input.extend(inputs)
+    _forget_shapes(proto.graph)
+    proto.ir_version = IR_VERSION
+    if proto.functions:
+        with _named("inline the model's functions"):
+            proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+    refuse_missing_inputs(proto)
+    if opset_of(proto) < 7:
+        with _named("infer the shapes of the model"):
+            channel_slopes(proto)
+    if opset_of(proto) < 13 and uses(proto, "Hardmax", "LogSoftmax", "Softmax"):
+        # Before they are flattened, which an axis after the last one is good for.
+        with _named("infer the shapes of the model"):
+            shaped = onnx.shape_inference.infer_shapes(proto)
+        refuse_axes(shaped.graph)
+        flatten_old_hardmax(proto)
+    if opset_of(proto) < 11 and uses(proto, "Resize", "Upsample"):
+        proto = _raise_opset(proto, 11)
+        anchor_old_resizes(proto)
+    if opset_of(proto) < TARGET_OPSET:
+        proto = _raise_opset(proto, TARGET_OPSET)
+    _forget_shapes(proto.graph)
+    return _infer_shapes(proto)
+
+
+def _forget_shapes(graph: onnx.GraphProto) -> None:
+    """Drop declared shapes: of another batch, of symbols or of an older opset's rules.
+
+    They would override inference.
+    """
+    del graph.value_info[:]
+    given = {value.name for value in graph.input}
+    for value in graph.output:
+        if value.name not in given:
+            value.type.tensor_type.ClearField("shape")
+
+
+def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    # ONNX infers no shape through GroupNormalization; InstanceNormalization has the same inputs
+    # and output, and stands in for it meanwhile.
+    groups = [i for i, node in enumerate(proto.graph.node) if node.op_type == _GROUP_NORM]
+    for index in groups:
+        proto.graph.node[index].op_type = "InstanceNormalization"
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True)
+        known = known_shapes(inferred.graph)
+        if any(name not in known for node in inferred.graph.node for name in node.output if name):
+            # What computes shapes; of a long vector it would compute every element, for minutes.
+            inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, data_prop=True)
+    except (onnx.shape_inference.InferenceError, ValueError, IndexError) as error:
+        raise ModelError(
+            f"the model's types or shapes contradict each other: {first_line(error)}"
+        ) from error
+    for index in groups:
+        inferred.graph.node[index].op_type = _GROUP_NORM
+    return inferred
+
+
+def _raise_opset(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
+    try:
+        raised = onnx.version_converter.convert_version(proto, target)
+    except Exception as error:  # the C++ converter has no exception type of its own
+        raise UnsupportedError(
+            f"cannot raise the model from opset {opset_of(proto)} to {target}: "
+            f"{first_line(error)}; export it again with a newer opset"
+        ) from error
+    raised.ir_version = IR_VERSION
+    return raised
+
+
+def _restore_weights(module: ir.Model, light: Skeleton) -> None:
+    """Turn the graph inputs that stand for weights back into initializers."""
+    graph = module.graph
+    for value in list(graph.inputs):
+        weight = light.weights.get(value.name or "")
+        if weight is not None:
+            value.const_value = ir.serde.deserialize_tensor(weight)
+            graph.inputs.remove(value)
+            graph.register_initializer(value)
+
+
+def _optimise(module: ir.Model) -> None:
+    """Fold, merge and clean up, in place."""
+    names = [value.name for value in module.graph.outputs]
+    for node in module.graph:
+        if node.domain == "ai.onnx":  # the long name of the standard domain
+            node.domain = ""
+    # Everything constant is folded, the weights of ConstantOfShape included: what is left for
+    # the compiler is what depends on the inputs.
+    with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
+        fold_constants_ir(
+            module,
+            onnx_shape_inference=True,
+            output_size_limit=_UNLIMITED,
+            should_fold=partial(_is_folded, FoldingBudget()),
+        )
+    ir.passes.Sequential(
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        passes.IdentityEliminationPass(),
+    )(module)
+    absorb_pads(module)
+    ir.passes.Sequential(
+        passes.CommonSubexpressionEliminationPass(),
+        passes.RemoveUnusedNodesPass(),
+        passes.RemoveUnusedOpsetsPass(),
+    )(module)
+    _name_outputs(module.graph, names)
+
+
+def _is_folded(budget: FoldingBudget, node: ir.Node) -> bool:
+    return _is_portable(node) and _is_affordable(budget, node)
+
+
+def _is_portable(node: ir.Node) -> bool:
+    """Whether a constant node has one value everywhere.
+
+    What int32 cannot hold numpy converts to integers as each machine does: it is left to our
+    converter.
+    """
+    if node.op_type not in ("Cast", "CastLike") or node.inputs[0] is None:
+        return True
+    constant = node.inputs[0].const_value
+    if constant is None or constant.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
+        return True
+    return bool((np.abs(constant.numpy()) < 2.0**31).all())
+
+
+def _is_affordable(budget: FoldingBudget, node: ir.Node) -> bool:
+    """Whether a node on constants can be computed now: one of unknown size is left alone.
+
+    Raises
+    ------
+    UnsupportedError
+        If what it makes is too large.
+    """
+    for output in node.outputs:
+        if output.shape is None or not output.shape.is_static():
+            if node.op_type in _GROWING:
+                return False
+            continue
+        itemsize = 8 if output.dtype is None else math.ceil(output.dtype.itemsize)
+        size = math.prod(output.shape.numpy()) * itemsize
+        budget.spend(f"{node.op_type} '{node.name or output.name}'", size)
+    return True
+
+
+def _name_outputs(graph: ir.Graph, names: list[str | None]) -> None:
+    """Give outputs that became one value with another their own names back."""
+    for index, (value, name) in enumerate(zip(list(graph.outputs), names, strict=True)):
+        if value.name != name:
+            output = ir.Value(name=name, shape=value.shape, type=value.type)
+            graph.append(ir.node("Identity", [value], outputs=[output]))
+            graph.outputs[index] = output
+
+
+@contextmanager
+def _named(task: str) -> Iterator[None]:
+    """Say what could not be done where onnx's own tools fail: each has exceptions of its own."""
+    try:
+        yield
+    except NeoCPUError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(f"cannot {task}: {first_line(error)}") from error
+
+
+@contextmanager
+def _quiet(*loggers: str) -> Iterator[None]:
+    """Silence libraries that log a warning for every node they leave alone."""
+    levels = {name: logging.getLogger(name).level for name in loggers}
+    for name in loggers:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

@@ -1,0 +1,270 @@
+"""Tuning a network: which databases, which space, which machine."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import statistics
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TypeAlias
+
+from neocpu.fleet import Fleet
+from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.progress import Progress, ProgressCallback
+from neocpu.foundation.units import duration, plural
+from neocpu.planning.measured_costs import Measured
+from neocpu.planning.memory_costs import memory_workloads
+from neocpu.planning.network import Network
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.search.budget import Budget
+from neocpu.search.cost_model import LearnedCostModel
+from neocpu.search.local_measurer import LocalMeasurer
+from neocpu.search.measure import Measurer, ReplayMeasurer
+from neocpu.search.rpc_measurer import RpcMeasurer
+from neocpu.search.strategies import Strategy
+from neocpu.search.strategies.analytic import AnalyticStrategy
+from neocpu.search.strategies.grid import GridStrategy
+from neocpu.search.strategies.random import RandomStrategy
+from neocpu.search.strategies.xgb import XgbStrategy
+from neocpu.search.tuner import TuneProgress, TuneReport, tune
+from neocpu.search.tuning_state import SearchSpace, TuningTask
+from neocpu.tuning_db.nearest import cpu_target
+from neocpu.tuning_db.record import Record, Workload
+from neocpu.tuning_db.store import Store, default_database, shipped_databases
+
+_log = logging.getLogger("neocpu")
+# A foreign file would otherwise print all of itself.
+MAX_WARNINGS = 3
+
+StrategyMaker: TypeAlias = Callable[[CpuTarget, int, Store, int], Strategy]
+STRATEGIES: dict[str, StrategyMaker] = {
+    "xgb": lambda target, threads, store, seed: XgbStrategy(
+        LearnedCostModel(target, threads, registry.estimate, store, seed)
+    ),
+    "grid": lambda target, threads, store, seed: GridStrategy(),
+    "random": lambda target, threads, store, seed: RandomStrategy(seed),
+    "analytic": lambda target, threads, store, seed: AnalyticStrategy(),
+}
+
+
+def open_store(
+    databases: Sequence[str | os.PathLike[str]], *, only: bool = False, writing: bool = False
+) -> Store:
+    """Layer the shipped records, the user's own, and ``databases``, which must exist.
+
+    Parameters
+    ----------
+    only : bool
+        Leave out the shipped records and the user's own.
+    writing : bool
+        Whether measurements are to be written: to the last one, which need not exist then.
+
+    Raises
+    ------
+    UsageError
+        If measurements are to be written and there is no database to write to.
+    DatabaseError
+        If a file cannot be read.
+    """
+    if writing and only and not databases:
+        raise UsageError("--only-db leaves no database to write to: name one with --db")
+    user, named = default_database(), [Path(path) for path in databases]
+    last = (named.pop() if named else user) if writing else None
+    # A folder that may not be looked into, as root's is to others, holds no database of one's own.
+    own = [user] if user != last and os.path.exists(user) else []
+    layers = [] if only else [*shipped_databases(), *own]
+    store = Store.open([*layers, *named], last, registry.template_version)
+    for skipped in store.skipped[:MAX_WARNINGS]:
+        _log.warning("%s", skipped)
+    if len(store.skipped) > MAX_WARNINGS:
+        _log.warning("%d more lines skipped", len(store.skipped) - MAX_WARNINGS)
+    return store
+
+
+def measured_schemes(store: Store, target: CpuTarget, threads: int, workload: Workload) -> Measured:
+    """Return the best seconds of each scheme on record; None for one that failed.
+
+    A workload that has only failures on record for ``target`` and ``threads``, or nothing, gets the
+    records of the closest relative besides, each multiplied by the median ratio of the estimates
+    here to those there. That keeps their order and makes them compare with estimates.
+    """
+    own = store.results(workload, target, threads)
+    if any(record.result.error is None for record in own.values()):
+        return Measured(_best_seconds(own))
+    borrowed = store.borrowed(workload, target, threads)
+    if borrowed is None:
+        return Measured(_best_seconds(own))
+    key = borrowed.target
+    there = target if key.mcpu == target.mcpu else cpu_target(key)
+    ratio = statistics.median(
+        registry.estimate(workload, scheme, target, threads)
+        / registry.estimate(workload, scheme, there, key.threads)
+        for scheme, record in borrowed.records.items()
+        if record.result.error is None
+    )
+    source = f"measured on {key.mcpu} with {plural(key.threads, 'thread')}"
+    return Measured(_best_seconds(borrowed.records, ratio) | _best_seconds(own), source)
+
+
+def _best_seconds(
+    records: Mapping[Scheme, Record], scale: float = 1.0
+) -> dict[Scheme, float | None]:
+    return {
+        scheme: record.result.best * scale if record.result.error is None else None
+        for scheme, record in records.items()
+    }
+
+
+def make_strategy(
+    name: str, target: CpuTarget, threads: int, store: Store, seed: int = 0
+) -> Strategy:
+    """Return the named search strategy.
+
+    Parameters
+    ----------
+    store : Store
+        What a learning strategy learns from before anything is measured.
+    seed : int
+        Equal seeds and measurements give equal searches.
+
+    Raises
+    ------
+    UsageError
+        If there is none of that name.
+    """
+    if name not in STRATEGIES:
+        hint = did_you_mean(name, STRATEGIES)
+        raise UsageError(f"unknown --strategy {name!r}; known: {', '.join(STRATEGIES)}{hint}")
+    return STRATEGIES[name](target, threads, store, seed)
+
+
+def workloads_of(network: Network, target: CpuTarget) -> list[Workload]:
+    """Return what a plan of ``network`` needs to know: its convolutions, and what memory costs."""
+    return [*(conv.workload for conv in network.convs), *memory_workloads(network, target.lanes())]
+
+
+def search_space(target: CpuTarget, threads: int, admission: Admission = EVERY_TILE) -> SearchSpace:
+    """Return every template's legal schemes that are exact enough.
+
+    With their estimates for ``threads`` threads.
+    """
+
+    return SearchSpace(
+        schemes=lambda w: registry.admitted(admission, registry.schemes(w, target), w),
+        estimate=lambda workload, scheme: registry.estimate(workload, scheme, target, threads),
+        template_version=registry.template_version,
+    )
+
+
+def tune_networks(
+    networks: Sequence[Collection[Workload]],
+    target: CpuTarget,
+    threads: int,
+    store: Store,
+    strategy: Strategy,
+    budget: Budget,
+    on_progress: ProgressCallback,
+    measuring: AbstractContextManager[Measurer],
+    admission: Admission = EVERY_TILE,
+) -> TuneReport:
+    """Measure what ``store`` does not know of networks.
+
+    Parameters
+    ----------
+    networks : sequence of collection of Workload
+        What each network runs, as many times as it does.
+    measuring : context manager of Measurer
+        As `measurer_for` makes it.
+    admission : Admission
+        Only schemes that are exact enough for it are measured.
+
+    Raises
+    ------
+    NeoCPUError
+        If nothing can be measured any more.
+    DatabaseError
+        If ``store`` cannot be written.
+    """
+    with measuring as measurer:
+        report = tune(
+            tuning_tasks(networks),
+            target=target,
+            threads=threads,
+            store=store,
+            measurer=measurer,
+            strategy=strategy,
+            space=search_space(target, threads, admission),
+            budget=budget,
+            on_progress=lambda state: on_progress(_progress(state, budget)),
+        )
+    _warn_if_too_small(budget, report)
+    return report
+
+
+def tuning_tasks(networks: Sequence[Collection[Workload]]) -> list[TuningTask]:
+    """Return the distinct workloads of networks, and how many times each of these runs them."""
+    counts = [Counter(workloads) for workloads in networks]
+    distinct = dict.fromkeys(workload for workloads in networks for workload in workloads)
+    return [TuningTask(w, tuple(count[w] for count in counts)) for w in distinct]
+
+
+def measurer_for(
+    strategy: Strategy, target: CpuTarget, threads: int, fleet: Fleet | None = None
+) -> AbstractContextManager[Measurer]:
+    """Return what measures on this machine or on ``fleet``, once it is entered.
+
+    Raises
+    ------
+    TargetError
+        If this machine cannot run code for ``target``.
+    UsageError
+        If ``fleet`` cannot be used: nobody should wait for the models to be read to be told.
+    """
+    if isinstance(strategy, AnalyticStrategy):  # works for any CPU, there or not
+        return nullcontext(ReplayMeasurer({}))
+    if fleet is None:
+        return LocalMeasurer(target, threads)
+    return RpcMeasurer(target, threads, fleet.tracker, fleet.key, fleet.parallel)
+
+
+def _warn_if_too_small(budget: Budget, report: TuneReport) -> None:
+    """Say so if the time was not enough for one measurement."""
+    if budget.seconds is None or report.measured > 1 or report.seconds < budget.seconds:
+        return
+    if report.left:
+        _log.warning(
+            "a tuning budget of %s is not enough for one measurement%s; "
+            "%d schemes are left to their estimates",
+            duration(budget.seconds),
+            f", which took {duration(report.seconds)} here" if report.measured else "",
+            report.left,
+        )
+
+
+def _progress(state: TuneProgress, budget: Budget) -> Progress:
+    if state.doing == "measure":
+        doing = f"at most {_time_left(state, budget)} left"  # strategies may be content before
+    else:
+        doing = f"{state.doing} winners"
+    failed = f", {state.failed} failed" if state.failed else ""
+    best = f"best {state.best * 1e6:.0f} us" if state.best < math.inf else "none works yet"
+    detail = f"{doing}; {state.workload}: {best}{failed}"
+    return Progress("tune", state.trials, state.total, detail)
+
+
+def _time_left(state: TuneProgress, budget: Budget) -> str:
+    """Return what the measurements to come will take, at the speed of those so far."""
+    seconds = state.seconds / state.trials * (state.total - state.trials)
+    if budget.seconds is not None:
+        seconds = max(0.0, min(seconds, budget.seconds - state.seconds))
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"

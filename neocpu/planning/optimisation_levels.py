@@ -1,0 +1,168 @@
+"""The levels of layout optimisation: what each may choose from, and the plan it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeAlias
+
+from neocpu.planning.costs import Choice, CostModel
+from neocpu.planning.folds import with_folds
+from neocpu.planning.network import ConvOp, LayoutOp, Network
+from neocpu.planning.network_graph import build_graph
+from neocpu.planning.weights import constant_bytes
+from neocpu.schedules.vocabulary.accuracy import SHORT_SUMS
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.search.plan import Plan, Solver, solve
+from neocpu.search.solver_limits import SearchLimits
+
+
+class OptLevel(StrEnum):
+    """The paper's ablation (Table 3), each level on top of the one before."""
+
+    NCHW = "nchw"
+    CONV_LAYOUT = "conv-layout"
+    UNIFORM = "uniform"
+    GLOBAL = "global"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayoutPlan:
+    """What was decided: one choice per operator, and how good that is.
+
+    Attributes
+    ----------
+    choices : tuple of Choice
+        Parallel to ``network.ops``.
+    search : Plan
+        The solver's own account: cost, lower bound, gap, seconds.
+    via_nchw : bool
+        Whether every convolution's result goes back to NCHW (level ``conv-layout``).
+    """
+
+    network: Network
+    choices: tuple[Choice, ...]
+    search: Plan
+    opt: OptLevel
+    via_nchw: bool = False
+
+    @property
+    def weight_bytes(self) -> int:
+        """Packed weights, but for those that no plan changes."""
+        return sum(choice.weight_bytes for choice in self.choices)
+
+
+def plan_layouts(
+    network: Network,
+    costs: CostModel,
+    opt: OptLevel,
+    solver: Solver = "auto",
+    limits: SearchLimits | None = None,
+) -> LayoutPlan:
+    """Choose a layout for every operator and a scheme for every convolution."""
+
+    def plan(choices: Sequence[tuple[Choice, ...]]) -> LayoutPlan:
+        via_nchw = opt is OptLevel.CONV_LAYOUT
+        graph = build_graph(network, choices, costs, via_nchw)
+        found = solve(graph, solver, limits)
+        # After the operators' come the choices of shared feature maps, which follow from theirs.
+        picked = tuple(options[i] for options, i in zip(choices, found.choices, strict=False))
+        return LayoutPlan(network, picked, found, opt, via_nchw)
+
+    every = operator_choices(network, costs, fold=opt is OptLevel.GLOBAL)
+    if opt is OptLevel.GLOBAL:
+        return plan(every)
+    if opt is OptLevel.NCHW:
+        return plan([_in(c, NCHW) or c for c in every])
+    if opt is OptLevel.CONV_LAYOUT:
+        return plan(
+            [
+                _best_blocked(choices, costs) if isinstance(op, ConvOp) else _in(choices, NCHW)
+                for op, choices in zip(network.ops, every, strict=True)
+            ]
+        )
+    plans = [plan(_uniform(network, every, block)) for block in _blocks(every)]
+    return min(plans, key=lambda one: one.search.cost)
+
+
+def operator_choices(
+    network: Network, costs: CostModel, *, fold: bool = True
+) -> list[tuple[Choice, ...]]:
+    """Return all ways to run each operator of ``network``, in order.
+
+    With ``fold`` convolutions may take layout transforms into their loads and stores.
+    """
+    convs: dict[_ConvKind, tuple[Choice, ...]] = {}
+    for kind in {_kind(conv) for conv in network.convs}:
+        workload, finite = kind
+        admitted = costs if finite else replace(costs, admission=SHORT_SUMS)
+        found = admitted.conv_choices(workload)
+        convs[kind] = with_folds(found, workload, admitted) if fold else found
+    blocks = {c.in_layout.block for options in convs.values() for c in options}
+    blocks |= {c.out_layout.block for options in convs.values() for c in options}
+    layouts = [DataLayout(block) for block in sorted(blocks | {1})]
+    inner = network.in_registers
+    copied = {layout: network.copied_parts(layout) for layout in layouts}
+
+    def memory_bound(op: LayoutOp) -> tuple[Choice, ...]:
+        legal = [layout for layout in layouts if _is_legal(op, layout)]
+        found = [costs.memory_bound(op, layout, inner, copied[layout]) for layout in legal]
+        return tuple(
+            Choice(
+                layout,
+                layout,
+                cost.seconds,
+                cost.source,
+                weight_bytes=constant_bytes(op, layout),
+            )
+            for layout, cost in zip(legal, found, strict=True)
+        )
+
+    return [convs[_kind(op)] if isinstance(op, ConvOp) else memory_bound(op) for op in network.ops]
+
+
+# A workload, and whether the weights are finite. Winograd's algorithm adds weights of both signs up
+# and makes NaN of an infinity; what strict accuracy admits keeps it as it is.
+_ConvKind: TypeAlias = tuple[Conv2dWorkload, bool]
+
+
+def _kind(conv: ConvOp) -> _ConvKind:
+    return conv.workload, conv.finite_weights
+
+
+def _blocks(every: Sequence[Sequence[Choice]]) -> list[int]:
+    """All blocks above one that some convolution can write."""
+    found = {c.out_layout.block for choices in every for c in choices if c.scheme is not None}
+    return sorted(found - {1}) or [1]
+
+
+def _is_legal(op: LayoutOp, layout: DataLayout) -> bool:
+    # More than half padding is never worth it.
+    return layout.block == 1 or layout.block < 2 * op.shape[1]
+
+
+def _in(choices: Sequence[Choice], layout: DataLayout) -> tuple[Choice, ...]:
+    """Return the choices that both read and write ``layout``."""
+    return tuple(c for c in choices if c.in_layout == c.out_layout == layout)
+
+
+def _best_blocked(choices: Sequence[Choice], costs: CostModel) -> tuple[Choice, ...]:
+    """The fastest kernel that writes a blocked layout, whatever it does to its neighbours."""
+    blocked = [c for c in choices if c.out_layout.block > 1] or choices
+    return (min(blocked, key=costs.price),)
+
+
+def _uniform(
+    network: Network, every: Sequence[tuple[Choice, ...]], block: int
+) -> list[tuple[Choice, ...]]:
+    """Restrict every operator to one block; NCHW where the block is illegal or the input RGB."""
+    layout = DataLayout(block)
+    restricted = []
+    for op, choices in zip(network.ops, every, strict=True):
+        kept = _in(choices, layout)
+        if not kept and isinstance(op, ConvOp):
+            kept = tuple(c for c in choices if c.out_layout == layout)
+        restricted.append(kept or _in(choices, NCHW) or choices)
+    return restricted

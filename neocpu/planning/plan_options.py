@@ -1,0 +1,107 @@
+"""How a caller wants layouts to be chosen."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Container
+from dataclasses import dataclass, replace
+from typing import cast, get_args
+
+from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.planning.costs import CostModel
+from neocpu.planning.network import Network
+from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel, plan_layouts
+from neocpu.planning.weight_limit import plan_within
+from neocpu.schedules.convolutions import conv2d_pointwise
+from neocpu.search.plan import Solver
+from neocpu.search.solver_limits import SearchLimits
+
+_log = logging.getLogger("neocpu")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """How far layouts are optimised, by which solver, for how long, and within how many bytes.
+
+    Attributes
+    ----------
+    max_weights : int or None
+        Limit of the packed weights, in bytes.
+    """
+
+    opt: OptLevel
+    solver: Solver
+    limits: SearchLimits
+    max_weights: int | None = None
+
+    @classmethod
+    def parse(
+        cls, opt: str, solver: str, seconds: float | None, max_weights: int | None = None
+    ) -> PlanOptions:
+        """Check the options of ``neocpu compile``.
+
+        Raises
+        ------
+        UsageError
+        """
+        if max_weights is not None and (type(max_weights) is not int or max_weights < 0):
+            raise UsageError(f"max_weights must be bytes, 0 or more, got {max_weights!r}")
+        return cls(_opt_level(opt), _solver(solver), _limits(solver, seconds), max_weights)
+
+    def fuses_prologues(self, templates: Container[str] | None) -> bool:
+        """Whether 1x1 convolutions may take what is in front: of ``templates``, one only can."""
+        allowed = templates is None or conv2d_pointwise.NAME in templates
+        return allowed and self.opt is not OptLevel.NCHW
+
+    def plan(self, network: Network, costs: CostModel, fixed_weights: int = 0) -> LayoutPlan:
+        """Choose layouts and schemes; warn if there may be a better plan.
+
+        Parameters
+        ----------
+        fixed_weights : int
+            Bytes of the packed weights that no plan changes.
+
+        Raises
+        ------
+        UsageError
+            If no plan keeps the limit on the weights.
+        """
+
+        def solve(byte_price: float = 0.0) -> LayoutPlan:
+            priced = replace(costs, byte_price=byte_price)
+            return plan_layouts(network, priced, self.opt, self.solver, self.limits)
+
+        limit = self.max_weights
+        plan = solve() if limit is None else plan_within(limit, fixed_weights, solve)
+        if not plan.search.proven:
+            _log.warning("the layout plan is %s", plan.search.verdict)
+        return plan
+
+
+def _opt_level(name: str) -> OptLevel:
+    try:
+        return OptLevel(name)
+    except ValueError:
+        known = [str(level) for level in OptLevel]
+        hint = did_you_mean(name, known)
+        raise UsageError(f"unknown --opt {name!r}; known: {', '.join(known)}{hint}") from None
+
+
+def _solver(name: str) -> Solver:
+    known = get_args(Solver)
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise UsageError(f"unknown --solver {name!r}; known: {', '.join(known)}{hint}")
+    return cast(Solver, name)
+
+
+def _limits(solver: str, seconds: float | None) -> SearchLimits:
+    if seconds is None:
+        return SearchLimits()
+    if solver in ("exact", "pbqp"):
+        why = "takes as long as it needs" if solver == "exact" else "has nothing to limit"
+        raise UsageError(f"--search-seconds is for --solver auto or dp: {solver} {why}")
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"--search-seconds must be seconds, 0 or more, got {seconds}")
+    return SearchLimits(seconds)

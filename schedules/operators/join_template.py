@@ -1,0 +1,75 @@
+"""Joins as a template: what the compiler makes of elementwise operators and concatenations.
+
+They have one schedule each, and run at the speed at which bytes pass: they are measured so that
+what a plan charges for them compares with what it charges for convolutions.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from typing import Any
+
+from tvm import te, tirx
+
+from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
+from neocpu.schedules.operators.concat import is_shifted, lower_concat
+from neocpu.schedules.operators.elementwise import schedule_function
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.scheme import JoinScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import JoinWorkload
+
+NAME = JoinScheme.template
+VERSION = 1
+
+# A concatenation shifts channels that do not fill their blocks, a few lanes at a time.
+SHIFT_FACTOR = 2
+
+
+def applies(workload: JoinWorkload, target: CpuTarget) -> bool:
+    """Whether the data are float32."""
+    return workload.dtype == "float32"
+
+
+def space(workload: JoinWorkload, target: CpuTarget) -> tuple[JoinScheme, ...]:
+    """The one way to do it."""
+    return (JoinScheme(),)
+
+
+def argument_shapes(
+    workload: JoinWorkload, scheme: JoinScheme
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Physical ``(shape, dtype)`` of the inputs and the output."""
+    layout = DataLayout(workload.block)
+    shapes = (*workload.input_shapes, workload.output_shape)
+    return tuple((layout.shape(shape), workload.dtype) for shape in shapes)
+
+
+def lower(
+    workload: JoinWorkload, scheme: JoinScheme, target: CpuTarget, threads: int = 1
+) -> tirx.PrimFunc:
+    """Scheduled ``PrimFunc(*inputs, output)``."""
+    if workload.operator == "concat":
+        layout = DataLayout(workload.block)
+        return lower_concat(workload.input_shapes, 1, target, layout, workload.dtype)
+    *reads, written = argument_shapes(workload, scheme)
+    inputs = [te.placeholder(*read, name=f"input{i}") for i, read in enumerate(reads)]
+
+    def rectified_sum(*index: Any) -> Any:
+        total = functools.reduce(operator.add, (data(*index) for data in inputs))
+        return te.max(total, tirx.const(0, workload.dtype))
+
+    output = te.compute(written[0], rectified_sum, name="output")
+    return schedule_function(te.create_prim_func([*inputs, output]), target)
+
+
+def estimate(
+    workload: JoinWorkload, scheme: JoinScheme, target: CpuTarget, threads: int = 1
+) -> float:
+    """Analytic seconds: every byte is read or written once."""
+    size = sum(4 * math.prod(shape) for shape, _ in argument_shapes(workload, scheme))
+    seconds = fork_seconds(threads) + stream_seconds(size, target, threads)
+    shifted = workload.operator == "concat" and is_shifted(workload.channels, workload.block)
+    return seconds * (SHIFT_FACTOR if shifted else 1)

@@ -1,0 +1,74 @@
+"""Whether outputs are the same, and how the difference is named."""
+
+import math
+
+import numpy as np
+import pytest
+
+from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR, mismatch, paired_rows, relative_error
+
+
+@pytest.mark.parametrize(
+    ("output", "reference", "expected"),
+    [
+        ([[3.0, 4.0]], [[3.0, 4.0]], 0.0),
+        ([[3.0, 4.5]], [[3.0, 4.0]], 0.1),
+        ([[0.0, 0.5]], [[0.0, 0.0]], 0.5),
+        ([[3.0]], [[3.0, 4.0]], math.inf),
+        ([[math.nan, 4.0]], [[3.0, 4.0]], math.inf),
+        ([[math.nan, 4.0]], [[math.nan, 4.0]], 0.0),
+        ([[1.0], [2.0]], [[1.0]], math.inf),
+        ([[1, 2]], [[1, 2]], 0.0),
+        ([], [], 0.0),
+    ],
+)
+def test_relative_error_is_norm_wise(output, reference, expected):
+    arrays = ([np.array(a) for a in side] for side in (output, reference))
+    assert relative_error(*arrays) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("output", "reference", "expected"),
+    [
+        ([[3.0, 4.0]], [[9.0, 4.0]], ""),
+        ([[[1.0], [2.0]]], [[[1.0]]], "boxes (2, 1) vs (1, 1)"),
+        ([[1.0], [2.0, 3.0]], [[1.0], [2.0]], "output 1 (2,) vs (1,)"),
+        ([[1.0], [2.0]], [[1.0]], "2 outputs vs 1"),
+        ([[math.nan]], [[1.0]], "boxes holds NaN or infinity where only one of the two does"),
+        ([[math.nan]], [[math.nan]], ""),
+    ],
+)
+def test_what_cannot_be_compared_is_named(output, reference, expected):
+    arrays = ([np.array(a) for a in side] for side in (output, reference))
+    assert mismatch(*arrays, names=["boxes"]) == expected
+
+
+def detections(scores):
+    """Rows as detectors return them: boxes, labels and scores, of three classes."""
+    scores = np.array(scores, np.float32)
+    boxes = np.stack([scores, scores + 1, scores + 2, scores + 3], axis=1) * 100
+    return [boxes, (np.arange(len(scores)) * 0).astype(np.int64), scores]
+
+
+GROUPS = ((0, 1, 2),)
+
+
+def test_rows_that_change_places_are_the_same_detections():
+    swapped = [array[[0, 2, 1, 3]] for array in detections([0.9, 0.5, 0.7, 0.2])]
+    reference = detections([0.9, 0.5, 0.7, 0.2])
+    assert relative_error(swapped, reference) > MAX_RELATIVE_ERROR
+    assert relative_error(*paired_rows(swapped, reference, GROUPS)) == 0.0
+    assert relative_error(*paired_rows(swapped, reference, ())) > MAX_RELATIVE_ERROR
+
+
+def test_a_row_too_many_is_forgiven_in_a_hundred_only():
+    scores = np.linspace(0.1, 0.9, 200)
+    few, many = detections(scores[:5]), detections(scores[:6])
+    assert relative_error(*paired_rows(many, few, GROUPS)) == np.inf
+    few, many = detections(scores[:-1]), detections(scores)
+    assert relative_error(*paired_rows(many, few, GROUPS)) == 0.0
+
+
+def test_other_detections_are_not_paired():
+    reference, other = detections([0.9, 0.5]), detections([0.9, 0.4])
+    assert relative_error(*paired_rows(other, reference, GROUPS)) > MAX_RELATIVE_ERROR

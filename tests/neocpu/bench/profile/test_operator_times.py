@@ -1,0 +1,223 @@
+"""Where the time of a run goes: attribution, limits, tables, and the real thing."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import neocpu
+from neocpu.bench.limits.roofline import Limits
+from neocpu.bench.profile import call_times, profile_tables
+from neocpu.bench.profile.network_profiles import ModelProfile
+from neocpu.bench.profile.operator_times import (
+    Operator,
+    ProfileReport,
+    measure_profile,
+    operators_of,
+)
+from neocpu.foundation.errors import ArtifactError
+from neocpu.models.network_builder import NetworkBuilder
+from neocpu.runtime.ffi import runtime
+
+LIMITS = Limits(2, flops=1e11, dram=1e10, cache=1_000_000, cache_read=4e10)
+
+PLAN = {
+    "ops": [
+        {
+            "name": f"conv2d_{number}",
+            "kind": "conv2d",
+            "kernel": "conv2d_0",
+            "workload": "1x8x8x8 -> 8, 1x1",
+            "flops": 8192,
+            "scheme": {"template": "conv2d_winograd"},
+        }
+        for number in range(2)
+    ]
+    + [
+        {
+            "name": name,
+            "kind": kind,
+            "kernel": name,
+            "workload": "1x8x8x8",
+            "flops": 0,
+            "scheme": None,
+        }
+        for name, kind in (
+            ("global_pool_0", "global_pool"),
+            ("gather_0", "gather"),
+            ("relu_0", "relu"),
+        )
+    ],
+    "transforms": [{"shape": [1, 8, 8, 8], "kernel": "transform_NCHW_to_NCHW8c"}],
+}
+
+
+def _operator(name="op", kind="pool", seconds=1e-3, flops=0, weights=0, others=0):
+    return Operator(name, name, kind, "", seconds, flops, weights, others)
+
+
+def _report(*operators):
+    return ProfileReport(2, 0.010, 0.011, operators, LIMITS)
+
+
+def test_calls_are_found_in_the_plan():
+    calls = [
+        ("transform_NCHW_to_NCHW8c", 1e-6, 0, 4096),
+        ("vm.builtin.alloc_tensor", 1e-6, 0, 0),
+        ("conv2d_0", 2e-6, 256, 4096),
+        ("conv2d_0", 3e-6, 256, 4096),
+        ("fused_add_relu", 1e-6, 0, 4096),
+        ("global_pool_0", 1e-6, 0, 2080),
+        ("gather_0", 1e-6, 0, 4096),
+        ("relu_0", 1e-6, 0, 4096),
+    ]
+    found = operators_of(PLAN, calls)
+    assert [one.kind for one in found] == [
+        *("transform", "virtual machine", "convolution, winograd", "convolution, winograd"),
+        *("other", "pool", "gather", "other"),
+    ]
+    assert [one.name for one in found[2:4]] == ["conv2d_0", "conv2d_1"]
+    assert [one.flops for one in found] == [0, 0, 8192, 8192, 0, 0, 0, 0]
+    assert found[0].work == "1x8x8x8"
+    assert found[4].work == ""
+
+
+def test_a_plan_that_says_nothing_costs_only_names():
+    (found,) = operators_of({}, [("conv2d_0", 1e-6, 1, 2)])
+    assert (found.name, found.kind) == ("conv2d_0", "other")
+
+
+@pytest.mark.parametrize(
+    ("flops", "weights", "others", "bound", "seconds"),
+    [
+        (10**9, 10**6, 10**6, "multiply-adds", 1e-2),
+        # More weights than the cache holds come from memory, fewer from the cache.
+        (10**6, 2 * 10**6, 10**6, "weights", 2e-4),
+        (10**6, 8 * 10**5, 4 * 10**5, "weights", 2e-5),
+        (0, 0, 8 * 10**5, "feature maps", 2e-5),
+        (0, 0, 2 * 10**6, "feature maps", 2e-4),
+        (0, 0, 0, "call", 0.0),
+    ],
+)
+def test_the_nearest_limit_counts(flops, weights, others, bound, seconds):
+    operator = _operator(flops=flops, weights=weights, others=others)
+    found, least = _report(operator).least(operator)
+    assert found == bound
+    assert least == pytest.approx(seconds)
+
+
+def test_equal_kernels_are_one_row_and_the_longest_comes_first():
+    report = _report(
+        _operator("a", "pool", 1e-3, others=400_000),
+        _operator("b", "convolution, direct", 4e-3, flops=10**8),
+        _operator("b", "convolution, direct", 4e-3, flops=10**8),
+        _operator("c", "pool", 1e-3, others=400_000),
+    )
+    assert [(row.label, row.count) for row in report.kernels] == [("b", 2), ("a", 1), ("c", 1)]
+    first, second = report.classes
+    assert (first.label, second.label, second.count) == ("convolution, direct", "pool", 2)
+    assert first.least == pytest.approx(2e-3)
+    assert first.share_of_bound == pytest.approx(0.25)
+    assert report.share(second) == pytest.approx(0.2)
+    assert second.bytes == 800_000
+
+
+def test_what_is_long_and_no_convolution_is_named():
+    report = _report(
+        _operator("conv", "convolution, direct", 0.5, flops=10**9),
+        _operator("fc", "dense", 0.3, weights=10**7),
+        _operator("vm", "virtual machine", 0.1),
+        _operator("resize", "other", 0.05, others=4_000_000),
+        _operator("pool", "pool", 0.01, others=4_000),
+    )
+    assert [row.label for row in report.conspicuous] == ["resize"]
+    note = profile_tables.conspicuous_note(report)
+    assert "more than 3% of the run: resize (5.2%, limit: feature maps, 1% of it)" in note
+    _, kernels = profile_tables.profile_tables("net", report)
+    ((row, column),) = kernels.bold
+    assert kernels.rows[row][0] == "resize"
+    assert kernels.rows[row][column] == "5.2%"
+    assert "no kernel takes more than 3%" in profile_tables.conspicuous_note(
+        _report(_operator("conv", "convolution, direct"))
+    )
+
+
+def test_a_cache_of_unknown_speed_is_not_called_slow():
+    report = replace(_report(_operator()), limits=replace(LIMITS, cache=0, cache_read=0.0))
+    notes = " ".join(profile_tables.profile_tables("net", report)[0].notes)
+    assert "10.0 GB/s from memory, unknown from the last-level cache." in notes
+
+
+def test_several_models_have_a_row_each():
+    reports = [
+        ModelProfile("one", "llvm", _report(_operator("p", "pool", others=4_000))),
+        ModelProfile("two", "llvm", _report(_operator("d", "dense", weights=4_000))),
+    ]
+    table = profile_tables.profile_summary(reports)
+    assert table.header[2:4] == ("dense", "pool")
+    assert [row[:4] for row in table.rows] == [
+        ("one", "1.00", "", "100.0%"),
+        ("two", "1.00", "100.0%", ""),
+    ]
+    titles = [made.title for made in profile_tables.tables(reports)]
+    assert titles[:3] == [table.title, "Profile of one, threads: 2", "Kernels of one, threads: 2"]
+    assert profile_tables.tables(reports[:1])[0].title == "Profile of one, threads: 2"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Artifact of a convolution, a pooling and a dense layer."""
+    net = NetworkBuilder("tiny", (1, 3, 32, 32), seed=0)
+    x = net.relu(net.batch_norm(net.conv(net.input, "c1", 16, 3, padding=1), "b1"), "r1")
+    y = net.relu(net.batch_norm(net.conv(x, "c2", 16, 3, padding=1), "b2"), "r2")
+    onnx_model = net.finish(net.classifier(y, "fc", 10))
+    path = tmp_path_factory.mktemp("profile") / "tiny.so"
+    with neocpu.compile(onnx_model, threads=1, verify=False) as made:
+        made.export(path)
+        return path, made.plan
+
+
+def test_every_kernel_of_the_plan_is_timed_in_the_running_network(compiled):
+    path, plan = compiled
+    report = measure_profile(path, plan, replace(LIMITS, threads=1), rounds=2)
+    assert report.seconds > 0
+    assert report.instrumented > 0
+    wanted = {op["kernel"] for op in plan["ops"]} | {t["kernel"] for t in plan["transforms"]}
+    kernels = {one.kernel for one in report.operators}
+    assert wanted - {None} <= kernels
+    kinds = {one.kind.partition(",")[0] for one in report.operators}
+    assert {"convolution", "pool", "dense"} <= kinds
+    (dense,) = (one for one in report.operators if one.kind == "dense")
+    assert dense.flops == 2 * 16 * 10
+    # Data, bias and output are read or written; the packed weights have at least 16 x 10 numbers.
+    assert dense.weights >= 4 * (16 * 10 + 10)
+    assert dense.others == 4 * (16 + 10)
+    json.dumps(report.to_json())
+
+
+def test_the_instrument_counts_what_kernels_move():
+    def tensor(array):
+        return runtime().tensor(array.ctypes.data, array.dtype, array.shape)
+
+    weights = np.zeros(100, np.float32)
+    stopwatch = call_times.Stopwatch(weights)
+    tensors = tensor(weights[10:20]), tensor(np.zeros(5))
+    arguments = (*(one.content for one in tensors), 7)
+    for name in ("kernel", "vm.builtin.copy"):
+        for before in (True, False):
+            stopwatch(None, name, before, None, *arguments)
+    assert stopwatch.calls == [("kernel", 40, 40), ("vm.builtin.copy", 0, 0)]
+    assert len(stopwatch.seconds) == 2
+    stopwatch.reset()
+    stopwatch(None, "kernel", True, None)
+    stopwatch(None, "kernel", False, None)
+    assert len(stopwatch.seconds) == 1
+    assert len(stopwatch.calls) == 2
+
+
+def test_an_artifact_that_does_not_run_is_an_error(tmp_path):
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(b"no artifact")
+    with pytest.raises(ArtifactError, match=r"cannot profile broken\.so: .*not a complete"):
+        measure_profile(broken, {}, LIMITS)

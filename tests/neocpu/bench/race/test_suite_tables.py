@@ -1,0 +1,161 @@
+"""Tables with a row for each model."""
+
+from dataclasses import replace
+
+import pytest
+from synthetic import PEERS, latency, model, result, roofline, scaling, suite
+
+from neocpu.bench.engines.contenders import Failure
+from neocpu.bench.race import suite_tables
+from neocpu.bench.race.latency import LatencyReport
+from neocpu.bench.race.report import SuiteReport
+from neocpu.bench.results.failure import ModelFailure
+
+
+def test_summary_in_markdown():
+    assert suite_tables.summary_table(suite(), PEERS).markdown() == (
+        "### Latency in ms\n"
+        "\n"
+        "| model | neocpu | onnxruntime | openvino | best peer / neocpu "
+        "| predicted | compile s | gap |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| won | **10.00** | 20.00 | 25.00 | 2.00 (2.00 to 2.00) | 9.00 | 7.2 | 0.0% |\n"
+        "| lost | 10.00 | 8.00 | **5.00** | 0.50 (0.50 to 0.50) | 12.00 | 7.2 | 0.0% |\n"
+        "| even | **10.00** | 10.00 | 30.00 | 1.00 (1.00 to 1.00) | 9.50 | 7.2 | 0.0% |\n"
+        "| broken | failed | - | - | - | - | - | - |\n"
+        "\n"
+        "- Geometric mean of (best peer / neocpu) over 3 models: 1.000.\n"
+        "- Worst row: lost, 0.50 (0.50 to 0.50) against openvino.\n"
+        "- neocpu is the fastest on 1 of 3 models; on 1 it is too close to tell.\n"
+        "- Peak resident memory over the median peer's: geometric mean 1.00, at most 1.00 (won).\n"
+        "- Predicted latency is off by 10.0% (median over the models).\n"
+        "- broken failed: no kernel for Frobnicate\n"
+    )
+
+
+def test_ugly_cells_stay_in():
+    one = model("net", 10)
+    wrong = result("openvino", 1, error=0.5)
+    report = LatencyReport(
+        2, (*one.latency.results, wrong), (Failure("onnxruntime", "no"),), "neocpu"
+    )
+    table = suite_tables.summary_table(SuiteReport((replace(one, latency=report),)), PEERS)
+    assert table.rows[0][1:4] == ("10.00", "failed", "1.00 (wrong)")
+    assert table.bold == frozenset()
+    assert "net: onnxruntime failed: no" in table.notes
+    assert any(note.startswith("net: openvino disagrees with neocpu") for note in table.notes)
+
+
+def test_a_model_that_failed_late_has_one_row():
+    report = SuiteReport((model("net", 10, 20),), (ModelFailure("net", ValueError("late")),))
+    table = suite_tables.summary_table(report, PEERS[:1])
+    assert len(table.rows) == 1
+    assert "net failed: ValueError: late" in table.notes
+
+
+def test_memory_beside_the_median_peers():
+    one = model("net", 10, 20, 20)
+    peaks = (60, 40, 80)
+    results = [
+        replace(result, peak_rss=peak * 10**6)
+        for result, peak in zip(one.latency.results, peaks, strict=True)
+    ]
+    one = replace(one, latency=replace(one.latency, results=tuple(results)))
+    unknown = replace(results[0], peak_rss=0)
+    other = replace(one, name="other", latency=replace(one.latency, results=(unknown,)))
+    table = suite_tables.memory_table((one, other), PEERS)
+    assert table.rows == (("net", "60", "40", "80", "1.00"), ("other", "-", "-", "-", "-"))
+    report = SuiteReport((replace(one, latency=replace(one.latency, results=tuple(results[:2]))),))
+    assert report.to_json()["summary"]["most_memory"] == {"model": "net", "ratio": 1.5}
+    assert suite_tables.memory_table((other,), PEERS) is None
+
+
+def test_percentiles_of_every_engine():
+    table = suite_tables.detail_table((model("net", 10, 20),))
+    assert table.rows == (
+        ("net", "neocpu 1.0", "10.00", "10.00", "10.00", "0.0%", "0.50", "50", "1.0e-07"),
+        ("net", "onnxruntime 1.0", "20.00", "20.00", "20.00", "0.0%", "0.50", "50", "reference"),
+    )
+
+
+def test_compilation_beside_its_bound():
+    (row,) = suite_tables.compile_table((model("net", 10),)).rows
+    # 800 MB of 6 x 100 MB + 1 GB.
+    assert row == ("net", "100.0", "104.0", "7.2", "800", "50%")
+
+
+def test_prediction():
+    (row,) = suite_tables.prediction_table((model("net", 10, predicted=9),)).rows
+    assert row == ("net", "0.00%", "0.25", "9.00", "10.00", "-10.0%")
+
+
+def test_roofline():
+    table = suite_tables.roofline_table((model("net", 10, roofline=roofline("net")),))
+    assert table.rows == (("net", "10.00", "1.00", "100", "50%", "25%", "compute", "5.00", "50%"),)
+    assert "200 GFLOP/s" in table.notes[0]
+    assert "20.0 GB/s" in table.notes[0]
+
+
+def test_ablation_over_models():
+    def levels(*milliseconds):
+        labels = ("nchw", "uniform", "global")
+        return LatencyReport(2, tuple(map(result, labels, milliseconds)), (), "nchw")
+
+    models = (
+        model("a", 10, ablation=levels(40, 20, 10)),
+        model("b", 10, ablation=levels(10, 10, 10)),
+        model("c", 10),
+    )
+    table = suite_tables.ablation_summary(models)
+    assert table.header == ("model", "uniform", "global", "global ms")
+    assert table.rows == (
+        ("a", "2.00 (2.00 to 2.00)", "4.00 (4.00 to 4.00)", "10.00"),
+        ("b", "1.00 (1.00 to 1.00)", "1.00 (1.00 to 1.00)", "10.00"),
+        ("geometric mean", "1.41", "2.00", "-"),
+    )
+
+
+def test_what_tuning_brings():
+    def pair(tuned, untuned):
+        results = (result("tuned", tuned), result("untuned", untuned))
+        return LatencyReport(2, results, (), "tuned")
+
+    models = (model("a", 10, untuned=pair(10, 20)), model("b", 10, untuned=pair(10, 10)))
+    table = suite_tables.untuned_table((*models, model("c", 10)))
+    assert table.rows == (
+        ("a", "10.00", "20.00", "2.00 (2.00 to 2.00)"),
+        ("b", "10.00", "10.00", "1.00 (1.00 to 1.00)"),
+        ("geometric mean", "", "", "1.414"),
+    )
+    assert suite_tables.untuned_table((model("c", 10),)) is None
+
+
+def test_scaling_of_each_engine():
+    table = suite_tables.scaling_table(model("net", 10, scaling=scaling()))
+    assert [row[:3] for row in table.rows] == [
+        ("1", "20.00 (x 1.00)", "20.00 (x 1.00)"),
+        ("2", "10.00 (x 2.00)", "20.00 (x 1.00)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        suite_tables.compile_table,
+        suite_tables.prediction_table,
+        suite_tables.roofline_table,
+        suite_tables.ablation_summary,
+    ],
+)
+def test_no_table_without_numbers(make):
+    bare = replace(model("net", 10), planned=None, compilation=None)
+    assert make((bare,)) is None
+
+
+def test_a_model_alone_shows_all_of_it():
+    one = model("net", 10, 20, predicted=9, roofline=roofline("net"), ablation=latency(1, 2))
+    titles = [table.title for table in suite_tables.model_tables(one)]
+    assert titles == ["Latency of net, threads: 2", "Roofline", "Ablation of net, threads: 2"]
+    notes = suite_tables.model_tables(one)[0].notes
+    assert "Compiled in 7.2 s with 800 MB of memory; the model has 100.0 MB." in notes
+    assert "Predicted: 9.00 ms (-10.0%); search gap 0.0%." in notes

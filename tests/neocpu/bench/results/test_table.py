@@ -1,0 +1,85 @@
+"""What people read."""
+
+from dataclasses import replace
+
+from neocpu.bench.engines.contenders import Failure
+from neocpu.bench.race.latency import LatencyReport, LatencyResult
+from neocpu.bench.race.latency_tables import ablation_table, latency_table
+from neocpu.bench.startup.coldstart import ColdStartReport, ColdStartResult, Start
+from neocpu.bench.startup.coldstart_table import cold_start_table
+
+
+def _result(label, milliseconds, error=1e-7):
+    return LatencyResult(label, "1.0", ((milliseconds / 1e3,) * 3,) * 4, 0.1, error)
+
+
+REPORT = LatencyReport(
+    2, (_result("neocpu", 18), _result("onnxruntime", 20, 0.0)), (), "onnxruntime"
+)
+
+
+def test_latency_in_markdown():
+    assert latency_table("Latency of net", REPORT, "neocpu").markdown() == (
+        "### Latency of net\n"
+        "\n"
+        "| contender | median ms | p90 ms | p99 ms | it / neocpu (95 %) | peak MB | error |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| neocpu 1.0 | 18.00 | 18.00 | 18.00 |  |  | 1.0e-07 |\n"
+        "| onnxruntime 1.0 | 20.00 | 20.00 | 20.00 | 1.11 (1.11 to 1.11) |  | reference |\n"
+        "\n"
+        "- neocpu is 1.11 times faster than the fastest peer, onnxruntime.\n"
+    )
+
+
+def test_the_verdict_is_about_the_fastest_right_peer():
+    wrong, slow = _result("wrong", 5, error=0.5), _result("slow", 40)
+    report = replace(REPORT, results=(*REPORT.results, wrong, slow))
+    verdict, warning = latency_table("net", report, "neocpu").notes
+    assert verdict == "neocpu is 1.11 times faster than the fastest peer, onnxruntime."
+    assert warning.startswith("wrong disagrees with onnxruntime: relative error 0.5")
+    errors = [row[-1] for row in latency_table("net", report, "neocpu").rows]
+    assert errors == ["1.0e-07", "reference", "5.0e-01 (wrong)", "1.0e-07"]
+
+
+def test_a_wrong_neocpu_gets_no_verdict():
+    fast = _result("neocpu", 1, error=0.5)
+    report = replace(REPORT, results=(fast, REPORT.results[1]))
+    (warning,) = latency_table("net", report, "neocpu").notes
+    assert warning.startswith("neocpu disagrees")
+
+
+def test_what_cannot_be_told_apart_is_not():
+    one = replace(_result("neocpu", 1), rounds=((1.0,), (3.0,), (1.0,), (3.0,)))
+    two = replace(_result("onnxruntime", 1), rounds=((3.0,), (1.0,), (3.0,), (1.0,)))
+    notes = latency_table("net", replace(REPORT, results=(one, two)), "neocpu").notes
+    assert notes[0] == "neocpu and onnxruntime are too close to tell apart."
+
+
+def test_ablation_is_relative_to_the_first_level():
+    levels = (_result("nchw", 40), _result("global", 20))
+    table = ablation_table("net", replace(REPORT, results=levels, reference="nchw"))
+    assert [row[3] for row in table.rows] == ["", "2.00 (2.00 to 2.00)"]
+
+
+def _starts(seconds):
+    return (Start(seconds / 2, seconds / 4, seconds / 8, seconds / 8, 0.01),) * 2
+
+
+def test_cold_start_names_what_failed():
+    report = ColdStartReport(
+        1, (ColdStartResult("neocpu", _starts(0.2), 150_000_000),), (Failure("openvino", "no"),)
+    )
+    table = cold_start_table("net", report, "neocpu")
+    steps = ("100.00", "50.00", "25.00", "25.00")
+    assert table.rows == (("neocpu", *steps, "200.00", "", "10.00", "150"),)
+    assert table.notes == ("openvino failed: no",)
+
+
+def test_cold_start_is_relative_to_neocpu():
+    results = [
+        ColdStartResult(label, _starts(s), 1) for label, s in (("neocpu", 0.2), ("peer", 0.5))
+    ]
+    table = cold_start_table("net", ColdStartReport(1, tuple(results), ()), "neocpu")
+    # As in the tables of many models, more than 1 is in neocpu's favour.
+    column = table.header.index("it / neocpu (95 %)")
+    assert [row[column] for row in table.rows] == ["", "2.50 (2.50 to 2.50)"]

@@ -1,0 +1,139 @@
+"""Served models under load, beside direct calls."""
+
+import json
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+from neocpu.bench.results.failure import ModelFailure
+from neocpu.bench.served import served_load
+from neocpu.bench.served.served_model import (
+    ROUNDS,
+    ServedReport,
+    ServedRequest,
+    ServedResult,
+    measure_served,
+)
+from neocpu.bench.served.served_processes import binary_request, same_outputs
+from neocpu.bench.served.served_tables import served_table
+from neocpu.cli.main import main
+from neocpu.tensor_spec import TensorSpec
+
+pytest.importorskip("fastapi")
+
+
+def test_a_served_model(two_way):
+    request = ServedRequest(clients=(1, 3), seconds=1.0, threads=1)
+    (report,) = measure_served([str(two_way.path)], request)
+    assert isinstance(report, ServedReport), report
+    assert [result.clients for result in report.results] == [1, 3]
+    assert report.wrong == 0
+    for result in report.results:
+        assert len(result.latencies) == len(result.direct) == len(result.per_answer) == ROUNDS
+    document = report.to_json()
+    json.dumps(document, allow_nan=False)
+    assert isinstance(document["results"][0]["overhead"], float)
+    assert document["results"][1]["overhead"] is None
+
+
+def test_what_cannot_be_served_is_a_failure(tmp_path, linear):
+    (tmp_path / "bad.so").write_bytes(b"no artifact")
+    request = ServedRequest(clients=(1,), seconds=0.2, threads=1)
+    found = list(measure_served([str(tmp_path / "bad.so"), str(linear.path)], request))
+    assert isinstance(found[0], ModelFailure)
+    assert isinstance(found[1], ServedReport)
+
+
+def test_the_command(linear, tmp_path, capsys):
+    page = tmp_path / "served.md"
+    options = ["--clients", "2,1", "--duration", "0.5s", "--threads", "1", "-q"]
+    assert main(["bench", "served", str(linear.path), *options, "--json", "-o", str(page)]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert [one["clients"] for one in result["results"]] == [1, 2]
+    text = page.read_text()
+    assert "| linear | 1 |" in text
+    assert "Open Inference Protocol" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["served", "resnet18"], "needs an OUT.so"),
+        (["a.so", "--clients", "2"], "no option --clients"),
+        (["served", "a.so", "--clients", "0"], "not a number of clients"),
+        (["served", "a.so", "--vs", "onnxruntime"], "no option --vs"),
+    ],
+)
+def test_options_that_do_not_go_together(options, words, capsys):
+    assert main(["bench", *options]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_figures():
+    result = ServedResult(1, ((0.011, 0.013),) * 3, ((0.010, 0.010),) * 3, (0.0125,) * 3, 0)
+    assert result.overhead == pytest.approx(0.002)
+    assert result.share.value == pytest.approx(0.8)
+    table = served_table([ServedReport("net", 2, 1000, (result,))])
+    assert table.rows[0][2:5] == ("80.0", "100.0", "0.80 (0.80 to 0.80)")
+
+
+@pytest.fixture
+def canned():
+    """A server that answers with what it is given, one answer after another."""
+    answers = []
+
+    def work(listener):
+        connection, _ = listener.accept()
+        with connection:
+            for answer in answers:
+                if not connection.recv(1 << 16):
+                    return
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=work, args=(listener,), daemon=True).start()
+        yield listener.getsockname(), answers
+
+
+def http(content, status="200 OK"):
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
+
+
+def test_other_answers_are_noticed(canned, tmp_path):
+    address, answers = canned
+    answers += [http(b"one"), http(b"one"), http(b"two"), http(b"busy", "429 Too Many")]
+    (tmp_path / "request").write_bytes(b"any")
+    client = served_load.Client(address, b"any")
+    client.work(threading.Barrier(1), 3600)
+    assert isinstance(client.error, ConnectionResetError)
+    assert (client.first, client.different, client.failed) == (b"one", 1, [429])
+    assert len(client.seconds) == 4
+
+
+def test_a_lost_connection_is_reported(canned, tmp_path):
+    address, answers = canned
+    answers.append(http(b"one"))
+    (tmp_path / "request").write_bytes(b"any")
+    order = {"address": address, "request": str(tmp_path / "request"), "clients": 1}
+    with pytest.raises(ConnectionError):  # the kernel may notice before we do
+        served_load.answer({**order, "duration": 3600})
+
+
+def test_requests_and_answers():
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    head, _, body = binary_request({"x": x}).partition(b"\r\n\r\n")
+    length = int(head.split(b"Inference-Header-Content-Length: ")[1])
+    from neocpu.serving.request import parse_request
+
+    parsed = parse_request(
+        memoryview(body),
+        length,
+        [TensorSpec("x", "float32", (2, 3))],
+        [TensorSpec("y", "bool", ())],
+    )
+    np.testing.assert_array_equal(parsed.inputs["x"], x)
+    assert parsed.outputs[0].binary
+    assert same_outputs(b"{}" + x.tobytes(), [x])
+    assert not same_outputs(b"{}" + x.tobytes(), [x + 1])

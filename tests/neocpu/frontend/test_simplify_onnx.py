@@ -1,0 +1,175 @@
+"""What simplification removes, folds and rewrites."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu.frontend import load_model
+from neocpu.frontend.simplify_onnx import TARGET_OPSET, opset_of
+from tests.neocpu.frontend.differential import (
+    assert_matches_onnxruntime,
+    floats,
+    ints,
+    make_model,
+    random,
+    relax_ops,
+    run_imported,
+)
+
+X = random(1, 4, 6, 6)
+
+
+def simplified_ops(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in load_model(model).simplified.graph.node]
+
+
+def test_shape_chains_fold():
+    """``view(x.size(0), -1)`` as PyTorch traced it."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"], axis=0),
+        helper.make_node("Unsqueeze", ["n"], ["n1"], axes=[0]),
+        helper.make_node("Concat", ["n1", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    model = make_model(nodes, {"x": X}, {"zero": np.array(0, np.int64), "rest": ints(-1)}, opset=9)
+    model.graph.output[0].CopyFrom(
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "features"])
+    )
+    assert simplified_ops(model) == ["Reshape"]
+    assert_matches_onnxruntime(model, {"x": X})
+
+
+def test_generated_constants_fold():
+    nodes = [
+        helper.make_node(
+            "ConstantOfShape",
+            ["dims"],
+            ["ones"],
+            value=helper.make_tensor("v", TensorProto.FLOAT, [1], [2.0]),
+        ),
+        helper.make_node("Range", ["start", "limit", "delta"], ["r"]),
+        helper.make_node("Cast", ["r"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Expand", ["f", "dims"], ["e"]),
+        helper.make_node("Mul", ["ones", "e"], ["scale"]),
+        helper.make_node("Mul", ["x", "scale"], ["y"]),
+    ]
+    scalars = {
+        name: np.array(value, np.int64)
+        for name, value in {"start": 0, "limit": 6, "delta": 1}.items()
+    }
+    model = make_model(nodes, {"x": X}, {"dims": ints(4, 6, 6), **scalars})
+    assert simplified_ops(model) == ["Mul"]
+    assert_matches_onnxruntime(model, {"x": X})
+
+
+def test_dead_duplicate_and_identity_nodes_go():
+    nodes = [
+        helper.make_node("Identity", ["x"], ["i"]),
+        helper.make_node("Relu", ["i"], ["a"]),
+        helper.make_node("Relu", ["x"], ["b"]),
+        helper.make_node("Sigmoid", ["x"], ["unused"]),
+        helper.make_node("Dropout", ["b"], ["d"]),
+        helper.make_node("Add", ["a", "d"], ["y"]),
+    ]
+    model = make_model(nodes, {"x": X}, opset=12)
+    assert simplified_ops(model) == ["Relu", "Add"]
+    assert_matches_onnxruntime(model, {"x": X})
+
+
+@pytest.mark.parametrize("opset", [7, 9, 11, 13, 18, 21, 23])
+def test_opset_is_raised_and_never_lowered(opset):
+    model = make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": X}, opset=opset)
+    loaded = load_model(model)
+    assert opset_of(loaded.simplified) == max(opset, TARGET_OPSET)
+    assert opset_of(loaded.original) == opset
+
+
+def test_inputs_and_outputs_keep_names_order_and_aliases():
+    """Outputs may be an input, a constant, twice the same value, or also used inside."""
+    nodes = [
+        helper.make_node("Identity", ["b"], ["same"]),
+        helper.make_node("Relu", ["a"], ["inner"]),
+        helper.make_node("Relu", ["a"], ["twin"]),
+        helper.make_node("Neg", ["inner"], ["last"]),
+        helper.make_node("Constant", [], ["fixed"], value_floats=[1.0, 2.0]),
+    ]
+    feeds = {"b": random(2, 3, seed=1), "a": random(3, 2), "idle": random(1, seed=2)}
+    outputs = ["last", "twin", "same", "inner", "fixed"]
+    model = make_model(nodes, feeds, outputs=outputs)
+    loaded = load_model(model)
+    assert [value.name for value in loaded.simplified.graph.input] == list(feeds)
+    assert [value.name for value in loaded.simplified.graph.output] == outputs
+    assert_matches_onnxruntime(model, feeds)
+
+
+def test_weights_reach_the_simplified_model_unchanged():
+    weight = random(64, 4, 3, 3, seed=1)
+    model = make_model([helper.make_node("Conv", ["x", "w"], ["y"])], {"x": X}, {"w": weight})
+    (kept,) = load_model(model).simplified.graph.initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(kept), weight)
+
+
+_AMOUNTS = (0, 0, 1, 2, 0, 0, 2, 1)
+
+
+def pad_and(op: str, fill: float = 0.0, amounts: tuple[int, ...] = _AMOUNTS, **attrs):
+    names = ["p", "w"] if op == "Conv" else ["p"]
+    nodes = [
+        helper.make_node("Pad", ["x", "pads", "fill"], ["p"]),
+        helper.make_node(op, names, ["y"], **attrs),
+    ]
+    constants = {"pads": ints(*amounts), "fill": np.array(fill, np.float32)}
+    if op == "Conv":
+        constants["w"] = random(3, 4, 3, 3, seed=1)
+    return make_model(nodes, {"x": X}, constants)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"pads": [1, 0, 0, 1]}, {"auto_pad": "VALID"}])
+def test_zero_padding_goes_into_the_convolution(attrs):
+    model = pad_and("Conv", strides=[2, 2], **attrs)
+    assert relax_ops(assert_matches_onnxruntime(model, {"x": X})) == ["nn.conv2d"]
+
+
+@pytest.mark.parametrize("attrs", [{}, {"pads": [1, 1, 1, 1], "count_include_pad": 1}])
+def test_zero_padding_goes_into_the_average(attrs):
+    model = pad_and("AveragePool", kernel_shape=[3, 3], **attrs)
+    assert relax_ops(assert_matches_onnxruntime(model, {"x": X})) == ["nn.avg_pool2d"]
+
+
+def test_other_padding_stays():
+    models = [
+        pad_and("Conv", fill=1.0),
+        pad_and("Conv", amounts=(0, 0, -1, 1, 0, 0, 1, 1)),
+        pad_and("AveragePool", kernel_shape=[3, 3], amounts=(0, 0, 1, 1, 0, 0, 1, 1), fill=2.0),
+        pad_and("MaxPool", kernel_shape=[3, 3]),
+    ]
+    for model in models:
+        assert "nn.pad" in relax_ops(assert_matches_onnxruntime(model, {"x": X}))
+
+
+def test_prelu_of_opset_6_has_a_slope_per_channel():
+    x = random(1, 4, 4, 4)  # as wide as it has channels: broadcasting would hide the mistake
+    slope = floats(0.1, 0.2, 0.3, 0.4)
+    model = make_model([helper.make_node("PRelu", ["x", "a"], ["y"])], {"x": x}, {"a": slope})
+    model.opset_import[0].version = 6
+    expected = np.where(x < 0, x * slope[:, None, None], x)
+    _, _, (actual,) = run_imported(model, {"x": x})
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+def test_large_models_print_nothing(capfd):
+    model = make_model(
+        [
+            helper.make_node("Split", ["c"], ["a", "b"], axis=0, num_outputs=2),
+            helper.make_node("Add", ["x", "a"], ["t"]),
+            helper.make_node("Add", ["t", "b"], ["y"]),
+        ],
+        {"x": X},
+        {"c": random(2, 4, 6, 6)},
+    )
+    load_model(model)
+    assert capfd.readouterr() == ("", "")

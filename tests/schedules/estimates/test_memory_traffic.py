@@ -1,0 +1,49 @@
+from collections import Counter
+from itertools import product
+
+import pytest
+
+from neocpu.schedules.estimates.memory_traffic import (
+    L2_WAYS,
+    LINE,
+    conflicts_in_l2,
+    fork_seconds,
+    stream_seconds,
+    with_memory,
+)
+from neocpu.schedules.vocabulary.target import parse_target
+
+SERVER = parse_target("llvm -mcpu=znver3")
+
+
+def test_one_thread_does_not_fork():
+    assert fork_seconds(1) == 0 < fork_seconds(2)
+
+
+def test_the_slowest_part_hides_most_of_the_others():
+    _, beyond_l2, memory = SERVER.bandwidths
+    alone = with_memory(1e-3, 0, 0, SERVER)
+    assert alone == 1e-3
+    bound = with_memory(1e-3, 0, 4e-3 * memory, SERVER)
+    assert 4e-3 < bound < 4.5e-3
+    assert with_memory(0, 3e-3 * beyond_l2, 0, SERVER) == pytest.approx(3e-3)
+
+
+def test_a_board_waits_longer_for_memory():
+    """So that Winograd's many weights are worth it where they are few, as they are on a server."""
+    board = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
+    assert with_memory(0, 0, 1e6, board) > 4 * with_memory(0, 0, 1e6, SERVER)
+    assert stream_seconds(1 << 24, board, 4) > 4 * stream_seconds(1 << 24, SERVER, 4)
+
+
+@pytest.mark.parametrize("image", [16, 28, 32, 48, 56, 64, 112, 128])
+@pytest.mark.parametrize("chunks", [4, 8, 16, 64])
+def test_conflicts_are_those_of_a_set_associative_cache(image, chunks):
+    """Four pixels of 32 bytes, below each other, in every chunk: count the lines of each set."""
+    target = SERVER
+    row = image * 32
+    axes = (chunks, image * row), (4, row)
+    sets = target.l2 // (L2_WAYS * LINE)
+    lines = {(c * image * row + r * row) // LINE for c, r in product(range(chunks), range(4))}
+    fullest = max(Counter(line % sets for line in lines).values())
+    assert conflicts_in_l2(target, *axes) == (fullest >= L2_WAYS)
