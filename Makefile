@@ -11,7 +11,7 @@ GUARDED := tests/schedules tests/neocpu/frontend tests/neocpu/passes tests/neocp
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-guard test-arm fresh fuzz soak lint types format docs bench runtime-wheel clean
+.PHONY: help demo test test-guard test-arm fresh object-code mutations fuzz soak lint types format docs bench runtime-wheel clean
 # A recipe that fails leaves no half-made stamp behind.
 .DELETE_ON_ERROR:
 
@@ -38,6 +38,12 @@ test-arm: build/arm/.ready ## compile for ARM and run what comes of it under qem
 
 soak: $(VENV)/.test ## load, serve and attack thousands of times, and show that nothing grows
 	NEOCPU_SOAK=full $(BIN)/pytest tests/neocpu/soak -s --timeout 3600 $(PYTEST)
+
+mutations: $(VENV)/.test ## plant fifty bugs in a copy, one at a time: the tests must catch each
+	$(BIN)/python -m tests.mutations
+
+object-code: $(VENV)/.test ## compare the machine code of all networks with that of another tree: OLD=/its/.venv/bin/neocpu
+	$(BIN)/python -m tests.object_code $(OLD) $(BIN)/neocpu
 
 fuzz: $(VENV)/.test ## compile CASES=5000 models that nobody wrote; SEED=0, JOBS=1; failures are kept in build/fuzz
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(or $(SEED),0) --jobs $(JOBS)

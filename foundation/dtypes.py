@@ -32,6 +32,16 @@ class DType:
     datatype: str
 
     @property
+    def is_integer(self) -> bool:
+        """Whether its elements are whole numbers."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def bytes(self) -> int:
+        """Of an element in memory."""
+        return self.bits // 8
+
+    @property
     def code(self) -> int:
         """``DLDataTypeCode`` of DLPack."""
         return _CODES[self.kind]
@@ -53,3 +63,8 @@ DTYPES: Final[Mapping[str, DType]] = MappingProxyType(
     }
 )
 """By name, all that an artifact holds."""
+
+
+def bytes_of(dtype: str) -> int:
+    """Bytes of one element of ``dtype``, a key of `DTYPES`."""
+    return DTYPES[dtype].bytes

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import onnx
 import tvm
@@ -26,7 +26,7 @@ from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.passes.apply_plan import RewrittenModule, apply_plan
 from neocpu.passes.simplify_relax import simplify
 from neocpu.phases import PhaseClock
-from neocpu.plan_report import explain, with_outcome
+from neocpu.plan_report import Outcome, PlanReport, report_of
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
 from neocpu.planning.measured_costs import Measured
@@ -34,14 +34,14 @@ from neocpu.planning.network import Network
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.weights import weights_of
-from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.artifact_file.header import ArtifactHeader
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Workload
 
-PlanKey: TypeAlias = tuple[tuple[DataLayout, DataLayout, Scheme | None], ...]
+PlanKey: TypeAlias = tuple[tuple[Format, Format, Scheme | None], ...]
 """What tells plans apart: of each operator its layouts and scheme."""
 
 
@@ -187,9 +187,15 @@ class Builder:
         with self.clock.phase("rewrite"):
             rewritten = on_deep_stack(apply_plan, mod, plan, costs)
             self.dump.module("rewrite", rewritten.mod)
-        report = explain(plan, rewritten, self.target, self.threads, self.accuracy)
-        report["admission"] = costs.admission.name
-        report["weights"] = weights.report(rewritten.weights, self.options.max_weights)
+        report = report_of(
+            plan,
+            rewritten,
+            self.target,
+            self.threads,
+            weights.report(rewritten.weights, self.options.max_weights),
+            costs.admission,
+            self.accuracy,
+        )
         key = _key(plan)
         # Which hold the weights as they were before they were packed.
         del mod, network, chosen, plan
@@ -210,16 +216,16 @@ class Builder:
         return None
 
     def _build(
-        self, loaded: LoadedModel, rewritten: RewrittenModule, report: dict[str, Any]
+        self, loaded: LoadedModel, rewritten: RewrittenModule, report: PlanReport
     ) -> CompiledModule:
         clock, dump = self.clock, self.dump
         with clock.phase("lower"):
             mod = on_deep_stack(lower, rewritten.mod, self.target, dump)
         with clock.phase("build"):
             built = build(mod, self.target, dump, usable_cpus(), loaded.row_counts)
-        report = with_outcome({**report, "activation_bytes": built.arena_bytes}, clock.seconds)
-        dump("plan", partial(json.dumps, report, indent=1), "json")
-        compiled = CompiledModule(self._header(loaded, built, report))
+        report = replace(report, outcome=Outcome(built.arena_bytes, clock.seconds))
+        dump("plan", partial(json.dumps, report.to_json(), indent=1), "json")
+        compiled = CompiledModule(self._header(loaded, built, report), report)
         with ExitStack() as on_failure:
             on_failure.enter_context(compiled)
             with clock.phase("link"):
@@ -229,7 +235,7 @@ class Builder:
             on_failure.pop_all()
         return compiled
 
-    def _header(self, loaded: LoadedModel, built: Built, report: dict[str, Any]) -> ArtifactHeader:
+    def _header(self, loaded: LoadedModel, built: Built, report: PlanReport) -> ArtifactHeader:
         return ArtifactHeader(
             name=loaded.name,
             neocpu_version=version("neocpu"),
@@ -244,7 +250,7 @@ class Builder:
             row_counts=loaded.row_counts,
             activations=built.activations,
             arena_bytes=built.arena_bytes,
-            plan=report,
+            plan=report.to_json(),
         )
 
 
@@ -257,4 +263,4 @@ def _without_graphs(loaded: LoadedModel, *, keep_original: bool) -> LoadedModel:
 
 
 def _key(plan: LayoutPlan) -> PlanKey:
-    return tuple((each.in_layout, each.out_layout, each.scheme) for each in plan.choices)
+    return tuple((each.in_format, each.out_format, each.scheme) for each in plan.choices)

@@ -10,8 +10,9 @@ from typing import Any
 
 from neocpu.foundation.files import replacing
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.plan_report import PlanReport
 from neocpu.reference.comparison import Comparison
-from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.artifact_file.header import ArtifactHeader
 from neocpu.runtime.module import Module, load
 from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.search.tuner import TuneReport
@@ -23,8 +24,10 @@ class CompiledModule(Unpicklable):
     Attributes
     ----------
     header : ArtifactHeader
+    report : PlanReport
+        What was decided and why.
     plan : dict
-        What ``neocpu explain --json`` prints.
+        Its JSON form, which ``neocpu explain --json`` prints.
     verification : Comparison or None
         Against the independent reference; None if it was not asked for or cannot run here, as
         ``plan["unchecked"]`` says.
@@ -36,8 +39,9 @@ class CompiledModule(Unpicklable):
 
     _instead = "export it to a file, and neocpu.load() that in each process"
 
-    def __init__(self, header: ArtifactHeader) -> None:
+    def __init__(self, header: ArtifactHeader, report: PlanReport) -> None:
         self.header = header
+        self.report = report
         self.verification: Comparison | None = None
         self.seconds: dict[str, float] = {}
         self.tuned: TuneReport | None = None
@@ -45,7 +49,7 @@ class CompiledModule(Unpicklable):
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What was decided and why."""
+        """What was decided and why, as the artifact has it."""
         return self.header.plan
 
     @property

@@ -20,7 +20,7 @@ from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.plan_report import with_outcome
+from neocpu.plan_report import Outcome
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.tensor_spec import random_inputs
 from neocpu.verification import Arrays, Verdict, Verifier
@@ -160,8 +160,11 @@ def _finished(
     verdict = judged[-1][1] if judged else None
     with ExitStack() as on_failure:
         on_failure.enter_context(compiled)
-        report = with_outcome(compiled.plan, seconds, verdict, unchecked, judged[:-1])
-        compiled.header = replace_header(compiled.path, replace(compiled.header, plan=report))
+        size = compiled.header.arena_bytes
+        outcome = Outcome(size, seconds, verdict, unchecked, judged[:-1])
+        compiled.report = replace(compiled.report, outcome=outcome)
+        header = replace(compiled.header, plan=compiled.report.to_json())
+        compiled.header = replace_header(compiled.path, header)
         on_failure.pop_all()
     compiled.verification = verdict.found if verdict is not None else None
     compiled.seconds = seconds

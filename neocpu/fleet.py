@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neocpu.foundation.errors import UsageError
-from neocpu.search.rpc_tracker import Address
+from neocpu.search.measuring.rpc_tracker import Address
 
 
 @dataclass(frozen=True, slots=True)

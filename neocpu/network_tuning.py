@@ -25,9 +25,9 @@ from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.budget import Budget
 from neocpu.search.cost_model import LearnedCostModel
-from neocpu.search.local_measurer import LocalMeasurer
-from neocpu.search.measure import Measurer, ReplayMeasurer
-from neocpu.search.rpc_measurer import RpcMeasurer
+from neocpu.search.measuring.local_measurer import LocalMeasurer
+from neocpu.search.measuring.measure import Measurer, ReplayMeasurer
+from neocpu.search.measuring.rpc_measurer import RpcMeasurer
 from neocpu.search.strategies import Strategy
 from neocpu.search.strategies.analytic import AnalyticStrategy
 from neocpu.search.strategies.grid import GridStrategy
@@ -147,7 +147,7 @@ def make_strategy(
 
 def workloads_of(network: Network, target: CpuTarget) -> list[Workload]:
     """Return what a plan of ``network`` needs to know: its convolutions, and what memory costs."""
-    return [*(conv.workload for conv in network.convs), *memory_workloads(network, target.lanes())]
+    return [*(conv.workload for conv in network.convs), *memory_workloads(network, target)]
 
 
 def search_space(target: CpuTarget, threads: int, admission: Admission = EVERY_TILE) -> SearchSpace:

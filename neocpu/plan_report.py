@@ -1,18 +1,22 @@
-"""The plan as people and tools read it: the object ``neocpu explain --json`` prints."""
+"""The plan as people and tools read it: what ``neocpu explain --json`` prints is its JSON form."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from neocpu.passes.apply_plan import RewrittenModule
+from neocpu.passes.apply_plan import RewrittenModule, Transform
 from neocpu.planning.costs import Choice
-from neocpu.planning.network import ConvOp, DenseOp, LayoutOp, PoolOp
+from neocpu.planning.operators.dense_op import DenseOp
+from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.schedules.operators.dense import estimate
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy, Admission
+from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.search.solver.plan import Plan
 
 if TYPE_CHECKING:
     from neocpu.verification import Verdict
@@ -20,81 +24,240 @@ if TYPE_CHECKING:
 MICRO = 1e6
 
 
-def explain(
+@dataclass(frozen=True, slots=True)
+class OperatorReport:
+    """What was decided of one operator.
+
+    Attributes
+    ----------
+    name, kind : str
+        Such as ``conv2d_7`` and ``conv2d``.
+    workload : str
+        What it computes.
+    flops : int
+        Floating-point operations of the direct algorithm.
+    scheme : Scheme or None
+        Of a convolution.
+    weight_bytes : int or None
+        Packed; None of dense layers, whose weights no plan changes.
+    in_layout, out_layout : str
+    seconds : float
+        What the plan takes it to cost.
+    cost_source : str
+        Where that is from.
+    kernel : str or None
+        The function that computes it; None if fusion is yet to decide.
+    """
+
+    name: str
+    kind: str
+    workload: str
+    flops: int
+    scheme: Scheme | None
+    weight_bytes: int | None
+    in_layout: str
+    out_layout: str
+    seconds: float
+    cost_source: str
+    kernel: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form; costs are in microseconds."""
+        bytes_ = {} if self.weight_bytes is None else {"weight_bytes": self.weight_bytes}
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "workload": self.workload,
+            "flops": self.flops,
+            "scheme": None if self.scheme is None else self.scheme.to_json(),
+            **bytes_,
+            "in_layout": self.in_layout,
+            "out_layout": self.out_layout,
+            "cost_us": self.seconds * MICRO,
+            "cost_source": self.cost_source,
+            "kernel": self.kernel,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a compilation came to, once it was built and judged.
+
+    Attributes
+    ----------
+    activation_bytes : int
+        Of the arena.
+    seconds : dict of str to float
+        How long each phase took, in order.
+    verdict : Verdict or None
+        How far off the outputs are; None if nobody looked.
+    unchecked : str or None
+        Why nothing was checked.
+    missed : sequence of pair of Admission and Verdict
+        The plans that did not keep the promise, in the order in which they were tried.
+    """
+
+    activation_bytes: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    verdict: Verdict | None = None
+    unchecked: str | None = None
+    missed: Sequence[tuple[Admission, Verdict]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "activation_bytes": self.activation_bytes,
+            "passes": [{"name": name, "seconds": value} for name, value in self.seconds.items()],
+            "verification": None if self.verdict is None else _judgement(self.verdict),
+            "unchecked": self.unchecked,
+            "missed": [{"admission": one.name, **_judgement(found)} for one, found in self.missed],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """What was decided and why, and what came of it.
+
+    Attributes
+    ----------
+    target : str
+    threads : int
+    opt : str
+        The level of optimisation.
+    accuracy : Accuracy
+        What the schemes were chosen for.
+    admission : Admission
+        Which of them were allowed.
+    search : Plan
+        The solver's account.
+    ops : tuple of OperatorReport
+    transforms : tuple of Transform
+    weights : mapping
+        Bytes before and after packing, and the limit.
+    outcome : Outcome
+    """
+
+    target: str
+    threads: int
+    opt: str
+    accuracy: Accuracy
+    admission: Admission
+    search: Plan
+    ops: tuple[OperatorReport, ...]
+    transforms: tuple[Transform, ...]
+    weights: Mapping[str, int | None]
+    outcome: Outcome = field(default_factory=Outcome)
+
+    @property
+    def predicted_seconds(self) -> float:
+        """What a run takes, as far as the plan knows: the search's cost, and dense layers."""
+        return self.search.cost + math.fsum(op.seconds for op in self.ops if op.kind == "dense")
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form, which artifacts carry; every cost is in microseconds."""
+        search = self.search
+        return {
+            "target": self.target,
+            "threads": self.threads,
+            "opt": self.opt,
+            "accuracy": {"name": self.accuracy.name, "bound": self.accuracy.bound},
+            "admission": self.admission.name,
+            "predicted_us": self.predicted_seconds * MICRO,
+            "search": {
+                "solver": search.solver,
+                "cost_us": search.cost * MICRO,
+                "lower_bound_us": search.lower_bound * MICRO,
+                "gap": search.gap,
+                "verdict": search.verdict,
+                "seconds": search.seconds,
+                "variables": search.variables,
+            },
+            "ops": [op.to_json() for op in self.ops],
+            "transforms": [_transform(each) for each in self.transforms],
+            "weights": dict(self.weights),
+            **self.outcome.to_json(),
+        }
+
+
+def report_of(
     plan: LayoutPlan,
     rewritten: RewrittenModule,
     target: CpuTarget,
     threads: int,
+    weights: Mapping[str, int | None],
+    admission: Admission = DEFAULT.admission,
     accuracy: Accuracy = DEFAULT,
-) -> dict[str, Any]:
-    """Return what was decided and why; every cost is in microseconds. See `with_outcome`.
+) -> PlanReport:
+    """Return the report of a plan whose outcome is not known yet.
 
     Parameters
     ----------
     rewritten : RewrittenModule
         What became of the network under ``plan``.
-    accuracy : Accuracy
-        What the schemes were chosen for.
     """
-    search = plan.search
-    dense = [_dense(op, estimate(op.workload, target, threads)) for op in plan.network.dense]
-    ops = [_op(op, choice) for op, choice in zip(plan.network.ops, plan.choices, strict=True)]
+    pairs = zip(plan.network.ops, plan.choices, strict=True)
+    ops = [_op(op, choice, rewritten.kernels.get(op.name)) for op, choice in pairs]
+    for layer in plan.network.dense:
+        seconds = estimate(layer.workload, target, threads)
+        ops.append(_dense(layer, seconds, rewritten.kernels.get(layer.name)))
+    return PlanReport(
+        str(target),
+        threads,
+        str(plan.opt),
+        accuracy,
+        admission,
+        plan.search,
+        tuple(ops),
+        rewritten.transforms,
+        weights,
+    )
+
+
+def _op(op: LayoutOp, choice: Choice, kernel: str | None) -> OperatorReport:
+    return OperatorReport(
+        op.name,
+        op.name.rpartition("_")[0],
+        op.described,
+        op.flops,
+        choice.scheme,
+        choice.weight_bytes,
+        str(choice.in_format.layout),
+        str(choice.out_format.layout),
+        choice.seconds,
+        choice.source,
+        kernel,
+    )
+
+
+def _dense(op: DenseOp, seconds: float, kernel: str | None) -> OperatorReport:
+    """Describe a dense layer: it has one schedule, so the search has nothing to choose."""
+    return OperatorReport(
+        op.name,
+        "dense",
+        str(op.workload),
+        op.workload.flops,
+        None,
+        None,
+        "NC",
+        "NC",
+        seconds,
+        "estimated",
+        kernel,
+    )
+
+
+def _transform(each: Transform) -> dict[str, Any]:
     return {
-        "target": str(target),
-        "threads": threads,
-        "opt": str(plan.opt),
-        "accuracy": {"name": accuracy.name, "bound": accuracy.bound},
-        "predicted_us": search.cost * MICRO + sum(op["cost_us"] for op in dense),
-        "search": {
-            "solver": search.solver,
-            "cost_us": search.cost * MICRO,
-            "lower_bound_us": search.lower_bound * MICRO,
-            "gap": search.gap,
-            "verdict": search.verdict,
-            "seconds": search.seconds,
-            "variables": search.variables,
-        },
-        "ops": [{**op, "kernel": rewritten.kernels.get(op["name"])} for op in (*ops, *dense)],
-        "transforms": [
-            {
-                "from": str(t.source),
-                "to": str(t.destination),
-                "shape": list(t.shape),
-                "kernel": t.kernel,
-                "cost_us": t.cost.seconds * MICRO,
-                "cost_source": t.cost.source,
-            }
-            for t in rewritten.transforms
-        ],
+        "from": str(each.source.layout),
+        "to": str(each.destination.layout),
+        "shape": list(each.shape),
+        "kernel": each.kernel,
+        "cost_us": each.cost.seconds * MICRO,
+        "cost_source": each.cost.source,
     }
 
 
-def with_outcome(
-    report: Mapping[str, Any],
-    seconds: Mapping[str, float],
-    verdict: Verdict | None = None,
-    unchecked: str | None = None,
-    missed: Sequence[tuple[Admission, Verdict]] = (),
-) -> dict[str, Any]:
-    """Return ``report`` with how long each phase took, in order, and how far off the result is.
-
-    Parameters
-    ----------
-    unchecked : str, optional
-        Why nothing was checked.
-    missed : sequence of pair of Admission and Verdict
-        The plans that did not keep the promise, in the order in which they were tried.
-    """
-    return {
-        **report,
-        "passes": [{"name": name, "seconds": value} for name, value in seconds.items()],
-        "verification": None if verdict is None else _outcome(verdict),
-        "unchecked": unchecked,
-        "missed": [{"admission": each.name, **_outcome(found)} for each, found in missed],
-    }
-
-
-def _outcome(verdict: Verdict) -> dict[str, Any]:
+def _judgement(verdict: Verdict) -> dict[str, Any]:
     found = verdict.found
     return {
         "kept": verdict.kept,
@@ -110,36 +273,3 @@ def _outcome(verdict: Verdict) -> dict[str, Any]:
 def _number(value: float | None) -> float | None:
     """Return a number that JSON has."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def _op(op: LayoutOp, choice: Choice) -> dict[str, Any]:
-    described = (
-        str(op.workload) if isinstance(op, ConvOp | PoolOp) else "x".join(map(str, op.shape))
-    )
-    return {
-        "name": op.name,
-        "kind": op.name.rpartition("_")[0],
-        "workload": described,
-        "flops": op.workload.flops if isinstance(op, ConvOp) else 0,
-        "scheme": choice.scheme.to_json() if choice.scheme is not None else None,
-        "weight_bytes": choice.weight_bytes,
-        "in_layout": str(choice.in_layout),
-        "out_layout": str(choice.out_layout),
-        "cost_us": choice.seconds * MICRO,
-        "cost_source": choice.source,
-    }
-
-
-def _dense(op: DenseOp, seconds: float) -> dict[str, Any]:
-    """Describe a dense layer: it has one schedule, so the search has nothing to choose."""
-    return {
-        "name": op.name,
-        "kind": "dense",
-        "workload": str(op.workload),
-        "flops": op.workload.flops,
-        "scheme": None,
-        "in_layout": "NC",
-        "out_layout": "NC",
-        "cost_us": seconds * MICRO,
-        "cost_source": "estimated",
-    }

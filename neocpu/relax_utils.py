@@ -318,3 +318,27 @@ def rewrite_function(func: relax.Function, rule: Rule) -> relax.Function:
     rewrite = Rewrite(func, rule)
     rewritten = _RuleMutator(rewrite).visit_expr(func)
     return relax.analysis.remove_all_unused(rewritten) if rewrite.changed else func
+
+
+def feature_map_shape(expr: Expr) -> tuple[int, int, int, int] | None:
+    """Return the NCHW shape of a float32 rank-4 tensor expression, else None."""
+    if not isinstance(expr.ty, relax.TensorType) or dtype_of(expr) != "float32":
+        return None
+    shape = static_shape(expr)
+    if shape is None or len(shape) != 4:
+        return None
+    n, c, h, w = shape
+    return n, c, h, w
+
+
+def pair_of(values: Any) -> tuple[int, int]:
+    """Return an attribute of two numbers."""
+    first, second = (int(v) for v in values)
+    return first, second
+
+
+def four_of(values: Any) -> tuple[int, int, int, int]:
+    """Return padding as four numbers: one may stand for all."""
+    numbers = [int(v) for v in values]
+    top, left, bottom, right = numbers if len(numbers) == 4 else (numbers * 4)[:4]
+    return top, left, bottom, right

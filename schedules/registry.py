@@ -1,11 +1,11 @@
-"""The templates: adding an algorithm touches its own file and this list."""
+"""The templates, by name: all that is known of them elsewhere goes through here."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,94 +22,61 @@ from neocpu.schedules.convolutions import (
 from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.layout import DataLayout
-from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.scheme import Scheme, register_scheme, unregister_scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.workload import (
-    Conv2dWorkload,
-    JoinWorkload,
-    TransformWorkload,
-    Workload,
-)
+from neocpu.schedules.vocabulary.template import ConvTemplate, Template
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
+
+TEMPLATES: dict[str, Template] = {}
+"""By name, in the order in which they were registered."""
 
 
-class Template(Protocol):
-    """What a template module defines. ``VERSION`` changes when its generated code does."""
+def register(template: Template) -> None:
+    """Make a template known: to planning, tuning, records, checks and reports.
 
-    NAME: str
-    VERSION: int
-
-    def applies(self, workload: Any, target: CpuTarget) -> bool:
-        """Whether the template can compute ``workload`` on ``target``."""
-
-    def space(self, workload: Any, target: CpuTarget) -> tuple[Scheme, ...]:
-        """Legal schemes, in the order an expert would try them."""
-
-    def lower(self, workload: Any, scheme: Any, target: CpuTarget, threads: int = 1) -> Any:
-        """Scheduled ``PrimFunc``; the last argument is the output."""
-
-    def argument_shapes(
-        self, workload: Any, scheme: Any
-    ) -> tuple[tuple[tuple[int, ...], str], ...]:
-        """Physical ``(shape, dtype)`` of the arguments of `lower`'s function."""
-
-    def estimate(self, workload: Any, scheme: Any, target: CpuTarget, threads: int = 1) -> float:
-        """Analytic seconds."""
+    Raises
+    ------
+    UsageError
+        If its name is taken, or does not begin with that of its kind of workload.
+    """
+    kind = template.workload.kind
+    if template.name in TEMPLATES or not template.name.startswith(kind):
+        raise UsageError(f"a template's name is its own and begins with {kind}: {template.name!r}")
+    register_scheme(template.scheme)
+    TEMPLATES[template.name] = template
+    schemes.cache_clear()
 
 
-class ConvTemplate(Template, Protocol):
-    """A convolution's. Arguments: data, packed weights, prologue, epilogue operands, output."""
-
-    def pack_weights(
-        self, weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Any
-    ) -> NDArray[np.generic]:
-        """Weights in the layout the kernel reads."""
+def unregister(name: str) -> None:
+    """Forget a template."""
+    unregister_scheme(TEMPLATES.pop(name).scheme)
+    schemes.cache_clear()
 
 
-_CONVOLUTIONS: tuple[ConvTemplate, ...] = (
-    conv2d_direct,
-    conv2d_winograd,
-    conv2d_depthwise,
-    conv2d_grouped,
-    conv2d_pointwise,
-    conv2d_nchw,
-)
-# Templates that take a layout transform into their own loads and stores.
-_FOLDS: dict[str, Callable[..., Scheme | None]] = {
-    module.NAME: module.fold
-    for module in (
-        conv2d_direct,
-        conv2d_winograd,
-        conv2d_depthwise,
-        conv2d_grouped,
-        conv2d_pointwise,
-    )
-}
-# Templates that err more than direct summation, and by what factor.
-_ERROR_FACTORS: dict[str, Callable[..., float]] = {
-    conv2d_winograd.NAME: conv2d_winograd.error_factor
-}
-# Templates that can add up a convolution's products part by part.
-_SPLITS: dict[str, Callable[..., Scheme]] = {conv2d_direct.NAME: conv2d_direct.split_sums}
-_BY_WORKLOAD: dict[type[Workload], tuple[Template, ...]] = {
-    Conv2dWorkload: _CONVOLUTIONS,
-    TransformWorkload: (layout_transform,),
-    JoinWorkload: (join_template,),
-}
-_CONV_TEMPLATES: dict[str, ConvTemplate] = {module.NAME: module for module in _CONVOLUTIONS}
-TEMPLATES: dict[str, Template] = {
-    module.NAME: module for modules in _BY_WORKLOAD.values() for module in modules
-}
-ALGORITHMS: dict[str, str] = {name.removeprefix("conv2d_"): name for name in _CONV_TEMPLATES}
+def algorithms() -> dict[str, str]:
+    """Return the names of convolution templates, by what the command line calls them."""
+    return {
+        name.removeprefix("conv2d_"): name
+        for name, each in TEMPLATES.items()
+        if isinstance(each, ConvTemplate)
+    }
 
 
 def template(scheme: Scheme) -> Template:
-    """Return the template module ``scheme`` belongs to."""
+    """Return the template ``scheme`` belongs to."""
     return TEMPLATES[scheme.template]
+
+
+def conv_template(scheme: Scheme) -> ConvTemplate:
+    """Return the template of a convolution's ``scheme``."""
+    found = TEMPLATES[scheme.template]
+    assert isinstance(found, ConvTemplate), scheme
+    return found
 
 
 def template_version(name: str) -> int:
     """Return the version of the named template; 0 if there is none of that name."""
-    return TEMPLATES[name].VERSION if name in TEMPLATES else 0
+    return TEMPLATES[name].version if name in TEMPLATES else 0
 
 
 def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
@@ -120,12 +87,12 @@ def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
     UsageError
         If a name is unknown.
     """
-    chosen = set()
+    chosen, known = set(), algorithms()
     for name in names:
-        if name not in ALGORITHMS:
-            hint = did_you_mean(name, ALGORITHMS)
-            raise UsageError(f"unknown algorithm {name!r}; known: {', '.join(ALGORITHMS)}{hint}")
-        chosen.add(ALGORITHMS[name])
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise UsageError(f"unknown algorithm {name!r}; known: {', '.join(known)}{hint}")
+        chosen.add(known[name])
     return frozenset(chosen)
 
 
@@ -140,9 +107,9 @@ def schemes(workload: Workload, target: CpuTarget) -> tuple[Scheme, ...]:
     """
     found = [
         scheme
-        for module in _BY_WORKLOAD[type(workload)]
-        if module.applies(workload, target)
-        for scheme in module.space(workload, target)
+        for each in TEMPLATES.values()
+        if each.workload is type(workload) and each.applies(workload, target)
+        for scheme in each.space(workload, target)
     ]
     if not found:
         raise UnsupportedError(f"no template computes the workload {workload}")
@@ -160,8 +127,9 @@ def error_bound(scheme: Scheme, workload: Workload) -> float:
 
     Norm-wise, over data and weights of any magnitude that neither overflows nor vanishes.
     """
-    factor = _ERROR_FACTORS.get(scheme.template)
-    return factor(scheme, workload) if factor else 1.0
+    if not isinstance(workload, Conv2dWorkload):
+        return 1.0
+    return conv_template(scheme).error_factor(scheme, workload)
 
 
 def admitted(
@@ -174,13 +142,13 @@ def admitted(
     """
     exact = [s for s in candidates if error_bound(s, workload) <= admission.error_factor]
     if _sums_too_long(admission, workload):
-        exact = [s for s in exact if s.template in _SPLITS] or exact
+        exact = [s for s in exact if conv_template(s).split_sums is not None] or exact
     return tuple(exact)
 
 
 def exact_form(admission: Admission, scheme: Scheme, workload: Conv2dWorkload) -> Scheme:
     """Return ``scheme`` with its sums split, if they are longer than a plan may have them."""
-    split = _SPLITS.get(scheme.template)
+    split = conv_template(scheme).split_sums
     return split(workload, scheme) if split and _sums_too_long(admission, workload) else scheme
 
 
@@ -204,7 +172,7 @@ def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Scheme
 ) -> NDArray[np.generic]:
     """Return OIHW ``weights`` packed for ``scheme``."""
-    return _CONV_TEMPLATES[scheme.template].pack_weights(weights, workload, scheme)
+    return conv_template(scheme).pack_weights(weights, workload, scheme)
 
 
 def fold(
@@ -218,5 +186,18 @@ def fold(
 
     It need not be one of `schemes`: those are what is worth measuring, this is what else runs.
     """
-    folds = _FOLDS.get(scheme.template)
+    folds = conv_template(scheme).fold
     return folds(workload, scheme, in_layout, out_layout, target) if folds else None
+
+
+for _module in (
+    conv2d_direct,
+    conv2d_winograd,
+    conv2d_depthwise,
+    conv2d_grouped,
+    conv2d_pointwise,
+    conv2d_nchw,
+    layout_transform,
+    join_template,
+):
+    register(_module.TEMPLATE)

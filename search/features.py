@@ -13,6 +13,7 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import SCHEMES, Scheme
 from neocpu.schedules.vocabulary.steps import TENSOR
@@ -68,16 +69,17 @@ def _workload(workload: Conv2dWorkload) -> list[float]:
 
 
 def _machine(workload: Conv2dWorkload, target: CpuTarget, threads: int) -> list[float]:
+    numerics, unit = workload.numerics, target.dot_unit(workload.numerics)
     return [
-        target.lanes(workload.dtype),
+        unit.lanes,
         target.vector_registers,
-        target.fma_per_cycle,
+        unit.per_cycle,
         math.log2(target.l1d),
         math.log2(target.l2),
         math.log2(target.l3 + 1),
         threads,
-        math.log2(4 * math.prod(workload.kernel_shape) / target.l2),
-        math.log2(4 * math.prod(workload.input_shape) / target.l2),
+        math.log2(bytes_of(numerics.weights) * math.prod(workload.kernel_shape) / target.l2),
+        math.log2(bytes_of(numerics.data) * math.prod(workload.input_shape) / target.l2),
     ]
 
 
@@ -88,11 +90,12 @@ def _scheme(
     ic_bn, oc_bn, reg_n, reg_oh = (
         getattr(scheme, name, 0) or 1 for name in ("ic_bn", "oc_bn", "reg_n", "reg_oh")
     )
-    block = 4 * oc_bn * math.prod(workload.kernel_shape) / workload.out_channels
-    vectors = oc_bn / target.lanes(workload.dtype)
+    weights = bytes_of(workload.numerics.weights) * math.prod(workload.kernel_shape)
+    block = oc_bn * weights / workload.out_channels
+    vectors = oc_bn / target.dot_unit(workload.numerics).lanes
     tasks = ceil_div(workload.out_channels, oc_bn) * ceil_div(workload.out_height, reg_oh)
     return [
-        float(TEMPLATES.index(scheme.template)),
+        float(TEMPLATES.index(scheme.template)) if scheme.template in TEMPLATES else math.nan,
         *(float(getattr(scheme, name, math.nan)) for name in PARAMETERS),
         vectors,
         vectors * reg_n * reg_oh / target.vector_registers,

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.budget import Budget, Pace
-from neocpu.search.measure import Measurer
+from neocpu.search.measuring.measure import Measurer
 from neocpu.search.strategies import Strategy
 from neocpu.search.tuning_state import SearchSpace, TaskState, TuningState, TuningTask
 from neocpu.search.winner_check import confirm, noise

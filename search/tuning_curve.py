@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from neocpu.schedules.vocabulary.scheme import Scheme
-from neocpu.search.measure import Request
+from neocpu.search.measuring.measure import Request
 from neocpu.search.tuner import TuneProgress
 from neocpu.tuning_db.record import Workload
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.search.measure import Measurement
+from neocpu.search.measuring.measure import Measurement
 from neocpu.search.strategies import WorkloadState
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey, Workload
 from neocpu.tuning_db.store import Store

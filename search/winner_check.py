@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.search.measure import Measurer, Request
+from neocpu.search.measuring.measure import Measurer, Request
 from neocpu.search.tuning_state import TaskState, TuningState
 from neocpu.tuning_db.record import Record, Result
 

@@ -9,8 +9,8 @@ import tvm
 from tvm import relax
 
 from neocpu.runtime.ffi import Object, runtime
-from neocpu.runtime.guard import Guard
-from neocpu.runtime.guarded_workspaces import workspaces
+from neocpu.runtime.guarding.guard import Guard
+from neocpu.runtime.guarding.guarded_workspaces import workspaces
 from neocpu.runtime.session import is_guarded
 
 

@@ -106,5 +106,5 @@ def test_what_goes_up_is_found(name, found):
 
 
 def test_a_circle_is_found():
-    assert "neocpu.runtime.fat" in IMPORTS["neocpu.runtime.artifact"]
-    assert circle({**IMPORTS, "neocpu.runtime.fat": {"neocpu.runtime.artifact"}})
+    assert "neocpu.runtime.artifact_file.fat" in IMPORTS["neocpu.runtime.artifact"]
+    assert circle({**IMPORTS, "neocpu.runtime.artifact_file.fat": {"neocpu.runtime.artifact"}})

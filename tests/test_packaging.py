@@ -191,7 +191,7 @@ def test_modules_that_tests_share_can_be_imported_by_name() -> None:
     shared = [
         source
         for source in (ROOT / "tests").rglob("*.py")
-        if not source.name.startswith(("test_", "conftest"))
+        if not source.name.startswith(("test_", "conftest", "__main__"))
     ]
     folders = {str(source.parent.relative_to(ROOT)) for source in shared}
     assert PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"] == [".", *sorted(folders)]

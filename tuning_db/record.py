@@ -30,11 +30,8 @@ MAX_SECONDS = 3600.0
 _MISTAKES = (LookupError, TypeError, AttributeError, ArithmeticError)
 
 WORKLOADS: dict[str, type[Workload]] = {
-    "conv2d": Conv2dWorkload,
-    "layout_transform": TransformWorkload,
-    "join": JoinWorkload,
+    cls.kind: cls for cls in (Conv2dWorkload, TransformWorkload, JoinWorkload)
 }
-_KINDS: dict[type[Workload], str] = {cls: kind for kind, cls in WORKLOADS.items()}
 
 
 class UnknownRecordError(ValueError):
@@ -296,9 +293,8 @@ def _scheme(workload: Workload, data: dict[str, Any]) -> Scheme:
 
 def _require_fit(scheme: Scheme, workload: Workload) -> None:
     # Templates are named after the kind of workload they compute.
-    kind = _KINDS[type(workload)]
-    if not scheme.template.startswith(kind):
-        raise ValueError(f"scheme {scheme} is not of a {kind} workload")
+    if not scheme.template.startswith(workload.kind):
+        raise ValueError(f"scheme {scheme} is not of a {workload.kind} workload")
 
 
 def _result(data: dict[str, Any]) -> Result:

@@ -38,7 +38,7 @@ WHOLE: Final = ("neocpu.runtime", "neocpu.serving", "neocpu.bundle")
 """Packages of which every module is shipped."""
 COMMANDS: Final = ("run", "inspect", "serve", "bundle", "doctor")
 """Commands of ``neocpu`` that need no compiler."""
-BY_NAME: Final = ("neocpu.__main__", "neocpu.cli.runtime_health")
+BY_NAME: Final = ("neocpu.__main__", "neocpu.cli.checks.runtime_health")
 """Modules that nothing imports by a statement."""
 CLI: Final = ("click", "rich")
 """What the command line needs, an extra here."""

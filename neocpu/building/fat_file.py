@@ -1,4 +1,4 @@
-"""Combine artifacts of one model for several CPUs into one file; see `neocpu.runtime.fat`."""
+"""Combine artifacts of one model for several CPUs into one file: `artifact_file/fat.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from pathlib import Path
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import replacing
 from neocpu.runtime.artifact import Artifact, Variant, open_variants
-from neocpu.runtime.fat import BLOCK, MAX_NAME, MAX_VARIANTS, Entry, encode_index, is_name
+from neocpu.runtime.artifact_file.fat import (
+    BLOCK,
+    MAX_NAME,
+    MAX_VARIANTS,
+    Entry,
+    encode_index,
+    is_name,
+)
 
 
 def combine(

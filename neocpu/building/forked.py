@@ -28,8 +28,8 @@ from typing import Final, NoReturn
 
 from neocpu.building.deep_stack import insist, on_deep_stack
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.search.child import epitaph
-from neocpu.search.measuring_process import describe, die_first
+from neocpu.search.measuring.child import epitaph
+from neocpu.search.measuring.measuring_process import describe, die_first
 
 LAST_WORDS: Final = 4096
 """Bytes of what a lost child has printed in which its reason is looked for."""

@@ -21,9 +21,9 @@ from neocpu.foundation.errors import ArtifactError, UnsupportedError
 from neocpu.foundation.files import replacing
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.runtime.content import DIGEST_SIZE
-from neocpu.runtime.elf import Section, read_elf, with_sections
-from neocpu.runtime.header import (
+from neocpu.runtime.artifact_file.content import DIGEST_SIZE
+from neocpu.runtime.artifact_file.elf import Section, read_elf, with_sections
+from neocpu.runtime.artifact_file.header import (
     DIGEST_SECTION,
     HEADER_SECTION,
     WEIGHT_ALIGN,

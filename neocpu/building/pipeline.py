@@ -19,7 +19,7 @@ from neocpu.passes.plan_memory import PlannedModule, plan_memory
 from neocpu.passes.state_contract import state_contract
 from neocpu.passes.view_results import view_results
 from neocpu.relax_utils import bindings, is_op
-from neocpu.runtime.header import Placement, layout_numbers
+from neocpu.runtime.artifact_file.header import Placement, layout_numbers
 from neocpu.schedules.operators.normalization import group_norm, layer_norm
 from neocpu.schedules.vocabulary.target import CpuTarget
 

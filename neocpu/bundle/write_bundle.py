@@ -15,7 +15,7 @@ from typing import Final
 
 from neocpu.foundation.errors import ArtifactError, TargetError, UsageError
 from neocpu.runtime.artifact import Artifact, open_variants
-from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.artifact_file.header import ArtifactHeader
 from neocpu.runtime.native import (
     FFI_LIBRARY,
     RUNTIME_LIBRARY,

@@ -116,19 +116,11 @@ def command(
     output: Path | None,
     target: str,
     fat: tuple[str, ...] | None,
-    shapes: Mapping[str, tuple[int, ...]],
-    batch: int | None,
-    threads: int | None,
     databases: tuple[Path, ...],
     only_db: bool,
     tune_budget: float,
-    opt: str,
-    algorithms: tuple[str, ...] | None,
-    accuracy: str,
-    max_weights: int | None,
-    solver: str,
-    search_seconds: float | None,
     no_verify: bool,
+    **others: Any,
 ) -> None:
     """Compile MODEL, an .onnx file or the name of a built-in network."""
     from neocpu.foundation.files import check_destination
@@ -145,19 +137,12 @@ def command(
         raise UsageError("--fat names the targets itself: drop --target, or name it in --fat")
     if tune_budget > 0:
         tell_what_is_kept(terminal, databases)
+    # The others are called as `neocpu.compile` calls them.
     settings: dict[str, Any] = {
-        "threads": threads,
-        "shapes": shapes,
-        "batch": batch,
+        **others,
         "databases": databases,
         "only_databases": only_db,
         "tune_budget": tune_budget,
-        "opt": opt,
-        "algorithms": algorithms,
-        "accuracy": accuracy,
-        "max_weights": max_weights,
-        "solver": solver,
-        "search_seconds": search_seconds,
         "verify": not no_verify,
     }
     with terminal.progress() as on_progress:
@@ -190,9 +175,8 @@ def _compile(model: str, path: Path, **settings: Any) -> dict[str, Any]:
 def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
     from neocpu.runtime.artifact import obstacle
 
-    plan = compiled.plan
-    convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
-    schemes = {tuple(op["scheme"].items()) for op in convolutions if op["scheme"]}
+    plan, report = compiled.plan, compiled.report
+    convolutions = [op for op in report.ops if op.kind == "conv2d"]
     return {
         "target": plan["target"],
         "threads": plan["threads"],
@@ -200,10 +184,10 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         "accuracy": plan["accuracy"],
         "weights": plan["weights"],
         "convolutions": len(convolutions),
-        "schemes": len(schemes),
+        "schemes": len({op.scheme for op in convolutions}),
         "cost_sources": cost_sources(plan),
-        "transforms": len(plan["transforms"]),
-        "transforms_us": sum(transform["cost_us"] for transform in plan["transforms"]),
+        "transforms": len(report.transforms),
+        "transforms_us": sum(transform.cost.seconds for transform in report.transforms) * 1e6,
         "predicted_us": plan["predicted_us"],
         "search": plan["search"],
         **{key: plan[key] for key in ("admission", "verification", "unchecked", "missed")},

@@ -14,7 +14,7 @@ from neocpu.cli.lazy_group import installed
 from neocpu.cli.terminal import Terminal, echo
 
 if TYPE_CHECKING:
-    from neocpu.cli.doctor_findings import Finding
+    from neocpu.cli.checks.doctor_findings import Finding
 
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
@@ -45,11 +45,11 @@ def command(terminal: Terminal, selftest: bool) -> int:
 
     Exits with 0 if neocpu works here, else with 1. Nothing is changed.
     """
-    from neocpu.cli.doctor_findings import examine
+    from neocpu.cli.checks.doctor_findings import examine
 
     # By name, for neocpu-runtime has the second one alone.
     module = "health" if installed("neocpu.cli", "compile") else "runtime_health"
-    health = importlib.import_module(f"neocpu.cli.{module}")
+    health = importlib.import_module(f"neocpu.cli.checks.{module}")
     checks = health.CHECKS + (health.SELF_TESTS if selftest else ())
     findings = []
     for finding in examine(checks):

@@ -20,7 +20,7 @@ from neocpu.foundation.units import size
 
 if TYPE_CHECKING:
     from neocpu.runtime.artifact import Artifact
-    from neocpu.runtime.header import ArtifactHeader
+    from neocpu.runtime.artifact_file.header import ArtifactHeader
 
 PATIENCE: Final = 2.0
 """Seconds of hashing before progress is shown."""

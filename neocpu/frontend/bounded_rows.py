@@ -110,7 +110,7 @@ class _Walk:
     def bound(self, node: onnx.NodeProto) -> None:
         """Give a NonMaxSuppression its static shape and its second output."""
         # Needs TVM, which only models with such a node wait for here.
-        from neocpu.frontend.convert_detection import suppression_workload
+        from neocpu.frontend.converters.convert_detection import suppression_workload
 
         selected = node.output[0]
         try:

@@ -1,7 +1,7 @@
 """Import a loaded ONNX model into Relax.
 
 TVM's own importer does the walking and most operators. Where its translation is wrong, slow or
-hides the operator from later passes, `neocpu.frontend.converters` has one of ours, used instead.
+hides the operator from later passes, `neocpu.frontend.converters.table` has one of ours instead.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
-from neocpu.frontend.converters import CONTRIB_CONVERTERS, CONVERTERS
+from neocpu.frontend.converters.node import Node
+from neocpu.frontend.converters.table import CONTRIB_CONVERTERS, CONVERTERS
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.frontend.node import Node
 from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, refuse_unsupported

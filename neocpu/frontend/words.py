@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from neocpu.frontend.convert_resize import COORDINATES, ROUNDING
-from neocpu.frontend.convert_shape import PAD_MODES
+from neocpu.frontend.converters.convert_resize import COORDINATES, ROUNDING
+from neocpu.frontend.converters.convert_shape import PAD_MODES
 from neocpu.schedules.operators.scatter import REDUCTIONS
 
 WORDS_OF_ALL: Final[Mapping[str, tuple[str, ...]]] = {

@@ -20,8 +20,10 @@ from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.planning.arena import Span, place
 from neocpu.relax_utils import Expr, bindings, dtype_of, is_op, static_shape, used_vars
-from neocpu.runtime.header import Placement
+from neocpu.runtime.artifact_file.header import Placement
 from neocpu.schedules.operators.concat import END_TO_END, lower_concat
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import NCHW
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
@@ -323,7 +325,7 @@ class _Emitter:
         shape, dtype = static_shape(part), dtype_of(part)
         assert shape is not None
         if (shape, dtype) not in self._copies:
-            kernel = lower_concat([shape], 0, self._target, dtype=dtype)
+            kernel = lower_concat([shape], 0, self._target, Format(NCHW, dtype))
             self._copies[shape, dtype] = self._builder.add_func(kernel, "copy")
         return self._copies[shape, dtype]
 

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GlobalVar, Var
 
-from neocpu.runtime.header import CONTRACT
+from neocpu.runtime.artifact_file.header import CONTRACT
 
 
 def state_contract(mod: tvm.IRModule, layout: Sequence[int]) -> tvm.IRModule:
@@ -22,7 +22,7 @@ def state_contract(mod: tvm.IRModule, layout: Sequence[int]) -> tvm.IRModule:
     Parameters
     ----------
     layout : sequence of int
-        See `neocpu.runtime.header.layout_numbers`.
+        See `neocpu.runtime.artifact_file.header.layout_numbers`.
     """
     main = mod["main"]
     numbers = relax.ShapeType([tvm.tirx.IntImm("int64", number) for number in layout])

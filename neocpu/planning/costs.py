@@ -1,4 +1,4 @@
-"""What an operator costs in each layout: measured where a record exists, estimated otherwise."""
+"""What an operator costs in each format: measured where a record exists, estimated otherwise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
@@ -33,8 +33,8 @@ class Choice:
         Its weights and per-channel operands, as they are packed.
     """
 
-    in_layout: DataLayout
-    out_layout: DataLayout
+    in_format: Format
+    out_format: Format
     seconds: float
     source: str = "estimated"
     scheme: Scheme | None = None
@@ -43,7 +43,13 @@ class Choice:
     def __str__(self) -> str:
         if self.scheme is not None:
             return str(self.scheme)
-        return str(self.out_layout)
+        return str(self.out_format)
+
+
+def formats(workload: Conv2dWorkload, scheme: Scheme) -> tuple[Format, Format]:
+    """Return the formats that a convolution reads and writes under ``scheme``."""
+    numerics = workload.numerics
+    return Format(scheme.in_layout, numerics.data), Format(scheme.out_layout, numerics.output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,7 @@ class CostModel(MemoryCosts):
         return choice.seconds + self.byte_price * choice.weight_bytes
 
     def conv_choices(self, workload: Conv2dWorkload) -> tuple[Choice, ...]:
-        """Return the best choice for every pair of input and output layouts, best first.
+        """Return the best choice for every pair of input and output formats, best first.
 
         Estimates are scaled by what this workload's measurements say of its estimates, so that
         the two kinds of cost compare.
@@ -83,12 +89,12 @@ class CostModel(MemoryCosts):
         estimates = {s: self._estimate(workload, s) for s in schemes}
         ratios = [sec / estimates[s] for s, sec in records.items() if sec and s in estimates]
         scale = statistics.median(ratios) * ESTIMATE_PENALTY if ratios else 1.0
-        best: dict[tuple[DataLayout, DataLayout], Choice] = {}
+        best: dict[tuple[Format, Format], Choice] = {}
         for scheme in schemes:
             known = records.get(scheme)
             seconds = known if known is not None else estimates[scheme] * scale
             source = found.source if known is not None else "estimated"
-            pair = (scheme.in_layout, scheme.out_layout)
+            pair = formats(workload, scheme)
             # Splitting sums hardly takes time, so that the cost is the plain scheme's.
             exact = registry.exact_form(self.admission, scheme, workload)
             choice = Choice(*pair, seconds, source, exact, packed_bytes(workload, scheme))

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm.ir import Var
 
-from neocpu.relax_utils import Expr, constant_value, is_op, op_name, static_shape
+from neocpu.relax_utils import Expr, constant_value, dtype_of, is_op, op_name, static_shape
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL, STEP_KINDS, TENSOR, find_kind
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
@@ -99,4 +99,4 @@ def _is_per_channel(call: Expr, other: Expr, constant: Any, vector_shape: tuple[
     if is_op(call, "relax.nn.prelu"):  # its slopes are a vector along an axis that it names
         along_channels = vector_shape == (1, constant.size, 1, 1) and int(call.attrs.axis) == 1
         return along_channels and bool(other.same_as(call.args[1]))
-    return bool(constant.shape == vector_shape and constant.dtype == "float32")
+    return bool(constant.shape == vector_shape and constant.dtype == dtype_of(call))

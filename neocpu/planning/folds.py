@@ -16,46 +16,25 @@ from itertools import product
 from neocpu.planning.costs import Choice, CostModel
 from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout, channel_blocks
-from neocpu.schedules.vocabulary.scheme import (
-    DepthwiseScheme,
-    DirectScheme,
-    GroupedScheme,
-    PointwiseScheme,
-    WinogradScheme,
-)
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-
-# How much longer a kernel takes between other layouts, and the risk of one that was not measured as
-# it will run. Direct convolutions of ResNet-50, DenseNet-121 and VGG on a Zen 3: 0.1 % in the
-# median, 3 % at most. Winograd: on record, by the median of a Zen 3 and a Zen 4, the best scheme
-# takes 6 % longer between other layouts, and the best of those that were tried there 10 %.
-# Depthwise and grouped: a Zen 3 takes 2 % longer with blocks of 16 than of 8; of wider ones, the
-# estimates say how much.
-# Pointwise: nothing in the median, 4 % with the longest blocks of small images.
-PENALTIES = {
-    DirectScheme.template: 1.02,
-    WinogradScheme.template: 1.06,
-    DepthwiseScheme.template: 1.03,
-    GroupedScheme.template: 1.03,
-    PointwiseScheme.template: 1.03,
-}
 
 
 def with_folds(
     choices: Sequence[Choice], workload: Conv2dWorkload, costs: CostModel
 ) -> tuple[Choice, ...]:
-    """Return the cheapest of ``choices`` and their folds for every pair of layouts, fastest first.
+    """Return the cheapest of ``choices`` and their folds for every pair of formats, fastest first.
 
     Parameters
     ----------
     choices : sequence of Choice
         `CostModel.conv_choices` of ``workload``.
     """
-    best = {(choice.in_layout, choice.out_layout): choice for choice in choices}
+    best = {(choice.in_format, choice.out_format): choice for choice in choices}
     for folded in _folds(choices, workload, costs):
-        pair = (folded.in_layout, folded.out_layout)
+        pair = (folded.in_format, folded.out_format)
         if pair not in best or costs.price(folded) < costs.price(best[pair]):
             best[pair] = folded
     return tuple(sorted(best.values(), key=costs.price))
@@ -66,11 +45,13 @@ def _folds(
 ) -> Iterator[Choice]:
     target, threads = costs.target, costs.threads
     records = costs.measured(workload)
-    ins = {c.in_layout for c in choices} | _blocked(workload.in_channels, target)
-    outs = {c.out_layout for c in choices} | _blocked(workload.out_channels, target)
+    numerics = workload.numerics
+    ins = {c.in_format for c in choices} | _blocked(workload.in_channels, numerics.data, target)
+    outs = {c.out_format for c in choices}
+    outs |= _blocked(workload.out_channels, numerics.output, target)
     for plain, source, dest in product(choices, sorted(ins), sorted(outs)):
         assert plain.scheme is not None
-        scheme = registry.fold(workload, plain.scheme, source, dest, target)
+        scheme = registry.fold(workload, plain.scheme, source.layout, dest.layout, target)
         if scheme is None or scheme == plain.scheme:
             continue
         if scheme in records.seconds:  # measured as it will run
@@ -78,11 +59,13 @@ def _folds(
         else:
             before = registry.estimate(workload, plain.scheme, target, threads)
             after = registry.estimate(workload, scheme, target, threads)
-            seconds = plain.seconds * after / before * PENALTIES[scheme.template]
+            penalty = registry.conv_template(scheme).fold_penalty
+            seconds = plain.seconds * after / before * penalty
             how = f"{plain.source} and folded"
         if seconds is not None:
             yield Choice(source, dest, seconds, how, scheme, packed_bytes(workload, scheme))
 
 
-def _blocked(channels: int, target: CpuTarget) -> set[DataLayout]:
-    return {DataLayout(block) for block in channel_blocks(channels, target.lanes())}
+def _blocked(channels: int, dtype: str, target: CpuTarget) -> set[Format]:
+    blocks = channel_blocks(channels, target.lanes(dtype))
+    return {Format(DataLayout(block), dtype) for block in blocks}

@@ -10,29 +10,18 @@ those of its class are; between two sizes the logarithm of it is interpolated.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 
 from neocpu.planning.measured_costs import Measured
-from neocpu.planning.network import (
-    ConcatOp,
-    ConvOp,
-    ElementwiseOp,
-    GatherOp,
-    LayoutOp,
-    Network,
-    PoolOp,
-    Read,
-    Var,
-)
+from neocpu.planning.memory_class import MemoryClass
+from neocpu.planning.network import Network
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
-from neocpu.schedules.operators import pool
-from neocpu.schedules.operators.concat import is_shifted
 from neocpu.schedules.operators.join_template import SHIFT_FACTOR
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, channel_blocks
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -46,18 +35,6 @@ LOG_ELEMENTS = tuple(math.log(CHANNELS * side * side) for side in SIDES)
 
 # The source of the cost of what no kernel does.
 IN_PLACE = "in place"
-
-
-class MemoryClass(StrEnum):
-    """Operators that move bytes in the same way, whatever their size."""
-
-    PACK = "pack"  # NCHW to NCHW[x]c
-    UNPACK = "unpack"  # and back
-    WIDEN = "widen"  # to larger blocks
-    NARROW = "narrow"  # to smaller ones
-    ELEMENTWISE = "elementwise"
-    CONCAT = "concat"
-    SHIFTED_CONCAT = "shifted concat"  # of channels that do not fill their blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +75,19 @@ class MemoryCosts:
     target: CpuTarget
     threads: int
     measured: Callable[[Workload], Measured]
-    _curves: dict[MemoryClass, _Curve] = field(
+    _curves: dict[tuple[MemoryClass, str], _Curve] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def transform(
         self,
         shape: tuple[int, ...],
-        source: DataLayout,
-        dest: DataLayout,
+        source: Format,
+        dest: Format,
         *,
         from_registers: bool = False,
     ) -> Cost:
-        """Cost of bringing a feature map of NCHW ``shape`` from one layout to another.
+        """Cost of bringing a feature map of NCHW ``shape`` from one format to another.
 
         Parameters
         ----------
@@ -120,76 +97,71 @@ class MemoryCosts:
         """
         if source == dest:
             return Cost(0.0)
-        n, c, h, w = shape
-        workload = TransformWorkload(n, c, h, w, source.block, dest.block)
+        workload = TransformWorkload.between(shape, source, dest)
         estimate = registry.estimate(workload, TransformScheme(), self.target, self.threads)
-        cost = self._cost(transform_class(source, dest), estimate, math.prod(shape))
+        kind = transform_class(source.layout, dest.layout)
+        cost = self._cost(kind, source.dtype, estimate, math.prod(shape))
         if not from_registers:
             return cost
-        size = 4 * (math.prod(source.shape(shape)) + math.prod(dest.shape(shape)))
+        size = source.bytes(shape) + dest.bytes(shape)
         estimate = fork_seconds(self.threads) + stream_seconds(size, self.target, self.threads)
-        around = self._cost(MemoryClass.ELEMENTWISE, estimate, math.prod(shape))
+        around = self._cost(MemoryClass.ELEMENTWISE, source.dtype, estimate, math.prod(shape))
         return Cost(cost.seconds + around.seconds, cost.source)
 
-    def memory_bound(
+    def stream(
         self,
-        op: LayoutOp,
-        layout: DataLayout,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
+        kind: MemoryClass | None,
+        form: Format,
+        moved: Sequence[tuple[int, ...]],
+        elements: int,
+        *,
+        forks: bool,
     ) -> Cost:
-        """Cost of an operator that is bound by the bytes it moves, in ``layout``.
+        """Cost of a kernel that is bound by the bytes it moves.
 
         Parameters
         ----------
-        in_registers : container of Var
-            What is not moved: see `Network.in_registers`.
-        copied : container of Read
-            What a concatenation must copy even if its parts lie end to end: see
-            `Network.copied_parts`. The others are written where they belong, and cost nothing.
+        kind : MemoryClass or None
+            Whose measurements tell what it costs; None for what is only estimated.
+        moved : sequence of tuple of int
+            NCHW shapes of what it reads and writes, all in ``form``.
+        elements : int
+            Size of its result.
+        forks : bool
+            Whether it begins a parallel loop of its own.
         """
-        assert not isinstance(op, ConvOp)
-        if isinstance(op, PoolOp):
-            return Cost(pool.estimate(op.workload, layout, self.target, self.threads))
-        if isinstance(op, ConcatOp) and op.lies_end_to_end(layout):
-            parts = [read.shape for read in op.reads if read in copied]
-            if len(parts) < len(op.reads):
-                return self._copies(parts, layout)
-        moved = [read.shape for read in op.reads if read.var not in in_registers]
-        if isinstance(op, GatherOp):
-            moved = [op.shape]
-        fork = 0.0
-        if op.result not in in_registers:
-            moved.append(op.shape)
-            fork = fork_seconds(self.threads)
-        size = sum(4 * math.prod(layout.shape(shape)) for shape in moved)
-        seconds = fork + stream_seconds(size, self.target, self.threads)
-        found = join_class(op, layout)
-        if found is None:
+        seconds = stream_seconds(sum(map(form.bytes, moved)), self.target, self.threads)
+        if forks:
+            seconds += fork_seconds(self.threads)
+        if kind is None:
             return Cost(seconds)
-        if found is MemoryClass.SHIFTED_CONCAT:
+        if kind is MemoryClass.SHIFTED_CONCAT:
             seconds *= SHIFT_FACTOR
-        return self._cost(found, seconds, math.prod(op.shape))
+        return self._cost(kind, form.dtype, seconds, elements)
 
-    def _copies(self, shapes: Sequence[tuple[int, ...]], layout: DataLayout) -> Cost:
-        """Cost of copying each of ``shapes`` by a kernel of its own."""
+    def copies(self, shapes: Sequence[tuple[int, ...]], form: Format) -> Cost:
+        """Cost of copying feature maps of NCHW ``shapes``, each by a kernel of its own."""
         total, source = 0.0, IN_PLACE
         for shape in shapes:
-            seconds = stream_seconds(8 * math.prod(layout.shape(shape)), self.target, self.threads)
+            seconds = stream_seconds(2 * form.bytes(shape), self.target, self.threads)
             estimate = fork_seconds(self.threads) + seconds
-            cost = self._cost(MemoryClass.CONCAT, estimate, math.prod(shape))
+            cost = self._cost(MemoryClass.CONCAT, form.dtype, estimate, math.prod(shape))
             total, source = total + cost.seconds, cost.source
         return Cost(total, source)
 
-    def _cost(self, kind: MemoryClass, estimate: float, elements: int) -> Cost:
-        if kind not in self._curves:
-            self._curves[kind] = self._curve(kind)
-        return self._curves[kind].scale(estimate, elements)
+    def estimated(self, seconds: float) -> Cost:
+        """Cost of what no measurement tells about."""
+        return Cost(seconds)
 
-    def _curve(self, kind: MemoryClass) -> _Curve:
+    def _cost(self, kind: MemoryClass, dtype: str, estimate: float, elements: int) -> Cost:
+        if (kind, dtype) not in self._curves:
+            self._curves[kind, dtype] = self._curve(kind, dtype)
+        return self._curves[kind, dtype].scale(estimate, elements)
+
+    def _curve(self, kind: MemoryClass, dtype: str) -> _Curve:
         points = []
         for side, size in zip(SIDES, LOG_ELEMENTS, strict=True):
-            workload = canonical_workload(kind, side, self.target.lanes())
+            workload = canonical_workload(kind, dtype, side, self.target)
             known = self.measured(workload)
             for scheme, seconds in known.seconds.items():
                 if seconds is not None:
@@ -206,25 +178,12 @@ def transform_class(source: DataLayout, dest: DataLayout) -> MemoryClass:
     return MemoryClass.WIDEN if source.block < dest.block else MemoryClass.NARROW
 
 
-def join_class(op: LayoutOp, layout: DataLayout) -> MemoryClass | None:
-    """Return the class of an operator in ``layout``; None for a pooling: it is only estimated."""
-    if isinstance(op, ElementwiseOp):
-        return MemoryClass.ELEMENTWISE
-    if isinstance(op, ConcatOp):
-        shifted = is_shifted(tuple(read.shape[1] for read in op.reads), layout.block)
-        return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
-    if isinstance(op, GatherOp):
-        shifted = is_shifted(tuple(end - first for first, end in op.slices), layout.block)
-        shifted = shifted or any(first % layout.block for first, _ in op.slices)
-        return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
-    return None
-
-
-def canonical_workload(kind: MemoryClass, side: int, lanes: int) -> Workload:
+def canonical_workload(kind: MemoryClass, dtype: str, side: int, target: CpuTarget) -> Workload:
     """Return the workload that stands for a class, with feature maps of ``side`` by ``side``.
 
-    Blocks are those of one to four vectors of ``lanes``.
+    Blocks are those of one to four vectors.
     """
+    lanes = target.lanes(dtype)
     blocks = {
         MemoryClass.PACK: (1, 2 * lanes),
         MemoryClass.UNPACK: (2 * lanes, 1),
@@ -232,43 +191,45 @@ def canonical_workload(kind: MemoryClass, side: int, lanes: int) -> Workload:
         MemoryClass.NARROW: (4 * lanes, lanes),
     }
     if kind in blocks:
-        return TransformWorkload(1, CHANNELS, side, side, *blocks[kind])
+        return TransformWorkload(1, CHANNELS, side, side, *blocks[kind], dtype)
     if kind is MemoryClass.ELEMENTWISE:
-        return JoinWorkload("elementwise", 1, (CHANNELS, CHANNELS), side, side, 2 * lanes)
+        return JoinWorkload("elementwise", 1, (CHANNELS, CHANNELS), side, side, 2 * lanes, dtype)
     half = CHANNELS // 2 + (lanes if kind is MemoryClass.SHIFTED_CONCAT else 0)
-    return JoinWorkload("concat", 1, (half, CHANNELS - half), side, side, 2 * lanes)
+    return JoinWorkload("concat", 1, (half, CHANNELS - half), side, side, 2 * lanes, dtype)
 
 
-def memory_workloads(network: Network, lanes: int) -> tuple[Workload, ...]:
-    """Return the canonical workloads, for vectors of ``lanes``, that ``network``'s plans ask for.
+def memory_workloads(network: Network, target: CpuTarget) -> tuple[Workload, ...]:
+    """Return the canonical workloads that ``network``'s plans ask for on ``target``.
 
     At most a few tens, and the same for all networks.
     """
     return tuple(
         dict.fromkeys(
-            canonical_workload(kind, SIDES[_nearest(math.log(elements), LOG_ELEMENTS)], lanes)
-            for kind, elements in _asked(network, lanes)
+            canonical_workload(
+                kind, dtype, SIDES[_nearest(math.log(elements), LOG_ELEMENTS)], target
+            )
+            for kind, dtype, elements in _asked(network, target)
         )
     )
 
 
-def _asked(network: Network, lanes: int) -> Iterator[tuple[MemoryClass, int]]:
-    """Yield the class and the elements of every cost that a layout graph may need."""
+def _asked(network: Network, target: CpuTarget) -> Iterator[tuple[MemoryClass, str, int]]:
+    """Yield class, element type and elements of every cost that a layout graph may need."""
     produced = {op.result for op in network.ops}
     for op in network.ops:
         for read in op.reads:
             elements = math.prod(read.shape)
-            yield MemoryClass.PACK, elements
+            yield MemoryClass.PACK, read.dtype, elements
             if read.var in produced:
-                yield MemoryClass.UNPACK, elements
-                yield MemoryClass.WIDEN, elements
-                yield MemoryClass.NARROW, elements
+                yield MemoryClass.UNPACK, read.dtype, elements
+                yield MemoryClass.WIDEN, read.dtype, elements
+                yield MemoryClass.NARROW, read.dtype, elements
         if op.result in network.nchw_reads:
-            yield MemoryClass.UNPACK, math.prod(op.shape)
-        blocks = (1, *channel_blocks(op.shape[1], lanes))
-        for kind in {join_class(op, DataLayout(block)) for block in blocks} - {None}:
+            yield MemoryClass.UNPACK, op.dtype, math.prod(op.shape)
+        blocks = (1, *channel_blocks(op.shape[1], target.lanes(op.dtype)))
+        for kind in {op.memory_class(DataLayout(block)) for block in blocks} - {None}:
             assert kind is not None
-            yield kind, math.prod(op.shape)
+            yield kind, op.dtype, math.prod(op.shape)
 
 
 def _nearest(value: float, points: tuple[float, ...]) -> int:

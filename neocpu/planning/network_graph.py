@@ -2,7 +2,7 @@
 
 Every operator is a node of its own, joins included: a join's layout is free, and each of its inputs
 is transformed at its own cost. A feature map that one operator reads is an edge. One that several
-read is a node too, whose choice is the set of layouts it is made available in: its edge to the
+read is a node too, whose choice is the set of formats it is made available in: its edge to the
 producer costs one transform per layout, however many read it, and its edges to the readers forbid
 what is not in the set. What is fixed to NCHW (the network's inputs and outputs, and what
 layout-dependent operators touch) is no node but part of its neighbour's cost.
@@ -16,18 +16,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from tvm.ir import Var
 
 from neocpu.planning.costs import Choice, CostModel
-from neocpu.planning.network import Network, Read, Shape4, Var
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
-from neocpu.search.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
+from neocpu.planning.network import Network
+from neocpu.planning.operators.layout_op import Read, Shape4
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.search.solver.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
 
-Layouts = frozenset[DataLayout]
+Formats = frozenset[Format]
 
 
-def wanted(read: Read, choice: Choice) -> DataLayout:
-    """Layout an operator reads one of its feature maps in, under ``choice``."""
-    return choice.out_layout if read.in_output_layout else choice.in_layout
+def wanted(read: Read, choice: Choice) -> Format:
+    """Format an operator reads one of its feature maps in, under ``choice``."""
+    return choice.out_format if read.in_output_layout else choice.in_format
 
 
 def build_graph(
@@ -43,7 +46,7 @@ def build_graph(
     builder = _Builder(choices, costs)
     if via_nchw:
         for index, op in enumerate(network.ops):
-            builder.store_in_nchw(index, op.shape)
+            builder.store_in_nchw(index, op.shape, Format(NCHW, op.dtype))
     for feature_map in _feature_maps(network, via_nchw):
         builder.connect(feature_map)
     nodes = (
@@ -61,8 +64,10 @@ class _FeatureMap:
     ----------
     producer : int or None
         Index of the operator that makes it; None if it exists in NCHW.
-    kept : frozenset of DataLayout
-        Layouts in which it must exist whoever reads it.
+    plain : Format
+        NCHW, of the elements that the model has there.
+    kept : frozenset of Format
+        Formats in which it must exist whoever reads it.
     fused : bool
         Whether it stays in registers unless it is transformed.
     readers : dict of int to list of Read
@@ -72,7 +77,8 @@ class _FeatureMap:
     name: str
     shape: Shape4
     producer: int | None
-    kept: Layouts
+    plain: Format
+    kept: Formats
     fused: bool = False
     readers: dict[int, list[Read]] = field(default_factory=dict)
 
@@ -82,12 +88,14 @@ def _feature_maps(network: Network, via_nchw: bool) -> Iterable[_FeatureMap]:
     found: dict[Var, _FeatureMap] = {}
     for index, op in enumerate(network.ops):
         producer = None if via_nchw else index
-        kept = frozenset({NCHW} if op.result in network.nchw_reads else ())
+        plain = Format(NCHW, op.dtype)
+        kept = frozenset({plain} if op.result in network.nchw_reads else ())
         fused = op.result in in_registers
-        found[op.result] = _FeatureMap(op.name, op.shape, producer, kept, fused)
+        found[op.result] = _FeatureMap(op.name, op.shape, producer, plain, kept, fused)
     for index, op in enumerate(network.ops):
         for read in op.reads:
-            outside = _FeatureMap(str(read.var.name), read.shape, None, frozenset({NCHW}))
+            plain = Format(NCHW, read.dtype)
+            outside = _FeatureMap(str(read.var.name), read.shape, None, plain, frozenset({plain}))
             found.setdefault(read.var, outside).readers.setdefault(index, []).append(read)
     return found.values()
 
@@ -100,13 +108,13 @@ class _Builder:
         self.shared: list[LayoutNode] = []
         self.edges: list[LayoutEdge] = []
         self._choices = choices
-        # A few transforms occur in thousands of sets of layouts.
+        # A few transforms occur in thousands of sets of formats.
         self._transform = functools.cache(costs.transform)
 
-    def store_in_nchw(self, producer: int, shape: Shape4) -> None:
+    def store_in_nchw(self, producer: int, shape: Shape4, plain: Format) -> None:
         """Charge an operator for a transform of its result."""
         for i, choice in enumerate(self._choices[producer]):
-            self.own[producer][i] += self._transform(shape, choice.out_layout, NCHW).seconds
+            self.own[producer][i] += self._transform(shape, choice.out_format, plain).seconds
 
     def connect(self, what: _FeatureMap) -> None:
         """Charge for the transforms between a feature map's producer and its readers."""
@@ -121,51 +129,51 @@ class _Builder:
             self._share(what, needs)
         elif what.producer is None:
             for reader, sets in needs.items():
-                for i, layouts in enumerate(sets):
-                    self.own[reader][i] += self._copies(what, NCHW, layouts)
+                for i, formats in enumerate(sets):
+                    self.own[reader][i] += self._copies(what, what.plain, formats)
         elif not needs:
             for i, choice in enumerate(self._choices[what.producer]):
-                self.own[what.producer][i] += self._copies(what, choice.out_layout, what.kept)
+                self.own[what.producer][i] += self._copies(what, choice.out_format, what.kept)
         else:
             ((reader, sets),) = needs.items()
             self._edge(what, what.producer, reader, sets)
 
-    def _share(self, what: _FeatureMap, needs: Mapping[int, Sequence[Layouts]]) -> None:
-        """Add the node of a feature map with several readers: which layouts does it exist in?
+    def _share(self, what: _FeatureMap, needs: Mapping[int, Sequence[Formats]]) -> None:
+        """Add the node of a feature map with several readers: which formats does it exist in?
 
         All unions of what each reader may need are its choices, so none is missing, and there are
-        at most 2^L for L layouts. The node is derived: what its readers chose says which of them is
+        at most 2^L for L formats. The node is derived: what its readers chose says which of them is
         made, so that not even a heuristic's plan pays for a layout that nobody reads.
         """
         unions = {what.kept}
         for sets in needs.values():
-            unions = {union | layouts for union in unions for layouts in sets}
+            unions = {union | formats for union in unions for formats in sets}
         options = sorted(unions, key=lambda union: (len(union), sorted(union)))
         index = len(self._choices) + len(self.shared)
         own = [0.0] * len(options)
         if what.producer is None:
-            own = [self._copies(what, NCHW, layouts) for layouts in options]
+            own = [self._copies(what, what.plain, formats) for formats in options]
         else:
             self._edge(what, what.producer, index, options)
-        names = tuple(" and ".join(map(str, sorted(layouts))) for layouts in options)
+        names = tuple(" and ".join(map(str, sorted(formats))) for formats in options)
         self.shared.append(LayoutNode(f"layouts of {what.name}", names, tuple(own), derived=True))
         for reader, sets in needs.items():
             forbidden = [[0.0 if need <= made else math.inf for need in sets] for made in options]
             self.edges.append(LayoutEdge(index, reader, np.array(forbidden)))
 
     def _edge(
-        self, what: _FeatureMap, producer: int, target: int, targets: Sequence[Layouts]
+        self, what: _FeatureMap, producer: int, target: int, targets: Sequence[Formats]
     ) -> None:
         """Add the edge that charges for every layout that ``target`` asks of the producer."""
-        sources = [choice.out_layout for choice in self._choices[producer]]
+        sources = [choice.out_format for choice in self._choices[producer]]
         rows = {
-            source: [self._copies(what, source, layouts) for layouts in targets]
+            source: [self._copies(what, source, formats) for formats in targets]
             for source in set(sources)
         }
         self.edges.append(LayoutEdge(producer, target, np.array([rows[s] for s in sources])))
 
-    def _copies(self, what: _FeatureMap, source: DataLayout, layouts: Layouts) -> float:
-        """Seconds to make all of ``layouts`` from ``source``, each by a transform of its own."""
-        made = sorted(layouts - {source})
+    def _copies(self, what: _FeatureMap, source: Format, formats: Formats) -> float:
+        """Seconds to make all of ``formats`` from ``source``, each by a transform of its own."""
+        made = sorted(formats - {source})
         costs = (self._transform(what.shape, source, to, from_registers=what.fused) for to in made)
         return math.fsum(cost.seconds for cost in costs)

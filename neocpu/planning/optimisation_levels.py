@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -9,14 +10,16 @@ from typing import TypeAlias
 
 from neocpu.planning.costs import Choice, CostModel
 from neocpu.planning.folds import with_folds
-from neocpu.planning.network import ConvOp, LayoutOp, Network
+from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph
-from neocpu.planning.weights import constant_bytes
+from neocpu.planning.operators.conv_op import ConvOp
+from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.schedules.vocabulary.accuracy import SHORT_SUMS
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.search.plan import Plan, Solver, solve
-from neocpu.search.solver_limits import SearchLimits
+from neocpu.search.solver.plan import Plan, Solver, solve
+from neocpu.search.solver.solver_limits import SearchLimits
 
 
 class OptLevel(StrEnum):
@@ -100,24 +103,24 @@ def operator_choices(
         admitted = costs if finite else replace(costs, admission=SHORT_SUMS)
         found = admitted.conv_choices(workload)
         convs[kind] = with_folds(found, workload, admitted) if fold else found
-    blocks = {c.in_layout.block for options in convs.values() for c in options}
-    blocks |= {c.out_layout.block for options in convs.values() for c in options}
+    blocks = {c.in_format.layout.block for options in convs.values() for c in options}
+    blocks |= {c.out_format.layout.block for options in convs.values() for c in options}
     layouts = [DataLayout(block) for block in sorted(blocks | {1})]
     inner = network.in_registers
-    copied = {layout: network.copied_parts(layout) for layout in layouts}
+    copied = functools.cache(network.copied_parts)
 
     def memory_bound(op: LayoutOp) -> tuple[Choice, ...]:
-        legal = [layout for layout in layouts if _is_legal(op, layout)]
-        found = [costs.memory_bound(op, layout, inner, copied[layout]) for layout in legal]
+        legal = [Format(layout, op.dtype) for layout in layouts if _is_legal(op, layout)]
+        found = [op.cost(form, costs, inner, copied(form)) for form in legal]
         return tuple(
             Choice(
-                layout,
-                layout,
+                form,
+                form,
                 cost.seconds,
                 cost.source,
-                weight_bytes=constant_bytes(op, layout),
+                weight_bytes=op.constant_bytes(form),
             )
-            for layout, cost in zip(legal, found, strict=True)
+            for form, cost in zip(legal, found, strict=True)
         )
 
     return [convs[_kind(op)] if isinstance(op, ConvOp) else memory_bound(op) for op in network.ops]
@@ -134,7 +137,9 @@ def _kind(conv: ConvOp) -> _ConvKind:
 
 def _blocks(every: Sequence[Sequence[Choice]]) -> list[int]:
     """All blocks above one that some convolution can write."""
-    found = {c.out_layout.block for choices in every for c in choices if c.scheme is not None}
+    found = {
+        c.out_format.layout.block for choices in every for c in choices if c.scheme is not None
+    }
     return sorted(found - {1}) or [1]
 
 
@@ -145,12 +150,12 @@ def _is_legal(op: LayoutOp, layout: DataLayout) -> bool:
 
 def _in(choices: Sequence[Choice], layout: DataLayout) -> tuple[Choice, ...]:
     """Return the choices that both read and write ``layout``."""
-    return tuple(c for c in choices if c.in_layout == c.out_layout == layout)
+    return tuple(c for c in choices if c.in_format.layout == c.out_format.layout == layout)
 
 
 def _best_blocked(choices: Sequence[Choice], costs: CostModel) -> tuple[Choice, ...]:
     """The fastest kernel that writes a blocked layout, whatever it does to its neighbours."""
-    blocked = [c for c in choices if c.out_layout.block > 1] or choices
+    blocked = [c for c in choices if c.out_format.layout.block > 1] or choices
     return (min(blocked, key=costs.price),)
 
 
@@ -163,6 +168,6 @@ def _uniform(
     for op, choices in zip(network.ops, every, strict=True):
         kept = _in(choices, layout)
         if not kept and isinstance(op, ConvOp):
-            kept = tuple(c for c in choices if c.out_layout == layout)
+            kept = tuple(c for c in choices if c.out_format.layout == layout)
         restricted.append(kept or _in(choices, NCHW) or choices)
     return restricted

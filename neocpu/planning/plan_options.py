@@ -13,9 +13,10 @@ from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel, plan_layouts
 from neocpu.planning.weight_limit import plan_within
-from neocpu.schedules.convolutions import conv2d_pointwise
-from neocpu.search.plan import Solver
-from neocpu.search.solver_limits import SearchLimits
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.template import ConvTemplate
+from neocpu.search.solver.plan import Solver
+from neocpu.search.solver.solver_limits import SearchLimits
 
 _log = logging.getLogger("neocpu")
 
@@ -50,8 +51,12 @@ class PlanOptions:
         return cls(_opt_level(opt), _solver(solver), _limits(solver, seconds), max_weights)
 
     def fuses_prologues(self, templates: Container[str] | None) -> bool:
-        """Whether 1x1 convolutions may take what is in front: of ``templates``, one only can."""
-        allowed = templates is None or conv2d_pointwise.NAME in templates
+        """Whether 1x1 convolutions may take what is in front: not all of ``templates`` can."""
+        allowed = templates is None or any(
+            name in templates
+            for name, template in registry.TEMPLATES.items()
+            if isinstance(template, ConvTemplate) and template.prologues
+        )
         return allowed and self.opt is not OptLevel.NCHW
 
     def plan(self, network: Network, costs: CostModel, fixed_weights: int = 0) -> LayoutPlan:

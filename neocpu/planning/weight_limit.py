@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import size
 from neocpu.planning.optimisation_levels import LayoutPlan
-from neocpu.search.plan import Plan
+from neocpu.search.solver.plan import Plan
 
 # Seconds per byte at which seconds only decide between plans of equally many bytes.
 PROHIBITIVE = 1e-3

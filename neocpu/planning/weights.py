@@ -16,11 +16,12 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from neocpu.planning.network import ConvOp, DenseOp, ElementwiseOp, LayoutOp, Network
+from neocpu.planning.network import Network
+from neocpu.planning.operators.conv_op import ConvOp
+from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.relax_utils import Expr, bindings, constant_value
 from neocpu.schedules import registry
 from neocpu.schedules.operators import dense
-from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -55,12 +56,13 @@ def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: 
     """Measure the weights of ``main``, whose operators are ``network``'s."""
     layers: list[ConvOp | DenseOp] = [*network.convs, *network.dense]
     dense_packed = sum(
-        _size(dense.packed_shape(op.workload, target, threads), op.workload.dtype)
+        _size(dense.packed_shape(op.workload, target, threads), op.workload.numerics.weights)
         + sum(_arrays_of(op.operands))
         for op in network.dense
     )
     owned = {var for layer in layers for var in (layer.result, *layer.absorbed)}
-    elementwise = {op.result for op in network.ops if isinstance(op, ElementwiseOp)}
+    # What these read is counted with their formats.
+    priced = {op.result for op in network.ops}
     given: dict[Expr, int] = {}
     plain: dict[Expr, int] = {}
     for binding in bindings(mod["main"]):
@@ -69,7 +71,7 @@ def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: 
         for const in _leaves(binding.value):
             if (array := _weight(const)) is not None:
                 given[const] = array.nbytes
-                if binding.var not in elementwise:
+                if binding.var not in priced:
                     plain[const] = array.nbytes
     before = sum(map(_given, layers)) + sum(given.values())
     return WeightBytes(before, dense_packed + sum(plain.values()))
@@ -83,14 +85,6 @@ def packed_bytes(workload: Conv2dWorkload, scheme: Scheme) -> int:
         shape for shape, op in zip(operands, reading, strict=True) if op.operand == PER_CHANNEL
     ]
     return sum(_size(*argument) for argument in (weights, *vectors))
-
-
-def constant_bytes(op: LayoutOp, layout: DataLayout) -> int:
-    """Bytes of an elementwise operator's per-channel constants in ``layout``; else 0."""
-    if not isinstance(op, ElementwiseOp):
-        return 0
-    constants = [array for arg in op.call.args if (array := _weight(arg)) is not None]
-    return sum(_size(layout.shape(array.shape), str(array.dtype)) for array in constants)
 
 
 def _weight(expr: Expr) -> NDArray[np.generic] | None:

@@ -6,7 +6,7 @@ dynamic loader never maps::
     ELF .. code .. | pad | .neocpu.weights | .neocpu | section tables | .neocpu.sha256
 
 The last one holds two SHA-256 digests: of everything but the weights, and of the digests of the
-weights' pieces. A fat file (`neocpu.runtime.fat`) holds several such artifacts.
+weights' pieces. A fat file (`neocpu.runtime.artifact_file.fat`) holds several such artifacts.
 
 Only the weights are mapped. The rest is read, so that a file that somebody cuts short meanwhile is
 an error here and not the end of the process. Nothing can be done for a mapped file whose bytes are
@@ -30,12 +30,12 @@ import numpy as np
 from neocpu.foundation.cpu_identity import host_cpu
 from neocpu.foundation.errors import ArtifactError, TargetError, UsageError, did_you_mean
 from neocpu.foundation.instruction_sets import code_obstacle, host_features, missing_features
-from neocpu.runtime import fat
 from neocpu.runtime.aligned_memory import huge_pages
-from neocpu.runtime.content import REMEDY, Content, read_content
-from neocpu.runtime.header import WEIGHTS_PIECE, ArtifactHeader, Buffer
+from neocpu.runtime.artifact_file import fat
+from neocpu.runtime.artifact_file.content import REMEDY, Content, read_content
+from neocpu.runtime.artifact_file.header import WEIGHTS_PIECE, ArtifactHeader, Buffer
+from neocpu.runtime.artifact_file.strict_json import FieldError
 from neocpu.runtime.input_file import FilePart, open_regular
-from neocpu.runtime.strict_json import FieldError
 from neocpu.runtime.weights_digest import digest_of_pieces
 
 # The dynamic loader's table of what is loaded is the process's, so this count is too.

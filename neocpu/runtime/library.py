@@ -10,8 +10,8 @@ from typing import Final
 
 from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.artifact import Artifact
+from neocpu.runtime.artifact_file.header import ArtifactHeader
 from neocpu.runtime.ffi import Ffi, FfiError, Object, runtime
-from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.native import NativeLibraries
 
 

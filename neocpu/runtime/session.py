@@ -11,10 +11,10 @@ import numpy as np
 from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.aligned_memory import address_of, aligned_empty, huge_pages
 from neocpu.runtime.artifact import Artifact
-from neocpu.runtime.content import REMEDY
+from neocpu.runtime.artifact_file.content import REMEDY
+from neocpu.runtime.artifact_file.header import ARGUMENT_ALIGN, CONTRACT
 from neocpu.runtime.ffi import FfiError, Function, Tensor
 from neocpu.runtime.ffi_values import CPU, DLTensor
-from neocpu.runtime.header import ARGUMENT_ALIGN, CONTRACT
 from neocpu.runtime.library import Library
 from neocpu.tensor_spec import TensorSpec
 
@@ -23,7 +23,7 @@ _SHOWN: Final = 300
 """Characters of a reason of TVM's, which may list a thousand arguments."""
 
 GUARD_VARIABLE: Final = "NEOCPU_GUARD"
-"""Environment variable: 1 has the kernels of all sessions run as `neocpu.runtime.guard` says."""
+"""Environment variable: 1 has the kernels of all sessions run as `guarding/guard.py` says."""
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -130,8 +130,8 @@ class Session:
 
     def _guard(self, artifact: Artifact, constant: Sequence[Tensor]) -> None:
         """Have every kernel run between inaccessible pages."""
-        from neocpu.runtime.guard import Guard
-        from neocpu.runtime.guarded_workspaces import workspaces
+        from neocpu.runtime.guarding.guard import Guard
+        from neocpu.runtime.guarding.guarded_workspaces import workspaces
 
         workspaces().attach(artifact.library_path())
         guard = Guard(self._library.ffi, constant, workspaces())

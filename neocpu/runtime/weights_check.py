@@ -8,7 +8,7 @@ from typing import Final
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
 from neocpu.runtime.artifact import Artifact
-from neocpu.runtime.header import WEIGHTS_PIECE
+from neocpu.runtime.artifact_file.header import WEIGHTS_PIECE
 
 AT_ONCE: Final = WEIGHTS_PIECE
 """Bytes of weights that are hashed faster than a thread for it would be worth."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from neocpu.runtime.header import WEIGHTS_PIECE
+from neocpu.runtime.artifact_file.header import WEIGHTS_PIECE
 
 
 def digest_of_pieces(digests: Iterable[bytes]) -> bytes:

@@ -8,6 +8,7 @@ group over its group. Each input pixel that is spread serves every column it is 
 from __future__ import annotations
 
 from neocpu.schedules.convolutions.conv2d_depthwise import (
+    FOLD_PENALTY,
     argument_shapes,
     estimate,
     fold,
@@ -15,13 +16,14 @@ from neocpu.schedules.convolutions.conv2d_depthwise import (
     pack_weights,
     schemes_of,
 )
+from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.scheme import GroupedScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 __all__ = [
-    "NAME",
-    "VERSION",
+    "TEMPLATE",
     "applies",
     "argument_shapes",
     "estimate",
@@ -31,15 +33,12 @@ __all__ = [
     "space",
 ]
 
-NAME = GroupedScheme.template
-VERSION = 1
-
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether groups make as many channels as they read, and vectors hold whole ones or parts."""
-    width, lanes = workload.in_channels // workload.groups, target.lanes(workload.dtype)
+    width, lanes = workload.in_channels // workload.groups, target.dot_unit(workload.numerics).lanes
     return (
-        workload.dtype == "float32"
+        workload.numerics == FLOAT32
         and not workload.prologue
         and workload.groups > 1 < width
         and workload.in_channels == workload.out_channels
@@ -50,3 +49,17 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[GroupedScheme, ...]:
     """Blocks and tile widths as for depthwise convolution."""
     return schemes_of(GroupedScheme, workload, target)
+
+
+TEMPLATE = ConvTemplate(
+    scheme=GroupedScheme,
+    version=1,
+    applies=applies,
+    space=space,
+    lower=lower,
+    argument_shapes=argument_shapes,
+    estimate=estimate,
+    pack_weights=pack_weights,
+    fold=fold,
+    fold_penalty=FOLD_PENALTY,
+)

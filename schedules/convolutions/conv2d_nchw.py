@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.estimates.memory_traffic import with_memory
 from neocpu.schedules.estimates.register_tile import (
     EPILOGUE_CYCLES,
@@ -27,13 +28,12 @@ from neocpu.schedules.operators.epilogue import apply_epilogue, convolution_argu
 from neocpu.schedules.tir.builder import PARALLEL_ELEMENTS
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
+from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-
-NAME = NchwScheme.template
-VERSION = 1
 
 # TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
 STACK_BYTES = 1024
@@ -46,17 +46,17 @@ STORE_CYCLES, PAD_CYCLES = 3, 3
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the template computes ``workload``: every float32 convolution without a prologue."""
-    return workload.dtype == "float32" and not workload.prologue
+    return workload.numerics == FLOAT32 and not workload.prologue
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]:
     """Tiles of one to six vectors by the most channels that the registers hold, or about half."""
-    vector = _vector(workload, target)
+    vector, unit = _vector(workload, target), target.dot_unit(workload.numerics)
     group_out = workload.out_channels // workload.groups
     width = ceil_div(_flat(workload).out_width, vector)
     schemes: set[NchwScheme] = set()
     for vectors in range(1, min(MAX_VECTORS, width) + 1):
-        limit = unrolled_limit(vectors, target)
+        limit = unrolled_limit(vectors, unit)
         for reg_oc in sorted({limit, limit - limit % 4, limit // 2} - {0}):
             reg_oc = min(reg_oc, group_out)
             while workload.groups > 1 and group_out % reg_oc:
@@ -81,7 +81,7 @@ def _flat(workload: Conv2dWorkload) -> Conv2dWorkload:
 def _vector(workload: Conv2dWorkload, target: CpuTarget) -> int:
     """Lanes per vector: fewer than the machine has where a row is shorter."""
     width = _flat(workload).out_width
-    return min(target.lanes(workload.dtype), 1 << (width - 1).bit_length())
+    return min(target.dot_unit(workload.numerics).lanes, 1 << (width - 1).bit_length())
 
 
 def pack_weights(
@@ -110,10 +110,10 @@ def compute(workload: Conv2dWorkload, scheme: NchwScheme) -> list[te.Tensor]:
     The stage ``conv`` covers whole register tiles, so it may overhang the output.
     """
     (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
-    (data_shape, dtype), (kernel_shape, _), *_ = argument_shapes(workload, scheme)
+    (data_shape, read), (kernel_shape, stored), *_ = argument_shapes(workload, scheme)
     tiles, group_in, _, _, reg_oc = kernel_shape
-    data = te.placeholder(data_shape, dtype, name="data")
-    kernel = te.placeholder(kernel_shape, dtype, name="kernel")
+    data = te.placeholder(data_shape, read, name="data")
+    kernel = te.placeholder(kernel_shape, stored, name="kernel")
     columns = ceil_div(workload.out_width, scheme.reg_n) * scheme.reg_n
     source = _phases(data, workload, columns)
     group_out = workload.out_channels // workload.groups
@@ -199,7 +199,7 @@ def lower(
         sch.vectorize(sch.split(sch.get_loops(epilogue)[-1], [None, vector_lanes])[1])
     for loop in (oc_inner, vector_outer, *((kw,) if workload.kernel[1] <= MAX_UNROLLED_KW else ())):
         sch.unroll(loop)
-    if scheme.reg_oc * scheme.reg_n * 4 >= STACK_BYTES:
+    if scheme.reg_oc * scheme.reg_n * bytes_of(workload.numerics.sum) >= STACK_BYTES:
         sch.set_scope(conv, 0, "local")
     if "pad" in stages:
         _schedule_pad(sch)
@@ -244,7 +244,9 @@ def estimate(
     lanes = _vector(workload, target)
     vectors = ceil_div(scheme.reg_n, lanes)
     image = workload.in_channels * workload.height * workload.width
-    cycles = step_cycles(vectors, scheme.reg_oc, target, 4 * image // workload.kernel[1])
+    unit, numerics = target.dot_unit(workload.numerics), workload.numerics
+    size = image * bytes_of(numerics.data) // workload.kernel[1]
+    cycles = step_cycles(vectors, scheme.reg_oc, unit, target, size)
     sums = scheme.reg_oc * vectors
     steps = workload.kernel_shape[1] * workload.kernel[0] * workload.kernel[1]
     each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(workload.epilogue)
@@ -254,5 +256,17 @@ def estimate(
     padded = any(workload.padding) or workload.stride[1] > 1 or flat.out_width % scheme.reg_n
     copy = workload.batch * image / lanes * PAD_CYCLES / threads if padded else 0.0
     busy = tasks * ceil_div(flat.out_width, scheme.reg_n) * tile + copy
-    weights = 4 * steps * chunks * scheme.reg_oc
+    weights = steps * chunks * scheme.reg_oc * bytes_of(numerics.weights)
     return with_memory(busy / target.frequency, weights / min(threads, chunks), weights, target)
+
+
+TEMPLATE = ConvTemplate(
+    scheme=NchwScheme,
+    version=1,
+    applies=applies,
+    space=space,
+    lower=lower,
+    argument_shapes=argument_shapes,
+    estimate=estimate,
+    pack_weights=pack_weights,
+)

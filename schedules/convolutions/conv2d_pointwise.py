@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.pointwise_kernel import Emitter
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling, output_blocks
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     EPILOGUE_CYCLES,
-    FMA_LATENCY,
     TILE_CYCLES,
     broadcast_limit,
     step_cycles,
@@ -31,12 +31,14 @@ from neocpu.schedules.estimates.register_tile import (
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-NAME = PointwiseScheme.template
-VERSION = 1
+# Nothing in the median between other layouts, 4 % longer with the longest blocks of small images.
+FOLD_PENALTY = 1.03
 
 MAX_VECTORS = 6
 # Padded output channels that a scheme may compute in vain, relative.
@@ -61,10 +63,11 @@ MOST_SHARED, SPILL_CYCLES = 7, 1.5
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the template computes ``workload``: dense float32 1x1, with vectors of channels."""
     return (
-        workload.dtype == "float32"
+        workload.numerics == FLOAT32
         and workload.kernel == (1, 1)
         and workload.groups == 1
-        and min(workload.in_channels, workload.out_channels) >= target.lanes(workload.dtype)
+        and min(workload.in_channels, workload.out_channels)
+        >= target.dot_unit(workload.numerics).lanes
     )
 
 
@@ -75,7 +78,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[PointwiseScheme,
     are within a factor of `WORTH` of the best, and pairs of blocks of up to two vectors the best
     one; `fold` brings any to wider blocks.
     """
-    lanes = target.lanes(workload.dtype)
+    lanes = target.dot_unit(workload.numerics).lanes
     ranked = sorted(
         ((estimate(workload, s, target, NOMINAL_THREADS), s) for s in _variants(workload, target)),
         key=lambda pair: pair[0],
@@ -90,7 +93,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[PointwiseScheme,
 
 def _variants(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[PointwiseScheme]:
     """Vary all but the layouts, which are of one vector."""
-    lanes = target.lanes(workload.dtype)
+    lanes = target.dot_unit(workload.numerics).lanes
     channels = ceil_div(workload.in_channels, lanes) * lanes
     tiles = []
     for vectors in range(1, MAX_VECTORS + 1):
@@ -104,7 +107,7 @@ def _variants(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[Pointwise
         tiles += same_width[:TILES_PER_WIDTH]
     tiles.sort(key=lambda scheme: estimate(workload, scheme, target))
     for tile in tiles[:TILES]:
-        for ic_block in _ic_blocks(tile, channels, target):
+        for ic_block in _ic_blocks(workload, tile, target):
             for oc_split in (False, True):
                 scheme = replace(tile, ic_block=ic_block, oc_split=oc_split)
                 yield replace(scheme, strip=_strip(workload, scheme, target))
@@ -119,12 +122,14 @@ def _pixel_limit(workload: Conv2dWorkload, vectors: int, target: CpuTarget) -> i
     """Return the most pixels of a register tile: what fits the registers, and the image."""
     limit = unrolled_limit if vectors == 1 else broadcast_limit
     pixels = workload.batch * workload.out_height * workload.out_width
-    return min(limit(vectors, target), pixels, MAX_PIXELS)
+    return min(limit(vectors, target.dot_unit(workload.numerics)), pixels, MAX_PIXELS)
 
 
-def _ic_blocks(tile: PointwiseScheme, channels: int, target: CpuTarget) -> Iterator[int]:
+def _ic_blocks(workload: Conv2dWorkload, tile: PointwiseScheme, target: CpuTarget) -> Iterator[int]:
     """Yield the input channels whose weights, for one register tile, fill L1 or half of it."""
-    whole = target.l1d // (4 * tile.reg_oc) // tile.ic_bn * tile.ic_bn
+    channels = workload.in_channels
+    each = tile.reg_oc * bytes_of(workload.numerics.weights)
+    whole = target.l1d // each // tile.ic_bn * tile.ic_bn
     if channels <= whole:
         yield channels
         return
@@ -133,7 +138,7 @@ def _ic_blocks(tile: PointwiseScheme, channels: int, target: CpuTarget) -> Itera
 
 def _strip(workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget) -> int:
     """Return the most register tiles whose pixels stay in L2 while one pass computes with them."""
-    whole = Tiling(workload, scheme, target.lanes(workload.dtype))
+    whole = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes)
     fitting = int(STRIP_L2 * target.l2) // (whole.panel_bytes // whole.strip_blocks)
     return max(1, min(fitting, whole.blocks))
 
@@ -150,7 +155,11 @@ def fold(
     A vector of input channels, pixel by pixel, is read from any block, and one of output channels
     is stored to any.
     """
-    lanes, ic_bn, oc_bn = target.lanes(workload.dtype), in_layout.block, out_layout.block
+    lanes, ic_bn, oc_bn = (
+        target.dot_unit(workload.numerics).lanes,
+        in_layout.block,
+        out_layout.block,
+    )
     if ic_bn % lanes or oc_bn % lanes:
         return None
     return replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
@@ -196,7 +205,7 @@ def lower(
     With ``oc_split`` a group's channels are a thread's share of all, and a packed panel is made by
     a parallel loop of its own.
     """
-    tiling = Tiling(workload, scheme, target.lanes(workload.dtype), threads)
+    tiling = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes, threads)
     return build_convolution(
         argument_shapes(workload, scheme),
         lambda data, weights, *rest: Emitter(tiling, target, data, weights, rest).emit(),
@@ -207,7 +216,7 @@ def estimate(
     workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget, threads: int = 1
 ) -> float:
     """Return analytic seconds: the busiest thread's products and packing, and the weights' way."""
-    tiling = Tiling(workload, scheme, target.lanes(workload.dtype), threads)
+    tiling = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes, threads)
     busy = tiling.busiest_share * tiling.blocks * tiling.oc_blocks * _tile_cycles(tiling, target)
     if tiling.packs:
         each = PACK_CYCLES + EPILOGUE_CYCLES * len(workload.prologue)
@@ -224,9 +233,11 @@ def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:
     """Cycles of one register tile, over all passes."""
     scheme, steps = tiling.scheme, tiling.workload.in_channels
     # Half the weights of a pass: nothing else stays, so they may have all of L1.
-    size = 4 * tiling.pass_chunks * tiling.lanes * scheme.reg_oc // 2
-    step = step_cycles(tiling.vectors, scheme.reg_n, target, size)
-    if tiling.vectors == 2 and target.broadcasts_in_fma and not target.multiplies_by_lane:
+    numerics = tiling.workload.numerics
+    unit, size = target.dot_unit(numerics), bytes_of(numerics.weights)
+    size *= tiling.pass_chunks * tiling.lanes * scheme.reg_oc // 2
+    step = step_cycles(tiling.vectors, scheme.reg_n, unit, target, size)
+    if tiling.vectors == 2 and unit.broadcasts and not unit.by_lane:
         step += SPILL_CYCLES * max(0, scheme.reg_n - MOST_SHARED)
     each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(tiling.workload.epilogue)
     each_sum += KEEP_CYCLES * (tiling.passes - 1)
@@ -234,7 +245,7 @@ def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:
     # A tile of no more sums than the multiply-adds in flight waits for these, not for the ports:
     # the next one's begin meanwhile. (Measured on a Zen 3: 0 cycles, and 15 to 24 of larger tiles.
     # NEON has the registers for larger ones, which are to be preferred.)
-    few = sums <= FMA_LATENCY * target.fma_per_cycle and not target.multiplies_by_lane
+    few = sums <= unit.latency * unit.per_cycle and not unit.by_lane
     between = 0 if few else TILE_CYCLES
     return steps * step + sums * each_sum + between * tiling.passes
 
@@ -249,3 +260,18 @@ def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
         pixels *= tiling.group_blocks
     sums = 2 * tiling.sum_bytes * (tiling.passes - 1) if tiling.sum_bytes > half else 0
     return weights + tasks * (pixels + sums)
+
+
+TEMPLATE = ConvTemplate(
+    scheme=PointwiseScheme,
+    version=1,
+    applies=applies,
+    space=space,
+    lower=lower,
+    argument_shapes=argument_shapes,
+    estimate=estimate,
+    pack_weights=pack_weights,
+    fold=fold,
+    fold_penalty=FOLD_PENALTY,
+    prologues=True,
+)

@@ -8,6 +8,7 @@ import tvm_ffi
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.estimates.memory_traffic import LINE
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import fraction, prefetch_to_l2
@@ -30,12 +31,13 @@ PREFETCH_BYTES, PREFETCH_TILES = 64 << 10, 32
 
 def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> tirx.PrimFunc:
     """Return the scheduled kernel; see `neocpu.schedules.convolutions.conv2d_direct.lower`."""
-    pitch = target.lanes(workload.dtype) if reads_rows_by_lane(workload, scheme, target) else 1
+    unit = target.dot_unit(workload.numerics)
+    pitch = unit.lanes if reads_rows_by_lane(workload, scheme, target) else 1
     sch = Schedule(te.create_prim_func(_compute(workload, scheme, pitch)))
     stages = {sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))}
     conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
     n, chunk, h, w, oc, *steps = sch.get_loops(conv)
-    lanes = min(target.lanes(workload.dtype), scheme.oc_bn)
+    lanes = min(unit.lanes, scheme.oc_bn)
     h_outer, h_inner = sch.split(h, [None, scheme.reg_oh])
     w_outer, w_inner = sch.split(w, [None, scheme.reg_n])
     vector_outer, vector = sch.split(oc, [None, lanes])
@@ -51,7 +53,7 @@ def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> 
         steps = _sum_in_parts(sch, steps[0], lanes)
     ic_chunk, kh, kw, ic = steps
     each = 1  # channels of a step of the innermost loop
-    if target.multiplies_by_lane and scheme.ic_bn % lanes == 0:
+    if unit.by_lane and scheme.ic_bn % lanes == 0:
         each = lanes
         ic, lane = sch.split(ic, [None, lanes])
         sch.unroll(lane)
@@ -85,11 +87,10 @@ def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list
     """
     ic_bn, oc_bn = scheme.ic_bn, scheme.oc_bn
     (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
-    dtype = workload.dtype
     data_shape = scheme.in_layout.shape(workload.input_shape)
     kernel_shape = scheme.kernel_layout.shape(workload.kernel_shape)
-    data = te.placeholder(data_shape, dtype, name="data")
-    kernel = te.placeholder(kernel_shape, dtype, name="kernel")
+    data = te.placeholder(data_shape, workload.numerics.data, name="data")
+    kernel = te.placeholder(kernel_shape, workload.numerics.weights, name="kernel")
     rows = ceil_div(workload.out_height, scheme.reg_oh) * scheme.reg_oh
     columns = ceil_div(workload.out_width, scheme.reg_n) * scheme.reg_n
     source = _padded(data, workload, rows, columns, pitch)
@@ -187,7 +188,8 @@ def rows_first(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget
     and still has in its own L2. That pays while the weights about fit there too; larger ones are
     read chunk by chunk, each for all rows. ResNet-50 as a whole gains 2 to 3 %.
     """
-    size = 4 * math.prod(scheme.kernel_layout.shape(workload.kernel_shape))
+    size = math.prod(scheme.kernel_layout.shape(workload.kernel_shape))
+    size *= bytes_of(workload.numerics.weights)
     return size <= ROWS_FIRST_L2_SHARE * target.l2
 
 
@@ -212,15 +214,17 @@ def _prefetch_weights(
     steps = chunks_in * kernel_h * kernel_w * ic_bn
     rows = ceil_div(workload.out_height, scheme.reg_oh)
     tiles = rows * ceil_div(workload.out_width, scheme.reg_n)
-    if steps * oc_bn * 4 < PREFETCH_BYTES or tiles > PREFETCH_TILES:
+    element = bytes_of(workload.numerics.weights)
+    if steps * oc_bn * element < PREFETCH_BYTES or tiles > PREFETCH_TILES:
         return func
     task, column, ic_chunk, kh, kw, ic = loops
     tile = task % rows * (tiles // rows) + column
     step = ((ic_chunk * kernel_h + kh) * kernel_w + kw) * ic_bn + ic * each
     ahead = fraction(tile * steps + step, oc_bn, tiles, target)
-    lines = min(each, ceil_div(each * oc_bn * 4, LINE * tiles))
+    lines = min(each, ceil_div(each * oc_bn * element, LINE * tiles))
     places = [
-        [task // rows % chunks + 1, 0, 0, 0, 0, ahead + line * (LINE // 4)] for line in range(lines)
+        [task // rows % chunks + 1, 0, 0, 0, 0, ahead + line * (LINE // element)]
+        for line in range(lines)
     ]
     fetches = [tirx.Evaluate(prefetch_to_l2(func.params[1], place)) for place in places]
 
@@ -255,8 +259,9 @@ def reads_rows_by_lane(workload: Conv2dWorkload, scheme: DirectScheme, target: C
     Then every register tile begins with a vector, and the taps of a row are unrolled.
     """
     across = scheme.reg_n * workload.stride[1]
-    aligned = across % target.lanes(workload.dtype) == 0 and workload.kernel[1] <= MAX_ROW_TAPS
-    return target.multiplies_by_lane and scheme.ic_bn == 1 and aligned
+    unit = target.dot_unit(workload.numerics)
+    aligned = across % unit.lanes == 0 and workload.kernel[1] <= MAX_ROW_TAPS
+    return unit.by_lane and scheme.ic_bn == 1 and aligned
 
 
 def pads_image_once(workload: Conv2dWorkload, scheme: DirectScheme) -> bool:

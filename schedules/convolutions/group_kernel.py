@@ -68,8 +68,8 @@ class Emitter:
         buffers: Sequence[Any],
     ) -> None:
         self._workload, self._scheme = workload, scheme
-        self._lanes = math.gcd(target.lanes(workload.dtype), scheme.oc_bn)
-        self._by_lane = target.multiplies_by_lane
+        self._lanes = math.gcd(target.dot_unit(workload.numerics).lanes, scheme.oc_bn)
+        self._by_lane = target.dot_unit(workload.numerics).by_lane
         self._data, self._weights, *operands, self._output = buffers
         self._width = workload.in_channels // workload.groups
         steps, readers = workload.epilogue, buffer_readers(workload.epilogue, operands)
@@ -178,7 +178,7 @@ class Emitter:
             users[offset].append((j, kw))
         with T.serial(self._scheme.oc_bn // lanes) as vector:
             lane = T.Bind(vector * lanes)
-            acc = T.alloc_buffer((width, lanes), w.dtype, scope="local", layout=None)
+            acc = T.alloc_buffer((width, lanes), w.numerics.sum, scope="local", layout=None)
             channel = chunk * self._scheme.oc_bn + lane
             late = taps.unrolled and self._width == 1 and self._bias is not None
             begun = _first_uses(columns) if late else {}
@@ -221,7 +221,7 @@ class Emitter:
             return
         if self._bias is None:
             for j in columns:
-                zeros = splat(tirx.const(0, self._workload.dtype), self._lanes)
+                zeros = splat(tirx.const(0, self._workload.numerics.sum), self._lanes)
                 T.buffer_store(acc, zeros, [j, span(0, self._lanes)])
             return
         out_bn = self._scheme.out_layout.block

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import LINE
 from neocpu.schedules.operators.epilogue import (
@@ -26,7 +27,6 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 Pixel: TypeAlias = Callable[[int, int], Any]  # scalar of a register tile's pixel and a lane
 
 # Elements of a cache line.
-LINE_ELEMENTS = LINE // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ class Emitter:
         self._behind = buffer_readers(tiling.workload.epilogue, rest[before:-1])
         self._places = list(product(range(tiling.scheme.reg_n), range(tiling.vectors)))
         self._every = span(0, tiling.lanes)
-        self._zero = splat(tirx.const(0, tiling.workload.dtype), tiling.lanes)
+        self._zero = splat(tirx.const(0, tiling.workload.numerics.data), tiling.lanes)
 
     def emit(self) -> None:
         """Emit everything; see `neocpu.schedules.convolutions.conv2d_pointwise.lower`."""
         t = self.tiling
         shared = None
         if t.shares_panel:
-            shared = self._buffer(t.blocks, t.chunks, self.scheme.reg_n, self.lanes)
+            shared = self._panel(t.blocks, t.chunks, self.scheme.reg_n, self.lanes)
             with T.parallel(t.blocks * t.passes) as task:
                 block = T.Bind(tirx.floordiv(task, t.passes))
                 ic = _part(tirx.floormod(task, t.passes), t.chunks, t.passes)
@@ -88,9 +88,10 @@ class Emitter:
         t, scheme = self.tiling, self.scheme
         own = sums = None
         if t.packs and shared is None:
-            own = self._buffer(t.strip_blocks, t.pass_chunks, scheme.reg_n, self.lanes)
+            own = self._panel(t.strip_blocks, t.pass_chunks, scheme.reg_n, self.lanes)
         if t.passes > 1:
-            sums = self._buffer(t.group_blocks * t.strip_blocks, scheme.reg_n, scheme.reg_oc)
+            shape = (t.group_blocks * t.strip_blocks, scheme.reg_n, scheme.reg_oc)
+            sums = T.alloc_buffer(shape, self.workload.numerics.sum, layout=None)
         with T.serial(t.passes) as turn:
             ic = _part(turn, t.chunks, t.passes)
             if own is not None:
@@ -115,8 +116,8 @@ class Emitter:
                 self._each_chunk(ic, multiply)
                 self._leave(acc, sums, o * t.strip_blocks + i, ic, oc.first + o, start)
 
-    def _buffer(self, *shape: int) -> Any:
-        return T.alloc_buffer(shape, self.workload.dtype, layout=None)
+    def _panel(self, *shape: int) -> Any:
+        return T.alloc_buffer(shape, self.workload.numerics.data, layout=None)
 
     def _first_pixel(self, block: Any) -> Any:
         """First pixel of a register tile; the last one moves back where it would overhang."""
@@ -167,7 +168,7 @@ class Emitter:
     def _accumulators(self, sums: Any, at: Any, ic: _Part) -> Any:
         """Allocate a register tile's sums: zeros in the first pass, or those of the one before."""
         shape = (self.scheme.reg_n, self.tiling.vectors, self.lanes)
-        acc = T.alloc_buffer(shape, self.workload.dtype, scope="local", layout=None)
+        acc = T.alloc_buffer(shape, self.workload.numerics.sum, scope="local", layout=None)
 
         def fill(value: Callable[[int, int], Any]) -> None:
             for j, v in self._places:
@@ -228,8 +229,9 @@ class Emitter:
             row = T.Select(last, oc.first, row)
             place = place + T.Select(last, ic.count * elements, 0)
         place = place + fraction(visit, elements, t.strip_blocks, self._target)
-        for line in range(ceil_div(elements, LINE_ELEMENTS * t.strip_blocks)):
-            index = [row, 0, place + line * LINE_ELEMENTS]
+        each = LINE // bytes_of(self.workload.numerics.weights)
+        for line in range(ceil_div(elements, each * t.strip_blocks)):
+            index = [row, 0, place + line * each]
             T.evaluate(prefetch_to_l2(self._weights, index))
 
     def _leave(self, acc: Any, sums: Any, at: Any, ic: _Part, oc: Any, start: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise, product
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -139,7 +140,8 @@ class Tiling:
     @property
     def panel_bytes(self) -> int:
         """Pixels of the longest strip in one pass."""
-        return 4 * self.strip_blocks * self.scheme.reg_n * self.pass_chunks * self.lanes
+        pixels = self.strip_blocks * self.scheme.reg_n
+        return pixels * self.pass_chunks * self.lanes * bytes_of(self.workload.numerics.data)
 
     @property
     def sum_bytes(self) -> int:
@@ -149,11 +151,13 @@ class Tiling:
     @property
     def weight_bytes(self) -> int:
         """Packed weights."""
-        return 4 * self.oc_blocks * self.scheme.reg_oc * self.chunks * self.lanes
+        out_channels = self.oc_blocks * self.scheme.reg_oc
+        element = bytes_of(self.workload.numerics.weights)
+        return out_channels * self.chunks * self.lanes * element
 
     @property
     def _tile_bytes(self) -> int:
-        return 4 * self.scheme.reg_n * self.scheme.reg_oc
+        return self.scheme.reg_n * self.scheme.reg_oc * bytes_of(self.workload.numerics.sum)
 
 
 def output_blocks(workload: Conv2dWorkload, scheme: PointwiseScheme) -> int:

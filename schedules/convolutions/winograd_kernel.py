@@ -30,7 +30,7 @@ class Emitter:
         self.workload, self.scheme, self.lanes = tiling.workload, tiling.scheme, tiling.lanes
         self._data, self._weights, self._output = data, weights, rest[-1]
         self._prefetches = tiling.weight_bytes > target.l2 // 2
-        self._by_lane = target.multiplies_by_lane
+        self._by_lane = target.dot_unit(tiling.workload.numerics).by_lane
         self._readers = buffer_readers(tiling.workload.epilogue, rest[:-1])
 
     def transformed(self, blocks: int) -> Any:
@@ -42,14 +42,14 @@ class Emitter:
         """
         t = self.tiling
         shape = (blocks * t.chunks, t.points * self.scheme.reg_n + 1, self.lanes)
-        return T.alloc_buffer(shape, self.workload.dtype, layout=None)
+        return T.alloc_buffer(shape, self.workload.numerics.data, layout=None)
 
     def sums(self) -> Any:
         """Allocate a task's sums, vectors by point: they are written one after the other."""
         t = self.tiling
         vectors = t.group * t.strip_blocks * self.scheme.reg_n * self.scheme.reg_oc // self.lanes
         shape = (t.points, vectors + 1, self.lanes)
-        return T.alloc_buffer(shape, self.workload.dtype, layout=None)
+        return T.alloc_buffer(shape, self.workload.numerics.sum, layout=None)
 
     def input(self, chunk: Any, first: Any, count: Any, result: Any, at: Any) -> None:
         """Transform register tiles ``first…`` of one vector of channels to ``result[:, at…]``."""
@@ -134,10 +134,12 @@ class Emitter:
 
     def _vectors(self, *shape: int) -> Any:
         """Allocate vectors on the stack."""
-        return T.alloc_buffer((*shape, self.lanes), self.workload.dtype, scope="local", layout=None)
+        return T.alloc_buffer(
+            (*shape, self.lanes), self.workload.numerics.sum, scope="local", layout=None
+        )
 
     def _zero(self) -> Any:
-        return splat(tirx.const(0, self.workload.dtype), self.lanes)
+        return splat(tirx.const(0, self.workload.numerics.sum), self.lanes)
 
     def _inside(self, y: Any, x: Any) -> Any:
         """Whether a tile's pixels all lie in the image; None if those of every tile do."""

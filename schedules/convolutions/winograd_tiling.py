@@ -9,6 +9,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.winograd import Filter, filters
 from neocpu.schedules.tir.builder import part_start
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -161,15 +162,18 @@ class Tiling:
     @property
     def sum_bytes(self) -> int:
         """Sums of the longest strip, for the channels of one register tile."""
-        return 4 * self.strip_blocks * self.scheme.reg_n * self.points * self.scheme.reg_oc
+        each = self.points * self.scheme.reg_oc * bytes_of(self.workload.numerics.sum)
+        return self.strip_blocks * self.scheme.reg_n * each
 
     @property
     def weight_bytes(self) -> int:
         """Transformed weights."""
-        return 4 * self.points * self.oc_blocks * self.scheme.reg_oc * self.chunks * self.lanes
+        each = self.points * self.chunks * self.lanes * bytes_of(self.workload.numerics.weights)
+        return self.oc_blocks * self.scheme.reg_oc * each
 
     def _input_bytes(self, blocks: int) -> int:
-        return 4 * self.points * blocks * self.scheme.reg_n * self.chunks * self.lanes
+        each = self.points * self.chunks * self.lanes * bytes_of(self.workload.numerics.data)
+        return blocks * self.scheme.reg_n * each
 
     def strip_start(self, strip: Any) -> Any:
         """First register tile of a strip."""

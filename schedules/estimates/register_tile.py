@@ -10,10 +10,9 @@ vectors, of four steps each, which stay in registers as long.
 
 from __future__ import annotations
 
+from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Cycles before a sum can be added to again.
-FMA_LATENCY = 4.0
 # Registers for vectors of the next step: LLVM loads some ahead, and spills sums of larger tiles.
 SPARE_REGISTERS = 2
 # Loads a core of two load ports sustains where a broadcast is an instruction of its own.
@@ -26,31 +25,32 @@ L1_RATE, L2_RATE, FAR_RATE = 64, 24, 8
 TILE_CYCLES, EPILOGUE_CYCLES = 20, 2
 
 
-def broadcast_limit(vectors: int, target: CpuTarget) -> int:
+def broadcast_limit(vectors: int, unit: DotUnit) -> int:
     """Return the most broadcasts of a register tile: their sums, the vectors and one fit.
 
     Of those that are lanes, the vectors fit too.
     """
-    if target.multiplies_by_lane:
-        return (target.vector_registers - SPARE_REGISTERS - vectors) // (vectors + 1)
-    return (target.vector_registers - 1 - vectors) // vectors
+    if unit.by_lane:
+        return (unit.registers - SPARE_REGISTERS - vectors) // (vectors + 1)
+    return (unit.registers - 1 - vectors) // vectors
 
 
-def unrolled_limit(vectors: int, target: CpuTarget) -> int:
+def unrolled_limit(vectors: int, unit: DotUnit) -> int:
     """Return the most broadcasts of a register tile that TE unrolls and LLVM keeps in registers.
 
     With one vector, each broadcast is used once: where it is not part of the multiply-add, LLVM
     gives its register to the sum, which then needs two, and spills those of a larger tile.
     """
-    limit = broadcast_limit(vectors, target)
-    if vectors == 1 and not target.broadcasts_in_fma:
-        limit = min(limit, (target.vector_registers - 2) // 2)
+    limit = broadcast_limit(vectors, unit)
+    if vectors == 1 and not unit.broadcasts:
+        limit = min(limit, (unit.registers - 2) // 2)
     return limit
 
 
 def step_cycles(
     vectors: int,
     broadcasts: int,
+    unit: DotUnit,
     target: CpuTarget,
     size: int,
     broadcast_loads: float | None = None,
@@ -65,14 +65,14 @@ def step_cycles(
         Loads of what is broadcast: one each, or, of lanes, one for as many steps as there are.
     """
     if broadcast_loads is None:
-        broadcast_loads = broadcasts / (target.lanes() if target.multiplies_by_lane else 1)
+        broadcast_loads = broadcasts / (unit.lanes if unit.by_lane else 1)
     loads = vectors + broadcast_loads
-    load_rate = target.fma_per_cycle if target.broadcasts_in_fma else LOADS_PER_CYCLE
+    load_rate = unit.per_cycle if unit.broadcasts else LOADS_PER_CYCLE
     busy = max(
-        vectors * broadcasts / target.fma_per_cycle,
+        vectors * broadcasts / unit.per_cycle,
         loads / load_rate,
-        FMA_LATENCY,
-        vectors * target.vector_bytes / _bytes_per_cycle(size, target),
+        unit.latency,
+        vectors * unit.vector_bytes / _bytes_per_cycle(size, target),
     )
     return busy + LOAD_INTERFERENCE * loads
 

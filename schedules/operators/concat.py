@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.operators.gather import emit_blocked
 from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
@@ -19,6 +19,7 @@ from neocpu.schedules.tir.builder import (
     span,
     task_loop,
 )
+from neocpu.schedules.vocabulary.format import ALIGNMENT, Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
@@ -26,23 +27,19 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 #: they are written there.
 END_TO_END = "neocpu.end_to_end"
 
-#: Bytes that kernels take their arguments to be aligned to: TVM's ``kAllocAlignment``.
-ALIGNMENT = 64
-
 
 def lower_concat(
     shapes: Sequence[tuple[int, ...]],
     axis: int,
     target: CpuTarget,
-    layout: DataLayout = NCHW,
-    dtype: str = "float32",
+    form: Format,
 ) -> Any:
-    """Scheduled ``PrimFunc(*inputs, output)`` that concatenates tensors of one layout.
+    """Scheduled ``PrimFunc(*inputs, output)`` that concatenates tensors of one format.
 
     Parameters
     ----------
     shapes : sequence of tuple of int
-        Logical shapes, of rank 4 in NCHW[x]c. With `NCHW`, physical shapes of any rank: rows of
+        Logical shapes, of rank 4 in NCHW[x]c. With NCHW, physical shapes of any rank: rows of
         memory are concatenated as they lie, so blocked tensors whose channels fill their blocks
         may be passed that way too.
     axis : int
@@ -51,42 +48,37 @@ def lower_concat(
     """
     total = sum(shape[axis] for shape in shapes)
     result = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
-    physical = _physical((*shapes, result), layout)
+    physical = _physical((*shapes, result), form)
     names = [*(f"input{i}" for i in range(len(shapes))), "output"]
-    parameters = [(name, shape, dtype) for name, shape in zip(names, physical, strict=True)]
+    parameters = [(name, shape, form.dtype) for name, shape in zip(names, physical, strict=True)]
     channels = [shape[axis] for shape in shapes]
-    shifted = _is_shifted(shapes, axis, layout)
+    shifted = _is_shifted(shapes, axis, form)
 
     def body(*buffers: Any) -> None:
         if shifted:
             emit_blocked([(0, count) for count in channels], buffers[:-1], buffers[-1])
         else:
-            _emit_runs(axis, target.lanes(dtype), buffers[:-1], buffers[-1])
+            _emit_runs(axis, target.lanes(form.dtype), buffers[:-1], buffers[-1])
 
     kernel = build_kernel(parameters, body)
-    in_place = lies_end_to_end(shapes, axis, layout, dtype)
+    in_place = lies_end_to_end(shapes, axis, form)
     return kernel.with_attr(END_TO_END, True) if in_place else kernel
 
 
-def lies_end_to_end(
-    shapes: Sequence[tuple[int, ...]],
-    axis: int,
-    layout: DataLayout = NCHW,
-    dtype: str = "float32",
-) -> bool:
+def lies_end_to_end(shapes: Sequence[tuple[int, ...]], axis: int, form: Format) -> bool:
     """Whether a concatenation, as `lower_concat` takes it, is its parts one after the other.
 
     And each begins where a kernel may write: at a multiple of `ALIGNMENT` bytes.
     """
-    physical = _physical(shapes, layout)
-    if _is_shifted(shapes, axis, layout) or math.prod(physical[0][:axis]) > 1:
+    physical = _physical(shapes, form)
+    if _is_shifted(shapes, axis, form) or math.prod(physical[0][:axis]) > 1:
         return False
-    sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape in physical[:-1]]
+    sizes = [math.prod(shape) * bytes_of(form.dtype) for shape in physical[:-1]]
     return all(size % ALIGNMENT == 0 for size in itertools.accumulate(sizes))
 
 
-def _physical(shapes: Sequence[tuple[int, ...]], layout: DataLayout) -> list[tuple[int, ...]]:
-    return [layout.shape(shape) if layout.block > 1 else shape for shape in shapes]
+def _physical(shapes: Sequence[tuple[int, ...]], form: Format) -> list[tuple[int, ...]]:
+    return [form.shape(shape) if form.layout != NCHW else shape for shape in shapes]
 
 
 def is_shifted(channels: Sequence[int], block: int) -> bool:
@@ -94,8 +86,8 @@ def is_shifted(channels: Sequence[int], block: int) -> bool:
     return not all(map(DataLayout(block).divides, channels[:-1]))
 
 
-def _is_shifted(shapes: Sequence[tuple[int, ...]], axis: int, layout: DataLayout) -> bool:
-    return axis == 1 and is_shifted([shape[1] for shape in shapes], layout.block)
+def _is_shifted(shapes: Sequence[tuple[int, ...]], axis: int, form: Format) -> bool:
+    return axis == 1 and is_shifted([shape[1] for shape in shapes], form.layout.block)
 
 
 def _flat(buffer: Any) -> Any:

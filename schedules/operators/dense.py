@@ -7,8 +7,8 @@ block stay in registers. More rows share the loaded weights in a register tile.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import tvm_ffi
@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.estimates.memory_traffic import LINE, fork_seconds, stream_seconds
 from neocpu.schedules.estimates.register_tile import broadcast_limit
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import prefetch_to_l2
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
+from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, Keyed
@@ -37,10 +39,11 @@ class DenseWorkload(Keyed):
     Per-channel operands of the epilogue have shape ``(N,)``, tensor operands ``(M, N)``.
     """
 
+    kind: ClassVar[str] = "dense"
     m: int
     n: int
     k: int
-    dtype: str = "float32"
+    numerics: Numerics = FLOAT32
     epilogue: tuple[EpilogueOp, ...] = ()
 
     @property
@@ -54,14 +57,17 @@ class DenseWorkload(Keyed):
     def to_json(self) -> dict[str, Any]:
         """JSON form, with ``"kind": "dense"``."""
         epilogue = [op.to_json() for op in self.epilogue]
-        return {"kind": "dense", **asdict(self), "epilogue": epilogue}
+        fields = {"m": self.m, "n": self.n, "k": self.k}
+        return {"kind": self.kind, **fields, **self.numerics.to_json(), "epilogue": epilogue}
 
 
 def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> float:
     """Return analytic seconds: the weights' way from memory, or the multiply-adds if more."""
-    size = 4 * (workload.n * workload.k + workload.m * (workload.n + workload.k))
-    lanes = target.lanes(workload.dtype)
-    peak = 2 * lanes * target.fma_per_cycle * target.frequency * threads
+    numerics, unit = workload.numerics, target.dot_unit(workload.numerics)
+    size = workload.n * workload.k * bytes_of(numerics.weights)
+    size += workload.m * workload.n * bytes_of(numerics.output)
+    size += workload.m * workload.k * bytes_of(numerics.data)
+    peak = 2 * unit.macs * unit.per_cycle * target.frequency * threads
     return fork_seconds(threads) + max(
         stream_seconds(size, target, threads, cold=True), workload.flops / peak
     )
@@ -69,7 +75,7 @@ def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> fl
 
 def block_width(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> int:
     """Output columns of one block of packed weights: up to four vectors, and enough blocks."""
-    lanes = target.lanes(workload.dtype)
+    lanes = target.dot_unit(workload.numerics).lanes
     for vectors in (4, 2):
         blocks = ceil_div(workload.n, vectors * lanes)
         fits = blocks * vectors * lanes <= 1.1 * workload.n
@@ -101,13 +107,18 @@ def argument_shapes(
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
     output = (workload.m, workload.n)
+    numerics = workload.numerics
     operands = (
-        (workload.n,) if op.operand == PER_CHANNEL else output
+        ((workload.n,), numerics.sum) if op.operand == PER_CHANNEL else (output, numerics.output)
         for op in workload.epilogue
         if op.operand != NO_OPERAND
     )
-    shapes = ((workload.m, workload.k), packed_shape(workload, target, threads), *operands, output)
-    return tuple((shape, workload.dtype) for shape in shapes)
+    return (
+        ((workload.m, workload.k), numerics.data),
+        (packed_shape(workload, target, threads), numerics.weights),
+        *operands,
+        (output, numerics.output),
+    )
 
 
 def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> tirx.PrimFunc:
@@ -124,10 +135,11 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
                         acc[r, v] += broadcast(data[i, k]) * weights[block, k, v]
                 output[...] = epilogue(acc)
     """
-    lanes = target.lanes(workload.dtype)
+    unit = target.dot_unit(workload.numerics)
+    lanes = unit.lanes
     blocks, _, block = packed_shape(workload, target, threads)
     vectors = block // lanes
-    limit = max(1, broadcast_limit(vectors, target))
+    limit = max(1, broadcast_limit(vectors, unit))
     reg_m = ceil_div(workload.m, ceil_div(workload.m, limit))
     sch = Schedule(te.create_prim_func(_compute(workload, reg_m, blocks, block)))
     _drop_pixels(sch, workload)
@@ -139,7 +151,7 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
     sch.reorder(column_outer, row_outer, y, x, k, row_inner, vector_outer, vector)
     sch.parallel(column_outer)
     each = 1  # channels of a step
-    if target.multiplies_by_lane and workload.k % lanes == 0:
+    if unit.by_lane and workload.k % lanes == 0:
         each = lanes
         k, lane = sch.split(k, [None, lanes])
         sch.unroll(lane)
@@ -151,18 +163,23 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
         sch.vectorize(sch.split(column, [None, lanes])[1])
     sch.unroll(row_inner)
     sch.unroll(vector_outer)
-    if reg_m * block * 4 >= STACK_BYTES:
+    if reg_m * block * bytes_of(workload.numerics.sum) >= STACK_BYTES:
         sch.set_scope(conv, 0, "local")
     sch.decompose_reduction(conv, k)
     func = sch.mod["main"]
     if workload.m > reg_m:
         loops = [sch.get(loop) for loop in (column_outer, row_outer, k)]
-        func = _prefetch_weights(func, each * block, *loops)
+        func = _prefetch_weights(func, workload, each * block, *loops)
     return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
 
 
 def _prefetch_weights(
-    func: tirx.PrimFunc, width: int, blocks: tirx.For, tiles: tirx.For, steps: tirx.For
+    func: tirx.PrimFunc,
+    workload: DenseWorkload,
+    width: int,
+    blocks: tirx.For,
+    tiles: tirx.For,
+    steps: tirx.For,
 ) -> tirx.PrimFunc:
     """Ask for the next block's weights, ``width`` a step, while this one's are computed with.
 
@@ -173,12 +190,13 @@ def _prefetch_weights(
     """
     count = int(tiles.extent)
     step = tiles.loop_var * steps.extent + steps.loop_var
-    lines = max(1, width * 4 // (LINE * count))
+    element = bytes_of(workload.numerics.weights)
+    lines = max(1, width * element // (LINE * count))
     fetches = [
         tirx.Evaluate(
             prefetch_to_l2(
                 func.params[1],
-                [blocks.loop_var + 1, 0, step * width // count + line * (LINE // 4)],
+                [blocks.loop_var + 1, 0, step * width // count + line * (LINE // element)],
             )
         )
         for line in range(lines)
@@ -197,13 +215,13 @@ def _as_convolution(workload: DenseWorkload) -> Conv2dWorkload:
     """Return the pointwise convolution of one pixel that computes the same, for its epilogue."""
     return Conv2dWorkload(
         workload.m, workload.k, 1, 1, workload.n, (1, 1),
-        dtype=workload.dtype, epilogue=workload.epilogue,
+        numerics=workload.numerics, epilogue=workload.epilogue,
     )  # fmt: skip
 
 
 def _compute(workload: DenseWorkload, reg_m: int, blocks: int, block: int) -> list[te.Tensor]:
-    data = te.placeholder((workload.m, workload.k), workload.dtype, name="data")
-    weights = te.placeholder((blocks, workload.k, block), workload.dtype, name="weights")
+    data = te.placeholder((workload.m, workload.k), workload.numerics.data, name="data")
+    weights = te.placeholder((blocks, workload.k, block), workload.numerics.weights, name="weights")
     k = te.reduce_axis((0, workload.k), "k")
     rows = ceil_div(workload.m, reg_m) * reg_m
 

@@ -36,8 +36,12 @@ def epilogue_operands(
     workload: Conv2dWorkload, layout: DataLayout
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of every operand of the epilogue, in order."""
-    shapes = (operand_shape(op, workload, layout) for op in workload.epilogue)
-    return tuple((shape, workload.dtype) for shape in shapes if shape is not None)
+    found = ((op, operand_shape(op, workload, layout)) for op in workload.epilogue)
+    return tuple((shape, _type(op, workload)) for op, shape in found if shape is not None)
+
+
+def _type(op: EpilogueOp, workload: Conv2dWorkload) -> str:
+    return workload.numerics.output if op.operand == TENSOR else workload.numerics.sum
 
 
 def prologue_operands(
@@ -46,7 +50,7 @@ def prologue_operands(
     """Physical ``(shape, dtype)`` of the prologue's operands, with the input in ``layout``."""
     images = {PER_CHANNEL: 1, PER_IMAGE_CHANNEL: workload.batch}
     return tuple(
-        (layout.shape((images[op.operand], workload.in_channels, 1, 1)), workload.dtype)
+        (layout.shape((images[op.operand], workload.in_channels, 1, 1)), workload.numerics.data)
         for op in workload.prologue
         if op.operand != NO_OPERAND
     )
@@ -60,11 +64,11 @@ def convolution_arguments(
     Data, packed ``weights`` (their shape), operands of the prologue, of the epilogue, and output.
     """
     return (
-        (scheme.in_layout.shape(workload.input_shape), workload.dtype),
-        (weights, workload.dtype),
+        (scheme.in_layout.shape(workload.input_shape), workload.numerics.data),
+        (weights, workload.numerics.weights),
         *prologue_operands(workload, scheme.in_layout),
         *epilogue_operands(workload, scheme.out_layout),
-        (scheme.out_layout.shape(workload.output_shape), workload.dtype),
+        (scheme.out_layout.shape(workload.output_shape), workload.numerics.output),
     )
 
 
@@ -95,7 +99,7 @@ def apply_epilogue(
         if shape is None:
             readers.append(None)
             continue
-        tensor = te.placeholder(shape, workload.dtype, name=f"operand{number}")
+        tensor = te.placeholder(shape, _type(op, workload), name=f"operand{number}")
         operands.append(tensor)
         if op.operand == PER_CHANNEL:
             readers.append(lambda *i, t=tensor: t(*(0, i[1], 0, 0, *i[4:])))

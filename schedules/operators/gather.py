@@ -9,7 +9,8 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import NCHW
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 Shape4 = tuple[int, int, int, int]
@@ -21,8 +22,7 @@ def lower_gather(
     shapes: Sequence[Shape4],
     slices: Sequence[Slice],
     target: CpuTarget,
-    layout: DataLayout = NCHW,
-    dtype: str = "float32",
+    form: Format,
 ) -> Any:
     """Scheduled ``PrimFunc(*inputs, output)`` that concatenates a slice of each input's channels.
 
@@ -36,13 +36,13 @@ def lower_gather(
     """
     n, _, h, w = shapes[0]
     channels = sum(end - first for first, end in slices)
-    physical = [layout.shape(shape) for shape in (*shapes, (n, channels, h, w))]
+    physical = [form.shape(shape) for shape in (*shapes, (n, channels, h, w))]
     names = [*(f"input{i}" for i in range(len(shapes))), "output"]
-    parameters = [(name, shape, dtype) for name, shape in zip(names, physical, strict=True)]
+    parameters = [(name, shape, form.dtype) for name, shape in zip(names, physical, strict=True)]
 
     def body(*buffers: Any) -> None:
-        if layout.block == 1:
-            _emit_rows(slices, target.lanes(dtype), buffers[:-1], buffers[-1])
+        if form.layout == NCHW:
+            _emit_rows(slices, target.lanes(form.dtype), buffers[:-1], buffers[-1])
         else:
             emit_blocked(slices, buffers[:-1], buffers[-1])
 

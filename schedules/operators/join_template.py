@@ -7,7 +7,6 @@ what a plan charges for them compares with what it charges for convolutions.
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from typing import Any
 
@@ -16,13 +15,10 @@ from tvm import te, tirx
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.operators.concat import is_shifted, lower_concat
 from neocpu.schedules.operators.elementwise import schedule_function
-from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import JoinScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.template import Template
 from neocpu.schedules.vocabulary.workload import JoinWorkload
-
-NAME = JoinScheme.template
-VERSION = 1
 
 # A concatenation shifts channels that do not fill their blocks, a few lanes at a time.
 SHIFT_FACTOR = 2
@@ -42,9 +38,8 @@ def argument_shapes(
     workload: JoinWorkload, scheme: JoinScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of the inputs and the output."""
-    layout = DataLayout(workload.block)
     shapes = (*workload.input_shapes, workload.output_shape)
-    return tuple((layout.shape(shape), workload.dtype) for shape in shapes)
+    return tuple((workload.format.shape(shape), workload.dtype) for shape in shapes)
 
 
 def lower(
@@ -52,8 +47,7 @@ def lower(
 ) -> tirx.PrimFunc:
     """Scheduled ``PrimFunc(*inputs, output)``."""
     if workload.operator == "concat":
-        layout = DataLayout(workload.block)
-        return lower_concat(workload.input_shapes, 1, target, layout, workload.dtype)
+        return lower_concat(workload.input_shapes, 1, target, workload.format)
     *reads, written = argument_shapes(workload, scheme)
     inputs = [te.placeholder(*read, name=f"input{i}") for i, read in enumerate(reads)]
 
@@ -69,7 +63,19 @@ def estimate(
     workload: JoinWorkload, scheme: JoinScheme, target: CpuTarget, threads: int = 1
 ) -> float:
     """Analytic seconds: every byte is read or written once."""
-    size = sum(4 * math.prod(shape) for shape, _ in argument_shapes(workload, scheme))
+    size = sum(map(workload.format.bytes, (*workload.input_shapes, workload.output_shape)))
     seconds = fork_seconds(threads) + stream_seconds(size, target, threads)
     shifted = workload.operator == "concat" and is_shifted(workload.channels, workload.block)
     return seconds * (SHIFT_FACTOR if shifted else 1)
+
+
+TEMPLATE = Template(
+    workload=JoinWorkload,
+    scheme=JoinScheme,
+    version=1,
+    applies=applies,
+    space=space,
+    lower=lower,
+    argument_shapes=argument_shapes,
+    estimate=estimate,
+)

@@ -16,13 +16,12 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
-from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.template import Template
 from neocpu.schedules.vocabulary.workload import TransformWorkload
-
-NAME = TransformScheme.template
-VERSION = 1
 
 # Pixels of one task: 16 channels of 512 fp32 pixels are 32 KiB on either side.
 TASK_PIXELS = 512
@@ -32,10 +31,9 @@ SHUFFLE_FACTOR = 2
 
 def lower_transform(
     shape: tuple[int, ...],
-    source: DataLayout,
-    destination: DataLayout,
+    source: Format,
+    destination: Format,
     target: CpuTarget,
-    dtype: str = "float32",
 ) -> Any:
     """Scheduled ``PrimFunc(data, output)`` that changes the layout of a feature map.
 
@@ -44,7 +42,11 @@ def lower_transform(
     shape : tuple of int
         Logical NCHW shape. Lanes that pad the channels of ``destination`` are written with zeros
         or, between two blocked layouts, with what the padded lanes of ``source`` hold.
+    source, destination : Format
+        Of the same elements: their layouts differ alone.
     """
+    assert source.dtype == destination.dtype, (source, destination)
+    dtype, blocks = source.dtype, (source.layout.block, destination.layout.block)
     parameters = (
         ("data", source.shape(shape), dtype),
         ("output", destination.shape(shape), dtype),
@@ -54,22 +56,21 @@ def lower_transform(
     def body(data: Any, output: Any) -> None:
         # Height and width are one axis: no layout separates them.
         flat = [
-            T.decl_buffer(_flat(layout, shape), dtype, data=buffer.data, layout=None)
-            for layout, buffer in ((source, data), (destination, output))
+            T.decl_buffer(_flat(block, shape), dtype, data=buffer.data, layout=None)
+            for block, buffer in zip(blocks, (data, output), strict=True)
         ]
-        if source.block == 1 or destination.block == 1:
-            block = max(source.block, destination.block)
-            emit = _emit_pack if source.block == 1 else _emit_unpack
-            _emit_tiles(n, c, h * w, block, target.lanes(dtype), emit, *flat)
+        if 1 in blocks:
+            emit = _emit_pack if blocks[0] == 1 else _emit_unpack
+            _emit_tiles(n, c, h * w, max(blocks), target.lanes(dtype), emit, *flat)
         else:
-            _emit_regroup(n, h * w, source.block, destination.block, *flat)
+            _emit_regroup(n, h * w, *blocks, *flat)
 
     return build_kernel(parameters, body)
 
 
 def applies(workload: TransformWorkload, target: CpuTarget) -> bool:
-    """Whether the data are float32."""
-    return workload.dtype == "float32"
+    """Whether the layouts differ alone, and the data are float32."""
+    return workload.source.dtype == workload.destination.dtype == "float32"
 
 
 def space(workload: TransformWorkload, target: CpuTarget) -> tuple[TransformScheme, ...]:
@@ -81,31 +82,28 @@ def argument_shapes(
     workload: TransformWorkload, scheme: TransformScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of data and output."""
-    blocks = (workload.in_block, workload.out_block)
-    return tuple((DataLayout(block).shape(workload.shape), workload.dtype) for block in blocks)
+    ends = (workload.source, workload.destination)
+    return tuple((end.shape(workload.shape), end.dtype) for end in ends)
 
 
 def lower(
     workload: TransformWorkload, scheme: TransformScheme, target: CpuTarget, threads: int = 1
 ) -> Any:
     """Scheduled ``PrimFunc(data, output)``."""
-    source, destination = DataLayout(workload.in_block), DataLayout(workload.out_block)
-    return lower_transform(workload.shape, source, destination, target, workload.dtype)
+    return lower_transform(workload.shape, workload.source, workload.destination, target)
 
 
 def estimate(
     workload: TransformWorkload, scheme: TransformScheme, target: CpuTarget, threads: int = 1
 ) -> float:
     """Analytic seconds: every byte is read or written once."""
-    size = sum(4 * math.prod(shape) for shape, _ in argument_shapes(workload, scheme))
+    size = sum(end.bytes(workload.shape) for end in (workload.source, workload.destination))
     return fork_seconds(threads) + SHUFFLE_FACTOR * stream_seconds(size, target, threads)
 
 
-def _flat(layout: DataLayout, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _flat(block: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     n, c, h, w = shape
-    if layout.block == 1:
-        return (n, c, h * w)
-    return (n, ceil_div(c, layout.block), h * w, layout.block)
+    return (n, c, h * w) if block == 1 else (n, ceil_div(c, block), h * w, block)
 
 
 def _tile_edge(block: int, pixels: int, lanes: int) -> int:
@@ -260,3 +258,15 @@ def _emit_regroup(n: int, pixels: int, x: int, y: int, data: Any, output: Any) -
                             copy()
                         with T.Else():
                             T.buffer_store(output, zero, place)
+
+
+TEMPLATE = Template(
+    workload=TransformWorkload,
+    scheme=TransformScheme,
+    version=1,
+    applies=applies,
+    space=space,
+    lower=lower,
+    argument_shapes=argument_shapes,
+    estimate=estimate,
+)

@@ -19,6 +19,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
@@ -29,6 +30,8 @@ UNROLL_WINDOW = 64
 UNROLL_TAPS = 16
 # To load a vector of a window's pixels and combine it with those before; measured on a Zen 3.
 CYCLES_PER_TAP = 1.2
+# An element is of a window: it is as much work as so many that are copied.
+WORK_PER_ELEMENT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ def estimate(
     costs about a vector more than it has pixels.
     """
     shapes = (workload.input_shape, workload.output_shape)
-    size = sum(4 * math.prod(layout.shape(shape)) for shape in shapes)
+    size = sum(map(Format(layout, workload.dtype).bytes, shapes))
     taps = workload.kernel[0] * workload.kernel[1]
     pixels = math.prod(layout.shape(workload.output_shape))
     lanes = target.lanes(workload.dtype)
@@ -198,16 +201,15 @@ def lower_pool(workload: PoolWorkload, layout: DataLayout, target: CpuTarget) ->
 def lower_global_pool(
     kind: str,
     shape: tuple[int, int, int, int],
-    layout: DataLayout,
+    form: Format,
     target: CpuTarget,
-    dtype: str = "float32",
 ) -> Any:
     """Scheduled ``PrimFunc(data, output)`` of a pooling of NCHW ``shape`` to 1 by 1 pixel."""
     assert kind in ("max", "avg"), kind
     n, c, h, w = shape
     parameters = (
-        ("data", layout.shape(shape), dtype),
-        ("output", layout.shape((n, c, 1, 1)), dtype),
+        ("data", form.shape(shape), form.dtype),
+        ("output", form.shape((n, c, 1, 1)), form.dtype),
     )
     return build_kernel(parameters, lambda x, y: _emit_global(kind, h * w, x, y, target))
 
@@ -232,7 +234,7 @@ def _emit_blocked(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget)
     """
     n, chunks, oh, ow, block = (int(extent) for extent in output.shape)
     loop = T.unroll if pool.kernel[0] * pool.kernel[1] <= UNROLL_WINDOW else T.serial
-    with task_loop(n * chunks * oh, n * chunks * oh * ow * block * 4) as task:
+    with task_loop(n * chunks * oh, n * chunks * oh * ow * block * WORK_PER_ELEMENT) as task:
         image, chunk, y = task // (chunks * oh), task // oh % chunks, task % oh
         first, last = pool.axis(1).interior
         for start, stop in pairwise((0, first, last, ow)):
@@ -309,7 +311,7 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
     lanes = target.lanes(pool.dtype)
     rows, columns = pool.axis(0), pool.axis(1)
     length = max(columns.reach, columns.before + pool.width)
-    with task_loop(n * c, n * c * oh * ow * 4) as task:
+    with task_loop(n * c, n * c * oh * ow * WORK_PER_ELEMENT) as task:
         image, channel = task // c, task % c
         row = T.alloc_buffer((length,), pool.dtype, layout=None)
 

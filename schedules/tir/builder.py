@@ -118,7 +118,7 @@ def prefetch_to_l2(buffer: Any, index: Sequence[Any]) -> Any:
 
 def fraction(number: Any, size: int, parts: int, target: CpuTarget) -> Any:
     """``number * size // parts``, or on NEON, where a few instructions more count, a bit more."""
-    if not target.multiplies_by_lane:
+    if target.isa != "neon":
         return tirx.floordiv(number * size, parts)
     bits = 8  # of weights of less than 2^23 elements the product fits int32
     return tirx.shift_right(number * -(-(size << bits) // parts), tirx.const(bits, "int32"))

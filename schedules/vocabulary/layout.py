@@ -97,49 +97,65 @@ NCHW = DataLayout(1)
 
 @dataclass(frozen=True, slots=True, order=True)
 class KernelLayout:
-    """Layout of convolution weights: ``OIHW[ic_bn]i[oc_bn]o``.
+    """Layout of convolution weights: ``OIHW[x]i[oc_bn]o``, or ``OIHW[x]i[oc_bn]o[dot]i``.
 
     Physical shape ``(ceil(O/oc_bn), ceil(I/ic_bn), KH, KW, ic_bn, oc_bn)``: the innermost ``oc_bn``
-    is what one vector load takes (paper Figure 1).
+    is what one vector load takes (paper Figure 1). Instructions that add ``dot`` products to each
+    sum take the weights of so many input channels side by side: then it is ``(…, KH, KW,
+    ic_bn/dot, oc_bn, dot)``, and named after ``x = ic_bn/dot``, as elsewhere.
     """
 
     ic_bn: int
     oc_bn: int
+    dot: int = 1
+
+    def __post_init__(self) -> None:
+        assert self.ic_bn % self.dot == 0, self
 
     def __str__(self) -> str:
-        return f"OIHW{self.ic_bn}i{self.oc_bn}o"
+        inner = f"{self.dot}i" if self.dot > 1 else ""
+        return f"OIHW{self.ic_bn // self.dot}i{self.oc_bn}o{inner}"
 
     @classmethod
     def parse(cls, text: str) -> KernelLayout:
-        """Parse ``OIHW16i32o``.
+        """Parse ``OIHW16i32o`` or ``OIHW4i16o4i``.
 
         Raises
         ------
         ValueError
             If ``text`` is not such a layout.
         """
-        match = re.fullmatch(r"OIHW([1-9]\d*)i([1-9]\d*)o", text)
+        match = re.fullmatch(r"OIHW([1-9]\d*)i([1-9]\d*)o(?:([1-9]\d*)i)?", text)
         if match is None:
-            raise ValueError(f"not a kernel layout: {text!r}; expected OIHW[x]i[y]o")
-        return cls(int(match.group(1)), int(match.group(2)))
+            raise ValueError(
+                f"not a kernel layout: {text!r}; expected OIHW[x]i[y]o or OIHW[x]i[y]o[z]i"
+            )
+        outer, oc_bn, dot = (int(group or 1) for group in match.groups())
+        return cls(outer * dot, oc_bn, dot)
 
     def shape(self, oihw: tuple[int, ...]) -> tuple[int, ...]:
         """Physical shape of weights whose logical shape is ``(O, I, KH, KW)``."""
         o, i, kh, kw = oihw
-        return (ceil_div(o, self.oc_bn), ceil_div(i, self.ic_bn), kh, kw, self.ic_bn, self.oc_bn)
+        outer = (ceil_div(o, self.oc_bn), ceil_div(i, self.ic_bn), kh, kw)
+        if self.dot == 1:
+            return (*outer, self.ic_bn, self.oc_bn)
+        return (*outer, self.ic_bn // self.dot, self.oc_bn, self.dot)
 
     def pack(self, oihw: NDArray[np.generic]) -> NDArray[np.generic]:
         """Transform OIHW weights to this layout, padded lanes zero."""
         o, i, kh, kw = oihw.shape
-        oc, ic, _, _, _, _ = self.shape(oihw.shape)
+        oc, ic, *_ = physical = self.shape(oihw.shape)
         pad_o, pad_i = oc * self.oc_bn - o, ic * self.ic_bn - i
         if pad_o or pad_i:
             oihw = np.pad(oihw, ((0, pad_o), (0, pad_i), (0, 0), (0, 0)))
-        blocked = oihw.reshape(oc, self.oc_bn, ic, self.ic_bn, kh, kw)
-        return np.ascontiguousarray(blocked.transpose(0, 2, 4, 5, 3, 1))
+        blocked = oihw.reshape(oc, self.oc_bn, ic, self.ic_bn // self.dot, self.dot, kh, kw)
+        inner_last = blocked.transpose(0, 2, 5, 6, 3, 1, 4)
+        return np.ascontiguousarray(inner_last.reshape(physical))
 
     def unpack(self, data: NDArray[np.generic], out_ch: int, in_ch: int) -> NDArray[np.generic]:
         """Inverse of `pack`: return OIHW weights of ``out_ch`` by ``in_ch`` channels."""
-        oc, ic, kh, kw, ic_bn, oc_bn = data.shape
-        oihw = data.transpose(0, 5, 1, 4, 2, 3).reshape(oc * oc_bn, ic * ic_bn, kh, kw)
+        oc, ic, kh, kw = data.shape[:4]
+        blocked = data.reshape(oc, ic, kh, kw, self.ic_bn // self.dot, self.oc_bn, self.dot)
+        outer_first = blocked.transpose(0, 5, 1, 4, 6, 2, 3)
+        oihw = outer_first.reshape(oc * self.oc_bn, ic * self.ic_bn, kh, kw)
         return np.ascontiguousarray(oihw[:out_ch, :in_ch])

@@ -257,6 +257,7 @@ class JoinScheme(Scheme):
     template: ClassVar[str] = "join"
 
 
+# Here, not in the templates' own files: databases are read where no compiler is installed.
 SCHEMES: dict[str, type[Scheme]] = {
     cls.template: cls
     for cls in (
@@ -270,6 +271,16 @@ SCHEMES: dict[str, type[Scheme]] = {
         JoinScheme,
     )
 }
+
+
+def register_scheme(cls: type[Scheme]) -> None:
+    """Let `scheme_from_json` know the schemes of a template, if it does not."""
+    assert SCHEMES.setdefault(cls.template, cls) is cls, cls
+
+
+def unregister_scheme(cls: type[Scheme]) -> None:
+    """Undo `register_scheme`."""
+    SCHEMES.pop(cls.template, None)
 
 
 def scheme_from_json(data: dict[str, Any]) -> Scheme:

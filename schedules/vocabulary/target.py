@@ -22,9 +22,12 @@ from neocpu.foundation.cpus import (
     DEFAULT_CACHES,
     FMA_BYTES,
 )
-from neocpu.foundation.errors import TargetError, did_you_mean
+from neocpu.foundation.dtypes import bytes_of
+from neocpu.foundation.errors import TargetError, UnsupportedError, did_you_mean
 from neocpu.foundation.host import data_caches
 from neocpu.foundation.instruction_sets import host_features, missing_features
+from neocpu.schedules.vocabulary.dot_unit import DotUnit, find_dot_unit
+from neocpu.schedules.vocabulary.numerics import Numerics
 
 # The two machines we generate code for, and other spellings of their triples' first component.
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-linux-gnu"}
@@ -72,6 +75,9 @@ class CpuTarget:
     l3: int
     # A field, for estimates ask for it ten times each.
     isa: str = field(init=False, repr=False, compare=False)
+    _units: dict[Numerics, DotUnit | None] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "isa", _isa(self.machine, self.features))
@@ -91,24 +97,36 @@ class CpuTarget:
         """Architectural vector registers."""
         return 32 if self.isa in ("avx512", "neon") else 16
 
-    def lanes(self, dtype: str = "float32") -> int:
+    def lanes(self, dtype: str) -> int:
         """Elements of ``dtype`` in one vector register."""
-        return self.vector_bytes * 8 // _bits(dtype)
+        return self.vector_bytes // bytes_of(dtype)
 
-    @property
-    def broadcasts_in_fma(self) -> bool:
-        """Whether a multiply-add broadcasts one operand itself: from memory, or from a lane."""
-        return self.isa in ("avx512", "neon")
+    def dot_unit(self, numerics: Numerics) -> DotUnit:
+        """Return the instruction that computes with ``numerics``.
 
-    @property
-    def multiplies_by_lane(self) -> bool:
-        """Whether a multiply-add takes one lane of a vector as a factor of all."""
-        return self.isa == "neon"
+        Raises
+        ------
+        UnsupportedError
+            If the CPU has none.
+        """
+        unit = self.find_dot_unit(numerics)
+        if unit is None:
+            raise UnsupportedError(f"{self.mcpu} has no instruction for products of {numerics}")
+        return unit
 
-    @property
-    def fma_per_cycle(self) -> int:
-        """Multiply-adds of whole vectors that a core starts per cycle."""
-        return 1 if self.vector_bytes > FMA_BYTES.get(self.mcpu, self.vector_bytes) else 2
+    def find_dot_unit(self, numerics: Numerics) -> DotUnit | None:
+        """Return the instruction that computes with ``numerics``; None if the CPU has none."""
+        if numerics not in self._units:
+            per_cycle = 1 if self.vector_bytes > FMA_BYTES.get(self.mcpu, self.vector_bytes) else 2
+            self._units[numerics] = find_dot_unit(
+                numerics,
+                self.isa,
+                self.features,
+                self.vector_bytes,
+                self.vector_registers,
+                per_cycle,
+            )
+        return self._units[numerics]
 
     @property
     def bandwidths(self) -> tuple[float, float, float]:
@@ -144,11 +162,6 @@ def _isa(machine: str, features: tuple[str, ...]) -> str:
     if "avx512f" in features:
         return "avx512"
     return "avx2" if {"avx2", "fma"} <= set(features) else "sse"
-
-
-@functools.lru_cache(maxsize=64)
-def _bits(dtype: str) -> int:
-    return int("".join(ch for ch in dtype if ch.isdigit()) or 8)
 
 
 def parse_target(text: str | dict[str, Any] | CpuTarget) -> CpuTarget:

@@ -12,8 +12,12 @@ import json
 import math
 from collections.abc import Container
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
+from neocpu.foundation.dtypes import DTYPES
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS
 
 
@@ -50,6 +54,7 @@ class Keyed:
     """Base of workloads: what their JSON form says is all there is to them."""
 
     __slots__ = ()
+    kind: ClassVar[str]
 
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
@@ -70,12 +75,16 @@ class Conv2dWorkload(Keyed):
         ``(top, left, bottom, right)`` zeros, in pixels.
     groups : int
         Input channels of one group are ``in_channels / groups``.
+    numerics : Numerics
+        What data, weights, sums and output are made of. A step's vectors and gates are as what it
+        changes, the sums or the data; its tensors are as the output.
     epilogue : tuple of EpilogueOp
         Elementwise steps fused after the accumulation, in order.
     prologue : tuple of EpilogueOp
         Elementwise steps applied to each input pixel, in order, before it is padded and multiplied.
     """
 
+    kind: ClassVar[str] = "conv2d"
     batch: int
     in_channels: int
     height: int
@@ -86,7 +95,7 @@ class Conv2dWorkload(Keyed):
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
-    dtype: str = "float32"
+    numerics: Numerics = FLOAT32
     epilogue: tuple[EpilogueOp, ...] = field(default=())
     prologue: tuple[EpilogueOp, ...] = field(default=())
 
@@ -136,7 +145,7 @@ class Conv2dWorkload(Keyed):
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, with ``"kind": "conv2d"``; an empty prologue is left out."""
-        data = {"kind": "conv2d", **asdict(self)}
+        data = {"kind": self.kind, **_plain_fields(self)}
         data["epilogue"] = [op.to_json() for op in self.epilogue]
         data["prologue"] = [op.to_json() for op in self.prologue]
         if not self.prologue:
@@ -153,13 +162,14 @@ class Conv2dWorkload(Keyed):
             If ``data`` is not a convolution workload.
         """
         fields = dict(data)
-        if fields.pop("kind", None) != "conv2d":
+        if fields.pop("kind", None) != cls.kind:
             raise ValueError(f"not a conv2d workload: {data.get('kind')!r}")
         epilogue = _fused_steps(fields.pop("epilogue"), AFTER)
         prologue = _fused_steps(fields.pop("prologue", []), BEFORE)
+        numerics = Numerics.take_from(fields)
         plain: dict[str, Any]
         plain = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-        workload = cls(epilogue=epilogue, prologue=prologue, **plain)
+        workload = cls(numerics=numerics, epilogue=epilogue, prologue=prologue, **plain)
         if not workload._is_possible():
             raise ValueError(f"impossible convolution: {plain!r}")
         return workload
@@ -173,7 +183,6 @@ class Conv2dWorkload(Keyed):
             and all(type(size) is int and size >= 0 for size in self.padding)
             and self.in_channels % self.groups == self.out_channels % self.groups == 0
             and min(self.out_height, self.out_width) > 0
-            and isinstance(self.dtype, str)
         )
 
     def __str__(self) -> str:
@@ -191,8 +200,17 @@ class Conv2dWorkload(Keyed):
 
 @dataclass(frozen=True, slots=True)
 class TransformWorkload(Keyed):
-    """A layout transform of a feature map: NCHW[in_block]c to NCHW[out_block]c, 1 being NCHW."""
+    """A layout transform of a feature map: NCHW[in_block]c to NCHW[out_block]c, 1 being NCHW.
 
+    Attributes
+    ----------
+    dtype : str
+        Element type of what it reads.
+    out_dtype : str or None
+        Of what it writes, where that is another: precision is changed by transforms too.
+    """
+
+    kind: ClassVar[str] = "layout_transform"
     batch: int
     channels: int
     height: int
@@ -200,11 +218,33 @@ class TransformWorkload(Keyed):
     in_block: int
     out_block: int
     dtype: str = "float32"
+    out_dtype: str | None = None
 
     def __post_init__(self) -> None:
         sized = _are_sizes(*self.shape, self.in_block, self.out_block)
-        if not sized or not isinstance(self.dtype, str):
+        typed = _is_dtype(self.dtype) and (self.out_dtype is None or _is_dtype(self.out_dtype))
+        if not sized or not typed or self.out_dtype == self.dtype:
             raise ValueError(f"not a layout transform: {self!r}")
+
+    @classmethod
+    def between(
+        cls, shape: tuple[int, ...], source: Format, destination: Format
+    ) -> TransformWorkload:
+        """Return the transform of a feature map of NCHW ``shape`` from one format to another."""
+        other = destination.dtype if destination.dtype != source.dtype else None
+        blocks = source.layout.block, destination.layout.block
+        n, c, h, w = shape
+        return cls(n, c, h, w, *blocks, source.dtype, other)
+
+    @property
+    def source(self) -> Format:
+        """What it reads."""
+        return Format(DataLayout(self.in_block), self.dtype)
+
+    @property
+    def destination(self) -> Format:
+        """What it writes."""
+        return Format(DataLayout(self.out_block), self.out_dtype or self.dtype)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -218,7 +258,10 @@ class TransformWorkload(Keyed):
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, with ``"kind": "layout_transform"``."""
-        return {"kind": "layout_transform", **asdict(self)}
+        fields = {"kind": self.kind, **asdict(self)}
+        if self.out_dtype is None:
+            del fields["out_dtype"]
+        return fields
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TransformWorkload:
@@ -229,11 +272,13 @@ class TransformWorkload(Keyed):
         ValueError, KeyError, TypeError
             If ``data`` is not a transform workload.
         """
-        return cls(**_fields(data, "layout_transform"))
+        return cls(**_fields(data, cls.kind))
 
     def __str__(self) -> str:
         size = "x".join(map(str, self.shape))
-        return f"{size}, {_layout_name(self.in_block)} -> {_layout_name(self.out_block)}"
+        ends = (self.source, self.destination)
+        names = [str(end.layout) if self.out_dtype is None else str(end) for end in ends]
+        return f"{size}, {' -> '.join(names)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +296,7 @@ class JoinWorkload(Keyed):
         NCHW[block]c; 1 is NCHW.
     """
 
+    kind: ClassVar[str] = "join"
     operator: Literal["elementwise", "concat"]
     batch: int
     channels: tuple[int, ...]
@@ -264,8 +310,13 @@ class JoinWorkload(Keyed):
             self.operator == "elementwise" and len(set(self.channels)) == 1
         )
         sized = _are_sizes(self.batch, self.height, self.width, self.block, *self.channels)
-        if not (fits and sized and self.channels and isinstance(self.dtype, str)):
+        if not (fits and sized and self.channels and _is_dtype(self.dtype)):
             raise ValueError(f"not a join: {self!r}")
+
+    @property
+    def format(self) -> Format:
+        """Format of all that it reads and writes."""
+        return Format(DataLayout(self.block), self.dtype)
 
     @property
     def input_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
@@ -285,7 +336,7 @@ class JoinWorkload(Keyed):
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, with ``"kind": "join"``."""
-        return {"kind": "join", **asdict(self), "channels": list(self.channels)}
+        return {"kind": self.kind, **asdict(self), "channels": list(self.channels)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> JoinWorkload:
@@ -296,13 +347,13 @@ class JoinWorkload(Keyed):
         ValueError, KeyError, TypeError
             If ``data`` is not a join workload.
         """
-        fields = _fields(data, "join")
+        fields = _fields(data, cls.kind)
         return cls(**{**fields, "channels": tuple(fields["channels"])})
 
     def __str__(self) -> str:
         channels = "+".join(map(str, self.channels))
         size = f"{self.batch}x({channels})x{self.height}x{self.width}"
-        return f"{self.operator} {size}, {_layout_name(self.block)}"
+        return f"{self.operator} {size}, {self.format.layout}"
 
 
 Workload: TypeAlias = Conv2dWorkload | TransformWorkload | JoinWorkload
@@ -318,6 +369,17 @@ def _fused_steps(data: Any, kinds: Container[str]) -> tuple[EpilogueOp, ...]:
     return steps
 
 
+def _is_dtype(name: Any) -> bool:
+    return isinstance(name, str) and name in DTYPES
+
+
+def _plain_fields(workload: Any) -> dict[str, Any]:
+    """Return a workload's fields, its numerics in their JSON form."""
+    fields = asdict(workload)
+    del fields["numerics"]
+    return {**fields, **workload.numerics.to_json()}
+
+
 def _are_sizes(*values: Any) -> bool:
     return all(type(value) is int and value > 0 for value in values)
 
@@ -326,10 +388,6 @@ def _fields(data: dict[str, Any], kind: str) -> dict[str, Any]:
     if data.get("kind") != kind:
         raise ValueError(f"not a {kind} workload: {data.get('kind')!r}")
     return {name: value for name, value in data.items() if name != "kind"}
-
-
-def _layout_name(block: int) -> str:
-    return "NCHW" if block == 1 else f"NCHW{block}c"
 
 
 def content_hash(data: Any) -> str:

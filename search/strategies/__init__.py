@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from neocpu.schedules.vocabulary.scheme import Scheme
-from neocpu.search.measure import Request
+from neocpu.search.measuring.measure import Request
 from neocpu.tuning_db.record import Record, Workload
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neocpu.search.measure import Request
+from neocpu.search.measuring.measure import Request
 from neocpu.search.strategies import WorkloadState
 
 

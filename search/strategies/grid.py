@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from neocpu.search.measure import Request
+from neocpu.search.measuring.measure import Request
 from neocpu.search.strategies import WorkloadState
 
 # Candidates of every workload in the first round; each further round takes twice as many.

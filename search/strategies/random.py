@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from neocpu.search.measure import Request
+from neocpu.search.measuring.measure import Request
 from neocpu.search.strategies import WorkloadState
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.search.cost_model import LearnedCostModel
-from neocpu.search.measure import Request
+from neocpu.search.measuring.measure import Request
 from neocpu.search.strategies import WorkloadState
 
 # The error of the logarithm of predicted seconds: what it is taken for before any prediction was

@@ -13,7 +13,7 @@ import neocpu
 from neocpu.compiler import convolutions
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError, UsageError
 from neocpu.models.network_builder import NetworkBuilder
-from neocpu.search import plan as search
+from neocpu.search.solver import plan as search
 from neocpu.search.tuner import TuneReport
 from neocpu.tensor_spec import random_inputs
 

@@ -9,7 +9,7 @@ import pytest
 import neocpu
 from neocpu.fleet import Fleet, parse_fleet
 from neocpu.foundation.errors import UsageError
-from neocpu.search.rpc_tracker import Address
+from neocpu.search.measuring.rpc_tracker import Address
 
 
 def test_a_fleet():

@@ -13,12 +13,14 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import tirx
 
-from neocpu.runtime.guarded_memory import EDGES, guarded
-from neocpu.runtime.guarded_workspaces import workspaces
-from neocpu.runtime.header import ARGUMENT_ALIGN
+from neocpu.runtime.artifact_file.header import ARGUMENT_ALIGN
+from neocpu.runtime.guarding.guarded_memory import EDGES, guarded
+from neocpu.runtime.guarding.guarded_workspaces import workspaces
 from neocpu.runtime.session import is_guarded
 from neocpu.schedules.tir import codegen
 from neocpu.schedules.tir.codegen import PIPELINE
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget, host_target, parse_target
 
 HOST = host_target()
@@ -28,6 +30,11 @@ FOREIGN = (
     parse_target("llvm -mcpu=skylake-avx512"),
     parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"),
 )
+
+
+def float32(block: int) -> Format:
+    """Return the format NCHW[block]c of float32."""
+    return Format(DataLayout(block), "float32")
 
 
 def run(func, inputs: Sequence[NDArray], shape: tuple[int, ...], dtype: str = "float32"):

@@ -41,6 +41,7 @@ from neocpu.schedules.operators.non_max_suppression import (
 )
 from neocpu.schedules.operators.pool import PoolWorkload, lower_global_pool, lower_pool
 from neocpu.schedules.operators.top_k import lower_top_k
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, JoinWorkload
 from tests.schedules.kernel_harness import (
@@ -131,7 +132,7 @@ def fused(build: Callable[..., Any], output: tuple[int, ...], *shapes: tuple[int
 
 def transform(source: DataLayout, destination: DataLayout) -> Kernel:
     shape = (1, 17, 5, 7)
-    func = lower_transform(shape, source, destination, HOST)
+    func = lower_transform(shape, Format(source, "float32"), Format(destination, "float32"), HOST)
     return Kernel(func, [source.pack(normal(shape))], [unwritten(destination.shape(shape))])
 
 
@@ -144,19 +145,21 @@ def pool(kind: str, layout: DataLayout) -> Kernel:
 
 def global_pool() -> Kernel:
     shape, layout = (1, 33, 7, 7), DataLayout(16)
-    func = lower_global_pool("avg", shape, layout, HOST)
+    func = lower_global_pool("avg", shape, Format(layout, "float32"), HOST)
     return Kernel(func, [layout.pack(normal(shape))], [unwritten(layout.shape((1, 33, 1, 1)))])
 
 
 def concat() -> Kernel:
     shapes = [(1, c, 5, 7) for c in (3, 6)]
     inputs = [normal(shape) for shape in shapes]
-    return Kernel(lower_concat(shapes, 1, HOST, NCHW), inputs, [unwritten((1, 9, 5, 7))])
+    return Kernel(
+        lower_concat(shapes, 1, HOST, Format(NCHW, "float32")), inputs, [unwritten((1, 9, 5, 7))]
+    )
 
 
 def gather() -> Kernel:
     shapes, layout = [(1, 58, 5, 7)] * 2, DataLayout(8)
-    func = lower_gather(shapes, [(0, 29), (29, 58)], HOST, layout)
+    func = lower_gather(shapes, [(0, 29), (29, 58)], HOST, Format(layout, "float32"))
     inputs = [layout.pack(normal(shape)) for shape in shapes]
     return Kernel(func, inputs, [unwritten(layout.shape((1, 58, 5, 7)))])
 

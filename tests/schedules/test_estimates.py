@@ -101,14 +101,15 @@ def test_no_kernel_beats_the_machine(target):
     for workload in CONVOLUTIONS:
         for scheme in of_each_template(workload, target):
             fewer = products_saved(workload, scheme)
-            peak = 2 * target.lanes() * target.fma_per_cycle * target.frequency
+            unit = target.dot_unit(workload.numerics)
+            peak = 2 * unit.macs * unit.per_cycle * target.frequency
             for threads, seconds in zip(THREADS, curve(workload, scheme, target), strict=True):
                 assert seconds >= workload.flops / fewer / (peak * threads)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_what_memory_bounds(target):
-    lanes = target.lanes()
+    lanes = target.lanes("float32")
     for channels, side in ((1, 1), (3, 7), (128, 56), (2048, 7), (64, 4096)):
         sizes = (1, channels, side, side)
         layouts = ((1, lanes), (lanes, 1), (lanes, 4 * lanes))

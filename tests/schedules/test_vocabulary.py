@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
+from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import (
     DepthwiseScheme,
     DirectScheme,
@@ -113,7 +114,6 @@ def test_workload_survives_json(workload):
         {"stride": [0, 1]},
         {"padding": [0, 0, 0]},
         {"padding": [0, 0, 0, -1]},
-        {"dtype": 32},
     ],
     ids=str,
 )
@@ -149,7 +149,8 @@ def test_every_field_changes_the_key():
     base = Conv2dWorkload(1, 8, 9, 9, 8, (3, 3))
     changes = [
         {"batch": 2}, {"stride": (2, 2)}, {"padding": (1, 1, 1, 1)}, {"dilation": (2, 2)},
-        {"groups": 2}, {"dtype": "float16"}, {"epilogue": (EpilogueOp("relu"),)},
+        {"groups": 2}, {"numerics": Numerics.uniform("float16")},
+        {"epilogue": (EpilogueOp("relu"),)},
         {"epilogue": (EpilogueOp("clip", (0.0, 6.0)),)}, {"prologue": (EpilogueOp("relu"),)},
         {"prologue": (EpilogueOp("gate"),)},
     ]  # fmt: skip

@@ -18,9 +18,9 @@ from neocpu.foundation.errors import NeoCPUError
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.search.measure import Request
-from neocpu.search.rpc_messages import Ended
-from neocpu.search.rpc_tracker import MAGIC, REQUEST, Address
+from neocpu.search.measuring.measure import Request
+from neocpu.search.measuring.rpc_messages import Ended
+from neocpu.search.measuring.rpc_tracker import MAGIC, REQUEST, Address
 
 GOOD, UNBUILDABLE, UNLINKABLE, RAISES, CRASHES, HANGS, WRONG, ALONE = range(1, 9)
 KILLS_SERVER = 9  # the one of the lowest port that is alive; harmless on others

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from neocpu.search.rpc_tracker import Address
+from neocpu.search.measuring.rpc_tracker import Address
 
 FIRST_PORT, LAST_PORT = 29190, 29990
 

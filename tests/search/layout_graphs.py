@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from neocpu.search.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
+from neocpu.search.solver.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
 
 BLOCKS = (4, 8, 16, 32, 64)
 

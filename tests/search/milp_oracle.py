@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neocpu.bench.solvers.milp import solve_milp
-from neocpu.search.layout_graph import LayoutGraph
+from neocpu.search.solver.layout_graph import LayoutGraph
 
 
 def milp_optimum(graph: LayoutGraph) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.search.measure import Measurement, ReplayMeasurer, Request
+from neocpu.search.measuring.measure import Measurement, ReplayMeasurer, Request
 from neocpu.search.tuning_state import SearchSpace
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
 from neocpu.tuning_db.store import Store

@@ -12,11 +12,11 @@ import pytest
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import host_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, TransformWorkload
-from neocpu.search import candidate_builds, measuring_process
-from neocpu.search.buffers import ALIGNMENT, POOL_BYTES
-from neocpu.search.candidate_builds import HOPELESS, OWN_CACHES, WEIGHTS, Kernels
-from neocpu.search.local_measurer import LocalMeasurer
-from neocpu.search.measure import Request
+from neocpu.search.measuring import candidate_builds, measuring_process
+from neocpu.search.measuring.buffers import ALIGNMENT, POOL_BYTES
+from neocpu.search.measuring.candidate_builds import HOPELESS, OWN_CACHES, WEIGHTS, Kernels
+from neocpu.search.measuring.local_measurer import LocalMeasurer
+from neocpu.search.measuring.measure import Request
 from neocpu.search.strategies.grid import GridStrategy
 from neocpu.search.tuner import Budget, SearchSpace, TuningTask, tune
 from neocpu.tuning_db.store import Store

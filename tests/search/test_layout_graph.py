@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from layout_graphs import inception
 
-from neocpu.search.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
+from neocpu.search.solver.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
 
 A = LayoutNode("a", ("x", "y"), (1.0, 2.0))
 B = LayoutNode("b", ("x", "y", "z"), (0.5, math.inf, 0.25))

@@ -16,9 +16,9 @@ from fake_builder import TARGET, WORKLOAD, request
 from processes import alive, wait_for
 
 from neocpu.foundation.errors import NeoCPUError, TargetError
-from neocpu.search import local_measurer, parallel_builders
-from neocpu.search.local_measurer import REPEATS, LocalMeasurer
-from neocpu.search.measure import Measurement
+from neocpu.search.measuring import local_measurer, parallel_builders
+from neocpu.search.measuring.local_measurer import REPEATS, LocalMeasurer
+from neocpu.search.measuring.measure import Measurement
 
 FAKE = "fake_builder:FakeBuilder"
 

@@ -12,7 +12,7 @@ import tvm_ffi
 
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.foundation.linker import find_linker
-from neocpu.search.rpc_library import compile_harness
+from neocpu.search.measuring.rpc_library import compile_harness
 
 LINKER = find_linker(os.uname().machine)
 KERNEL = """

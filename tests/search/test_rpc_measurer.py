@@ -22,13 +22,13 @@ from neocpu.schedules.vocabulary.workload import (
     TransformWorkload,
     Workload,
 )
-from neocpu.search import rpc_children as rpc_hands
-from neocpu.search import rpc_measurer
-from neocpu.search.child import Child
-from neocpu.search.local_measurer import REPEATS
-from neocpu.search.measure import Measurement, Request
-from neocpu.search.rpc_measurer import RpcMeasurer
-from neocpu.search.rpc_tracker import Address
+from neocpu.search.measuring import rpc_children as rpc_hands
+from neocpu.search.measuring import rpc_measurer
+from neocpu.search.measuring.child import Child
+from neocpu.search.measuring.local_measurer import REPEATS
+from neocpu.search.measuring.measure import Measurement, Request
+from neocpu.search.measuring.rpc_measurer import RpcMeasurer
+from neocpu.search.measuring.rpc_tracker import Address
 
 #: Seconds after which a server counts as lost: so many that on a busy machine none does, or so few
 #: that a test need not wait for one that is.

@@ -18,12 +18,12 @@ from neocpu.schedules.vocabulary.workload import (
     TransformWorkload,
     Workload,
 )
-from neocpu.search import rpc_session
-from neocpu.search.buffers import size_of
-from neocpu.search.candidate_builds import OWN_CACHES
-from neocpu.search.measure import Request
-from neocpu.search.rpc_messages import Candidate
-from neocpu.search.rpc_session import Session
+from neocpu.search.measuring import rpc_session
+from neocpu.search.measuring.buffers import size_of
+from neocpu.search.measuring.candidate_builds import OWN_CACHES
+from neocpu.search.measuring.measure import Request
+from neocpu.search.measuring.rpc_messages import Candidate
+from neocpu.search.measuring.rpc_session import Session
 
 TARGET = dataclasses.replace(parse_target("llvm -mcpu=znver3"), l2=1 << 16)
 THREADS = 2

@@ -11,7 +11,7 @@ import pytest
 from fake_fleet import FakeTracker
 
 from neocpu.foundation.errors import UsageError
-from neocpu.search.rpc_tracker import MAGIC, Address, Tracker
+from neocpu.search.measuring.rpc_tracker import MAGIC, Address, Tracker
 
 
 @pytest.mark.parametrize(

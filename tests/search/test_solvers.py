@@ -26,12 +26,12 @@ from layout_graphs import (
 from milp_oracle import milp_optimum
 
 from neocpu.bench.solvers.milp import TOLERANCE
-from neocpu.search.bounds import lower_bound
-from neocpu.search.elimination import best_order, eliminate
-from neocpu.search.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
-from neocpu.search.plan import Plan, solve
-from neocpu.search.reductions import Problem
-from neocpu.search.solver_limits import SearchLimits
+from neocpu.search.solver.bounds import lower_bound
+from neocpu.search.solver.elimination import best_order, eliminate
+from neocpu.search.solver.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
+from neocpu.search.solver.plan import Plan, solve
+from neocpu.search.solver.reductions import Problem
+from neocpu.search.solver.solver_limits import SearchLimits
 
 CLOSE = 1e-9
 

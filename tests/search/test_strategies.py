@@ -27,7 +27,7 @@ from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.workload import TransformWorkload
 from neocpu.search.budget import Budget
 from neocpu.search.cost_model import LearnedCostModel
-from neocpu.search.measure import Measurement, Request
+from neocpu.search.measuring.measure import Measurement, Request
 from neocpu.search.strategies import WorkloadState
 from neocpu.search.strategies.analytic import AnalyticStrategy
 from neocpu.search.strategies.grid import GridStrategy

@@ -19,8 +19,8 @@ from processes import alive, wait_for
 from neocpu.foundation.errors import DatabaseError
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.search.budget import RESERVE, Budget
-from neocpu.search.local_measurer import LocalMeasurer
-from neocpu.search.measure import Measurement, ReplayMeasurer, Request
+from neocpu.search.measuring.local_measurer import LocalMeasurer
+from neocpu.search.measuring.measure import Measurement, ReplayMeasurer, Request
 from neocpu.search.strategies.analytic import AnalyticStrategy
 from neocpu.search.strategies.grid import FIRST_ROUND, GridStrategy
 from neocpu.search.strategies.random import RandomStrategy

@@ -13,7 +13,7 @@ from fake_builder import TARGET, WORKLOAD
 
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.search.budget import Budget
-from neocpu.search.local_measurer import LocalMeasurer
+from neocpu.search.measuring.local_measurer import LocalMeasurer
 from neocpu.search.strategies.grid import GridStrategy
 from neocpu.search.tuner import tune
 from neocpu.search.tuning_state import SearchSpace, TuningTask

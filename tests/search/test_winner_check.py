@@ -14,7 +14,7 @@ from replay import Spy
 from neocpu.schedules.vocabulary.scheme import NchwScheme, Scheme, TransformScheme
 from neocpu.schedules.vocabulary.workload import TransformWorkload
 from neocpu.search.budget import Budget
-from neocpu.search.measure import Measurement, Request
+from neocpu.search.measuring.measure import Measurement, Request
 from neocpu.search.strategies.grid import GridStrategy
 from neocpu.search.tuner import TuneReport, tune
 from neocpu.search.tuning_state import SearchSpace, TuningTask

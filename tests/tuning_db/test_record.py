@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tuning_records import RECORD, TARGET, record
 
 from neocpu.schedules.registry import template
+from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import (
     DepthwiseScheme,
     DirectScheme,
@@ -72,7 +73,7 @@ convolutions = st.builds(
     *[small] * 4,
     pairs,
     st.tuples(pairs, pairs, st.tuples(small, small, small, small), pairs),
-    st.sampled_from(["float32", "int8"]),
+    st.sampled_from(["float32", "int8"]).map(Numerics.uniform),
     epilogues,
 )
 transforms = st.builds(TransformWorkload, small, small, small, small, small, small)

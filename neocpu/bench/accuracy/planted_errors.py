@@ -25,6 +25,7 @@ from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import InputShapes
+from neocpu.plan_report import PlanReport
 from neocpu.reference.tolerance import scales
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
 from neocpu.tensor_spec import random_inputs
@@ -163,7 +164,7 @@ def _of_inputs(
     if all(trial.right for trial in trials):
         yield from trials
         return
-    missed = (compiled.plan["admission"],)
+    missed = (compiled.report.admission.name,)
     with _compiled(model, request, STRICT.name) as strictest:
         for trial in trials:
             again = trial.refused and _on_inputs(model, strictest, trial.scale)
@@ -176,7 +177,7 @@ def _on_inputs(model: onnx.ModelProto, compiled: CompiledModule, factor: float) 
             name: array * np.float32(factor) if array.dtype == np.float32 else array
             for name, array in random_inputs(module.inputs, seed=0).items()
         }
-        return _trial("inputs", factor, model, inputs, module.run(inputs), compiled.plan)
+        return _trial("inputs", factor, model, inputs, module.run(inputs), compiled.report)
 
 
 def _of_weights(
@@ -194,7 +195,7 @@ def _of_weights(
         with compiled, compiled.module() as module:
             inputs = random_inputs(module.inputs, seed=0)
             outputs = module.run(inputs)
-        yield _trial("weights", factor, other, inputs, outputs, compiled.plan)
+        yield _trial("weights", factor, other, inputs, outputs, compiled.report)
 
 
 def _compiled(
@@ -224,7 +225,7 @@ def _trial(
     model: onnx.ModelProto,
     inputs: Mapping[str, Array],
     outputs: Mapping[str, Array],
-    plan: Mapping[str, Any],
+    report: PlanReport,
 ) -> Trial:
     """Judge the outputs as they are, then with wrong elements in them."""
     loaded = load_model(model)
@@ -239,7 +240,7 @@ def _trial(
         factor,
         refused="" if right.is_accepted else verifier.reason(right),
         norm_error=right.found.norm_error,
-        missed=tuple(each["admission"] for each in plan["missed"]),
+        missed=tuple(admission.name for admission, _ in report.outcome.missed),
         kept=right.kept,
         float32_error=float32,
         planted=len(judged),

@@ -17,7 +17,7 @@ from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import InputShapes
 from neocpu.runtime.artifact import check_host, open_artifact, read_header
-from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.artifact_file.header import ArtifactHeader
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from neocpu.compiler import read_network
 from neocpu.input_shapes import InputShapes
 from neocpu.network_tuning import measured_schemes, open_store
 from neocpu.planning.costs import CostModel
-from neocpu.planning.network import ConvOp
+from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget

@@ -12,8 +12,12 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.bench.limits.kernel_runner import KernelRunner, TimedKernel
 from neocpu.bench.results.machine import caches
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.tir.builder import build_kernel, span
 from neocpu.schedules.vocabulary.target import CpuTarget, host_target
+
+DTYPE: Final = "float32"
+"""What peaks are measured with."""
 
 SAMPLES: Final = 100
 """Of each kernel: a few seconds, in which a machine is not busy all the time."""
@@ -92,17 +96,17 @@ def measure_peak(
 
 def fma_peak(runner: KernelRunner) -> TimedKernel:
     """Return the kernel whose speed is the FMA peak: `fma_flops` per call."""
-    lanes, chains = runner.target.lanes(), _chains(runner.target)
+    lanes, chains = runner.target.lanes(DTYPE), _chains(runner.target)
     # Small but normal numbers: they grow by less than a thousandth in all steps of a call.
-    seeds = np.linspace(1, 2, (chains + 1) * lanes, dtype=np.float32)
+    seeds = np.linspace(1, 2, (chains + 1) * lanes, dtype=DTYPE)
     seeds[:lanes] = 1e-9
-    output = np.zeros((runner.threads, chains * lanes), np.float32)
+    output = np.zeros((runner.threads, chains * lanes), DTYPE)
     return runner.build(fma_kernel(runner.target, runner.threads, FMA_STEPS), [seeds, output])
 
 
 def fma_flops(target: CpuTarget, threads: int, steps: int = FMA_STEPS) -> int:
     """Return the floating-point operations of one call of `fma_kernel`."""
-    return 2 * threads * steps * _chains(target) * target.lanes()
+    return 2 * threads * steps * _chains(target) * target.lanes(DTYPE)
 
 
 def fma_kernel(target: CpuTarget, threads: int, steps: int) -> Any:
@@ -121,7 +125,7 @@ def fma_kernel(target: CpuTarget, threads: int, steps: int) -> Any:
     be dropped; and what a step reads was written ``chains - 1`` multiply-adds earlier, which is
     more than latency times throughput of any core.
     """
-    lanes, chains = target.lanes(), _chains(target)
+    lanes, chains = target.lanes(DTYPE), _chains(target)
 
     def vector(index: Any) -> Any:
         return span(index * lanes, lanes)
@@ -140,8 +144,8 @@ def fma_kernel(target: CpuTarget, threads: int, steps: int) -> Any:
 
     return build_kernel(
         [
-            ("seeds", ((chains + 1) * lanes,), "float32"),
-            ("output", (threads, chains * lanes), "float32"),
+            ("seeds", ((chains + 1) * lanes,), DTYPE),
+            ("output", (threads, chains * lanes), DTYPE),
         ],
         body,
     )
@@ -149,10 +153,10 @@ def fma_kernel(target: CpuTarget, threads: int, steps: int) -> Any:
 
 def read_peak(runner: KernelRunner, size: int = READ_BYTES) -> TimedKernel:
     """Return the kernel whose speed is the bandwidth of reading ``size`` bytes of memory."""
-    width = READ_VECTORS * runner.target.lanes()
-    rows = size // (4 * width * runner.threads)
-    data = np.ones((runner.threads, rows, width), np.float32)
-    output = np.zeros((runner.threads, width), np.float32)
+    width = READ_VECTORS * runner.target.lanes(DTYPE)
+    rows = size // (bytes_of(DTYPE) * width * runner.threads)
+    data = np.ones((runner.threads, rows, width), DTYPE)
+    output = np.zeros((runner.threads, width), DTYPE)
     return runner.build(read_kernel(runner.target, runner.threads, rows), [data, output])
 
 
@@ -166,7 +170,7 @@ def read_kernel(target: CpuTarget, threads: int, rows: int) -> Any:
                 for v in unrolled(READ_VECTORS): acc[v] += data[task, row, v]
             output[task] = acc
     """
-    lanes = target.lanes()
+    lanes = target.lanes(DTYPE)
 
     def body(data: Any, output: Any) -> None:
         with T.parallel(threads) as task:
@@ -182,7 +186,7 @@ def read_kernel(target: CpuTarget, threads: int, rows: int) -> Any:
 
     width = READ_VECTORS * lanes
     return build_kernel(
-        [("data", (threads, rows, width), "float32"), ("output", (threads, width), "float32")],
+        [("data", (threads, rows, width), DTYPE), ("output", (threads, width), DTYPE)],
         body,
     )
 

@@ -31,7 +31,6 @@ CONSPICUOUS: Final = 0.03
 CONVOLUTION: Final = "convolution, "
 DENSE, POOL, TRANSFORM, CONCAT, GATHER = "dense", "pool", "transform", "concat", "gather"
 OTHER, MACHINE = "other", "virtual machine"
-KINDS: Final = {kind: kind for kind in (DENSE, POOL, CONCAT, GATHER)} | {"global_pool": POOL}
 
 Bound = Literal["multiply-adds", "weights", "feature maps", "call"]
 
@@ -293,8 +292,9 @@ def operators_of(
 
 
 def _kind(op: Mapping[str, Any]) -> str:
-    """Return the class of an operator of the plan: convolutions by their algorithm."""
+    """Return the class of an operator that has a kernel: convolutions by their algorithm."""
     if op["scheme"] is not None:
         template: str = op["scheme"]["template"]
         return CONVOLUTION + template.removeprefix("conv2d_")
-    return KINDS.get(op["kind"], OTHER)
+    kind: str = op["kind"]
+    return POOL if kind == "global_pool" else kind

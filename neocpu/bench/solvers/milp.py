@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from neocpu.search.layout_graph import LayoutGraph, Vector
+from neocpu.search.solver.layout_graph import LayoutGraph, Vector
 
 INSTALL_HINT: Final = "pip install 'scipy>=1.13'"
 # HiGHS works to absolute tolerances of 1e-6 or so; costs are scaled to this largest one.

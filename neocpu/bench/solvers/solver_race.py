@@ -18,12 +18,12 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.network_tuning import measured_schemes, open_store
 from neocpu.planning.costs import CostModel
-from neocpu.planning.network import ConvOp
 from neocpu.planning.network_graph import build_graph
+from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import operator_choices
 from neocpu.schedules.vocabulary.target import host_target
-from neocpu.search.layout_graph import LayoutGraph
-from neocpu.search.plan import Plan, solve
+from neocpu.search.solver.layout_graph import LayoutGraph
+from neocpu.search.solver.plan import Plan, solve
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.budget import Budget
-from neocpu.search.measure import Measurer, Request
+from neocpu.search.measuring.measure import Measurer, Request
 from neocpu.search.tuner import TuneProgress, TuneReport, tune
 from neocpu.search.tuning_curve import CurvePoint, tuning_curve
 from neocpu.search.tuning_state import TuningTask

@@ -70,7 +70,7 @@ def _race(
     from neocpu.bench.tuning.strategy_race import RaceOptions, race_models
     from neocpu.schedules import registry
     from neocpu.schedules.vocabulary.target import host_target
-    from neocpu.search.local_measurer import LocalMeasurer
+    from neocpu.search.measuring.local_measurer import LocalMeasurer
     from neocpu.tuning_db.store import Store
 
     history = Store.open(known.databases, None, registry.template_version)

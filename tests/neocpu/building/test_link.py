@@ -16,8 +16,8 @@ from neocpu.foundation.errors import ArtifactError, UnsupportedError, UsageError
 from neocpu.foundation.files import check_destination
 from neocpu.passes.state_contract import state_contract
 from neocpu.runtime.artifact import read_header
-from neocpu.runtime.elf import read_elf
-from neocpu.runtime.header import WEIGHT_ALIGN, WEIGHTS_SECTION, Placement
+from neocpu.runtime.artifact_file.elf import read_elf
+from neocpu.runtime.artifact_file.header import WEIGHT_ALIGN, WEIGHTS_SECTION, Placement
 from neocpu.runtime.module import load
 from neocpu.tensor_spec import TensorSpec
 

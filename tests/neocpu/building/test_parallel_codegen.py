@@ -23,7 +23,7 @@ from neocpu.building.forked import Limits
 from neocpu.building.parallel_codegen import compile_objects
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.runtime.artifact import read_header
-from neocpu.runtime.elf import read_elf
+from neocpu.runtime.artifact_file.elf import read_elf
 from neocpu.schedules.vocabulary.target import host_target
 from neocpu.tensor_spec import random_inputs
 

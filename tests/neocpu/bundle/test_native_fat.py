@@ -15,7 +15,7 @@ from neocpu.building.link import write_artifact
 from neocpu.foundation import cpu_identity
 from neocpu.foundation.cpu_identity import host_cpu
 from neocpu.foundation.errors import ArtifactError, NeoCPUError
-from neocpu.runtime.fat import BLOCK, Entry, encode_index
+from neocpu.runtime.artifact_file.fat import BLOCK, Entry, encode_index
 
 CPU = host_cpu() or "unknown"
 HERE = "avx2" if os.uname().machine == "x86_64" else "neon"

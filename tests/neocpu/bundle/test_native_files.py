@@ -15,8 +15,8 @@ from forgery import forge, forge_header
 
 from neocpu.cli.main import main
 from neocpu.foundation.instruction_sets import host_features
-from neocpu.runtime.elf import read_elf
-from neocpu.runtime.header import FORMAT, WEIGHTS_SECTION
+from neocpu.runtime.artifact_file.elf import read_elf
+from neocpu.runtime.artifact_file.header import FORMAT, WEIGHTS_SECTION
 from neocpu.schedules.vocabulary.target import ISA_FEATURES
 
 

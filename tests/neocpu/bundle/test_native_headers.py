@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from header_mutants import mutant_text
 
-from neocpu.runtime.header import ArtifactHeader, Placement
-from neocpu.runtime.strict_json import FieldError, parse
+from neocpu.runtime.artifact_file.header import ArtifactHeader, Placement
+from neocpu.runtime.artifact_file.strict_json import FieldError, parse
 from neocpu.tensor_spec import TensorSpec
 
 CASES = 6000

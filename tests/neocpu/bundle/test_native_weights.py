@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from neocpu.building.link import write_artifact
-from neocpu.runtime.elf import read_elf
-from neocpu.runtime.header import WEIGHTS_SECTION
+from neocpu.runtime.artifact_file.elf import read_elf
+from neocpu.runtime.artifact_file.header import WEIGHTS_SECTION
 from neocpu.tensor_spec import TensorSpec
 from tests.neocpu.conftest import _build, _header
 

@@ -13,7 +13,7 @@ from neocpu.bundle.wheels import extract_libraries
 from neocpu.bundle.write_bundle import NATIVE, download_command, write_bundle
 from neocpu.cli.main import main
 from neocpu.foundation.errors import ArtifactError, TargetError, UsageError
-from neocpu.runtime.header import ARGUMENT_ALIGN, FORMAT, WEIGHT_ALIGN, WEIGHTS_PIECE
+from neocpu.runtime.artifact_file.header import ARGUMENT_ALIGN, FORMAT, WEIGHT_ALIGN, WEIGHTS_PIECE
 from neocpu.runtime.native import find_libraries
 
 BUDGET = 8e6

@@ -98,7 +98,7 @@ class TestOptions:
 
     def test_every_solver_is_one_of_the_search(self) -> None:
         from neocpu.cli.compile import SOLVERS
-        from neocpu.search.plan import Solver
+        from neocpu.search.solver.plan import Solver
 
         assert get_args(Solver) == SOLVERS
 

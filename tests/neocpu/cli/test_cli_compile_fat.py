@@ -15,7 +15,7 @@ from neocpu.foundation import linker
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress
 from neocpu.runtime.artifact import read_header, read_variants
-from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.artifact_file.header import ArtifactHeader
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 BASE = "sse" if os.uname().machine == "x86_64" else "neon"

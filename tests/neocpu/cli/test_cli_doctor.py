@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from command_line import Cli
 
-from neocpu.cli import health, runtime_health
-from neocpu.cli.doctor_findings import Finding, examine
+from neocpu.cli.checks import health, runtime_health
+from neocpu.cli.checks.doctor_findings import Finding, examine
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.session import GUARD_VARIABLE
 
@@ -115,7 +115,7 @@ class TestChildren:
         real = subprocess.run
 
         def run(command: list[str], **settings: Any) -> Any:
-            assert command[1:] == ["-m", "neocpu.cli.self_test", "ffi"]
+            assert command[1:] == ["-m", "neocpu.cli.checks.self_test", "ffi"]
             return real([sys.executable, "-c", script], **settings)
 
         monkeypatch.setattr(subprocess, "run", run)
@@ -128,10 +128,11 @@ class TestChildren:
         real = subprocess.run
 
         def run(command: list[str], **settings: Any) -> Any:
-            assert command[1:] == ["-m", "neocpu.cli.self_test", "guard"]
+            assert command[1:] == ["-m", "neocpu.cli.checks.self_test", "guard"]
             assert settings["env"][GUARD_VARIABLE] == "1"
             script = (
-                "import ctypes, faulthandler; from neocpu.runtime.guard import under_the_name;"
+                "import ctypes, faulthandler;"
+                "from neocpu.runtime.guarding.guard import under_the_name;"
                 "faulthandler.enable();"
                 "under_the_name('kernel pool, at the end', lambda: ctypes.string_at(8))()"
             )

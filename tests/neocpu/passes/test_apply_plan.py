@@ -45,7 +45,7 @@ def test_weights_become_trailing_parameters():
 
 def test_conv_layout_returns_to_nchw_around_each_convolution():
     _, rewritten, _ = rewrite("residual", OptLevel.CONV_LAYOUT)
-    assert {t.destination == NCHW for t in rewritten.transforms} == {True, False}
+    assert {t.destination.layout == NCHW for t in rewritten.transforms} == {True, False}
     _, best, _ = rewrite("residual", OptLevel.GLOBAL)
     assert len(best.transforms) < len(rewritten.transforms)
 

@@ -16,7 +16,7 @@ from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.plan_memory import plan_memory
 from neocpu.planning.extract import extract
 from neocpu.planning.memory_costs import IN_PLACE
-from neocpu.planning.network import ConcatOp
+from neocpu.planning.operators.concat_op import ConcatOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.relax_utils import bindings, is_op, static_shape
 

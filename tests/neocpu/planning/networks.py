@@ -14,9 +14,16 @@ from tvm import relax
 from neocpu.building.pipeline import Built
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured_costs import Measured
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target import host_target
 
 HOST = host_target()
+
+
+def float32(block: int) -> Format:
+    """Return the format NCHW[block]c of float32."""
+    return Format(DataLayout(block), "float32")
 
 
 class Net:

@@ -4,14 +4,12 @@ from networks import IMAGE, NETWORKS, build, projection, residual, two_outputs
 from tvm import relax
 
 from neocpu.planning.extract import extract
-from neocpu.planning.network import (
-    ConcatOp,
-    ConvOp,
-    ElementwiseOp,
-    GatherOp,
-    GlobalPoolOp,
-    PoolOp,
-)
+from neocpu.planning.operators.concat_op import ConcatOp
+from neocpu.planning.operators.conv_op import ConvOp
+from neocpu.planning.operators.elementwise_op import ElementwiseOp
+from neocpu.planning.operators.gather_op import GatherOp
+from neocpu.planning.operators.global_pool_op import GlobalPoolOp
+from neocpu.planning.operators.pool_op import PoolOp
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 BIAS, ADD, RELU = EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu")

@@ -3,20 +3,20 @@
 from dataclasses import replace
 
 import pytest
-from networks import HOST, build, cost_model
+from networks import HOST, build, cost_model, float32
 
 from neocpu.passes.apply_plan import apply_plan
+from neocpu.planning.costs import formats
 from neocpu.planning.extract import extract
-from neocpu.planning.folds import PENALTIES, with_folds
+from neocpu.planning.folds import with_folds
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-LANES = HOST.lanes()
-SMALL, MIDDLE = DataLayout(LANES), DataLayout(2 * LANES)
+LANES = HOST.lanes("float32")
+SMALL, MIDDLE = float32(LANES), float32(2 * LANES)
 WORKLOAD = Conv2dWorkload(1, 4 * LANES, 14, 14, 4 * LANES, (1, 1))
 THREADS = 2
 FAST = 1e-6  # no estimate is as low
@@ -24,8 +24,9 @@ SCHEME = min(
     (s for s in registry.schemes(WORKLOAD, HOST) if isinstance(s, DirectScheme)),
     key=lambda scheme: registry.estimate(WORKLOAD, scheme, HOST, THREADS),
 )
-IN, OUT = SCHEME.in_layout, next(x for x in (SMALL, MIDDLE) if x != SCHEME.out_layout)
-FOLDED = replace(SCHEME, out_bn=OUT.block)
+IN, OWN = formats(WORKLOAD, SCHEME)
+OUT = next(x for x in (SMALL, MIDDLE) if x != OWN)
+FOLDED = replace(SCHEME, out_bn=OUT.layout.block)
 DIRECT = frozenset({"conv2d_direct"})
 
 
@@ -33,23 +34,23 @@ def choices(records):
     costs = cost_model(THREADS, measured=lambda w: Measured(records), templates=DIRECT)
     plain = costs.conv_choices(WORKLOAD)
     found = with_folds(plain, WORKLOAD, costs)
-    return {(c.in_layout, c.out_layout): c for c in plain}, {
-        (c.in_layout, c.out_layout): c for c in found
+    return {(c.in_format, c.out_format): c for c in plain}, {
+        (c.in_format, c.out_format): c for c in found
     }
 
 
 def test_the_fastest_kernel_is_offered_for_every_block_it_can_store():
     plain, found = choices({SCHEME: FAST})
-    own = found[IN, SCHEME.out_layout]
+    own = found[IN, OWN]
     assert (own.scheme, own.seconds, own.source) == (SCHEME, FAST, "measured")
     folded = found[IN, OUT]
     assert folded.seconds < plain[IN, OUT].seconds
     assert (folded.scheme, folded.source) == (FOLDED, "measured and folded")
     estimates = [registry.estimate(WORKLOAD, s, HOST, THREADS) for s in (SCHEME, FOLDED)]
-    slowdown = PENALTIES[SCHEME.template] * estimates[1] / estimates[0]
+    slowdown = registry.conv_template(SCHEME).fold_penalty * estimates[1] / estimates[0]
     assert folded.seconds == pytest.approx(FAST * slowdown)
-    assert all(choice.in_layout == choice.scheme.in_layout for choice in found.values())
-    assert all(choice.out_layout == choice.scheme.out_layout for choice in found.values())
+    assert all(choice.in_format.layout == choice.scheme.in_layout for choice in found.values())
+    assert all(choice.out_format.layout == choice.scheme.out_layout for choice in found.values())
 
 
 def test_a_fold_no_faster_than_what_the_pair_has_is_left_out():
@@ -57,7 +58,7 @@ def test_a_fold_no_faster_than_what_the_pair_has_is_left_out():
     for pair, choice in plain.items():
         assert found[pair].seconds <= choice.seconds
     best = min(plain.values(), key=lambda choice: choice.seconds)
-    assert found[best.in_layout, best.out_layout] == best
+    assert found[best.in_format, best.out_format] == best
 
 
 def test_a_fold_on_record_costs_what_was_measured():
@@ -91,7 +92,7 @@ def disagreeing_plan(opt):
         wanted = MIDDLE if workload == first else SMALL
         return Measured(
             {
-                s: FAST if (s.out_layout if workload == first else s.in_layout) == wanted else 1e-3
+                s: FAST if formats(workload, s)[workload == first] == wanted else 1e-3
                 for s in registry.schemes(workload, HOST)
             }
         )
@@ -111,7 +112,7 @@ def test_a_plan_folds_the_transform_between_two_convolutions():
     assert len(folded(plan)) == 1
     shape = (1, 4 * LANES, 14, 14)
     ends = [
-        t for t in transforms if t.shape == shape and 1 not in (t.source.block, t.destination.block)
+        t for t in transforms if t.shape == shape and float32(1) not in (t.source, t.destination)
     ]
     assert ends == []
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from networks import HOST, IMAGE, NETWORKS, build, cost_model, residual
+from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, residual
 from tvm import relax
 
 from neocpu import models
@@ -14,18 +14,19 @@ from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify_relax import simplify
-from neocpu.plan_report import explain
+from neocpu.plan_report import report_of
 from neocpu.planning.costs import Choice
 from neocpu.planning.extract import extract
 from neocpu.planning.memory_costs import Cost
-from neocpu.planning.network import LayoutOp, Network, Read
+from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph, wanted
+from neocpu.planning.operators.layout_op import LayoutOp, Read
 from neocpu.planning.optimisation_levels import OptLevel, operator_choices, plan_layouts
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
-from neocpu.search.plan import solve
-from neocpu.search.solver_limits import SearchLimits
+from neocpu.search.solver.plan import solve
+from neocpu.search.solver.solver_limits import SearchLimits
 
-BLOCKS = (NCHW, DataLayout(8), DataLayout(16))
+PLAIN = float32(1)
+BLOCKS = (PLAIN, float32(8), float32(16))
 SHAPE = (1, 16, 4, 4)
 
 
@@ -43,7 +44,7 @@ class MadeUpCosts:
         return choice.seconds
 
     def transform(self, shape, source, dest, *, from_registers=False):
-        seconds = 1.0 + source.block / 16 + dest.block / 64 + from_registers / 4
+        seconds = 1.0 + source.layout.block / 16 + dest.layout.block / 64 + from_registers / 4
         return Cost(0.0 if source == dest else seconds)
 
 
@@ -53,9 +54,11 @@ def random_network(rng, size):
     ops = []
     for index in range(size):
         sources = rng.integers(0, len(variables), int(rng.integers(1, 4)))
-        reads = tuple(Read(variables[s], SHAPE, bool(rng.random() < 0.3)) for s in sources)
+        reads = tuple(
+            Read(variables[s], SHAPE, "float32", bool(rng.random() < 0.3)) for s in sources
+        )
         variables.append(Named(f"v{index}"))
-        ops.append(LayoutOp(f"op_{index}", variables[-1], SHAPE, reads, frozenset()))
+        ops.append(LayoutOp(f"op_{index}", variables[-1], SHAPE, "float32", reads, frozenset()))
     kept = {op.result: op.shape for op in ops if rng.random() < 0.2}
     return Network(tuple(ops), (), kept)
 
@@ -73,13 +76,13 @@ def emitted(network, chosen, costs, via_nchw=False):
     """What a plan costs by definition: every operator, and each transform that is made once."""
     total = math.fsum(choice.seconds for choice in chosen)
     made = defaultdict(set)
-    source = defaultdict(lambda: NCHW)
+    source = defaultdict(lambda: PLAIN)
     for op, choice in zip(network.ops, chosen, strict=True):
         if via_nchw:
-            total += costs.transform(op.shape, choice.out_layout, NCHW).seconds
+            total += costs.transform(op.shape, choice.out_format, PLAIN).seconds
         else:
-            source[op.result] = choice.out_layout
-        made[op.result] |= {NCHW} if op.result in network.nchw_reads else set()
+            source[op.result] = choice.out_format
+        made[op.result] |= {PLAIN} if op.result in network.nchw_reads else set()
         for read in op.reads:
             made[read.var].add(wanted(read, choice))
     for var, layouts in made.items():
@@ -123,13 +126,13 @@ def test_a_graph_without_shared_feature_maps_has_a_node_per_operator():
 
 def test_a_hub_offers_what_readers_may_want_and_what_must_exist():
     network = extract(build(residual, IMAGE))
-    eight, sixteen = DataLayout(8), DataLayout(16)
-    both = [Choice(NCHW, eight, 0.0), Choice(eight, sixteen, 0.0)]
+    eight, sixteen = float32(8), float32(16)
+    both = [Choice(PLAIN, eight, 0.0), Choice(eight, sixteen, 0.0)]
     graph = build_graph(network, [both, both], cost_model())
     # conv2d_1 reads conv2d_0's result twice: once as input, once to add it to its own output.
     assert [node.name for node in graph.nodes] == ["conv2d_0", "conv2d_1"]
     shape = network.ops[0].shape
-    pairs = [cost_model().transform(shape, eight, to).seconds for to in (NCHW, sixteen)]
+    pairs = [cost_model().transform(shape, eight, to).seconds for to in (PLAIN, sixteen)]
     assert graph.edges[0].costs[0].tolist() == pytest.approx(pairs)
 
     def shared(net, x):
@@ -141,7 +144,7 @@ def test_a_hub_offers_what_readers_may_want_and_what_must_exist():
     graph = build_graph(network, choices, cost_model())
     hub = graph.nodes[len(network.ops)]
     assert hub.name == "layouts of conv2d_0"
-    assert hub.choices == ("NCHW", "NCHW8c", "NCHW and NCHW8c")
+    assert hub.choices == ("NCHW float32", "NCHW8c float32", "NCHW float32 and NCHW8c float32")
 
 
 def assert_costs_what_is_emitted(mod, opt):
@@ -151,7 +154,7 @@ def assert_costs_what_is_emitted(mod, opt):
     kernels = sum(choice.seconds for choice in plan.choices)
     transforms = sum(transform.cost.seconds for transform in rewritten.transforms)
     assert plan.search.cost == pytest.approx(kernels + transforms, rel=1e-9)
-    report = explain(plan, rewritten, HOST, 2)
+    report = report_of(plan, rewritten, HOST, 2, {}).to_json()
     listed = sum(part["cost_us"] for part in (*report["ops"], *report["transforms"]))
     assert report["predicted_us"] == pytest.approx(listed, rel=1e-9)
 
@@ -182,12 +185,12 @@ def test_a_chain_split_by_a_transform_is_charged_for_memory_again():
         return net.emit(relax.op.exp(net.emit(relax.op.tanh(x))))
 
     network = extract(build(chain, IMAGE))
-    costs, blocked = cost_model(), DataLayout(16)
-    options = [(Choice(NCHW, NCHW, 0.0), Choice(blocked, blocked, 0.0)) for _ in network.ops]
+    costs, blocked = cost_model(), float32(16)
+    options = [(Choice(PLAIN, PLAIN, 0.0), Choice(blocked, blocked, 0.0)) for _ in network.ops]
     graph = build_graph(network, options, costs)
     between, behind = graph.cost((1, 0)), graph.cost((1, 1))
     split, plain = (
-        costs.transform(IMAGE, blocked, NCHW, from_registers=fused).seconds
+        costs.transform(IMAGE, blocked, PLAIN, from_registers=fused).seconds
         for fused in (True, False)
     )
     assert between - behind == pytest.approx(split - plain)
@@ -207,7 +210,7 @@ def test_a_join_may_take_either_inputs_layout_or_neither(join, prefer):
     inputs = [[Choice(layout, layout, 0.0)] for layout in BLOCKS[:2]]
     own = [Choice(layout, layout, 0.0 if layout == prefer else 10.0) for layout in BLOCKS]
     plan = solve(build_graph(network, [*inputs, own], MadeUpCosts()))
-    assert own[plan.choices[2]].out_layout == prefer
+    assert own[plan.choices[2]].out_format == prefer
 
 
 @pytest.mark.parametrize("own", BLOCKS)
@@ -215,6 +218,6 @@ def test_a_residual_may_be_transformed_to_the_sum_or_the_sum_to_it(own):
     """The add is in the second convolution's epilogue, in whichever layout that writes."""
     network = extract(build(NETWORKS["projection"][0], IMAGE))
     assert network.ops[1].reads[1].in_output_layout
-    choices = [Choice(NCHW, to, 0.0 if to == own else 10.0) for to in BLOCKS]
-    plan = solve(build_graph(network, [[Choice(NCHW, BLOCKS[2], 0.0)], choices], MadeUpCosts()))
-    assert choices[plan.choices[1]].out_layout == own
+    choices = [Choice(PLAIN, to, 0.0 if to == own else 10.0) for to in BLOCKS]
+    plan = solve(build_graph(network, [[Choice(PLAIN, BLOCKS[2], 0.0)], choices], MadeUpCosts()))
+    assert choices[plan.choices[1]].out_format == own

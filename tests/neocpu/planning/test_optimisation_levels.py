@@ -1,15 +1,16 @@
 """Plans: levels, legality, costs."""
 
 import pytest
-from networks import HOST, IMAGE, NETWORKS, build, cost_model, inception, residual
+from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, inception, residual
 from tvm import relax
 
 from neocpu.planning.extract import extract
 from neocpu.planning.measured_costs import Measured
-from neocpu.planning.network import ConcatOp, ConvOp, ElementwiseOp
+from neocpu.planning.operators.concat_op import ConcatOp
+from neocpu.planning.operators.conv_op import ConvOp
+from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
@@ -29,27 +30,25 @@ def test_global_plan_is_proven_and_no_worse_than_the_others(name):
 
 def test_nchw_level_changes_no_layout():
     for choice in plan("inception", OptLevel.NCHW).choices:
-        assert (choice.in_layout, choice.out_layout) == (NCHW, NCHW)
+        assert (choice.in_format, choice.out_format) == (float32(1), float32(1))
 
 
 def test_conv_layout_blocks_convolutions_only():
     result = plan("inception", OptLevel.CONV_LAYOUT)
     assert result.via_nchw
     for op, choice in zip(result.network.ops, result.choices, strict=True):
-        assert (choice.out_layout.block > 1) == isinstance(op, ConvOp)
+        assert (choice.out_format.layout.block > 1) == isinstance(op, ConvOp)
 
 
 def test_uniform_level_uses_one_block():
     result = plan("residual", OptLevel.UNIFORM)
-    assert len({choice.out_layout for choice in result.choices}) == 1
+    assert len({choice.out_format for choice in result.choices}) == 1
 
 
 def test_a_concat_that_shifts_lanes_costs_more():
     network = extract(build(NETWORKS["inception"][0], IMAGE))
     concat = next(op for op in network.ops if isinstance(op, ConcatOp))
-    fits, shifts = (
-        cost_model().memory_bound(concat, DataLayout(block)).seconds for block in (16, 32)
-    )
+    fits, shifts = (concat.cost(float32(block), cost_model()).seconds for block in (16, 32))
     assert shifts > 1.5 * fits
 
 
@@ -68,7 +67,7 @@ def test_a_fused_chain_is_charged_once():
         network = extract(build(body, IMAGE))
         inner = network.in_registers
         ops = [op for op in network.ops if isinstance(op, ElementwiseOp)]
-        return len(ops), sum(cost_model().memory_bound(op, NCHW, inner).seconds for op in ops)
+        return len(ops), sum(op.cost(float32(1), cost_model(), inner).seconds for op in ops)
 
     (three, chained), (one, alone) = elementwise(chain), elementwise(single)
     assert (three, one) == (3, 1)
@@ -114,7 +113,7 @@ def test_algorithms_restrict_the_templates():
 def test_choices_cover_each_pair_of_layouts_once():
     network = extract(build(inception, (1, 64, 8, 8)))
     choices = cost_model().conv_choices(network.convs[0].workload)
-    pairs = [(choice.in_layout, choice.out_layout) for choice in choices]
+    pairs = [(choice.in_format, choice.out_format) for choice in choices]
     assert len(set(pairs)) == len(pairs) > 1
 
 

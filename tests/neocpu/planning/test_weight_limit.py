@@ -10,12 +10,12 @@ from tvm import relax
 from neocpu.foundation.errors import UsageError
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.planning.extract import extract
-from neocpu.planning.network import ElementwiseOp
+from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.weight_limit import plan_within
 from neocpu.planning.weights import weights_of
-from neocpu.search.plan import Plan
+from neocpu.search.solver.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from onnx import helper
 from onnx.reference.ops import load_op
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from neocpu.frontend.converters import CONVERTERS
+from neocpu.frontend.converters.table import CONVERTERS
 from neocpu.frontend.importer import _DYNAMIC_OPS
 from neocpu.reference import runner
 from tests.neocpu.frontend.differential import make_model, random, run_onnxruntime

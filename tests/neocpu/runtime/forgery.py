@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from neocpu.runtime.elf import read_elf
-from neocpu.runtime.header import DIGEST_SECTION, HEADER_SECTION, WEIGHTS_SECTION
+from neocpu.runtime.artifact_file.elf import read_elf
+from neocpu.runtime.artifact_file.header import DIGEST_SECTION, HEADER_SECTION, WEIGHTS_SECTION
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 

@@ -15,8 +15,8 @@ from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, NeoCPUError, TargetError
 from neocpu.runtime import artifact as artifact_module
 from neocpu.runtime.artifact import check_host, open_artifact, read_header
-from neocpu.runtime.elf import read_elf
-from neocpu.runtime.header import (
+from neocpu.runtime.artifact_file.elf import read_elf
+from neocpu.runtime.artifact_file.header import (
     DIGEST_SECTION,
     FORMAT,
     HEADER_SECTION,

@@ -14,9 +14,9 @@ from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, TargetError, UsageError
 from neocpu.runtime import artifact as artifact_module
 from neocpu.runtime.artifact import open_artifact, open_variants, read_header, read_variants
-from neocpu.runtime.fat import BLOCK, MAGIC, Entry, choose, encode_index, read_index
+from neocpu.runtime.artifact_file.fat import BLOCK, MAGIC, Entry, choose, encode_index, read_index
+from neocpu.runtime.artifact_file.strict_json import FieldError
 from neocpu.runtime.module import load
-from neocpu.runtime.strict_json import FieldError
 
 X86, ARM = "x86_64", "aarch64"
 AVX2 = ("avx", "avx2", "fma")

@@ -18,8 +18,8 @@ from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, TargetError
 from neocpu.runtime.aligned_memory import huge_pages
 from neocpu.runtime.artifact import check_host, open_variants
-from neocpu.runtime.fat import BLOCK
-from neocpu.runtime.header import Placement
+from neocpu.runtime.artifact_file.fat import BLOCK
+from neocpu.runtime.artifact_file.header import Placement
 from neocpu.tensor_spec import TensorSpec
 
 fuzz = settings(

@@ -19,7 +19,7 @@ import pytest
 from neocpu.building.link import write_artifact
 from neocpu.runtime.aligned_memory import address_of, aligned_empty
 from neocpu.runtime.ffi import FfiError
-from neocpu.runtime.guarded_memory import EDGES, FENCE, GuardedMemory, guarded
+from neocpu.runtime.guarding.guarded_memory import EDGES, FENCE, GuardedMemory, guarded
 from neocpu.runtime.module import load
 from neocpu.runtime.session import GUARD_VARIABLE, is_guarded
 from neocpu.tensor_spec import TensorSpec
@@ -269,8 +269,8 @@ def test_inputs_stay_where_they_are_and_as_they_are(linear, monkeypatch):
 def test_overlapping_tensors_go_on_overlapping(monkeypatch):
     """A kernel that shifts a vector in place: it reads one view and writes another."""
     from neocpu.runtime.ffi import runtime
-    from neocpu.runtime.guard import Guard
-    from neocpu.runtime.guarded_workspaces import workspaces
+    from neocpu.runtime.guarding.guard import Guard
+    from neocpu.runtime.guarding.guarded_workspaces import workspaces
 
     library = runtime()
     memory = aligned_empty((48,))
@@ -294,8 +294,8 @@ def test_overlapping_tensors_go_on_overlapping(monkeypatch):
 
 def test_a_tensor_may_begin_behind_its_memory():
     from neocpu.runtime.ffi import runtime
-    from neocpu.runtime.guard import Guard
-    from neocpu.runtime.guarded_workspaces import workspaces
+    from neocpu.runtime.guarding.guard import Guard
+    from neocpu.runtime.guarding.guarded_workspaces import workspaces
 
     library = runtime()
     memory = aligned_empty((48,))
@@ -320,8 +320,8 @@ def test_a_tensor_may_begin_behind_its_memory():
 def test_modules_on_threads_of_their_own_take_turns():
     """Else one would set the edge of the other's workspaces, and be blamed for what it wrote."""
     from neocpu.runtime.ffi import runtime
-    from neocpu.runtime.guard import Guard
-    from neocpu.runtime.guarded_workspaces import workspaces
+    from neocpu.runtime.guarding.guard import Guard
+    from neocpu.runtime.guarding.guarded_workspaces import workspaces
 
     library, shared = runtime(), workspaces()
     guard = library.raw_callback(Guard(library, (), shared))
@@ -354,8 +354,8 @@ def test_modules_on_threads_of_their_own_take_turns():
 
 def test_a_kernel_s_own_error_is_passed_on():
     from neocpu.runtime.ffi import runtime
-    from neocpu.runtime.guard import Guard
-    from neocpu.runtime.guarded_workspaces import workspaces
+    from neocpu.runtime.guarding.guard import Guard
+    from neocpu.runtime.guarding.guarded_workspaces import workspaces
 
     library = runtime()
 

@@ -10,8 +10,8 @@ from forgery import forge_header
 from neocpu.foundation.errors import ArtifactError, TargetError
 from neocpu.runtime.aligned_memory import huge_pages
 from neocpu.runtime.artifact import check_host, open_artifact, read_header
-from neocpu.runtime.header import ArtifactHeader
-from neocpu.runtime.strict_json import FieldError, parse
+from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.artifact_file.strict_json import FieldError, parse
 
 TENSOR = {"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]}
 

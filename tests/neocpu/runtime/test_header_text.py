@@ -7,7 +7,7 @@ import pytest
 import neocpu
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.units import size
-from neocpu.runtime.header import Placement
+from neocpu.runtime.artifact_file.header import Placement
 from neocpu.tensor_spec import TensorSpec
 
 SCREEN_LINES, SCREEN_COLUMNS = 24, 120
@@ -62,7 +62,7 @@ def test_what_it_says(linear):
 
 
 def test_modules(linear):
-    with neocpu.load(linear.path, 1) as module, CompiledModule(linear.header) as compiled:
+    with neocpu.load(linear.path, 1) as module, CompiledModule(linear.header, None) as compiled:
         shown = "linear: x: float32[4, 64] -> y: float32[4, 33]; llvm"
         assert repr(module) == f"<neocpu.Module {shown}, on 1 thread>"
         assert repr(compiled) == f"<neocpu.CompiledModule {shown}>"

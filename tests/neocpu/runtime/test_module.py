@@ -13,8 +13,8 @@ import pytest
 import neocpu
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, UsageError
-from neocpu.runtime.elf import read_elf
-from neocpu.runtime.header import WEIGHTS_SECTION
+from neocpu.runtime.artifact_file.elf import read_elf
+from neocpu.runtime.artifact_file.header import WEIGHTS_SECTION
 from neocpu.runtime.module import Module, load
 
 

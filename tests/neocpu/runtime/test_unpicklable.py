@@ -15,7 +15,7 @@ from neocpu.foundation.errors import UsageError
 @pytest.fixture
 def holders(linear):
     with neocpu.load(linear.path, 1) as module, neocpu.ThreadPool(1) as pool:
-        compiled = CompiledModule(linear.header)
+        compiled = CompiledModule(linear.header, None)
         with compiled:
             yield {"Module": module, "ThreadPool": pool, "CompiledModule": compiled}
 

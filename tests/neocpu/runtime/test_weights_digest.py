@@ -8,7 +8,7 @@ import pytest
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.artifact import open_artifact
-from neocpu.runtime.header import WEIGHTS_PIECE
+from neocpu.runtime.artifact_file.header import WEIGHTS_PIECE
 from neocpu.runtime.weights_check import WeightsCheck
 from neocpu.runtime.weights_digest import WeightsDigest
 

@@ -83,7 +83,7 @@ def test_every_tile_fits_the_registers(target):
     cpu = parse_target(target)
     workload = replace(WORKLOADS[2], height=30, width=30, out_channels=128, in_channels=64)
     for scheme in template.space(workload, cpu):
-        vectors = -(-scheme.oc_bn // cpu.lanes())
+        vectors = -(-scheme.oc_bn // cpu.lanes("float32"))
         used = vectors * scheme.reg_n * scheme.reg_oh + vectors + 1
         assert used <= cpu.vector_registers, scheme
 
@@ -203,7 +203,7 @@ def test_the_cases_above_are_what_they_say():
 
 
 RESIDUAL = (EpilogueOp("scale"), EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
-LANES = HOST.lanes()
+LANES = HOST.lanes("float32")
 
 
 @pytest.mark.parametrize(

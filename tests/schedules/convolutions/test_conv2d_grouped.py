@@ -85,5 +85,5 @@ def test_compiles_for_other_cpus(target):
 
 
 def test_the_host_has_schemes_of_whole_vectors():
-    workload = grouped(2 * HOST.lanes(), 4, 14, 14, padding=ONE)
-    assert all(s.oc_bn % HOST.lanes() == 0 for s in template.space(workload, HOST))
+    workload = grouped(2 * HOST.lanes("float32"), 4, 14, 14, padding=ONE)
+    assert all(s.oc_bn % HOST.lanes("float32") == 0 for s in template.space(workload, HOST))

@@ -13,11 +13,12 @@ from neocpu.schedules.convolutions import conv2d_direct
 from neocpu.schedules.convolutions import conv2d_pointwise as template
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling
 from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
-LANES = HOST.lanes()
+LANES = HOST.lanes("float32")
 AVX2 = parse_target("llvm -mcpu=znver3")
 AVX512 = parse_target("llvm -mcpu=skylake-avx512")
 BN_RELU = tuple(EpilogueOp(kind) for kind in ("scale", "bias_add", "relu"))
@@ -123,7 +124,7 @@ def test_sums_stay_in_registers(target):
     hottest = max(text.split("\n.LBB"), key=lambda block: block.count("vfmadd"))
     hottest = hottest.split("\n\tj")[0]  # to the jump back
     register = "zmm" if target is AVX512 else "ymm"
-    lanes = target.lanes()
+    lanes = target.lanes("float32")
     sums = scheme.reg_n * scheme.reg_oc // lanes
     assert hottest.count("vfmadd") == lanes * sums
     stores = [line for line in hottest.splitlines() if line.rstrip().endswith(")")]
@@ -132,8 +133,9 @@ def test_sums_stay_in_registers(target):
 
 @pytest.mark.parametrize(
     "change",
-    [{"kernel": (3, 3)}, {"kernel": (1, 3)}, {"groups": 2}, {"dtype": "float16"},
-     {"in_channels": LANES - 1}, {"out_channels": LANES - 1}],
+    [{"kernel": (3, 3)}, {"kernel": (1, 3)}, {"groups": 2},
+     {"numerics": Numerics.uniform("float16")}, {"in_channels": LANES - 1},
+     {"out_channels": LANES - 1}],
     ids=str,
 )  # fmt: skip
 def test_does_not_apply(change):
@@ -144,8 +146,8 @@ def test_does_not_apply(change):
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
 def test_a_prologue_leaves_no_other_template(workload):
     templates = {scheme.template for scheme in registry.schemes(workload, HOST)}
-    assert template.NAME in templates
-    assert (templates == {template.NAME}) == bool(workload.prologue)
+    assert template.TEMPLATE.name in templates
+    assert (templates == {template.TEMPLATE.name}) == bool(workload.prologue)
 
 
 def test_small_blocks_have_a_scheme_and_few_have_more():

@@ -18,11 +18,12 @@ from neocpu.schedules.convolutions.winograd import filters, tiles_of
 from neocpu.schedules.convolutions.winograd_tiling import Tiling
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-LANES = HOST.lanes()
+LANES = HOST.lanes("float32")
 AVX512 = parse_target("llvm -mcpu=skylake-avx512")
 AVX2 = parse_target("llvm -mcpu=znver3")
 ONE = (1, 1, 1, 1)
@@ -194,7 +195,7 @@ def test_error_does_not_depend_on_the_magnitude(tile, magnitude):
         {"groups": 2},
         {"kernel": (4, 4)},
         {"kernel": (3, 11)},
-        {"dtype": "float16"},
+        {"numerics": Numerics.uniform("float16")},
         {"in_channels": 3},
         {"out_channels": 3},
     ],
@@ -222,10 +223,10 @@ def test_every_scheme_is_legal(workload, target):
     schemes = template.space(workload, cpu)
     assert 0 < len(schemes) <= 20
     for scheme in schemes:
-        vectors, rest = divmod(scheme.reg_oc, cpu.lanes())
+        vectors, rest = divmod(scheme.reg_oc, cpu.lanes("float32"))
         assert rest == 0
         assert vectors * scheme.reg_n + vectors + 1 <= cpu.vector_registers, scheme
-        assert scheme.ic_bn % cpu.lanes() == scheme.oc_bn % cpu.lanes() == 0
+        assert scheme.ic_bn % cpu.lanes("float32") == scheme.oc_bn % cpu.lanes("float32") == 0
 
 
 @pytest.mark.parametrize("channels", [64, 96, 130])
@@ -293,10 +294,10 @@ def test_estimate_weighs_fewer_products_against_overhang_and_weights():
         workload = Conv2dWorkload(1, channels, size, size, channels, (3, 3), padding=ONE)
         return registry.schemes(workload, AVX512)[0]
 
-    assert best(64, 56).template == template.NAME
+    assert best(64, 56).template == template.TEMPLATE.name
     assert best(256, 28).tile > 2
     # One pixel: each product of a tile is as much work as a tap, and there are four times as many.
-    assert best(512, 1).template != template.NAME
+    assert best(512, 1).template != template.TEMPLATE.name
 
 
 def test_estimate_counts_threads():

@@ -2,16 +2,17 @@
 
 import numpy as np
 import pytest
-from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
 
 from neocpu.schedules.operators.concat import lower_concat
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 
 
 def check(shapes, axis, layout):
     inputs = [normal(shape, seed) for seed, shape in enumerate(shapes)]
     expected = np.concatenate(inputs, axis)
-    func = lower_concat(shapes, axis, HOST, layout)
+    func = lower_concat(shapes, axis, HOST, Format(layout, "float32"))
     if layout.block == 1:
         got = run(func, inputs, expected.shape)
     else:
@@ -47,7 +48,7 @@ def test_other_ranks_and_large_runs(shape):
 def test_physical_shapes_concatenate_as_they_lie():
     layout, inputs = DataLayout(8), [normal((1, c, 5, 3), c) for c in (8, 24)]
     packed = [layout.pack(x) for x in inputs]
-    func = lower_concat([x.shape for x in packed], 1, HOST)
+    func = lower_concat([x.shape for x in packed], 1, HOST, float32(1))
     got = run(func, packed, (1, 4, 5, 3, 8))
     np.testing.assert_array_equal(layout.unpack(got, 32), np.concatenate(inputs, 1))
 
@@ -59,5 +60,5 @@ def test_large_copies_run_in_parallel():
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_compiles_for_other_cpus(target):
-    func = lower_concat([(1, 64, 28, 28), (1, 33, 28, 28)], 1, target, DataLayout(8))
+    func = lower_concat([(1, 64, 28, 28), (1, 33, 28, 28)], 1, target, float32(8))
     assert "main" in compile_for(func, target)

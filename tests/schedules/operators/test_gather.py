@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
 
 from neocpu.schedules.operators.gather import lower_gather
 from neocpu.schedules.vocabulary.layout import DataLayout
@@ -27,7 +27,7 @@ def test_slices(channels, slices, block, batch, height, width):
     inputs = [normal(shape, seed) for seed, shape in enumerate(shapes)]
     parts = [x[:, first:end] for x, (first, end) in zip(inputs, slices, strict=True)]
     expected = np.concatenate(parts, axis=1)
-    func = lower_gather(shapes, slices, HOST, layout)
+    func = lower_gather(shapes, slices, HOST, float32(block))
     got = run(func, [layout.pack(x) for x in inputs], layout.shape(expected.shape))
     assert np.isfinite(got).all()
     np.testing.assert_array_equal(layout.unpack(got, expected.shape[1]), expected)
@@ -36,6 +36,6 @@ def test_slices(channels, slices, block, batch, height, width):
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_compiles_for_other_cpus(target):
     shapes = [(1, 58, 28, 28)] * 2
-    func = lower_gather(shapes, [(0, 29), (29, 58)], target, DataLayout(8))
+    func = lower_gather(shapes, [(0, 29), (29, 58)], target, float32(8))
     assert "T.parallel" in func.script()
     assert compile_for(func, target)

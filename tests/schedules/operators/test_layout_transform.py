@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
 
 from neocpu.schedules import registry
 from neocpu.schedules.operators.layout_transform import lower_transform
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.workload import TransformWorkload
@@ -14,7 +15,8 @@ SHAPES = [(1, 1, 1, 1), (2, 3, 1, 2), (1, 17, 5, 7), (3, 31, 4, 4), (1, 64, 23, 
 
 
 def transform(x, source, destination, target=HOST):
-    func = lower_transform(x.shape, source, destination, target)
+    ends = (Format(layout, "float32") for layout in (source, destination))
+    func = lower_transform(x.shape, *ends, target)
     return run(func, [source.pack(x)], destination.shape(x.shape))
 
 
@@ -38,7 +40,9 @@ def test_unpack_ignores_what_padded_lanes_hold():
     layout = DataLayout(16)
     packed = layout.pack(np.zeros((1, 17, 6, 6), np.float32))
     packed[:, 1, :, :, 1:] = 99.0
-    got = run(lower_transform((1, 17, 6, 6), layout, NCHW, HOST), [packed], (1, 17, 6, 6))
+    got = run(
+        lower_transform((1, 17, 6, 6), float32(16), float32(1), HOST), [packed], (1, 17, 6, 6)
+    )
     assert not got.any()
 
 
@@ -50,7 +54,7 @@ def test_narrow_vectors_give_the_same():
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_compiles_for_other_cpus(target):
-    for source, destination in ((NCHW, DataLayout(8)), (DataLayout(4), DataLayout(8))):
+    for source, destination in ((float32(1), float32(8)), (float32(4), float32(8))):
         func = lower_transform((1, 65, 30, 30), source, destination, target)
         assert "T.parallel" in func.script()
         assert "main" in compile_for(func, target)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
 
 from neocpu.schedules.operators.pool import (
     PoolAxis,
@@ -15,6 +15,7 @@ from neocpu.schedules.operators.pool import (
     lower_global_pool,
     lower_pool,
 )
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 
 
@@ -100,7 +101,7 @@ def test_wide_rows(channels, width, block):
 @pytest.mark.parametrize("block", [1, 3, 16, 32])
 def test_global_pool(kind, size, block):
     x, layout = normal((2, 33, *size)), DataLayout(block)
-    func = lower_global_pool(kind, x.shape, layout, HOST)
+    func = lower_global_pool(kind, x.shape, Format(layout, "float32"), HOST)
     got = run(func, [layout.pack(x)], layout.shape((2, 33, 1, 1)))
     reduce = np.max if kind == "max" else np.mean
     expected = reduce(x, axis=(2, 3), keepdims=True)
@@ -115,7 +116,7 @@ def test_compiles_for_other_cpus(target, block):
     assert "T.parallel" in func.script()
     assert "main" in compile_for(func, target)
     shape = (1, 64, 28, 28)
-    assert "main" in compile_for(lower_global_pool("max", shape, DataLayout(block), target), target)
+    assert "main" in compile_for(lower_global_pool("max", shape, float32(block), target), target)
 
 
 def test_small_pools_do_not_fork():
@@ -126,7 +127,7 @@ def test_small_pools_do_not_fork():
 def test_larger_windows_cost_more_and_nchw_rows_pay_for_their_ends():
     small = PoolWorkload("avg", 1, 64, 28, 28, (3, 3), padding=(1, 1, 1, 1))
     large = replace(small, kernel=(5, 5), padding=(2, 2, 2, 2))
-    blocked = DataLayout(HOST.lanes())
+    blocked = DataLayout(HOST.lanes("float32"))
     assert 0 < estimate(small, blocked, HOST, 2) < estimate(large, blocked, HOST, 2)
     assert estimate(small, blocked, HOST, 2) < estimate(small, blocked, HOST, 1)
     narrow = replace(small, height=112, width=7)  # as many pixels in shorter rows

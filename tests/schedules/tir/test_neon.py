@@ -21,6 +21,7 @@ from neocpu.schedules.estimates.register_tile import broadcast_limit, step_cycle
 from neocpu.schedules.operators import dense
 from neocpu.schedules.tir import neon
 from neocpu.schedules.tir.builder import build_kernel, splat
+from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
@@ -241,17 +242,17 @@ def test_other_clips_stay_floats(low, tasks):
 
 def test_sums_vectors_and_vectors_of_lanes_fit_the_registers():
     for vectors in range(1, 7):
-        limit = broadcast_limit(vectors, A72)
+        limit = broadcast_limit(vectors, A72.dot_unit(FLOAT32))
         assert vectors * limit + vectors + limit <= A72.vector_registers - 2
         assert vectors * (limit + 1) + vectors + limit + 1 > A72.vector_registers - 2
 
 
 def test_one_load_brings_the_lanes_of_four_steps():
     # 2 vectors and 8 lanes are 4 loads for 16 multiply-adds: one of each a cycle.
-    cycles = step_cycles(2, 8, A72, A72.l1d // 4)
+    cycles = step_cycles(2, 8, A72.dot_unit(FLOAT32), A72, A72.l1d // 4)
     assert 16 <= cycles < 16.5
-    assert cycles < step_cycles(2, 8, A72, A72.l1d // 4, broadcast_loads=8)
-    assert step_cycles(2, 8, N1, N1.l1d // 4) < 0.6 * cycles
+    assert cycles < step_cycles(2, 8, A72.dot_unit(FLOAT32), A72, A72.l1d // 4, broadcast_loads=8)
+    assert step_cycles(2, 8, N1.dot_unit(FLOAT32), N1, N1.l1d // 4) < 0.6 * cycles
 
 
 def test_estimates_prefer_pixels_side_by_side():

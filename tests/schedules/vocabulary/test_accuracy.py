@@ -29,7 +29,7 @@ from neocpu.schedules.vocabulary.accuracy import (
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme, scheme_from_json
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-LANES = HOST.lanes()
+LANES = HOST.lanes("float32")
 ONE = (1, 1, 1, 1)
 WORKLOADS = [
     Conv2dWorkload(1, LANES, 13, 11, LANES, (3, 3), padding=ONE),

@@ -8,6 +8,7 @@ from neocpu.foundation.cpus import ALIASES, CACHES, FMA_BYTES
 from neocpu.foundation.errors import TargetError
 from neocpu.foundation.instruction_sets import ARM_BITS, X86_BITS, host_features
 from neocpu.schedules.vocabulary import target as module
+from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.target import (
     ISA_FEATURES,
     host_target,
@@ -30,7 +31,7 @@ from neocpu.schedules.vocabulary.target import (
 def test_spellings_are_equal(spelling):
     cpu = parse_target(spelling)
     assert cpu == parse_target("llvm -mcpu=skylake-avx512 -mattr=+avx2")
-    assert (cpu.isa, cpu.lanes(), cpu.vector_registers) == ("avx512", 16, 32)
+    assert (cpu.isa, cpu.lanes("float32"), cpu.vector_registers) == ("avx512", 16, 32)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_printed_target_parses_back():
 )
 def test_vector_units(text, isa, lanes, registers):
     cpu = parse_target(text)
-    assert (cpu.isa, cpu.lanes(), cpu.vector_registers) == (isa, lanes, registers)
+    assert (cpu.isa, cpu.lanes("float32"), cpu.vector_registers) == (isa, lanes, registers)
     assert cpu.lanes("int8") == 4 * lanes
 
 
@@ -108,7 +109,7 @@ def test_vector_units(text, isa, lanes, registers):
     ],
 )
 def test_multiply_adds_of_half_width_units_take_two_cycles(text, expected):
-    assert parse_target(f"llvm {text}").fma_per_cycle == expected
+    assert parse_target(f"llvm {text}").dot_unit(FLOAT32).per_cycle == expected
 
 
 @pytest.mark.parametrize(

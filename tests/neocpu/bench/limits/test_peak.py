@@ -66,7 +66,7 @@ def test_the_read_kernel_compiles(name):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_fma_kernel_does_every_step(threads):
-    steps, lanes = 5, HOST.lanes()
+    steps, lanes = 5, HOST.lanes("float32")
     chains = fma_flops(HOST, 1, 1) // (2 * lanes)
     rng = np.random.default_rng(0)
     seeds = rng.uniform(0.5, 1, (chains + 1, lanes)).astype(np.float32)

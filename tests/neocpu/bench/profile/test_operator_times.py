@@ -75,7 +75,7 @@ def test_calls_are_found_in_the_plan():
     found = operators_of(PLAN, calls)
     assert [one.kind for one in found] == [
         *("transform", "virtual machine", "convolution, winograd", "convolution, winograd"),
-        *("other", "pool", "gather", "other"),
+        *("other", "pool", "gather", "relu"),
     ]
     assert [one.name for one in found[2:4]] == ["conv2d_0", "conv2d_1"]
     assert [one.flops for one in found] == [0, 0, 8192, 8192, 0, 0, 0, 0]

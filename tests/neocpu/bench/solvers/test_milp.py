@@ -11,7 +11,7 @@ import pytest
 
 from neocpu.bench.solvers import milp
 from neocpu.bench.solvers.milp import TOLERANCE, solve_in_child, solve_milp
-from neocpu.search.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
+from neocpu.search.solver.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
 
 TWO = LayoutNode("n", ("a", "b"), (1.0, 2.0))
 

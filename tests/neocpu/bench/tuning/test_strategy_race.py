@@ -11,7 +11,7 @@ import onnx
 import pytest
 from replay import TARGET, THREADS, WORKLOADS, recorded, records
 
-import neocpu.search.local_measurer
+import neocpu.search.measuring.local_measurer
 from neocpu.bench.results import chart
 from neocpu.bench.results.document import Run
 from neocpu.bench.results.machine import describe
@@ -22,7 +22,7 @@ from neocpu.cli.main import main
 from neocpu.foundation.progress import silent
 from neocpu.models.network_builder import NetworkBuilder
 from neocpu.schedules import registry
-from neocpu.search.measure import Measurement, ReplayMeasurer
+from neocpu.search.measuring.measure import Measurement, ReplayMeasurer
 
 NETWORK = [WORKLOADS[0], WORKLOADS[0], WORKLOADS[1]]
 
@@ -127,7 +127,7 @@ class TestCommand:
     def instant(self, monkeypatch, tmp_path):
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(neocpu.search.local_measurer, "LocalMeasurer", Estimates)
+        monkeypatch.setattr(neocpu.search.measuring.local_measurer, "LocalMeasurer", Estimates)
 
     @pytest.fixture
     def tiny(self, tmp_path):

@@ -1,0 +1,1 @@
+"""What `neocpu doctor` looks at."""

@@ -1,0 +1,171 @@
+"""The checks ``neocpu doctor`` makes where there is a compiler. None of them changes anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from types import MappingProxyType
+from typing import Final
+
+from neocpu.cli.checks.doctor_findings import Check, Finding, last_line
+from neocpu.cli.checks.runtime_health import libraries, python_version, threads
+from neocpu.foundation.errors import NeoCPUError
+from neocpu.runtime.session import GUARD_VARIABLE
+
+CHILD_TIMEOUT: Final = 120.0
+SELF_TEST_TIMEOUT: Final = 600.0
+
+
+def pinned_versions() -> Iterator[Finding]:
+    """The libraries are the very versions that this neocpu is made for."""
+    yield Finding("neocpu", "ok", metadata.version("neocpu"))
+    for package, wanted in _pins():
+        fix = f"pip install {package}=={wanted}"
+        try:
+            found = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            yield Finding(package, "failed", "not installed", fix)
+            continue
+        if found == wanted:
+            yield Finding(package, "ok", found)
+        else:
+            yield Finding(package, "failed", f"{found} instead of {wanted}", fix)
+
+
+def ffi() -> Iterator[Finding]:
+    """TVM and its foreign function interface agree on the layout of objects."""
+    pins = " ".join(f"{package}=={wanted}" for package, wanted in _pins())
+    yield _child(
+        "ffi self-test", "ffi", f"most likely the wrong apache-tvm-ffi: pip install {pins}"
+    )
+
+
+def linker() -> Iterator[Finding]:
+    """There is a C++ compiler to link artifacts with."""
+    from neocpu.foundation.linker import find_linker
+
+    command = find_linker(os.uname().machine)
+    done = subprocess.run(
+        [*command, "--version"], capture_output=True, text=True, check=False, timeout=CHILD_TIMEOUT
+    )
+    version = done.stdout.splitlines()[0] if done.stdout else "of unknown version"
+    yield Finding("C++ compiler", "ok", f"{command[0]}: {version}")
+
+
+def cpu() -> Iterator[Finding]:
+    """The CPU has vector instructions worth compiling for."""
+    from neocpu.schedules.vocabulary.target import host_target
+
+    host = host_target()
+    caches = ", ".join(
+        f"{name} {size >> 10} KiB"
+        for name, size in (("L1d", host.l1d), ("L2", host.l2), ("L3 share", host.l3))
+    )
+    detail = f"{host.mcpu}, {host.isa} of {host.vector_bytes * 8} bits, {caches}"
+    if host.isa == "sse":
+        yield Finding("CPU", "warning", detail, "without AVX2 and FMA, compiled code is slow")
+    else:
+        yield Finding("CPU", "ok", detail)
+
+
+def databases() -> Iterator[Finding]:
+    """The tuning databases can be read."""
+    from neocpu.schedules.registry import template_version
+    from neocpu.tuning_db.store import Store, default_database, shipped_databases
+
+    own = default_database()
+    places = [("shipped", path) for path in shipped_databases()] + [("your own", own)]
+    for title, path in places:
+        name = f"tuning database, {title}"
+        if not path.exists():
+            yield Finding(name, "ok", f"{path}, not made yet")
+            continue
+        try:
+            store = Store.open([path], None, template_version)
+        except NeoCPUError as error:
+            yield Finding(name, "failed", str(error))
+            continue
+        detail = f"{path}, {len(store)} usable records"
+        if store.skipped:
+            first = store.skipped[0]
+            detail += f", {len(store.skipped)} lines skipped (line {first.line}: {first.reason})"
+            yield Finding(name, "warning", detail, "'neocpu db prune' drops damaged lines")
+        else:
+            yield Finding(name, "ok", detail)
+
+
+def smoke() -> Iterator[Finding]:
+    """A small model compiles, runs and is right."""
+    command = f"{sys.executable} -m neocpu.cli.checks.self_test smoke"
+    yield _child("smoke test", "smoke", f"mend what failed above; to see more: {command}")
+
+
+def guarded() -> Iterator[Finding]:
+    """No kernel steps out of its tensors."""
+    command = f"{GUARD_VARIABLE}=1 {sys.executable} -m neocpu.cli.checks.self_test guard"
+    fix = f"a defect of neocpu: please report it, with the output of {command}"
+    environment = {GUARD_VARIABLE: "1"}
+    yield _child("guarded kernels", "guard", fix, environment, SELF_TEST_TIMEOUT)
+
+
+SELF_TESTS: Final[tuple[Check, ...]] = (guarded,)
+"""What takes longer and is only done when it is asked for."""
+
+CHECKS: Final[tuple[Check, ...]] = (
+    python_version,
+    pinned_versions,
+    libraries,
+    ffi,
+    linker,
+    cpu,
+    threads,
+    databases,
+    smoke,
+)
+
+
+def _pins() -> Iterator[tuple[str, str]]:
+    """Yield the packages that neocpu requires in one exact version."""
+    for requirement in metadata.requires("neocpu") or ():
+        if match := re.fullmatch(r"([\w.-]+)==([\w.]+)", requirement):
+            yield match[1], match[2]
+
+
+def _child(
+    name: str,
+    test: str,
+    fix: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    timeout: float = CHILD_TIMEOUT,
+) -> Finding:
+    command = [sys.executable, "-m", "neocpu.cli.checks.self_test", test]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+            env={**os.environ, **environment},
+        )
+    except subprocess.TimeoutExpired:
+        return Finding(name, "failed", f"no answer within {timeout:.0f} s", fix)
+    if done.returncode == 0:
+        return Finding(name, "ok", last_line(done.stdout))
+    if done.returncode < 0:
+        crash = f"crashed: {_signal_name(-done.returncode)}"
+        kernel = re.search(r" in (kernel .*)", done.stderr)  # as `guard.py` names it
+        return Finding(name, "failed", f"{crash}, {kernel[1]}" if kernel else crash, fix)
+    return Finding(name, "failed", last_line(done.stderr), fix)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

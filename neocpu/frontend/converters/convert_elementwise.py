@@ -1,0 +1,213 @@
+"""Elementwise operators whose TVM translation hides, misreads or slows them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from tvm import relax
+
+from neocpu.frontend.converters.convert_integer import as_type, integer_binary, is_integer
+from neocpu.frontend.converters.node import Node, constant_value, dtype_of, scalar
+
+
+def clip(node: Node) -> relax.Expr:
+    """Clip as relu, clip, minimum or maximum: TVM's importer emits opaque TIR for it."""
+    data = node.inputs[0]
+    low, high = (_bound(node, index) for index in (1, 2))
+    if low is not None and high is not None and low <= high:
+        return relax.op.clip(data, low, high)
+    if low == 0 and high is None and node.optional(2) is None:
+        return relax.op.nn.relu(data)
+    # With bounds computed at run time, or crossed ones, ONNX means min(max(x, low), high).
+    result = data
+    for index, op in ((1, relax.op.maximum), (2, relax.op.minimum)):
+        bound = node.optional(index)
+        if bound is not None:
+            result = node.emit(op(result, bound))
+    return result
+
+
+def _bound(node: Node, index: int) -> float | int | None:
+    value = node.optional(index)
+    array = None if value is None else constant_value(value)
+    if array is None or array.size != 1:
+        return None
+    bound: float | int = array.item()
+    return None if bound != bound or bound in (-np.inf, np.inf) else bound
+
+
+def prelu(node: Node) -> relax.Expr:
+    """PRelu of slopes that data can take: TVM notices others only when it generates code."""
+    shape, slopes = node.shape(), node.shape(1)
+    fits = zip(reversed(shape), reversed(slopes), strict=False)
+    if len(slopes) > len(shape) or any(slope not in (1, extent) for extent, slope in fits):
+        raise ValueError(f"its slopes {list(slopes)} do not fit its data {list(shape)}")
+    if not shape:  # of which TVM has none
+        data, slope = node.inputs
+        below = relax.op.less(data, scalar(0.0, data))
+        return relax.op.where(below, relax.op.multiply(data, slope), data)
+    return node.convert_by_tvm("PRelu", node.inputs)
+
+
+def variadic(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Callable[[Node], relax.Expr]:
+    """Fold an n-ary operator pairwise: TVM's importer stacks the inputs and reduces the stack."""
+
+    def convert(node: Node) -> relax.Expr:
+        return functools.reduce(lambda left, right: node.emit(op(left, right)), node.inputs)
+
+    return convert
+
+
+def mean(node: Node) -> relax.Expr:
+    """Mean of n broadcast inputs."""
+    total = variadic(relax.op.add)(node)
+    if len(node.inputs) == 1:
+        return total
+    return relax.op.divide(total, scalar(len(node.inputs), total))
+
+
+_SIMPLE_POWERS: Mapping[float, Callable[[relax.Expr], relax.Expr]] = {
+    0.5: relax.op.sqrt,
+    1.0: lambda x: x,
+    2.0: lambda x: relax.op.multiply(x, x),
+    3.0: lambda x: relax.op.multiply(relax.op.multiply(x, x), x),
+}
+
+
+def power(node: Node) -> relax.Expr:
+    """Pow, with the usual exponents as products and roots, which vectorise."""
+    base, exponent = node.inputs
+    dtype = dtype_of(base)
+    # The exponent may be of another type than the base; the result has the base's.
+    floating = dtype if dtype.startswith("float") else "float64"
+    value = constant_value(exponent)
+    if value is not None and value.size == 1 and value.ndim <= len(node.shape()):
+        simple = _SIMPLE_POWERS.get(value.item())
+        if simple is not None and (dtype == floating or value.item() != 0.5):
+            return simple(base)
+    if is_integer(base) and is_integer(exponent):
+        return integer_binary(node, "power", base, exponent)
+    base, exponent = (as_type(node, value, floating) for value in (base, exponent))
+    return as_type(node, node.emit(relax.op.power(base, exponent)), dtype)
+
+
+def mish(node: Node) -> relax.Expr:
+    """Mish, x * tanh(softplus(x)), without overflow for large x.
+
+    tanh(ln(1 + e)) = (e^2 + 2e) / (e^2 + 2e + 2) with e = exp(min(x, 20)): beyond 20 it is 1.
+    """
+    data = node.inputs[0]
+    e = node.emit(relax.op.exp(relax.op.minimum(data, scalar(20.0, data))))
+    n = node.emit(relax.op.multiply(e, relax.op.add(e, scalar(2.0, data))))
+    return relax.op.multiply(data, relax.op.divide(n, relax.op.add(n, scalar(2.0, data))))
+
+
+def thresholded_relu(node: Node) -> relax.Expr:
+    """ThresholdedRelu: x above alpha, else 0."""
+    data = node.inputs[0]
+    above = relax.op.greater(data, scalar(float(node.attrs.get("alpha", 1.0)), data))
+    return relax.op.where(above, data, scalar(0.0, data))
+
+
+def elu(node: Node) -> relax.Expr:
+    """Elu: x above 0, else alpha * (exp(x) - 1)."""
+    return _exponential_unit(node, float(node.attrs.get("alpha", 1.0)), 1.0)
+
+
+def selu(node: Node) -> relax.Expr:
+    """Selu: gamma times Elu."""
+    alpha = float(node.attrs.get("alpha", 1.67326319217681884765625))
+    return _exponential_unit(node, alpha, float(node.attrs.get("gamma", 1.05070102214813232421875)))
+
+
+def _exponential_unit(node: Node, alpha: float, gamma: float) -> relax.Expr:
+    data = node.inputs[0]
+    below = relax.op.exp(relax.op.minimum(data, scalar(0.0, data)))
+    below = relax.op.multiply(relax.op.subtract(below, scalar(1.0, data)), scalar(alpha, data))
+    result = relax.op.add(relax.op.nn.relu(data), below)
+    return result if gamma == 1.0 else relax.op.multiply(result, scalar(gamma, data))
+
+
+def celu(node: Node) -> relax.Expr:
+    """Celu: x above 0, else alpha * (exp(x / alpha) - 1)."""
+    data, alpha = node.inputs[0], float(node.attrs.get("alpha", 1.0))
+    below = relax.op.multiply(relax.op.minimum(data, scalar(0.0, data)), scalar(1 / alpha, data))
+    below = relax.op.subtract(relax.op.exp(below), scalar(1.0, data))
+    return relax.op.add(relax.op.nn.relu(data), relax.op.multiply(below, scalar(alpha, data)))
+
+
+def swish(node: Node) -> relax.Expr:
+    """Swish: x * sigmoid(alpha * x)."""
+    data, alpha = node.inputs[0], float(node.attrs.get("alpha", 1.0))
+    if alpha == 1.0:
+        return relax.op.nn.silu(data)
+    return relax.op.multiply(data, relax.op.sigmoid(relax.op.multiply(data, scalar(alpha, data))))
+
+
+def is_inf(node: Node) -> relax.Expr:
+    """IsInf, of either sign or one."""
+    data = node.inputs[0]
+    if int(node.attrs.get("detect_negative", 1)) and int(node.attrs.get("detect_positive", 1)):
+        return relax.op.isinf(data)
+    wanted = np.inf if int(node.attrs.get("detect_positive", 1)) else -np.inf
+    if not int(node.attrs.get("detect_negative", 1)) and wanted < 0:
+        wanted = np.nan
+    return relax.op.equal(data, scalar(wanted, data))
+
+
+def sinh(node: Node) -> relax.Expr:
+    """Sinh, tanh(x) * cosh(x), for LLVM has none: of small numbers no difference is taken."""
+    data = node.inputs[0]
+    return relax.op.multiply(relax.op.tanh(data), cosh(node))
+
+
+def cosh(node: Node) -> relax.Expr:
+    """Cosh, (h^2 + 1 / h^2) / 2 with h = exp(|x| / 2), which does not overflow before it does."""
+    data = node.inputs[0]
+    half = scalar(0.5, data)
+    h = node.emit(relax.op.exp(relax.op.multiply(relax.op.abs(data), half)))
+    grown = node.emit(relax.op.multiply(relax.op.multiply(h, half), h))
+    return relax.op.add(grown, relax.op.divide(relax.op.divide(half, h), h))
+
+
+def sign(node: Node) -> relax.Expr:
+    """Sign; TVM makes a negative constant of the data's type, which may have none."""
+    data = node.inputs[0]
+    if dtype_of(data).startswith("uint"):
+        return relax.op.minimum(data, scalar(1, data))
+    return relax.op.sign(data)
+
+
+def shrink(node: Node) -> relax.Expr:
+    """Shrink; of integers in floating point, and rounded towards zero."""
+    data = node.inputs[0]
+    dtype = dtype_of(data)
+    wide = data if dtype.startswith("float") else node.emit(relax.op.astype(data, "float64"))
+    limit, bias = float(node.attrs.get("lambd", 0.5)), float(node.attrs.get("bias", 0.0))
+    low = relax.op.where(
+        relax.op.less(wide, scalar(-limit, wide)),
+        relax.op.add(wide, scalar(bias, wide)),
+        scalar(0.0, wide),
+    )
+    above = relax.op.greater(wide, scalar(limit, wide))
+    result = relax.op.where(above, relax.op.subtract(wide, scalar(bias, wide)), node.emit(low))
+    return result if wide is data else relax.op.astype(node.emit(result), dtype)
+
+
+def equal(node: Node) -> relax.Expr:
+    """Equal; of booleans, which LLVM does not compare as numbers, that not just one is true."""
+    left, right = node.inputs
+    if dtype_of(left) != "bool":
+        return relax.op.equal(left, right)
+    return relax.op.logical_not(node.emit(relax.op.logical_xor(left, right)))
+
+
+def dropout(node: Node) -> relax.Expr:
+    """Dropout in inference: the data itself."""
+    node.refuse_outputs("the mask output is not supported")
+    training = node.constant(2)
+    if training is not None and training.item():
+        raise ValueError("training_mode is not supported: export the model for inference")
+    return node.inputs[0]

@@ -1,0 +1,273 @@
+"""Operators that read or write where their data says, by kernels that check every index.
+
+Indices that are constants are checked here: ONNX makes those out of bounds an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relax
+
+from neocpu.frontend.converters.node import (
+    Node,
+    call_kernel,
+    const,
+    constant_value,
+    dtype_of,
+    scalar,
+    static_shape,
+)
+from neocpu.schedules.operators.lookup import lower_gather_elements, lower_offsets
+from neocpu.schedules.operators.scatter import (
+    ElementsWorkload,
+    RowsWorkload,
+    lower_scatter_elements,
+    lower_scatter_nd,
+)
+
+
+def gather(node: Node) -> relax.Expr:
+    """Gather, with negative indices counted from the end; no index reads out of bounds."""
+    data, indices = node.inputs[:2]
+    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
+    extent = node.shape()[axis]
+    values = constant_value(indices)
+    if values is None:
+        return relax.op.take(data, within(node, indices, extent), axis, mode="clip")
+    places = _counted(values, np.asarray(extent))
+    if values.ndim:
+        return relax.op.take(data, const(places), axis, mode="clip")
+    at = int(places)
+    piece = node.emit(relax.op.strided_slice(data, [axis], [at], [at + 1]))
+    return relax.op.squeeze(piece, [axis])
+
+
+def gather_elements(node: Node) -> relax.Expr:
+    """GatherElements, with negative indices counted from the end; none reads out of bounds."""
+    data, indices = node.inputs[:2]
+    shapes, axis = _element_shapes(node)
+    _require_within(indices, np.asarray(shapes[0][axis]))
+    dtypes = dtype_of(data), dtype_of(indices)
+    kernel = lower_gather_elements(*shapes, axis, *dtypes)
+    return _call_flat(node, "gather_elements", kernel, [data, indices], node.shape(1), dtypes[0])
+
+
+def gather_nd(node: Node) -> relax.Expr:
+    """GatherND, with negative indices counted from the end; no index reads out of bounds."""
+    data, indices = node.inputs[:2]
+    batch_dims = int(node.attrs.get("batch_dims", 0))
+    shape, (*rows, depth) = node.shape(), node.shape(1)
+    batch, indexed, inner = (
+        shape[:batch_dims],
+        shape[batch_dims:][:depth],
+        shape[batch_dims + depth :],
+    )
+    if tuple(rows[:batch_dims]) != batch or len(indexed) != depth:
+        raise ValueError(f"its indices {list(node.shape(1))} do not fit its data {list(shape)}")
+    _require_within(indices, np.asarray(indexed))
+    batches, total = math.prod(batch), math.prod(rows)
+    kernel = lower_offsets(batches, total // batches, indexed, dtype_of(indices))
+    offsets = _call_flat(node, "offsets", kernel, [indices], (total,), "int32", (total, depth))
+    flat = node.emit(relax.op.reshape(data, (batches * math.prod(indexed), *inner)))
+    found = node.emit(relax.op.take(flat, offsets, 0, mode="clip"))
+    return relax.op.reshape(found, (*rows, *inner))
+
+
+def scatter_elements(node: Node) -> relax.Expr:
+    """ScatterElements; an index out of bounds writes nothing."""
+    data, indices, updates = node.inputs[:3]
+    if node.shape(2) != node.shape(1):
+        raise ValueError(
+            f"its updates {list(node.shape(2))} have another shape than its indices "
+            f"{list(node.shape(1))}"
+        )
+    shapes, axis = _element_shapes(node)
+    _require_within(indices, np.asarray(shapes[0][axis]))
+    return _scatter(node, [data, indices, updates], shapes, axis, _reduction(node))
+
+
+def max_unpool(node: Node) -> relax.Expr:
+    """MaxUnpool; an index out of bounds writes nothing."""
+    if node.optional(2) is not None:
+        raise ValueError("its output_shape is not supported: export the model without it")
+    data, indices = node.inputs[:2]
+    kernel = node.ints("kernel_shape", ())
+    rank = len(kernel)
+    strides, pads = node.ints("strides", [1] * rank), node.ints("pads", [0] * 2 * rank)
+    extents = [
+        (extent - 1) * strides[i] + kernel[i] - pads[i] - pads[rank + i]
+        for i, extent in enumerate(node.shape()[2:])
+    ]
+    output = (*node.shape()[:2], *extents)
+    elements, count = math.prod(output), math.prod(node.shape())
+    if min(output) < 1 or node.shape(1) != node.shape():
+        raise ValueError(f"its indices {list(node.shape(1))} or its pads do not fit its data")
+    _require_within(indices, np.asarray(elements))
+    empty = node.emit(relax.op.zeros((elements,), dtype_of(data)))
+    flat = _scatter(node, [empty, indices, data], ((elements,), (count,)), 0, "none")
+    return relax.op.reshape(node.emit(flat), output)
+
+
+def scatter_nd(node: Node) -> relax.Expr:
+    """ScatterND; an index out of bounds writes nothing."""
+    data, indices = node.inputs[:2]
+    shape, (*rows, depth) = node.shape(), node.shape(1)
+    indexed, inner = shape[:depth], shape[depth:]
+    if len(indexed) != depth or node.shape(2) != (*rows, *inner):
+        raise ValueError(
+            f"its indices {list(node.shape(1))} and updates {list(node.shape(2))} do not fit its "
+            f"data {list(shape)}"
+        )
+    _require_within(indices, np.asarray(indexed))
+    workload = RowsWorkload(
+        indexed,
+        math.prod(rows),
+        math.prod(inner),
+        _reduction(node),
+        dtype_of(data),
+        dtype_of(indices),
+    )
+    kernel = lower_scatter_nd(workload)
+    return _call_flat(node, "scatter_nd", kernel, node.inputs[:3], shape, dtype_of(data))
+
+
+def one_hot(node: Node) -> relax.Expr:
+    """OneHot, with negative indices counted from the end; one out of bounds is off everywhere."""
+    indices, depth, values = node.inputs[0], node.constant(1), node.constant(2)
+    assert depth is not None
+    assert values is not None
+    extent, rank = int(depth.item()), len(node.shape())
+    axis = int(node.attrs.get("axis", -1)) % (rank + 1)
+    if dtype_of(indices) not in ("float32", "float64", "uint64"):  # all others fit
+        indices = node.emit(relax.op.astype(indices, "int64"))
+    below = relax.op.less(indices, scalar(0, indices))
+    wrapped = node.emit(relax.op.add(indices, scalar(extent, indices)))
+    counted = node.emit(relax.op.where(node.emit(below), wrapped, indices))
+    places = np.arange(extent).reshape(extent, *(1,) * (rank - axis)).astype(dtype_of(indices))
+    expanded = node.emit(relax.op.expand_dims(counted, axis))
+    hot = node.emit(relax.op.equal(expanded, const(places)))
+    return relax.op.where(hot, const(values[1]), const(values[0]))
+
+
+def embed_layer_normalization(node: Node) -> relax.Expr:
+    """ONNX Runtime's EmbedLayerNormalization; no identifier reads out of bounds."""
+    words, segments, word_table, place_table, segment_table, gamma, beta = node.inputs[:7]
+    mask, places = node.optional(7), node.optional(8)
+    batch, length = node.shape()
+    if places is None:
+        places = const(np.tile(np.arange(length), (batch, 1)))
+    total = _rows(node, word_table, words)
+    total = node.emit(relax.op.add(total, _rows(node, place_table, places)))
+    if segments is not None:
+        total = node.emit(relax.op.add(total, _rows(node, segment_table, segments)))
+    epsilon = float(node.attrs.get("epsilon", 1e-12))
+    normal = node.emit(relax.op.nn.layer_norm(total, gamma, beta, axes=-1, epsilon=epsilon))
+    if mask is None:
+        return relax.Tuple([normal, const(np.zeros(batch, np.int32))])
+    return relax.Tuple([normal, node.emit(relax.op.sum(mask, axis=1))])
+
+
+def _rows(node: Node, table: relax.Expr | None, identifiers: relax.Expr) -> relax.Expr:
+    assert table is not None
+    places = within(node, identifiers, static_shape(table)[0])
+    return node.emit(relax.op.take(table, places, 0, mode="clip"))
+
+
+def within(node: Node, indices: relax.Expr, extent: int) -> relax.Expr:
+    """Return indices as int32, those below zero counted from the end, all moved into bounds."""
+    values = constant_value(indices)
+    if values is not None:
+        return const(_counted(values, np.asarray(extent)).astype(np.int32))
+    shape = static_shape(indices)
+    count = math.prod(shape)
+    kernel = lower_offsets(1, count, (extent,), dtype_of(indices))
+    return _call_flat(node, "offsets", kernel, [indices], shape, "int32", (count, 1))
+
+
+def _scatter(
+    node: Node,
+    args: Sequence[relax.Expr],
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+    axis: int,
+    reduction: str,
+) -> relax.Expr:
+    data, indices = args[:2]
+    workload = ElementsWorkload(*shapes, axis, reduction, dtype_of(data), dtype_of(indices))
+    kernel = lower_scatter_elements(workload)
+    return _call_flat(node, "scatter_elements", kernel, args, static_shape(data), dtype_of(data))
+
+
+def _reduction(node: Node) -> str:
+    name = node.string("reduction", "none")
+    if name != "none" and dtype_of(node.inputs[0]) == "bool":
+        raise ValueError(f"reduction '{name}' of booleans is not supported")
+    return name
+
+
+def _call_flat(
+    node: Node,
+    name: str,
+    kernel: object,
+    args: Sequence[relax.Expr],
+    shape: Sequence[int],
+    dtype: str,
+    as_shape: tuple[int, ...] | None = None,
+) -> relax.Expr:
+    """Call a kernel of flat buffers, or of buffers of ``as_shape``; give its result ``shape``."""
+    flat = [
+        node.emit(relax.op.reshape(arg, as_shape or (math.prod(static_shape(arg)),)))
+        for arg in args
+    ]
+    types = [relax.TensorType((math.prod(shape),), dtype)]
+    found = node.emit(call_kernel(node, name, kernel, flat, types))
+    return node.emit(relax.op.reshape(found, tuple(shape)))
+
+
+def _element_shapes(node: Node) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], int]:
+    """Return the shapes of data and indices, and the axis: neighbours that are alike are merged."""
+    data, indices = node.shape(), node.shape(1)
+    axis = int(node.attrs.get("axis", 0)) % max(len(data), 1)
+    fits = len(data) == len(indices) and all(
+        i == axis or theirs <= mine
+        for i, (mine, theirs) in enumerate(zip(data, indices, strict=True))
+    )
+    if not fits or not data:
+        raise ValueError(f"its indices {list(indices)} do not fit its data {list(data)}")
+    before, behind = (
+        _merge(data[part], indices[part]) for part in (slice(axis), slice(axis + 1, None))
+    )
+    merged = (
+        (*before[0], data[axis], *behind[0]),
+        (*before[1], indices[axis], *behind[1]),
+    )
+    return merged, len(before[0])
+
+
+def _merge(
+    data: tuple[int, ...], indices: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Make one axis of the axes of two shapes, where they are equal."""
+    return ((math.prod(data),), (math.prod(data),)) if data == indices else (data, indices)
+
+
+def _require_within(indices: relax.Expr, extents: np.ndarray) -> None:
+    values = constant_value(indices)
+    if values is not None:
+        _counted(values, extents)
+
+
+def _counted(indices: np.ndarray, extents: np.ndarray) -> np.ndarray:
+    """Return constant indices, those below zero counted from the end; refuse others out of bounds.
+
+    ONNX makes them an error. Those computed at run time are moved into bounds instead.
+    """
+    extents = extents.astype(indices.dtype)
+    counted = np.where(indices < 0, indices + extents, indices).astype(indices.dtype)
+    wrong = (counted < 0) | (counted >= extents)
+    if wrong.any():
+        reached = np.broadcast_to(extents, indices.shape)[wrong][0]
+        raise ValueError(f"index {indices[wrong][0]} is out of bounds of an axis of {reached}")
+    return counted

@@ -1,0 +1,207 @@
+"""Pooling and local response normalisation.
+
+Ceil mode becomes explicit padding at the end, so that later passes see floor mode only.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from tvm import relax
+
+from neocpu.frontend.converters.convert_conv import resolve_pads
+from neocpu.frontend.converters.node import Node, const, dtype_of, scalar
+
+_MAX_POOL = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
+_AVG_POOL = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
+MAX_WINDOW: Final = 256
+"""Channels that one element of an LRN reads: a kernel names each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Pooling geometry per spatial axis; ``extra`` is what ceil mode adds at the end."""
+
+    extents: list[int]
+    kernel: list[int]
+    strides: list[int]
+    dilations: list[int]
+    begin: list[int]
+    end: list[int]
+    extra: list[int]
+
+    @property
+    def padding(self) -> list[int]:
+        return self.begin + [e + x for e, x in zip(self.end, self.extra, strict=True)]
+
+    @property
+    def spans(self) -> list[int]:
+        """Pixels from a window's first to its last."""
+        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+
+    def valid_counts(self, axis: int, *, include_pad: bool) -> np.ndarray:
+        """Return how many elements of each window count along an axis, (output extent,)."""
+        size = self.extents[axis] + self.begin[axis] + self.end[axis]
+        outputs = (size + self.extra[axis] - self.spans[axis]) // self.strides[axis] + 1
+        taps = np.arange(outputs)[:, None] * self.strides[axis]
+        taps = taps + np.arange(self.kernel[axis])[None, :] * self.dilations[axis]
+        low, high = (0, size) if include_pad else (self.begin[axis], size - self.end[axis])
+        counts: np.ndarray = ((taps >= low) & (taps < high)).sum(axis=1)
+        return counts
+
+
+def _window(node: Node) -> _Window:
+    extents = list(node.shape()[2:])
+    kernel = node.ints("kernel_shape", [])
+    if len(kernel) != len(extents) or len(kernel) not in _MAX_POOL:
+        raise ValueError(f"kernel_shape {kernel} does not fit an input of rank {len(extents) + 2}")
+    strides = node.ints("strides", [1] * len(kernel))
+    dilations = node.ints("dilations", [1] * len(kernel))
+    pads = resolve_pads(node, kernel)
+    begin, end = pads[: len(kernel)], pads[len(kernel) :]
+    ceil = bool(node.attrs.get("ceil_mode", 0)) and node.string("auto_pad", "NOTSET") == "NOTSET"
+    extra = [0] * len(kernel)
+    for axis, (extent, k, stride, dilation) in enumerate(
+        zip(extents, kernel, strides, dilations, strict=True)
+    ):
+        room = extent + begin[axis] + end[axis] - (k - 1) * dilation - 1
+        outputs = math.ceil(room / stride) + 1
+        # A window must not start in the padding at the end (ONNX and PyTorch agree).
+        if (outputs - 1) * stride >= extent + begin[axis]:
+            outputs -= 1
+        if ceil:
+            extra[axis] = max((outputs - 1) * stride - room, 0)
+    return _Window(extents, kernel, strides, dilations, begin, end, extra)
+
+
+def _refuse_empty(window: _Window) -> None:
+    """Raise ValueError if a window may have no pixel, and so no largest or mean."""
+    pads = window.begin + window.end
+    if any(pad >= span for pad, span in zip(pads, window.spans * 2, strict=True)):
+        raise ValueError(f"with pads {pads} windows of {window.spans} may lie beside the image")
+
+
+def max_pool(node: Node) -> relax.Expr:
+    """MaxPool without the indices output."""
+    node.refuse_outputs("the indices output is not supported")
+    window = _window(node)
+    _refuse_empty(window)
+    return _MAX_POOL[len(window.kernel)](
+        node.inputs[0],
+        pool_size=window.kernel,
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilations,
+    )
+
+
+def average_pool(node: Node) -> relax.Expr:
+    """AveragePool with both padding conventions.
+
+    Windows that ceil mode lets reach past the padding are divided by what they cover of the
+    padded input. TVM divides by the whole window, so such a mean is rescaled by a constant.
+    """
+    window = _window(node)
+    include = bool(node.attrs.get("count_include_pad", 0))
+    if not include:
+        _refuse_empty(window)
+    return _mean(node, node.inputs[0], window, include_pad=include)
+
+
+def _mean(node: Node, data: relax.Expr, window: _Window, *, include_pad: bool) -> relax.Expr:
+    # TVM's own count of the valid elements knows no dilation: count here instead.
+    dilated = any(dilation != 1 for dilation in window.dilations)
+    padded = any(window.padding)
+    whole = padded and (include_pad or dilated)
+    result = _AVG_POOL[len(window.kernel)](
+        data,
+        pool_size=window.kernel,
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilations,
+        count_include_pad=whole,
+    )
+    if not whole or (include_pad and not any(window.extra)):
+        return result
+    along = [window.valid_counts(a, include_pad=include_pad) for a in range(len(window.kernel))]
+    counts = functools.reduce(np.multiply.outer, along)
+    factor = math.prod(window.kernel) / np.maximum(counts, 1)
+    factor = factor.reshape(1, 1, *factor.shape).astype(dtype_of(data))
+    return relax.op.multiply(node.emit(result), const(factor))
+
+
+def lp_pool(node: Node) -> relax.Expr:
+    """LpPool: the p-norm of each window, zeros in the padding."""
+    window = _window(node)
+    data, p = node.inputs[0], float(node.attrs.get("p", 2))
+    powered = relax.op.multiply(data, data) if p == 2 else _power(relax.op.abs(data), p, data)
+    full = _AVG_POOL[len(window.kernel)](
+        node.emit(powered),
+        pool_size=window.kernel,
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilations,
+        count_include_pad=True,
+    )
+    total = relax.op.multiply(node.emit(full), scalar(math.prod(window.kernel), data))
+    return relax.op.sqrt(total) if p == 2 else _power(total, 1 / p, data)
+
+
+def _power(base: relax.Expr, exponent: float, like: relax.Expr) -> relax.Expr:
+    return base if exponent == 1 else relax.op.power(base, scalar(exponent, like))
+
+
+def local_response_norm(node: Node) -> relax.Expr:
+    """LRN as a sum of shifted slices of the squares along the channels.
+
+    Everything is elementwise or a slice, so the whole normalisation fuses into one vectorised
+    loop. The usual beta of 0.75 is taken by square roots, which vectorise; a power does not.
+    """
+    data, shape = node.inputs[0], node.shape()
+    size = int(node.attrs["size"])
+    alpha, beta = float(node.attrs.get("alpha", 1e-4)), float(node.attrs.get("beta", 0.75))
+    bias = float(node.attrs.get("bias", 1.0))
+    if size < 1:
+        raise ValueError(f"its size {size} is not a number of channels")
+    # No more than all channels lie before or after one.
+    before, after = (min(side, shape[1] - 1) for side in ((size - 1) // 2, size // 2))
+    if before + after >= MAX_WINDOW:
+        raise ValueError(
+            f"its size {size} makes windows of {before + after + 1} channels; at most {MAX_WINDOW} "
+            "are supported"
+        )
+    pad_width = [0, 0, before, after] + [0, 0] * (len(shape) - 2)
+    squares = node.emit(relax.op.multiply(data, data))
+    padded = node.emit(relax.op.nn.pad(squares, pad_width))
+    total = node.emit(_slice_channels(padded, 0, shape[1]))
+    for shift in range(1, before + after + 1):
+        total = node.emit(relax.op.add(total, _slice_channels(padded, shift, shape[1])))
+    scaled = relax.op.multiply(total, scalar(alpha / size, data))
+    base = node.emit(relax.op.add(scaled, scalar(bias, data)))
+    return relax.op.divide(data, _denominator(node, base, beta))
+
+
+def _slice_channels(data: relax.Expr, start: int, count: int) -> relax.Expr:
+    return relax.op.strided_slice(data, [1], [start], [start + count], assume_inbound=True)
+
+
+def _denominator(node: Node, base: relax.Expr, beta: float) -> relax.Expr:
+    if beta == 0.75:
+        root = node.emit(relax.op.sqrt(base))
+        return relax.op.multiply(root, relax.op.sqrt(root))
+    if beta == 0.5:
+        return relax.op.sqrt(base)
+    return _power(base, beta, base)
+
+
+def global_lp_pool(node: Node) -> relax.Expr:
+    """GlobalLpPool: the p-norm over the spatial axes."""
+    data, p = node.inputs[0], float(node.attrs.get("p", 2))
+    axes = list(range(2, len(node.shape())))
+    powered = relax.op.multiply(data, data) if p == 2 else _power(relax.op.abs(data), p, data)
+    total = relax.op.sum(node.emit(powered), axis=axes, keepdims=True)
+    return relax.op.sqrt(total) if p == 2 else _power(total, 1 / p, data)

@@ -1,0 +1,92 @@
+"""Reductions over some axes, all, or none, in the form of opset 18 and newer: axes are an input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relax
+
+from neocpu.frontend.converters.node import Node, dtype_of, scalar
+
+_Converter = Callable[[Node], relax.Expr]
+_Step = Callable[[relax.Expr], relax.Expr]
+_Fold = Callable[..., relax.Expr]
+
+
+def reduction(fold: _Fold, before: _Step | None = None, after: _Step | None = None) -> _Converter:
+    """Return the converter of ``after(fold(before(x)))``; without axes only the steps are left."""
+
+    def convert(node: Node) -> relax.Expr:
+        data, axes = _operands(node)
+        if before is not None:
+            data = node.emit(before(data))
+        if axes != []:
+            data = node.emit(fold(data, axis=axes, keepdims=_keeps(node)))
+        return data if after is None else after(data)
+
+    return convert
+
+
+def extremum(fold: _Fold, worst: float) -> _Converter:
+    """Return the converter of ReduceMax or ReduceMin, of booleans and infinities too.
+
+    TVM begins with the largest finite number of the other sign. ``worst`` is what is right where
+    there is nothing else.
+    """
+
+    def convert(node: Node) -> relax.Expr:
+        data, axes = _operands(node)
+        if axes == []:
+            return data
+
+        def folded(values: relax.Expr, by: _Fold = fold) -> relax.Expr:
+            return node.emit(by(node.emit(values), axis=axes, keepdims=_keeps(node)))
+
+        if dtype_of(data) == "bool":
+            return relax.op.astype(folded(relax.op.astype(data, "uint8")), "bool")
+        if not dtype_of(data).startswith("float"):
+            return folded(data)
+        limit = scalar(worst, data)
+        others = relax.op.astype(node.emit(relax.op.not_equal(data, limit)), "uint8")
+        some = relax.op.astype(folded(others, relax.op.max), "bool")
+        return relax.op.where(node.emit(some), folded(data), limit)
+
+    return convert
+
+
+def log_sum_exp(node: Node) -> relax.Expr:
+    """ReduceLogSumExp, of infinities too: what is subtracted and added again is finite."""
+    data, axes = _operands(node)
+    if axes == []:
+        return data
+    largest = node.emit(relax.op.max(data, axis=axes, keepdims=True))
+    bound = float(np.finfo(dtype_of(data)).max)
+    shift = node.emit(relax.op.clip(largest, -bound, bound))
+    terms = node.emit(relax.op.exp(node.emit(relax.op.subtract(data, shift))))
+    total = node.emit(relax.op.sum(terms, axis=axes, keepdims=True))
+    result = node.emit(relax.op.add(node.emit(relax.op.log(total)), shift))
+    return result if _keeps(node) else relax.op.squeeze(result, axes)
+
+
+def square(data: relax.Expr) -> relax.Expr:
+    """Return the square of every element."""
+    return relax.op.multiply(data, data)
+
+
+def _operands(node: Node) -> tuple[relax.Expr, list[int] | None]:
+    """Return the data and the axes: None for all, an empty list for none."""
+    data = node.inputs[0]
+    assert data is not None
+    rank = int(data.ty.ndim)
+    chosen = node.constant(1)
+    axes = [] if chosen is None else [int(axis) for axis in chosen.reshape(-1)]
+    if not axes:
+        return data, [] if int(node.attrs.get("noop_with_empty_axes", 0)) else None
+    if any(not -rank <= axis < rank for axis in axes):
+        raise ValueError(f"its axes {axes} are none of data of {rank} axes")
+    return data, sorted({axis % rank for axis in axes})
+
+
+def _keeps(node: Node) -> bool:
+    return int(node.attrs.get("keepdims", 1)) != 0

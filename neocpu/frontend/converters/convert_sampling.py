@@ -1,0 +1,110 @@
+"""Operators that sample images at places that are data: GridSample and pooling of regions.
+
+TVM's kernels convert such places to integers, as many as it takes: numbers that are none, or far
+outside the image, are undefined there or would take for ever, so that they are replaced in front.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from tvm import relax
+
+from neocpu.frontend.converters.convert_lookup import within
+from neocpu.frontend.converters.node import Node, call_kernel, const, dtype_of, scalar
+from neocpu.schedules.operators.roi_align import RoiAlignWorkload, lower_roi_align
+
+# In pixels: far beyond any image, and far from where int32 ends.
+_FAR = 1 << 28
+# A region reaches at most this many image extents beyond the image, on either side: where its bins
+# take as many samples as they have pixels, and else, where places need but be numbers. And as many
+# pixels as that beyond small images, of which regions may be many times as large.
+_MARGIN, _FAR_MARGIN = 2, 1 << 20
+_LEAST_MARGIN = 64
+MAX_SAMPLES = 256
+"""Of a bin, in each dimension: as many pixels as the largest feature maps have."""
+
+
+def grid_sample(node: Node) -> relax.Expr:
+    """GridSample; a coordinate that is not a number counts as -1, as in PyTorch."""
+    data, grid = node.inputs[:2]
+    extents, shape = node.shape()[2:], node.shape(1)
+    if len(shape) != len(extents) + 2 or (shape[0], shape[-1]) != (node.shape()[0], len(extents)):
+        raise ValueError(f"its grid {list(shape)} does not fit its data {list(node.shape())}")
+    if node.string("padding_mode", "zeros") == "reflection" and node.attrs.get("align_corners", 0):
+        if min(extents) < 2:
+            raise ValueError("to reflect at the centres of pixels takes at least two of them")
+    # Of -1 to 1 across the image. Reflected so far out, float32 has no digits left for the pixel.
+    limit = max(2.0, _FAR / max(extents))
+    places = relax.op.clip(_numbers(node, grid, -1.0), -limit, limit)
+    return node.convert_by_tvm("GridSample", [data, node.emit(places)])
+
+
+def roi_align(node: Node) -> relax.Expr:
+    """RoiAlign of averages; images and corners outside are moved to the nearest, NaN to 0."""
+    data, regions, images = node.inputs[:3]
+    if {dtype_of(data), dtype_of(regions)} != {"float32"}:
+        raise ValueError("only float32 data and regions are supported")
+    samples = max(0, int(node.attrs.get("sampling_ratio", 0)))
+    if samples > MAX_SAMPLES:
+        raise ValueError(f"its sampling_ratio {samples} is more than {MAX_SAMPLES}")
+    scale = _scale(node)
+    half = node.string("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    workload = RoiAlignWorkload(
+        data=node.shape(),
+        regions=node.shape(1)[0],
+        bins=(int(node.attrs.get("output_height", 1)), int(node.attrs.get("output_width", 1))),
+        samples=samples,
+        scale=scale,
+        offset=0.5 if half else 0.0,
+        least=None if half else 1.0,
+    )
+    if len(workload.data) != 4 or node.shape(1) != (workload.regions, 4):
+        raise ValueError(f"its regions {list(node.shape(1))} do not fit its data")
+    if node.shape(2) != (workload.regions,):
+        raise ValueError(f"its batch_indices {list(node.shape(2))} do not fit its regions")
+    margin = _FAR_MARGIN if samples else _MARGIN
+    corners = _corners(node, _numbers(node, regions, 0.0), scale, margin)
+    args = [data, corners, within(node, images, workload.data[0])]
+    types = [relax.TensorType(workload.output, "float32")]
+    return call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
+
+
+def max_roi_pool(node: Node) -> relax.Expr:
+    """MaxRoiPool; images and corners outside are moved to the nearest, NaN to 0."""
+    data, regions = node.inputs[:2]
+    clean = _numbers(node, regions, 0.0)
+    last = node.shape()[0] - 1
+    image = relax.op.clip(node.emit(relax.op.strided_slice(clean, [1], [0], [1])), 0, last)
+    corners = node.emit(relax.op.strided_slice(clean, [1], [1], [5]))
+    scaled = node.emit(relax.op.multiply(corners, scalar(_scale(node), corners)))
+    # Halves are rounded away from zero: TVM rounds those below it up.
+    size = node.emit(relax.op.floor(relax.op.add(relax.op.abs(scaled), scalar(0.5, scaled))))
+    pixels = node.emit(relax.op.multiply(relax.op.sign(scaled), size))
+    both = [node.emit(image), _corners(node, pixels, 1.0, _MARGIN)]
+    pooled = tuple(node.ints("pooled_shape", ()))
+    return relax.op.vision.roi_pool(data, node.emit(relax.op.concat(both, axis=1)), pooled, 1.0)
+
+
+def _numbers(node: Node, values: relax.Expr, otherwise: float) -> relax.Expr:
+    """Return values with ``otherwise`` in place of those that are no numbers."""
+    nothing = node.emit(relax.op.isnan(values))
+    return node.emit(relax.op.where(nothing, scalar(otherwise, values), values))
+
+
+def _scale(node: Node) -> float:
+    scale = float(node.attrs.get("spatial_scale", 1.0))
+    if not 0 < scale < math.inf:
+        raise ValueError(f"its spatial_scale {scale:g} is not a positive number")
+    return scale
+
+
+def _corners(node: Node, regions: relax.Expr, scale: float, margin: int) -> relax.Expr:
+    """Return the corners ``(x1, y1, x2, y2)`` of regions, at most ``margin`` images beside one."""
+    height, width = node.shape()[2:]
+    extents = np.array([[width, height, width, height]])
+    beyond = np.maximum(margin * extents, _LEAST_MARGIN)
+    dtype = dtype_of(regions)
+    low, high = (const((k / scale).astype(dtype)) for k in (-beyond, extents + beyond))
+    return node.emit(relax.op.minimum(node.emit(relax.op.maximum(regions, low)), high))

@@ -1,0 +1,151 @@
+"""Operators that make or move data: constants, pad, concat, split, reshape, expand."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from tvm import relax
+
+from neocpu.frontend.converters.node import Node, const, constant_value, static_shape
+from neocpu.frontend.model_limits import MAX_PARTS
+
+PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+"""TVM's words by ONNX's, but for a constant."""
+
+
+def pad(node: Node) -> relax.Expr:
+    """Pad as ``relax.nn.pad``; negative pads crop, and reflections are reflected again."""
+    rank = len(node.shape())
+    amounts = node.constant(1)
+    assert amounts is not None
+    axes = node.constant(3)
+    chosen = list(range(rank)) if axes is None else [int(axis) % rank for axis in axes]
+    begin, end = [0] * rank, [0] * rank
+    for index, axis in enumerate(chosen):
+        begin[axis], end[axis] = int(amounts[index]), int(amounts[len(chosen) + index])
+    data = _crop(node, begin, end)
+    mode = node.string("mode", "constant")
+    if mode == "reflect":
+        data = _reflect_far(node, data, begin, end)
+    widths = [max(amount, 0) for pair in zip(begin, end, strict=True) for amount in pair]
+    if not any(widths):
+        return data
+    if mode == "constant":
+        fill = node.constant(2)
+        return relax.op.nn.pad(data, widths, pad_value=0.0 if fill is None else float(fill.item()))
+    return relax.op.nn.pad(data, widths, pad_mode=PAD_MODES[mode])
+
+
+def _reflect_far(node: Node, data: relax.Expr, begin: list[int], end: list[int]) -> relax.Expr:
+    """Pad the axes that are shorter than their reflections; of those, no padding is left.
+
+    TVM reflects once, and reads whatever lies beyond.
+    """
+    for axis, extent in enumerate(static_shape(data)):
+        before, behind = max(begin[axis], 0), max(end[axis], 0)
+        if max(before, behind) >= extent:
+            last = extent - 1
+            period = max(1, 2 * last)
+            places = np.abs((np.arange(-before, extent + behind) + last) % period - last)
+            data = node.emit(relax.op.take(data, const(places), axis, mode="clip"))
+            begin[axis] = end[axis] = 0
+    return data
+
+
+def _crop(node: Node, begin: list[int], end: list[int]) -> relax.Expr:
+    cropped = [axis for axis in range(len(begin)) if begin[axis] < 0 or end[axis] < 0]
+    if not cropped:
+        return node.inputs[0]
+    starts = [max(-begin[axis], 0) for axis in cropped]
+    stops = [node.shape()[axis] + min(end[axis], 0) for axis in cropped]
+    return node.emit(relax.op.strided_slice(node.inputs[0], cropped, starts, stops))
+
+
+def concat(node: Node) -> relax.Expr:
+    """Concat; of more than `MAX_PARTS` tensors, groups of them first."""
+    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
+    parts = list(node.inputs)
+    while len(parts) > MAX_PARTS:
+        groups = [parts[i : i + MAX_PARTS] for i in range(0, len(parts), MAX_PARTS)]
+        parts = [node.bind(relax.op.concat(group, axis)) for group in groups]
+    return relax.op.concat(parts, axis)
+
+
+def split(node: Node) -> relax.Expr:
+    """Split at constant sizes, or into chunks of which the last may be smaller."""
+    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
+    sizes = node.constant(1)
+    if sizes is None:
+        count = int(node.attrs.get("num_outputs", len(node.outputs)))
+        extent = node.shape()[axis]
+        chunk = -(-extent // count)
+        sizes = np.minimum(np.full(count, chunk), extent - chunk * np.arange(count))
+    if min(sizes) < 1:
+        raise ValueError(
+            f"it splits {node.shape()[axis]} elements into {len(sizes)} parts, some empty"
+        )
+    if len(sizes) == 1:
+        return relax.Tuple([node.inputs[0]])
+    return _split(node, node.inputs[0], [int(size) for size in sizes], axis)
+
+
+def _split(node: Node, data: relax.Expr, sizes: list[int], axis: int) -> relax.Expr:
+    """Split ``data``; into more than `MAX_PARTS` pieces, into groups of them first."""
+    if len(sizes) <= MAX_PARTS:
+        return relax.op.split(data, _ends(sizes), axis)
+    # As even as they go, so that no group is a single piece.
+    groups = [list(group) for group in np.array_split(sizes, min(MAX_PARTS, len(sizes) // 2))]
+    whole = node.bind(relax.op.split(data, _ends([sum(group) for group in groups]), axis))
+    pieces = []
+    for index, group in enumerate(groups):
+        split = node.bind(_split(node, node.bind(relax.TupleGetItem(whole, index)), group, axis))
+        pieces += [relax.TupleGetItem(split, i) for i in range(len(group))]
+    return relax.Tuple(pieces)
+
+
+def _ends(sizes: list[int]) -> list[int]:
+    return [int(at) for at in np.cumsum(sizes)[:-1]]
+
+
+def reshape(node: Node) -> relax.Expr:
+    """Reshape to a static shape."""
+    wanted = node.constant(1)
+    assert wanted is not None
+    extents = [int(extent) for extent in wanted]
+    if not int(node.attrs.get("allowzero", 0)):
+        extents = [node.shape()[i] if extent == 0 else extent for i, extent in enumerate(extents)]
+    array = constant_value(node.inputs[0])
+    if array is not None:
+        return const(array.reshape(extents))
+    return relax.op.reshape(node.inputs[0], extents)
+
+
+def expand(node: Node) -> relax.Expr:
+    """Expand, which may also leave axes of the data larger than the shape it is given."""
+    wanted = node.constant(1)
+    assert wanted is not None
+    shape = np.broadcast_shapes(node.shape(), tuple(int(extent) for extent in wanted))
+    return relax.op.broadcast_to(node.inputs[0], shape)
+
+
+def space_to_depth(node: Node) -> relax.Expr:
+    """SpaceToDepth in both channel orders."""
+    batch, channels, height, width = node.shape()
+    block = int(node.attrs["blocksize"])
+    grid = [batch, channels, height // block, block, width // block, block]
+    order = [0, 1, 3, 5, 2, 4] if node.string("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+    blocks = node.emit(relax.op.reshape(node.inputs[0], grid))
+    moved = node.emit(relax.op.permute_dims(blocks, order))
+    shape = [batch, channels * block * block, height // block, width // block]
+    return relax.op.reshape(moved, shape)
+
+
+def constant(node: Node) -> relax.Expr:
+    """Constant that is a graph output; all others were lifted."""
+    if len(node.attrs) != 1:
+        raise ValueError(f"it has {len(node.attrs)} values ({', '.join(sorted(node.attrs))})")
+    (value,) = node.attrs.values()
+    if isinstance(value, onnx.TensorProto):
+        return const(onnx.numpy_helper.to_array(value))
+    array = np.asarray(value)
+    return const(array.astype(np.float32 if array.dtype.kind == "f" else np.int64))

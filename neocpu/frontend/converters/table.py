@@ -1,0 +1,103 @@
+"""The operators we import ourselves, instead of through TVM's importer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from tvm import relax
+
+from neocpu.frontend.converters import (
+    convert_conv,
+    convert_detection,
+    convert_elementwise,
+    convert_integer,
+    convert_lookup,
+    convert_norm,
+    convert_pool,
+    convert_sampling,
+    convert_scan,
+    convert_shape,
+)
+from neocpu.frontend.converters.convert_reduce import extremum, log_sum_exp, reduction, square
+from neocpu.frontend.converters.convert_resize import resize
+from neocpu.frontend.converters.node import Node
+
+CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
+    "ArgMax": convert_detection.arg_max,
+    "ArgMin": convert_detection.arg_min,
+    "AveragePool": convert_pool.average_pool,
+    "BatchNormalization": convert_norm.batch_norm,
+    "BitShift": convert_integer.bit_shift,
+    "Cast": convert_integer.cast,
+    "CastLike": convert_integer.cast_like,
+    "Celu": convert_elementwise.celu,
+    "Clip": convert_elementwise.clip,
+    "Concat": convert_shape.concat,
+    "Constant": convert_shape.constant,
+    "Conv": convert_conv.conv,
+    "ConvTranspose": convert_conv.conv_transpose,
+    "Cosh": convert_elementwise.cosh,
+    "CumSum": convert_scan.cumulative_sum,
+    "Div": convert_integer.div,
+    "Dropout": convert_elementwise.dropout,
+    "Elu": convert_elementwise.elu,
+    "Equal": convert_elementwise.equal,
+    "Expand": convert_shape.expand,
+    "Gather": convert_lookup.gather,
+    "GatherElements": convert_lookup.gather_elements,
+    "GatherND": convert_lookup.gather_nd,
+    "GlobalLpPool": convert_pool.global_lp_pool,
+    "GridSample": convert_sampling.grid_sample,
+    "Hardmax": convert_detection.hardmax,
+    "IsInf": convert_elementwise.is_inf,
+    "LRN": convert_pool.local_response_norm,
+    "LayerNormalization": convert_norm.layer_norm,
+    "LpNormalization": convert_norm.lp_normalization,
+    "LpPool": convert_pool.lp_pool,
+    "Max": convert_elementwise.variadic(relax.op.maximum),
+    "MaxPool": convert_pool.max_pool,
+    "MaxRoiPool": convert_sampling.max_roi_pool,
+    "MaxUnpool": convert_lookup.max_unpool,
+    "Mean": convert_elementwise.mean,
+    "MeanVarianceNormalization": convert_norm.mean_variance_norm,
+    "Min": convert_elementwise.variadic(relax.op.minimum),
+    "Mish": convert_elementwise.mish,
+    "Mod": convert_integer.mod,
+    "NonMaxSuppression": convert_detection.non_max_suppression,
+    "OneHot": convert_lookup.one_hot,
+    "PRelu": convert_elementwise.prelu,
+    "Pad": convert_shape.pad,
+    "Pow": convert_elementwise.power,
+    "RMSNormalization": convert_norm.rms_norm,
+    "ReduceL1": reduction(relax.op.sum, before=relax.op.abs),
+    "ReduceL2": reduction(relax.op.sum, before=square, after=relax.op.sqrt),
+    "ReduceLogSum": reduction(relax.op.sum, after=relax.op.log),
+    "ReduceLogSumExp": log_sum_exp,
+    "ReduceMax": extremum(relax.op.max, -math.inf),
+    "ReduceMean": reduction(relax.op.mean),
+    "ReduceMin": extremum(relax.op.min, math.inf),
+    "ReduceProd": reduction(relax.op.prod),
+    "ReduceSum": reduction(relax.op.sum),
+    "ReduceSumSquare": reduction(relax.op.sum, before=square),
+    "Reshape": convert_shape.reshape,
+    "Resize": resize,
+    "RoiAlign": convert_sampling.roi_align,
+    "ScatterElements": convert_lookup.scatter_elements,
+    "ScatterND": convert_lookup.scatter_nd,
+    "Selu": convert_elementwise.selu,
+    "Shrink": convert_elementwise.shrink,
+    "Sign": convert_elementwise.sign,
+    "Sinh": convert_elementwise.sinh,
+    "SpaceToDepth": convert_shape.space_to_depth,
+    "Split": convert_shape.split,
+    "Sum": convert_elementwise.variadic(relax.op.add),
+    "Swish": convert_elementwise.swish,
+    "ThresholdedRelu": convert_elementwise.thresholded_relu,
+    "TopK": convert_detection.top_k,
+}
+
+#: Of ONNX Runtime's own domain.
+CONTRIB_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
+    "EmbedLayerNormalization": convert_lookup.embed_layer_normalization,
+}

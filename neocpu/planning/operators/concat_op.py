@@ -1,0 +1,73 @@
+"""Concatenation of channels: layout-oblivious where the block divides every part."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm.ir import Var
+
+from neocpu.planning.memory_class import MemoryClass
+from neocpu.planning.operators.gather_op import GatherOp, concatenated
+from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.relax_utils import Expr, dtype_of, feature_map_shape
+from neocpu.schedules.operators.concat import is_shifted, lies_end_to_end, lower_concat
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
+
+if TYPE_CHECKING:
+    from neocpu.planning.costs import Choice
+    from neocpu.planning.memory_costs import Cost, MemoryCosts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConcatOp(LayoutOp):
+    """A concatenation of channels."""
+
+    @classmethod
+    def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ConcatOp | None:
+        """Find concatenations of whole feature maps."""
+        fields = concatenated(function, value)
+        shapes = [feature_map_shape(field) for field in fields]
+        sliced = function.claimed_by(GatherOp)
+        if not fields or None in shapes or any(field in sliced for field in fields):
+            return None
+        dtype = dtype_of(value)
+        reads = tuple(Read(v, s, dtype) for v, s in zip(fields, shapes, strict=True) if s)
+        return cls(function.name("concat"), var, shape, dtype, reads, frozenset())
+
+    def memory_class(self, layout: DataLayout) -> MemoryClass:
+        """Return whether lanes are shifted."""
+        shifted = is_shifted(tuple(read.shape[1] for read in self.reads), layout.block)
+        return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
+
+    def parts(self, form: Format) -> tuple[Read, ...]:
+        """Return all it reads, if the result in ``form`` is these one after the other."""
+        end_to_end = lies_end_to_end([read.shape for read in self.reads], 1, form)
+        return self.reads if end_to_end else ()
+
+    def cost(
+        self,
+        form: Format,
+        costs: MemoryCosts,
+        in_registers: Container[Var] = (),
+        copied: Container[Read] = (),
+    ) -> Cost:
+        """Return what copying costs; parts that are written where they belong cost nothing."""
+        if parts := self.parts(form):
+            shapes = [read.shape for read in parts if read in copied]
+            if len(shapes) < len(parts):
+                return costs.copies(shapes, form)
+        # Zero-argument super() has no class to find where dataclasses make one with slots.
+        return LayoutOp.cost(self, form, costs, in_registers)
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        """Emit the kernel that copies."""
+        form, shapes = choice.out_format, tuple(read.shape for read in self.reads)
+        kernel = emitter.kernel(
+            self.name,
+            ("concat", shapes, form),
+            lambda: lower_concat(shapes, 1, emitter.target, form),
+        )
+        return emitter.call(kernel, list(reads), form, self.shape)

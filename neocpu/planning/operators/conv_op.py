@@ -1,0 +1,105 @@
+"""Convolutions with their prologues and epilogues: what templates compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm.ir import Var
+
+from neocpu.planning.operators.layout_op import Emitter, LayoutOp
+from neocpu.relax_utils import (
+    Expr,
+    constant_value,
+    dtype_of,
+    feature_map_shape,
+    four_of,
+    is_op,
+    pair_of,
+)
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+if TYPE_CHECKING:
+    from neocpu.planning.costs import Choice
+
+
+def conv_workload(value: Expr) -> Conv2dWorkload | None:
+    """Return the workload of a 2-D convolution with constant weights, else None."""
+    if not is_op(value, "relax.nn.conv2d"):
+        return None
+    data, out = feature_map_shape(value.args[0]), feature_map_shape(value)
+    weights, attrs = constant_value(value.args[1]), value.attrs
+    layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
+    if data is None or out is None or weights is None or layouts != ("NCHW", "OIHW"):
+        return None
+    workload = Conv2dWorkload(
+        *data,
+        int(weights.shape[0]),
+        (int(weights.shape[2]), int(weights.shape[3])),
+        pair_of(attrs.strides),
+        four_of(attrs.padding),
+        pair_of(attrs.dilation),
+        int(attrs.groups),
+        Numerics.uniform(dtype_of(value)),
+    )
+    return workload if workload.output_shape == out else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConvOp(LayoutOp):
+    """A convolution with its epilogue: the only operator with schemes to choose from.
+
+    Attributes
+    ----------
+    weights : array
+        OIHW.
+    operands : tuple of array or Var
+        What the epilogue's steps read, in order: a ``(C,)`` vector or a feature map.
+    before : tuple of array or Var
+        What the prologue's steps read: a ``(C,)`` vector or a gate of shape ``(N, C, 1, 1)``.
+    finite_weights : bool
+        Whether no weight is infinite or NaN.
+    """
+
+    workload: Conv2dWorkload
+    weights: NDArray[np.generic]
+    operands: tuple[Any, ...]
+    before: tuple[Any, ...] = ()
+    finite_weights: bool = True
+
+    @property
+    def described(self) -> str:
+        """The workload."""
+        return str(self.workload)
+
+    @property
+    def flops(self) -> int:
+        """Those of direct convolution."""
+        return self.workload.flops
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        """Emit the template's kernel, on packed weights and operands."""
+        scheme, workload = choice.scheme, self.workload
+        assert scheme is not None
+        kernel = emitter.kernel(
+            self.name,
+            (workload, scheme),
+            lambda: registry.lower(workload, scheme, emitter.target, emitter.threads),
+        )
+        packed = registry.pack_weights(self.weights, workload, scheme)
+        args = [reads[0], emitter.weight(packed)]
+        feature_maps = iter(reads[1:])
+        for layout, operands in (
+            (scheme.in_layout, self.before),
+            (scheme.out_layout, self.operands),
+        ):
+            for operand in operands:
+                if isinstance(operand, Var):
+                    args.append(next(feature_maps))
+                else:
+                    args.append(emitter.weight(layout.pack_channels(operand)))
+        return emitter.call(kernel, args, choice.out_format, self.shape)

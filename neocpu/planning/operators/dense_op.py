@@ -1,0 +1,68 @@
+"""Matrix products with constant weights: layout-dependent, with one schedule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm.ir import Var
+
+from neocpu.planning.operators.layout_op import Emitter
+from neocpu.relax_utils import Expr, constant_value, dtype_of, is_op, static_shape
+from neocpu.schedules.operators.dense import DenseWorkload, lower_dense, pack_weights
+from neocpu.schedules.vocabulary.numerics import Numerics
+
+
+def dense_workload(value: Expr) -> DenseWorkload | None:
+    """Return the workload of a float32 matrix product with constant weights, else None."""
+    if not is_op(value, "relax.matmul") or not isinstance(value.args[0], Var):
+        return None
+    weights, rows = constant_value(value.args[1]), static_shape(value.args[0])
+    if weights is None or weights.ndim != 2 or rows is None or len(rows) < 2:
+        return None
+    if dtype_of(value) != "float32" or weights.dtype != "float32":
+        return None
+    columns, depth = int(weights.shape[1]), int(weights.shape[0])
+    return DenseWorkload(math.prod(rows[:-1]), columns, depth, Numerics.uniform(dtype_of(value)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseOp:
+    """A matrix product with constant weights, and its epilogue.
+
+    Attributes
+    ----------
+    result, data : Var
+        ``data`` has shape ``(..., K)``; all but its last axis are rows.
+    weights : array
+        ``(K, N)``.
+    operands : tuple of array or Var
+        What the epilogue's steps read, in order: a ``(N,)`` vector or a tensor like the result.
+    """
+
+    name: str
+    result: Var
+    data: Var
+    absorbed: frozenset[Var]
+    workload: DenseWorkload
+    weights: NDArray[np.generic]
+    operands: tuple[Any, ...]
+
+    def emit(self, emitter: Emitter) -> Var:
+        """Emit its kernel's call, on packed weights; data and result are seen as matrices."""
+        workload, target, threads = self.workload, emitter.target, emitter.threads
+        kernel = emitter.kernel(self.name, workload, lambda: lower_dense(workload, target, threads))
+        rows = (workload.m, workload.n)
+        args = [emitter.plain(self.data, (workload.m, workload.k))]
+        args.append(emitter.weight(pack_weights(self.weights, workload, target, threads)))
+        for operand in self.operands:
+            if isinstance(operand, Var):
+                args.append(emitter.plain(operand, rows))
+            else:
+                args.append(emitter.weight(operand))
+        shape = static_shape(self.result)
+        assert shape is not None
+        return emitter.call_rows(kernel, args, rows, shape, workload.numerics.output)

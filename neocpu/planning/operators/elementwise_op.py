@@ -1,0 +1,91 @@
+"""Elementwise calls: layout-oblivious."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tvm.ir import Call, Var
+
+from neocpu.foundation.dtypes import bytes_of
+from neocpu.planning.memory_class import MemoryClass
+from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.relax_utils import Expr, constant_value, dtype_of, feature_map_shape, op_name
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
+
+if TYPE_CHECKING:
+    from neocpu.planning.costs import Choice
+
+# What they make of the padded lanes of a block is finite.
+NAMES = frozenset(
+    f"relax.{name}"
+    for name in (
+        "add", "subtract", "multiply", "maximum", "minimum", "abs", "negative", "exp", "tanh",
+        "sigmoid", "clip", "erf", "square", "nn.relu", "nn.silu", "nn.gelu", "nn.gelu_tanh",
+        "nn.leakyrelu",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ElementwiseOp(LayoutOp):
+    """An elementwise call. ``call`` is the Relax call itself."""
+
+    stays_in_registers: ClassVar[bool] = True
+
+    call: Any
+
+    @classmethod
+    def match(
+        cls, function: Function, var: Var, value: Expr, shape: Shape4
+    ) -> ElementwiseOp | None:
+        """Find calls of feature maps, scalars and per-channel constants."""
+        if op_name(value) not in NAMES:
+            return None
+        reads = []
+        for arg in value.args:
+            constant = constant_value(arg)
+            if constant is not None:
+                if constant.size != 1 and constant.shape != (1, shape[1], 1, 1):
+                    return None
+            elif isinstance(arg, Var):
+                part = feature_map_shape(arg)
+                if part is None or part[:2] != shape[:2] or part[2:] not in (shape[2:], (1, 1)):
+                    return None
+                reads.append(Read(arg, part, dtype_of(arg)))
+        if not reads:
+            return None
+        kind = str(op_name(value)).removeprefix("relax.").removeprefix("nn.")
+        name, dtype = function.name(kind), dtype_of(value)
+        return cls(name, var, shape, dtype, tuple(reads), frozenset(), value)
+
+    def memory_class(self, layout: DataLayout) -> MemoryClass:
+        """Return the class that is all theirs."""
+        return MemoryClass.ELEMENTWISE
+
+    def constant_bytes(self, form: Format) -> int:
+        """Return the bytes of its per-channel constants in ``form``."""
+        constants = (constant_value(arg) for arg in self.call.args)
+        return sum(
+            math.prod(form.shape(array.shape)) * bytes_of(str(array.dtype))
+            for array in constants
+            if array is not None and array.size > 1
+        )
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        """Emit the call itself, on constants packed alike: fusion and lowering come later."""
+        layout = choice.out_format.layout
+        feature_maps = iter(reads)
+        args: list[Expr] = []
+        for arg in self.call.args:
+            constant = constant_value(arg)
+            if constant is not None and constant.size > 1:
+                args.append(emitter.weight(layout.pack(constant), (arg, layout)))
+            elif isinstance(arg, Var):
+                args.append(next(feature_maps))
+            else:
+                args.append(arg)
+        assert op_name(self.call) is not None
+        return emitter.emit(Call(self.call.op, args, self.call.attrs, self.call.ty_args))

@@ -1,0 +1,13 @@
+"""The kinds of operators that run in several layouts, apart from convolutions."""
+
+from __future__ import annotations
+
+from neocpu.planning.operators.concat_op import ConcatOp
+from neocpu.planning.operators.elementwise_op import ElementwiseOp
+from neocpu.planning.operators.gather_op import GatherOp
+from neocpu.planning.operators.global_pool_op import GlobalPoolOp
+from neocpu.planning.operators.layout_op import LayoutOp
+from neocpu.planning.operators.pool_op import PoolOp
+
+KINDS: list[type[LayoutOp]] = [PoolOp, GlobalPoolOp, ConcatOp, GatherOp, ElementwiseOp]
+"""In the order in which a binding is offered to them."""

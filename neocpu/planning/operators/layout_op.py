@@ -1,0 +1,204 @@
+"""The contract of an operator that runs in several layouts: all that is known of one elsewhere.
+
+A subclass says how the operator is found in a Relax function, what it costs in a format, and which
+kernel it becomes; `neocpu.planning.operators.kinds` lists it. Extraction, the searches, the layout
+pass and reports ask nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm.ir import Var
+
+from neocpu.planning.memory_class import MemoryClass
+from neocpu.relax_utils import Expr
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+if TYPE_CHECKING:
+    from neocpu.planning.costs import Choice
+    from neocpu.planning.memory_costs import Cost, MemoryCosts
+
+Shape4: TypeAlias = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """One feature map an operator reads.
+
+    Attributes
+    ----------
+    var : Var
+        The Relax variable.
+    shape : tuple of int
+        Its logical NCHW shape.
+    dtype : str
+        Its element type in the model.
+    in_output_layout : bool
+        Whether it is read in the operator's output layout (an epilogue operand) rather than in its
+        input layout.
+    """
+
+    var: Var
+    shape: Shape4
+    dtype: str
+    in_output_layout: bool = False
+
+
+class Function(Protocol):
+    """What an operator may ask of the function that it is looked for in."""
+
+    def name(self, kind: str) -> str:
+        """Return a new name for an operator of ``kind``."""
+
+    def definition(self, var: Var) -> Expr | None:
+        """Return what ``var`` is bound to; None of a parameter."""
+
+    def definitions(self) -> dict[Var, Expr]:
+        """Return every variable's value, in program order."""
+
+    def readers(self, var: Var) -> frozenset[Var]:
+        """Return the variables whose values read ``var``."""
+
+    def is_result(self, var: Var) -> bool:
+        """Whether the function returns ``var``."""
+
+    def claimed_by(self, kind: type[LayoutOp]) -> frozenset[Var]:
+        """Return what ``kind`` claimed of the function."""
+
+
+class Emitter(Protocol):
+    """What an operator needs to become a kernel in a module."""
+
+    @property
+    def target(self) -> CpuTarget:
+        """CPU to make kernels for."""
+
+    @property
+    def threads(self) -> int:
+        """Threads to make kernels for."""
+
+    def kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
+        """Return the kernel of operator ``name``, built once for equal keys."""
+
+    def weight(self, array: NDArray[np.generic], key: Any = None) -> Var:
+        """Return the parameter that stands for ``array``; once for equal keys."""
+
+    def call(self, kernel: Any, args: list[Expr], form: Format, shape: Shape4) -> Var:
+        """Emit the call of a kernel that makes a feature map of NCHW ``shape`` in ``form``."""
+
+    def call_rows(
+        self,
+        kernel: Any,
+        args: list[Expr],
+        rows: tuple[int, ...],
+        shape: tuple[int, ...],
+        dtype: str,
+    ) -> Var:
+        """Emit the call of a kernel that makes a tensor of shape ``rows``, seen as ``shape``."""
+
+    def plain(self, var: Var, shape: tuple[int, ...]) -> Var:
+        """Return ``var`` as the model has it, reshaped."""
+
+    def emit(self, value: Expr) -> Var:
+        """Emit any binding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayoutOp:
+    """An operator that runs in several layouts.
+
+    Attributes
+    ----------
+    name : str
+        Unique in the network, such as ``conv2d_7``.
+    result : Var
+        The variable that holds the result, after the epilogue.
+    shape : tuple of int
+        The result's logical NCHW shape.
+    dtype : str
+        The result's element type in the model.
+    reads : tuple of Read
+        The feature maps it reads.
+    absorbed : frozenset of Var
+        Variables that no longer exist once the operator and its epilogue are one.
+    """
+
+    stays_in_registers: ClassVar[bool] = False
+    """Whether an operator of this kind that alone reads such a result fuses with its maker."""
+
+    name: str
+    result: Var
+    shape: Shape4
+    dtype: str
+    reads: tuple[Read, ...]
+    absorbed: frozenset[Var]
+
+    @classmethod
+    def claims(cls, function: Function) -> frozenset[Var]:
+        """Return variables that operators of this kind may absorb, so that no other takes them."""
+        return frozenset()
+
+    @classmethod
+    def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> LayoutOp | None:
+        """Return the operator that ``var``, bound to ``value``, is; None if of another kind."""
+        return None
+
+    @property
+    def described(self) -> str:
+        """What it computes, for people."""
+        return "x".join(map(str, self.shape))
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations; 0 of what is bound by memory."""
+        return 0
+
+    def memory_class(self, layout: DataLayout) -> MemoryClass | None:
+        """Return whose measurements tell what it costs in ``layout``; None if none do."""
+        return None
+
+    def moved(self, in_registers: Container[Var]) -> list[Shape4]:
+        """Return the shapes of what it reads from memory."""
+        return [read.shape for read in self.reads if read.var not in in_registers]
+
+    def cost(
+        self,
+        form: Format,
+        costs: MemoryCosts,
+        in_registers: Container[Var] = (),
+        copied: Container[Read] = (),
+    ) -> Cost:
+        """Return what it costs in ``form``: by default, to move the bytes that it reads and writes.
+
+        Parameters
+        ----------
+        in_registers : container of Var
+            What is not moved: see `Network.in_registers`.
+        copied : container of Read
+            See `Network.copied_parts`.
+        """
+        moved, stored = self.moved(in_registers), self.result not in in_registers
+        if stored:
+            moved.append(self.shape)
+        kind = self.memory_class(form.layout)
+        return costs.stream(kind, form, moved, math.prod(self.shape), forks=stored)
+
+    def parts(self, form: Format) -> tuple[Read, ...]:
+        """Return what its result in ``form`` is made of, end to end, if that is all there is."""
+        return ()
+
+    def constant_bytes(self, form: Format) -> int:
+        """Return the bytes of constants that it reads in ``form``."""
+        return 0
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        """Emit its kernel's call on ``reads``, which are in the formats of ``choice``."""
+        raise AssertionError("abstract")

@@ -1,0 +1,75 @@
+"""Pooling with a window: layout-tolerant."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm.ir import Var
+
+from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, four_of, is_op, pair_of
+from neocpu.schedules.operators.pool import PoolWorkload, estimate, lower_pool
+from neocpu.schedules.vocabulary.format import Format
+
+if TYPE_CHECKING:
+    from neocpu.planning.costs import Choice
+    from neocpu.planning.memory_costs import Cost, MemoryCosts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolOp(LayoutOp):
+    """A pooling with a window."""
+
+    workload: PoolWorkload
+
+    @classmethod
+    def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> PoolOp | None:
+        """Find ``max_pool2d`` and ``avg_pool2d``."""
+        if not is_op(value, "relax.nn.max_pool2d", "relax.nn.avg_pool2d"):
+            return None
+        source, attrs = feature_map_shape(value.args[0]), value.attrs
+        if source is None or str(attrs.layout) != "NCHW":
+            return None
+        workload = PoolWorkload(
+            "max" if is_op(value, "relax.nn.max_pool2d") else "avg",
+            *source,
+            pair_of(attrs.pool_size),
+            pair_of(attrs.strides),
+            four_of(attrs.padding),
+            pair_of(attrs.dilation),
+            bool(attrs.ceil_mode),
+            bool(attrs.count_include_pad),
+            dtype_of(value),
+        )
+        if workload.output_shape != shape:
+            return None
+        reads = (Read(value.args[0], source, workload.dtype),)
+        name = function.name("pool")
+        return cls(name, var, shape, workload.dtype, reads, frozenset(), workload)
+
+    @property
+    def described(self) -> str:
+        """The workload."""
+        return str(self.workload)
+
+    def cost(
+        self,
+        form: Format,
+        costs: MemoryCosts,
+        in_registers: Container[Var] = (),
+        copied: Container[Read] = (),
+    ) -> Cost:
+        """Return the kernel's own estimate: a window is more work than its bytes."""
+        return costs.estimated(estimate(self.workload, form.layout, costs.target, costs.threads))
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        """Emit the pooling's kernel."""
+        form = choice.out_format
+        kernel = emitter.kernel(
+            self.name,
+            (self.workload, form),
+            lambda: lower_pool(self.workload, form.layout, emitter.target),
+        )
+        return emitter.call(kernel, list(reads), form, self.shape)

@@ -1,0 +1,1 @@
+"""Tensors against inaccessible pages, for tests and for doctor: NEOCPU_GUARD=1."""

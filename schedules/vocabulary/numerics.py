@@ -1,0 +1,111 @@
+"""Numerics: what the tensors of an operator are made of.
+
+A convolution reads data and weights, adds up their products and stores an output. Each of the four
+has an element type of its own, and integers stand for real numbers by scales and zero points. What
+these are is a matter of operands, like weights; whether there is one for all channels, and whether
+there is a zero point at all, decides about the code, and so belongs to the workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from neocpu.foundation.dtypes import DTYPES
+
+Granularity: TypeAlias = Literal["tensor", "channel"]
+Role: TypeAlias = Literal["data", "weights", "output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """How integers stand for real numbers: ``real = scale * (stored - zero_point)``.
+
+    Attributes
+    ----------
+    granularity : {"tensor", "channel"}
+        Whether one scale and zero point is for all elements, or each channel has its own: the
+        output channels of weights.
+    symmetric : bool
+        Whether every zero point is 0.
+    """
+
+    granularity: Granularity
+    symmetric: bool
+
+    def __post_init__(self) -> None:
+        if self.granularity not in get_args(Granularity) or not isinstance(self.symmetric, bool):
+            raise ValueError(f"not a quantisation: {self!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Numerics:
+    """Element types of an operator's tensors.
+
+    Attributes
+    ----------
+    data, weights, sum, output : str
+        A key of `DTYPES` each: of what is read, of what products are added up in, and of what is
+        stored.
+    quantised : tuple of (str, Quantisation)
+        By role, of those of data, weights and output whose integers stand for real numbers.
+    """
+
+    data: str
+    weights: str
+    sum: str
+    output: str
+    quantised: tuple[tuple[Role, Quantisation], ...] = ()
+
+    def __post_init__(self) -> None:
+        names = (self.data, self.weights, self.sum, self.output)
+        roles = [role for role, _ in self.quantised]
+        known = all(name in DTYPES for name in names)
+        known = known and roles == sorted(set(roles) & set(get_args(Role)))
+        if not known or not all(DTYPES[getattr(self, role)].is_integer for role in roles):
+            raise ValueError(f"impossible numerics: {self!r}")
+
+    @classmethod
+    def uniform(cls, dtype: str) -> Numerics:
+        """Numerics of an operator whose tensors are all of ``dtype``, and mean what they hold."""
+        return cls(dtype, dtype, dtype, dtype)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether one element type says everything."""
+        return self == Numerics.uniform(self.data)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form: ``{"dtype": …}`` of uniform ones, else ``{"numerics": {…}}``."""
+        if self.is_uniform:
+            return {"dtype": self.data}
+        types = {"data": self.data, "weights": self.weights, "sum": self.sum, "output": self.output}
+        scales = {
+            role: {"granularity": each.granularity, "symmetric": each.symmetric}
+            for role, each in self.quantised
+        }
+        return {"numerics": {**types, **({"quantised": scales} if scales else {})}}
+
+    @classmethod
+    def take_from(cls, fields: dict[str, Any]) -> Numerics:
+        """Take the JSON form out of ``fields``, a workload's.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            If they hold none.
+        """
+        if "dtype" in fields:
+            return cls.uniform(fields.pop("dtype"))
+        data = dict(cast(Mapping[str, Any], fields.pop("numerics")))
+        scales = data.pop("quantised", {})
+        return cls(**data, quantised=tuple((r, Quantisation(**scales[r])) for r in sorted(scales)))
+
+    def __str__(self) -> str:
+        if self.is_uniform:
+            return self.data
+        return f"{self.data}*{self.weights}>{self.sum}>{self.output}"
+
+
+FLOAT32 = Numerics.uniform("float32")

@@ -1,0 +1,1 @@
+"""Building and timing candidates, in child processes here or on the servers of a fleet."""

@@ -1,0 +1,186 @@
+"""The parent's end of a measuring process: start it, ask it, notice when it crashes or hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from neocpu.foundation.errors import NeoCPUError
+from neocpu.search.measuring.measure import Request
+from neocpu.search.measuring.measuring_process import BuildJob, Job, Setup
+
+# Not `-m`: that would load the module a second time, with message classes of its own.
+WORKER = "from neocpu.search.measuring.measuring_process import main; main()"
+STARTUP_TIMEOUT = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The answer of a process that is gone."""
+
+    reason: str
+
+
+class Child:
+    """One `neocpu.search.measuring.measuring_process` process, started again after it is lost.
+
+    Attributes
+    ----------
+    built : set of Request
+        What it has built, or tried to, since it was last started or told to forget.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+        self._ready = False
+        self._paused = False
+        self._busy = False
+        self.built: set[Request] = set()
+
+    def start(self) -> None:
+        """Start the process if it is not running, without waiting until it is ready.
+
+        Raises
+        ------
+        NeoCPUError
+            If the system has no process or memory to give.
+        """
+        if self._process is not None:
+            return
+        try:
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                self._process = self._spawn(theirs.fileno())
+                self._pipe = Connection(ours.detach())
+        except OSError as error:
+            raise NeoCPUError(f"cannot start a measuring process: {error}") from error
+        self._put(self._setup)
+
+    def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            # TVM's default is half the CPUs, and binding narrows the affinity of the caller.
+            "TVM_NUM_THREADS": str(self._setup.threads),
+            "TVM_BIND_THREADS": "0",
+        }
+        return subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(descriptor)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # a crash prints TVM's stack; the reason is in the record
+            pass_fds=[descriptor],
+            env=environment,
+        )
+
+    def wait_ready(self) -> None:
+        """Start the process if it is not running, and wait until it takes jobs.
+
+        Raises
+        ------
+        NeoCPUError
+            If the process cannot be started.
+        """
+        self.start()
+        if self._ready:
+            return
+        answer = self.receive(STARTUP_TIMEOUT)
+        if answer is not None:
+            reason = answer.reason if isinstance(answer, Lost) else answer
+            self.kill()
+            raise NeoCPUError(f"cannot start a measuring process: {reason}")
+        self._ready = True
+
+    def send(self, job: Job) -> None:
+        """Send a job, starting the process first if need be; `receive` gets the answer.
+
+        A process that still owes an answer nobody waits for any more is replaced.
+
+        Raises
+        ------
+        NeoCPUError
+            If the process cannot be started.
+        """
+        if self._busy:
+            self.kill()
+        self.wait_ready()
+        self._resume()
+        if isinstance(job, BuildJob):
+            self.built = (self.built if job.keep else set()) | set(job.requests)
+        self._put(job)
+        self._busy = True
+
+    def receive(self, timeout: float) -> Any:
+        """Return the answer, or `Lost` if the process crashed or took longer than ``timeout``."""
+        assert self._pipe is not None
+        try:
+            if self._pipe.poll(timeout):
+                answer = self._pipe.recv()
+                self._busy = False
+                return answer
+            lost = Lost(f"timeout: took more than {timeout:g} s")
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            lost = Lost(self._epitaph())
+        self.kill()
+        return lost
+
+    def pause(self) -> None:
+        """Stop all threads of the process until the next job.
+
+        TVM's pool threads spin for tenths of a second after a call, on a core that the next
+        process is being timed on. A process that owes an answer goes on.
+        """
+        if self._process is None or self._paused or self._busy:
+            return
+        self._process.send_signal(signal.SIGSTOP)
+        # WNOWAIT leaves an exit for Popen to collect.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self._paused = True
+
+    def _resume(self) -> None:
+        if self._process is not None and self._paused:
+            self._process.send_signal(signal.SIGCONT)
+        self._paused = False
+
+    def interrupt(self) -> None:
+        """End the process from another thread; the `receive` of its own finds it lost."""
+        if (process := self._process) is not None:
+            process.kill()
+
+    def kill(self) -> None:
+        """End the process now. The next job starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._pipe is not None:
+            self._pipe.close()
+        self._process = self._pipe = None
+        self._ready = self._paused = self._busy = False
+        self.built = set()
+
+    def _put(self, message: Setup | Job) -> None:
+        assert self._pipe is not None
+        # `receive` will find it gone, and why.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._pipe.send(message)
+
+    def _epitaph(self) -> str:
+        assert self._process is not None
+        return epitaph(self._process.wait())
+
+
+def epitaph(code: int) -> str:
+    """Say how a process ended, by its exit code or minus the number of the signal."""
+    if code >= 0:
+        return f"crashed: exit code {code}"
+    if code == -signal.SIGKILL:  # not ours: who kills one does not ask
+        return "out of memory: killed by the system"
+    return f"crashed: signal {-code} ({signal.Signals(-code).name})"

@@ -1,0 +1,264 @@
+"""Measuring on a fleet of servers behind TVM's RPC tracker.
+
+Candidates are cross-compiled on this machine and timed on as many servers at once as there are.
+The servers are TVM's own; what a measurement needs besides is part of each library that is sent
+(`rpc_harness.c`). It times as the local measurer does: weights cold, so many repeats, then turns.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from neocpu.foundation.errors import NeoCPUError, TargetError
+from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.linker import find_linker
+from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.numerics import FLOAT32
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.search.measuring.local_measurer import LEAST_MEMORY, MAX_CHILDREN, REPEATS
+from neocpu.search.measuring.measure import Measurement, Request
+from neocpu.search.measuring.measuring_process import CallJob, Failed, Setup
+from neocpu.search.measuring.rpc_children import (
+    BuildingHand,
+    Done,
+    FleetState,
+    Retired,
+    ServerHand,
+    Trial,
+)
+from neocpu.search.measuring.rpc_library import compile_harness
+from neocpu.search.measuring.rpc_messages import Candidate
+from neocpu.search.measuring.rpc_tracker import Address, Tracker
+from neocpu.tuning_db.record import Workload
+
+_log = logging.getLogger("neocpu")
+
+LIBRARIES = "neocpu.search.measuring.rpc_library:Libraries"
+SESSION = "neocpu.search.measuring.rpc_session:Session"
+# Candidates per server that `measure` should bring: enough to keep it busy while others are built.
+SHARE = 8
+PROBE = Conv2dWorkload(1, 32, 8, 8, 32, (3, 3), padding=(1, 1, 1, 1), numerics=FLOAT32)
+
+
+class RpcMeasurer:
+    """Measures candidates on servers; a context manager, whose body may measure.
+
+    Parameters
+    ----------
+    target : CpuTarget
+        The servers' CPU.
+    threads : int
+        Threads a kernel uses there.
+    tracker : Address
+    key : str
+        What the servers are registered under.
+    parallel : int or None
+        Servers to use at once; None for all the tracker lists.
+    timeout : float
+        Seconds a kernel may take, of which the server keeps the time.
+    patience : float
+        Seconds a server may take beyond that: to connect, to get the library, to come back.
+
+    Raises
+    ------
+    UsageError
+        If there is no tracker or no server, or no C++ compiler for the servers' machine.
+    """
+
+    def __init__(
+        self,
+        target: CpuTarget,
+        threads: int,
+        tracker: Address,
+        key: str,
+        parallel: int | None = None,
+        timeout: float = 10.0,
+        patience: float = 10.0,
+    ) -> None:
+        self._linker = find_linker(target.machine)
+        line = Tracker(tracker, key)
+        self._servers = min(parallel or line.servers, line.servers)
+        if parallel and parallel > line.servers:
+            _log.warning("the tracker %s lists only %d of --key %s", tracker, line.servers, key)
+        self._threads = threads
+        self._fleet = FleetState(target, line, timeout, patience)
+        self._hands: list[BuildingHand | ServerHand] = []
+        self._problem: Exception | None = None
+        self._best: dict[Workload, float] = {}
+        self._closing = ExitStack()
+
+    def __enter__(self) -> RpcMeasurer:
+        """Start building and connecting."""
+        fleet = self._fleet
+        with ExitStack() as opened:
+            folder = Path(opened.enter_context(TemporaryFolder("fleet")))
+            opened.callback(self._stop)
+            seconds = math.ceil(fleet.timeout)
+            harness = compile_harness(self._linker, self._threads, seconds, folder)
+            scheme = registry.schemes(PROBE, fleet.target)[0]
+            fleet.probe = Trial((Request(PROBE, scheme),), _check, fleet)
+            fleet.unbuilt.put(fleet.probe)
+            build, session = (
+                Setup(path, fleet.target, self._threads, LEAST_MEMORY)
+                for path in (LIBRARIES, SESSION)
+            )
+            for _ in range(min(usable_cpus(), MAX_CHILDREN)):
+                self._hands.append(BuildingHand(fleet, build, self._linker, harness))
+            for _ in range(self._servers):
+                self._hands.append(ServerHand(fleet, session))
+            self._closing = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the sessions, in the middle of a candidate if need be."""
+        self._closing.close()
+
+    @property
+    def batch(self) -> int:
+        """What keeps all servers busy."""
+        return SHARE * self._servers
+
+    def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
+        """Build and time each distinct request; yield each measurement as soon as it is made.
+
+        Raises
+        ------
+        TargetError
+            If a server is of another architecture than the target, or none can run its code.
+        NeoCPUError
+            If no server is left, or linking fails.
+        """
+
+        def trial(request: Request) -> Trial:
+            workload = request.workload
+            return Trial(
+                (request,),
+                lambda built: CallJob(
+                    "time", (*built, REPEATS, self._best.get(workload, math.inf))
+                ),
+                None,
+            )
+
+        for done in self._run([trial(request) for request in dict.fromkeys(requests)]):
+            (request,) = done.trial.requests
+            measurement = _timed(request, done.answer)
+            best = self._best.get(request.workload, math.inf)
+            self._best[request.workload] = min(best, *measurement.seconds, math.inf)
+            yield measurement
+
+    def compare(self, requests: Sequence[Request], rounds: int) -> Iterator[Measurement]:
+        """Time distinct requests in turns, those of a workload on one server.
+
+        Raises
+        ------
+        TargetError, NeoCPUError
+            As `measure`.
+        """
+        groups: dict[Workload, dict[Request, None]] = {}
+        for request in requests:
+            groups.setdefault(request.workload, {})[request] = None
+        trials = [
+            Trial(tuple(group), lambda built: CallJob("compare", (built, rounds)), None)
+            for group in groups.values()
+        ]
+        for done in self._run(trials):
+            failed = isinstance(done.answer, Failed)
+            answers = [done.answer] if failed else done.answer
+            for request, answer in zip(done.trial.requests, answers, strict=True):
+                yield _timed(request, answer)
+
+    def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
+        """Run each distinct request once and compare its answer with the numpy reference.
+
+        Raises
+        ------
+        TargetError, NeoCPUError
+            As `measure`.
+        """
+        trials = [Trial((request,), _check, None) for request in dict.fromkeys(requests)]
+        for done in self._run(trials):
+            error = done.answer.message if isinstance(done.answer, Failed) else done.answer
+            yield Measurement(done.trial.requests[0], (), error)
+
+    def _run(self, trials: Sequence[Trial]) -> Iterator[Done]:
+        """Yield each trial when it is done; one of several candidates that fails is run apart."""
+        run = self._fleet.run = object()
+        left = self._submit(trials)
+        try:
+            while left:
+                done = self._next()
+                if done.trial.run is not run:  # of one that was given up
+                    continue
+                left -= 1
+                requests = done.trial.requests
+                if isinstance(done.answer, Failed) and len(requests) > 1:
+                    job = done.trial.job
+                    left += self._submit([Trial((request,), job, None) for request in requests])
+                else:
+                    yield done
+        finally:
+            self._fleet.run = None
+
+    def _submit(self, trials: Sequence[Trial]) -> int:
+        for trial in trials:
+            trial.run = self._fleet.run
+            self._fleet.unbuilt.put(trial)
+        return len(trials)
+
+    def _next(self) -> Done:
+        """Return the next trial that is done, and delete its libraries."""
+        while self._problem is None:
+            report = self._fleet.reports.get()
+            if isinstance(report, Retired):
+                self._retire(report)
+            elif report.trial is self._fleet.probe:
+                self._problem = NeoCPUError(
+                    f"cannot build for {self._fleet.target}: {report.answer.message}"
+                )
+            else:
+                for candidate in report.trial.candidates:
+                    candidate.library.unlink(missing_ok=True)
+                return report
+        raise self._problem
+
+    def _retire(self, report: Retired) -> None:
+        self._servers -= 1
+        if report.fatal is not None:
+            self._problem = report.fatal
+        elif not self._servers:
+            kind = TargetError if self._fleet.refused else NeoCPUError
+            self._problem = kind(
+                f"no server of --key {self._fleet.tracker.key} is left: {report.reason}; what was "
+                "measured is kept, so start servers and tune again"
+            )
+
+    def _stop(self) -> None:
+        """End the threads, whatever they are waiting for."""
+        fleet = self._fleet
+        fleet.closing = True
+        fleet.probe_built.set()
+        for _ in self._hands:
+            fleet.unbuilt.put(None)
+            fleet.ready.put(None)
+        for hand in self._hands:
+            hand.stop()
+
+
+def _check(built: tuple[Candidate, ...]) -> CallJob:
+    return CallJob("check", built)
+
+
+def _timed(request: Request, answer: Any) -> Measurement:
+    if isinstance(answer, Failed):
+        return Measurement(request, (), answer.message)
+    return Measurement.checked(request, tuple(answer))

@@ -1,0 +1,23 @@
+"""What a session's process is told and answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from neocpu.search.measuring.measure import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A request and the library it was built into."""
+
+    request: Request
+    library: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The answer when the session ended, so many seconds into a job."""
+
+    seconds: float

@@ -1,0 +1,154 @@
+"""A session on one of a fleet's servers: what runs in the process that talks to it.
+
+A call to a server that hangs never returns, so each session is a child process of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import tvm
+from tvm import rpc
+
+from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules import registry
+from neocpu.schedules.convolutions.conv2d_reference import Array
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.target import MACHINES, CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.search.measuring.buffers import POOL_BYTES, Shape, aligned_size_of, size_of
+from neocpu.search.measuring.candidate_builds import OWN_CACHES, WEIGHTS, checked, repeated
+from neocpu.search.measuring.rpc_messages import Candidate, Ended
+from neocpu.search.measuring.rpc_tracker import Lease
+
+Answer = TypeVar("Answer")
+
+
+class Session:
+    """Times and checks candidates on a server: a `Builder` of `measuring_process.py`."""
+
+    def __init__(self, target: CpuTarget, threads: int) -> None:
+        self._own_caches = OWN_CACHES * target.l2 * threads
+        self._session: Any = None
+        self._pool: Any = None
+        self._place = 0
+
+    def connect(self, lease: Lease) -> str | None:
+        """Connect to a server; return its machine, as in ``x86_64``, if it tells."""
+        self._session = rpc.connect(lease.address.host, lease.address.port, lease.key)
+        self._pool = None
+        try:
+            triple = str(self._session.get_function("target.llvm_get_system_triple")())
+        except Exception:  # a server with TVM's runtime only, or the C++ server
+            return None
+        machine = triple.split("-", 1)[0]
+        return MACHINES.get(machine, machine)
+
+    def time(self, candidate: Candidate, repeats: int, best: float) -> Any:
+        """Return the seconds per call of ``repeats`` repeats, or `Ended`.
+
+        One is enough of a candidate that is hopeless against ``best`` seconds.
+        """
+        return self._guarded(lambda: repeated(self._load(candidate), repeats, best))
+
+    def compare(self, candidates: Sequence[Candidate], rounds: int) -> Any:
+        """Return the seconds per call of each of the candidates, timed in turns, or `Ended`."""
+
+        def times() -> list[tuple[float, ...]]:
+            runs = [self._load(candidate) for candidate in candidates]
+            turns = [[repeated(run, 1, math.inf)[0] for run in runs] for _ in range(rounds)]
+            return list(zip(*turns, strict=True))
+
+        return self._guarded(times)
+
+    def check(self, candidate: Candidate) -> Any:
+        """Run once on random data; return what is wrong with the answer, None, or `Ended`."""
+
+        def run(arrays: Sequence[Array]) -> Array:
+            tensors = [tvm.runtime.tensor(array, self._session.cpu()) for array in arrays]
+            library = self._library(candidate)
+            library["run"](*tensors, *(0 for _ in tensors), 1, 0)
+            output: Array = tensors[-1].numpy()
+            return output
+
+        return self._guarded(lambda: checked(run, candidate.request))
+
+    def _load(self, candidate: Candidate) -> Callable[[int], float]:
+        """Return what runs the candidate a number of times and says the seconds per call."""
+        workload, scheme = candidate.request.workload, candidate.request.scheme
+        library = self._library(candidate)
+        shapes = registry.argument_shapes(workload, scheme)
+        if isinstance(workload, Conv2dWorkload):
+            return self._with_cold_weights(library, shapes)
+        return self._in_turns(library, shapes)
+
+    def _with_cold_weights(self, library: Any, shapes: Sequence[Shape]) -> Callable[[int], float]:
+        """Take the weights from a pool that no cache holds, as the local measurer does."""
+        arguments = [self._filled(library, shape) for shape in shapes]
+        stride = aligned_size_of(shapes[WEIGHTS])
+        places = max(1, POOL_BYTES // stride)
+        if self._pool is None or size_of((self._pool.shape, "float32")) < stride:
+            self._pool = self._filled(library, _floats(max(stride, POOL_BYTES)))
+        arguments[WEIGHTS] = self._pool
+        strides = [stride if index == WEIGHTS else 0 for index in range(len(shapes))]
+        kernel = library["run"]
+
+        def run(calls: int) -> float:
+            turn = ceil_div(self._place, stride)
+            self._place = (turn + calls) % places * stride
+            return _per_call(kernel(*arguments, *strides, calls, turn), calls)
+
+        return run
+
+    def _in_turns(self, library: Any, shapes: Sequence[Shape]) -> Callable[[int], float]:
+        """Let feature maps take turns between places that the cores' own caches do not hold."""
+        strides = [aligned_size_of(shape) for shape in shapes]
+        places = ceil_div(self._own_caches, sum(strides))
+        arguments = [self._filled(library, _floats(places * stride)) for stride in strides]
+        kernel = library["run"]
+        turn = 0
+
+        def run(calls: int) -> float:
+            nonlocal turn
+            turn += calls
+            return _per_call(kernel(*arguments, *strides, calls, turn - calls), calls)
+
+        return run
+
+    def _library(self, candidate: Candidate) -> Any:
+        self._session.upload(str(candidate.library))
+        library = self._session.load_module(candidate.library.name)
+        self._session.remove(candidate.library.name)  # the code stays mapped
+        return library
+
+    def _filled(self, library: Any, shape: Shape) -> Any:
+        tensor = tvm.runtime.empty(*shape, self._session.cpu())
+        library["fill"](tensor)
+        return tensor
+
+    def _guarded(self, job: Callable[[], Answer]) -> Answer | Ended:
+        start = time.monotonic()
+        try:
+            return job()
+        except Exception:
+            if self._lives():
+                raise
+            return Ended(time.monotonic() - start)
+
+    def _lives(self) -> bool:
+        try:
+            self._session.get_function("runtime.NumThreads")()
+        except Exception:
+            return False
+        return True
+
+
+def _floats(size: int) -> Shape:
+    return (size // bytes_of("float32"),), "float32"
+
+
+def _per_call(seconds: Any, calls: int) -> float:
+    return round(float(seconds) / calls, 9)  # to the nanosecond

@@ -1,0 +1,1 @@
+"""The global search: a layout graph and the ways to solve it."""

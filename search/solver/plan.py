@@ -1,0 +1,133 @@
+"""The global search's face: solve a layout graph, say how good the answer is proven to be."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from neocpu.search.solver.bounds import lower_bound
+from neocpu.search.solver.dp import dynamic_program
+from neocpu.search.solver.exact import solve_exactly
+from neocpu.search.solver.layout_graph import LayoutGraph
+from neocpu.search.solver.pbqp import pbqp
+from neocpu.search.solver.reductions import Problem
+from neocpu.search.solver.solver_limits import SearchLimits
+
+Solver = Literal["auto", "exact", "dp", "pbqp"]
+
+# A relative gap below this is only the order in which costs were added up.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A solved layout graph.
+
+    Attributes
+    ----------
+    choices : tuple of int
+        One choice index per node.
+    cost : float
+        What the plan costs; ``inf`` if every plan is forbidden.
+    lower_bound : float
+        No plan costs less.
+    gap : float
+        ``(cost - lower_bound) / |cost|``: 0 (to rounding) for a plan proven optimal.
+    solver : str
+        The method that found the plan: ``exact``, ``branch-and-bound``, ``dp`` or ``pbqp``.
+    seconds : float
+        Time spent.
+    variables : int
+        Nodes with more than one choice.
+    relaxed : bool
+        Whether the plan keeps a limit that the lower bound is a relaxation of: the gap is then not
+        the solver's, and more time does not close it.
+    """
+
+    choices: tuple[int, ...]
+    cost: float
+    lower_bound: float
+    gap: float
+    solver: str
+    seconds: float
+    variables: int
+    relaxed: bool = False
+
+    @property
+    def proven(self) -> bool:
+        """Whether the plan is proven optimal."""
+        return self.gap == 0.0
+
+    @property
+    def verdict(self) -> str:
+        """How good the plan is proven to be, in words, and what would improve it."""
+        if self.proven:
+            return "proven optimal"
+        above = 100 * (self.cost / self.lower_bound - 1) if self.lower_bound > 0 else math.inf
+        words = f"{above:.0f}" if above >= 100 else f"{above:.2g}"
+        if self.relaxed:
+            return f"at most {words} % above the best plan within the limit"
+        remedy = "use --solver auto" if self.solver in ("dp", "pbqp") else "raise --search-seconds"
+        return f"not proven optimal: at most {words} % above the best plan; {remedy}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form (costs in seconds)."""
+        return {**asdict(self), "choices": list(self.choices)}
+
+
+def solve(
+    graph: LayoutGraph,
+    solver: Solver = "auto",
+    limits: SearchLimits | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Plan:
+    """Choose one layout per node at least total cost.
+
+    Parameters
+    ----------
+    graph : LayoutGraph
+    solver : str
+        ``auto``: exact if it finishes within ``limits``, else the best plan found, with its gap.
+        ``exact``: however long it takes. ``dp``, ``pbqp``: the paper's methods, with their gap.
+    limits : SearchLimits, optional
+        ``pbqp`` needs none, but the bound that gives its gap keeps to them too.
+    clock : callable
+        Seconds; for the time limit and `Plan.seconds`.
+    """
+    limits = limits or SearchLimits()
+    start = clock()
+    seconds = math.inf if solver == "exact" else limits.seconds
+
+    def expired() -> bool:
+        return clock() - start >= seconds
+
+    if solver in ("auto", "exact"):
+        found = solve_exactly(graph, limits.bytes, expired)
+        choices, bound = found.choices, found.lower_bound
+        name = "branch-and-bound" if found.bounded else "exact"
+    else:
+        name = solver
+        choices, proven = (
+            dynamic_program(graph, limits.bytes, expired) if solver == "dp" else pbqp(graph)
+        )
+        bound = graph.cost(choices) if proven else _bound(graph, expired)
+    choices = graph.with_derived(choices)
+    cost = graph.cost(choices)
+    bound = min(bound, cost)
+    variables = sum(len(node.choices) > 1 for node in graph.nodes)
+    return Plan(choices, cost, bound, _gap(cost, bound), name, clock() - start, variables)
+
+
+def _bound(graph: LayoutGraph, expired: Callable[[], bool]) -> float:
+    problem = Problem(graph)
+    problem.reduce_fully(expired)
+    return lower_bound(problem, expired).value
+
+
+def _gap(cost: float, bound: float) -> float:
+    if cost == bound or cost - bound <= ROUNDING * abs(cost) < math.inf:
+        return 0.0
+    return (cost - bound) / abs(cost) if cost and math.isfinite(cost) else math.inf

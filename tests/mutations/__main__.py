@@ -1,0 +1,86 @@
+"""Would the tests notice? ``python -m tests.mutations [NAME…]``: plants bugs, one at a time.
+
+Each is planted in a copy of the checkout, and the tests that ought to catch it run there. One that
+they do not catch is a gap in the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.mutations.bugs import BUGS, Bug
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("foundation", "schedules", "search", "tuning_db")
+TIMEOUT = 600
+
+
+def copied(folder: Path) -> Path:
+    """Copy what git knows of the checkout, and lay the packages out as they are installed."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    tree = folder / "tree"
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tree / name)
+    for name in PACKAGES:
+        (tree / "neocpu" / name).symlink_to(tree / name)
+    return tree
+
+
+def is_caught(tree: Path, bug: Bug) -> bool:
+    """Plant ``bug``, run its tests, and take it out again; whether they failed."""
+    path = tree / bug.path
+    text = path.read_text()
+    assert text.count(bug.right) == 1, f"{bug.name}: {text.count(bug.right)} places in {bug.path}"
+    path.write_text(text.replace(bug.right, bug.wrong))
+    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    try:
+        done = subprocess.run(
+            [*command, *bug.tests],
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    finally:
+        path.write_text(text)
+    # 1 is a failed test, and less than 0 a signal; 2 to 5 say that no test ran to its end.
+    if done.returncode in (2, 3, 4, 5):
+        raise RuntimeError(f"{bug.name}: {done.stdout.decode()[-2000:]}")
+    return done.returncode != 0
+
+
+def main() -> int:
+    """Run the command line; 1 if a bug was not caught."""
+    parser = argparse.ArgumentParser(prog="tests.mutations", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="bugs to plant; all by default")
+    names = parser.parse_args().names
+    bugs = [bug for bug in BUGS if not names or bug.name in names]
+    missed = []
+    with tempfile.TemporaryDirectory() as folder:
+        tree = copied(Path(folder))
+        for number, bug in enumerate(bugs, start=1):
+            caught = is_caught(tree, bug)
+            print(
+                f"{number}/{len(bugs)} {bug.name}: {'caught' if caught else 'MISSED'}", flush=True
+            )
+            missed += [] if caught else [bug.name]
+    print(f"{len(bugs) - len(missed)} of {len(bugs)} caught")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

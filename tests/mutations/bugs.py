@@ -1,0 +1,396 @@
+"""The bugs that are planted: what is right, what is put in its place, and who ought to notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A small bug.
+
+    Attributes
+    ----------
+    path : str
+        The file it is planted in.
+    right, wrong : str
+        A text that occurs there once, and what replaces it.
+    tests : tuple of str
+        Test files that ought to catch it.
+    """
+
+    name: str
+    path: str
+    right: str
+    wrong: str
+    tests: tuple[str, ...]
+
+
+_CONV = "tests/schedules/convolutions/test_conv2d_"
+_OPERATORS = "tests/schedules/operators/test_"
+
+BUGS = (
+    # Kernels
+    Bug(
+        "direct: a row below the image",
+        "schedules/convolutions/direct_kernel.py",
+        "h < height + top,",
+        "h <= height + top,",
+        (f"{_CONV}direct.py",),
+    ),
+    Bug(
+        "direct: columns undilated",
+        "schedules/convolutions/direct_kernel.py",
+        "w * stride_w + kw * dil_w)",
+        "w * stride_w + kw)",
+        (f"{_CONV}direct.py",),
+    ),
+    Bug(
+        "direct: a fold of too few chunks",
+        "schedules/convolutions/conv2d_direct.py",
+        " or written != needed:",
+        ":",
+        (f"{_CONV}direct.py",),
+    ),
+    Bug(
+        "winograd: padding shifted",
+        "schedules/convolutions/winograd_kernel.py",
+        "write(above + i, before + k, pixel(above + i, before + k))",
+        "write(above + i, k, pixel(above + i, before + k))",
+        (f"{_CONV}winograd.py",),
+    ),
+    Bug(
+        "winograd: borders taken for inner tiles",
+        "schedules/convolutions/winograd_kernel.py",
+        "conditions.append(position + line.span <= length)",
+        "conditions.append(position + line.span <= length + 1)",
+        (f"{_CONV}winograd.py",),
+    ),
+    Bug(
+        "depthwise: a row of taps too many",
+        "schedules/convolutions/group_kernel.py",
+        "end = T.min((w.height - top + dilation - 1) // dilation, taps)",
+        "end = T.min((w.height - top + dilation) // dilation, taps)",
+        (f"{_CONV}depthwise.py", f"{_CONV}grouped.py"),
+    ),
+    Bug(
+        "depthwise: a column of taps lost",
+        "schedules/convolutions/group_kernel.py",
+        "if 0 <= x * w.stride[1] + offset < w.width:",
+        "if 0 < x * w.stride[1] + offset < w.width:",
+        (f"{_CONV}depthwise.py",),
+    ),
+    Bug(
+        "pointwise: images of a batch mixed",
+        "schedules/convolutions/pointwise_kernel.py",
+        "tirx.floormod(row, w.out_height)",
+        "tirx.floormod(row, w.height)",
+        (f"{_CONV}pointwise.py",),
+    ),
+    Bug(
+        "epilogue: the first block's bias for all",
+        "schedules/operators/epilogue.py",
+        "t(*(0, i[1], 0, 0, *i[4:])))",
+        "t(*(0, 0, 0, 0, *i[4:])))",
+        (f"{_CONV}direct.py",),
+    ),
+    Bug(
+        "epilogue: lanes after the last channel not zero",
+        "schedules/operators/epilogue.py",
+        "chunk * block + lane < workload.out_channels",
+        "chunk * block + lane <= workload.out_channels",
+        (f"{_CONV}direct.py", f"{_CONV}winograd.py", "tests/neocpu/test_non_finite.py"),
+    ),
+    Bug(
+        "epilogue: clip forgets its lower end",
+        "schedules/vocabulary/steps.py",
+        "return _tirx().max(_tirx().min(x, _const(high, x)), _const(low, x))",
+        "return _tirx().min(x, _const(high, x))",
+        (f"{_CONV}direct.py", "tests/neocpu/passes/test_apply_plan.py"),
+    ),
+    Bug(
+        "pool: padding counts",
+        "schedules/operators/pool.py",
+        "return last - first + 1",
+        "return last - first + 2",
+        (f"{_OPERATORS}pool.py",),
+    ),
+    Bug(
+        "pool: a maximum of at least zero",
+        "schedules/operators/pool.py",
+        'float("-inf") if kind == "max" else 0.0',
+        "0.0",
+        (f"{_OPERATORS}pool.py",),
+    ),
+    Bug(
+        "concat: a share begins at its row",
+        "schedules/operators/concat.py",
+        "at = index * run + first",
+        "at = index * run",
+        (f"{_OPERATORS}concat.py",),
+    ),
+    Bug(
+        "gather: slices begin at channel 0",
+        "schedules/operators/gather.py",
+        "divmod(first + low - offset, block)",
+        "divmod(low - offset, block)",
+        (f"{_OPERATORS}gather.py",),
+    ),
+    Bug(
+        "transform: a tail one lane too long",
+        "schedules/operators/layout_transform.py",
+        "valid = min(max(tail - lane, 0), edge)",
+        "valid = min(max(tail - lane + 1, 0), edge)",
+        (f"{_OPERATORS}layout_transform.py",),
+    ),
+    Bug(
+        "dense: weights of a block transposed",
+        "schedules/operators/dense.py",
+        "padded.reshape(k, blocks, block).transpose(1, 0, 2)",
+        "padded.reshape(blocks, k, block)",
+        (f"{_OPERATORS}dense.py",),
+    ),
+    Bug(
+        "sort: negative scores in falling order",
+        "schedules/operators/radix_sort.py",
+        "key = tirx.Select(negative, bits, ",
+        "key = tirx.Select(negative, T.bitwise_not(bits), ",
+        (f"{_OPERATORS}top_k.py", f"{_OPERATORS}non_max_suppression.py"),
+    ),
+    Bug(
+        "integers: division by zero traps",
+        "schedules/operators/integer_arithmetic.py",
+        "tirx.Select(traps, one, divisor))[0]",
+        "divisor)[0]",
+        ("tests/neocpu/test_hostile_values.py",),
+    ),
+    # Vocabulary, passes and planning
+    Bug(
+        "layout: weights packed by rows",
+        "schedules/vocabulary/layout.py",
+        "blocked.transpose(0, 2, 5, 6, 3, 1, 4)",
+        "blocked.transpose(0, 2, 6, 5, 3, 1, 4)",
+        ("tests/schedules/test_vocabulary.py", "tests/schedules/vocabulary/test_format.py"),
+    ),
+    Bug(
+        "numerics: not part of the key",
+        "schedules/vocabulary/numerics.py",
+        'return {"numerics": {**types, **({"quantised": scales} if scales else {})}}',
+        'return {"dtype": self.data}',
+        ("tests/schedules/vocabulary/test_numerics.py",),
+    ),
+    Bug(
+        "activations: subtraction adds",
+        "neocpu/passes/canonicalize_activations.py",
+        "return relax.op.add(data, make_const(-constant))",
+        "return relax.op.add(data, make_const(constant))",
+        ("tests/neocpu/passes/test_canonicalize_activations.py",),
+    ),
+    Bug(
+        "activations: every power is a square",
+        "neocpu/passes/canonicalize_activations.py",
+        "constant.size == 1 and constant.item() == 2 and",
+        "constant.size == 1 and",
+        ("tests/neocpu/passes/test_canonicalize_activations.py",),
+    ),
+    Bug(
+        "scale: folded along any axis",
+        "neocpu/passes/fold_scale.py",
+        "if padded[axis] != constant.size:",
+        "if padded[axis] > constant.size:",
+        ("tests/neocpu/passes/test_fold_scale.py",),
+    ),
+    Bug(
+        "shuffles: an output's order is nobody's business",
+        "neocpu/passes/absorb_channel_shuffles.py",
+        "seen = var in results or any(",
+        "seen = any(",
+        ("tests/neocpu/passes/test_absorb_channel_shuffles.py",),
+    ),
+    Bug(
+        "arena: the last reader does not count",
+        "neocpu/planning/arena.py",
+        "(first <= span.last) & (last >= span.first)",
+        "(first <= span.last) & (last > span.first)",
+        ("tests/neocpu/planning/test_arena.py",),
+    ),
+    Bug(
+        "arena: places are not aligned",
+        "neocpu/planning/arena.py",
+        "np.maximum.accumulate(-(-high[order] // ALIGN) * ALIGN)",
+        "np.maximum.accumulate(high[order])",
+        ("tests/neocpu/planning/test_arena.py",),
+    ),
+    Bug(
+        "planning: failed schemes are chosen",
+        "neocpu/planning/costs.py",
+        "[s for s in legal if records.get(s, 0.0) is not None]",
+        "[s for s in legal]",
+        ("tests/neocpu/planning/test_optimisation_levels.py",),
+    ),
+    Bug(
+        "planning: what must exist in NCHW is forgotten",
+        "neocpu/planning/network_graph.py",
+        "what.kept | {wanted(read, choice) for read in reads}",
+        "frozenset(wanted(read, choice) for read in reads)",
+        ("tests/neocpu/planning/test_network_graph.py",),
+    ),
+    Bug(
+        "planning: measurements turn estimates round",
+        "neocpu/planning/memory_costs.py",
+        "math.log(seconds / estimate)",
+        "math.log(estimate / seconds)",
+        ("tests/neocpu/planning/test_memory_costs.py",),
+    ),
+    Bug(
+        "planning: per-channel operands weigh nothing",
+        "neocpu/planning/weights.py",
+        "for argument in (weights, *vectors))",
+        "for argument in (weights,))",
+        ("tests/neocpu/planning/test_weight_limit.py",),
+    ),
+    # Solver
+    Bug(
+        "solver: a settled node's edges cost nothing",
+        "search/solver/reductions.py",
+        "self.unary[v] = self.unary[v] + matrix[position]",
+        "self.unary[v] = self.unary[v] + matrix[position] * 0",
+        ("tests/search/test_solvers.py",),
+    ),
+    Bug(
+        "solver: a leaf takes its own best choice",
+        "search/solver/reductions.py",
+        "best = costs.argmin(axis=0)\n            self.unary[v]",
+        "best = np.full(costs.shape[1], own.argmin())\n            self.unary[v]",
+        ("tests/search/test_solvers.py",),
+    ),
+    Bug(
+        "solver: the paper's table commits to the worst",
+        "search/solver/dp.py",
+        "best = int(self.table.min(axis=others).argmin())",
+        "best = int(self.table.min(axis=others).argmax())",
+        ("tests/search/test_solvers.py",),
+    ),
+    # Database
+    Bug(
+        "records: of earlier templates count",
+        "tuning_db/store.py",
+        "if record.env.template_version != self._template_version(record.scheme.template):",
+        "if record.env.template_version > self._template_version(record.scheme.template):",
+        ("tests/tuning_db/test_store.py",),
+    ),
+    Bug(
+        "records: the fastest failure wins",
+        "tuning_db/store.py",
+        "usable = (record for record in found if record.result.error is None)",
+        "usable = (record for record in found if record.result.seconds)",
+        ("tests/tuning_db/test_store.py",),
+    ),
+    Bug(
+        "records: the strangest relative lends",
+        "tuning_db/nearest.py",
+        "        -shared,\n",
+        "        shared,\n",
+        ("tests/tuning_db/test_nearest.py",),
+    ),
+    Bug(
+        "merge: a failure is forgotten",
+        "tuning_db/merge.py",
+        "return record.result.error is not None, len",
+        "return record.result.error is None, len",
+        ("tests/tuning_db/test_merge.py",),
+    ),
+    Bug(
+        "files: nobody holds the lock",
+        "tuning_db/record_file.py",
+        "with filelock.FileLock(name).acquire(LOCK_TIMEOUT, POLL_SECONDS):",
+        "with suppress(filelock.Timeout):",
+        ("tests/tuning_db/test_record_file.py", "tests/tuning_db/test_concurrent_writers.py"),
+    ),
+    # Runtime
+    Bug(
+        "artifact: its checksum is not compared",
+        "neocpu/runtime/artifact_file/content.py",
+        "if body.digest() != digests[:DIGEST_SIZE]:",
+        "if len(body.digest()) != len(digests[:DIGEST_SIZE]):",
+        ("tests/neocpu/runtime/test_artifact.py", "tests/neocpu/runtime/test_fuzz.py"),
+    ),
+    Bug(
+        "artifact: bytes may follow its end",
+        "neocpu/runtime/artifact_file/content.py",
+        "if digest.offset + digest.size != part.size or",
+        "if digest.offset + digest.size > part.size or",
+        ("tests/neocpu/runtime/test_artifact.py", "tests/neocpu/runtime/test_fuzz.py"),
+    ),
+    Bug(
+        "artifact: damaged weights are computed with",
+        "neocpu/runtime/weights_check.py",
+        "        if self._error is not None:\n            raise",
+        "        if self._error is self:\n            raise",
+        (
+            "tests/neocpu/runtime/test_weights_check.py",
+            "tests/neocpu/runtime/test_weights_digest.py",
+        ),
+    ),
+    Bug(
+        "artifact: weights overlap",
+        "neocpu/runtime/artifact_file/header.py",
+        "if placement.offset != end:",
+        "if placement.offset > end:",
+        (
+            "tests/neocpu/runtime/test_header.py",
+            "tests/neocpu/runtime/test_crafted_headers.py",
+        ),
+    ),
+    Bug(
+        "inputs: any shape will do",
+        "neocpu/runtime/inputs.py",
+        "    if shape != spec.shape:\n",
+        "    if len(shape) != len(spec.shape):\n",
+        ("tests/neocpu/runtime/test_inputs.py",),
+    ),
+    # C
+    Bug(
+        "C: the checksum of half the digest",
+        "neocpu/bundle/native/src/artifact.c",
+        "if (memcmp(found, digests, sizeof found) != 0) {",
+        "if (memcmp(found, digests, 0) != 0) {",
+        ("tests/neocpu/bundle/test_native_files.py",),
+    ),
+    Bug(
+        "C: damaged weights are computed with",
+        "neocpu/bundle/native/src/artifact.c",
+        "if (memcmp(found, artifact->weights_digest, sizeof found) == 0) return NEOCPU_OK;",
+        "if (memcmp(found, artifact->weights_digest, 0) == 0) return NEOCPU_OK;",
+        ("tests/neocpu/bundle/test_native_weights.py",),
+    ),
+    Bug(
+        "C: weights overlap",
+        "neocpu/bundle/native/src/header.c",
+        'if (weight->offset != end) wrong(r, "weights");',
+        'if (weight->offset > end) wrong(r, "weights");',
+        ("tests/neocpu/bundle/test_native_headers.py",),
+    ),
+    # Serving
+    Bug(
+        "serving: the JSON's length is believed",
+        "neocpu/serving/request.py",
+        "if json_bytes is not None and not 0 < json_bytes <= body.nbytes:",
+        "if json_bytes is not None and not 0 < json_bytes:",
+        ("tests/neocpu/serving/test_request.py", "tests/neocpu/serving/test_bad_requests.py"),
+    ),
+    Bug(
+        "serving: what is under way is not counted",
+        "neocpu/serving/in_flight.py",
+        "        self.held += more\n",
+        "        self.held += min(more, 0)\n",
+        ("tests/neocpu/serving/test_in_flight.py",),
+    ),
+    Bug(
+        "serving: JSON of any number of values",
+        "neocpu/serving/request.py",
+        'for one in ",[{") > most:',
+        'for one in "{") > most:',
+        ("tests/neocpu/serving/test_request.py",),
+    ),
+)

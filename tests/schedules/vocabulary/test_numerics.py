@@ -1,0 +1,159 @@
+"""Numerics in workloads and their JSON, and the units that compute with them."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neocpu.foundation.dtypes import DTYPES
+from neocpu.foundation.errors import UnsupportedError
+from neocpu.schedules.operators.dense import DenseWorkload
+from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, Quantisation
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+ROOT = Path(__file__).parents[3]
+PER_TENSOR, PER_CHANNEL = Quantisation("tensor", False), Quantisation("channel", True)
+U8S8 = Numerics(
+    "uint8", "int8", "int32", "uint8",
+    (("data", PER_TENSOR), ("output", PER_TENSOR), ("weights", PER_CHANNEL)),
+)  # fmt: skip
+S8S8 = Numerics("int8", "int8", "int32", "int8")
+
+integers = st.sampled_from(["int8", "uint8", "int16"])
+scales = st.builds(Quantisation, st.sampled_from(["tensor", "channel"]), st.booleans())
+numerics = st.builds(
+    lambda data, weights, total, output, chosen: Numerics(
+        data, weights, total, output, tuple(sorted(chosen.items()))
+    ),
+    integers,
+    integers,
+    st.sampled_from(["int32", "float32"]),
+    integers,
+    st.dictionaries(st.sampled_from(["data", "weights", "output"]), scales),
+)
+
+
+@given(numerics | st.sampled_from(sorted(DTYPES)).map(Numerics.uniform))
+def test_numerics_survive_json(each):
+    workload = Conv2dWorkload(1, 8, 9, 9, 8, (3, 3), numerics=each)
+    again = Conv2dWorkload.from_json(json.loads(json.dumps(workload.to_json())))
+    assert again == workload
+    assert again.key() == workload.key()
+    assert ("dtype" in workload.to_json()) == each.is_uniform
+
+
+def test_existing_records_keep_their_keys():
+    workload = Conv2dWorkload(1, 8, 9, 9, 8, (3, 3))
+    assert workload.to_json()["dtype"] == "float32"
+    assert workload.key() == "7e17883aa638712e"
+    assert "numerics" not in workload.to_json()
+    assert DenseWorkload(1, 10, 20).to_json() == {
+        "kind": "dense", "m": 1, "n": 10, "k": 20, "dtype": "float32", "epilogue": [],
+    }  # fmt: skip
+
+
+def test_numerics_are_part_of_the_key():
+    keys = {
+        Conv2dWorkload(1, 8, 9, 9, 8, (3, 3), numerics=each).key() for each in (FLOAT32, U8S8, S8S8)
+    }
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"dtype": 32},
+        {"dtype": "float33"},
+        {"dtype": None, "numerics": {}},
+        {"dtype": None, "numerics": {"data": "int8"}},
+        {"numerics": 8},
+        {"numerics": {**S8S8.to_json()["numerics"], "sum": "int33"}},
+        {"numerics": {**S8S8.to_json()["numerics"], "quantised": {"sum": {}}}},
+        {"numerics": {**S8S8.to_json()["numerics"], "quantised": {"data": {"symmetric": True}}}},
+        {
+            "numerics": {
+                **Numerics("float32", "int8", "float32", "float32").to_json()["numerics"],
+                "quantised": {"data": {"granularity": "tensor", "symmetric": True}},
+            }
+        },
+        {
+            "numerics": {
+                **S8S8.to_json()["numerics"],
+                "quantised": {"data": {"granularity": "row", "symmetric": True}},
+            }
+        },
+    ],
+    ids=str,
+)
+def test_impossible_numerics_are_refused(data):
+    fields = Conv2dWorkload(1, 8, 9, 9, 8, (3, 3)).to_json()
+    if "numerics" in data:
+        del fields["dtype"]
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        Conv2dWorkload.from_json({**fields, **data})
+
+
+@pytest.mark.parametrize(
+    ("cpu", "numerics", "group", "lanes"),
+    [
+        ("znver3", FLOAT32, 1, 8),
+        ("znver4", FLOAT32, 1, 16),
+        ("skylake-avx512", FLOAT32, 1, 16),
+        ("cortex-a72", FLOAT32, 1, 4),
+        ("x86-64", FLOAT32, 1, 4),
+        ("znver4", U8S8, 4, 16),
+        ("cascadelake", U8S8, 4, 16),
+        ("alderlake", U8S8, 4, 8),
+        ("neoverse-n1", S8S8, 4, 4),
+        ("neoverse-v1", U8S8, 4, 4),
+    ],
+    ids=str,
+)
+def test_units_by_numerics(cpu, numerics, group, lanes):
+    target = parse_target(cpu)
+    unit = target.dot_unit(numerics)
+    assert (unit.group, unit.lanes, unit.macs) == (group, lanes, group * lanes)
+    assert unit.lanes * 4 == unit.vector_bytes == target.vector_bytes
+    assert unit.registers == target.vector_registers
+    assert unit.by_lane == (target.machine == "aarch64")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "numerics"),
+    [("znver3", U8S8), ("skylake-avx512", U8S8), ("znver4", S8S8), ("cortex-a72", S8S8)],
+    ids=str,
+)
+def test_a_cpu_without_a_unit_says_so(cpu, numerics):
+    target = parse_target(cpu)
+    assert target.find_dot_unit(numerics) is None
+    with pytest.raises(UnsupportedError, match=f"{cpu} has no instruction for products of"):
+        target.dot_unit(numerics)
+
+
+TYPED = {
+    "Conv2dWorkload": ("numerics", 11),
+    "DenseWorkload": ("numerics", 4),
+    "PoolWorkload": ("dtype", 12),
+    "TransformWorkload": ("dtype", 7),
+    "JoinWorkload": ("dtype", 7),
+}
+
+
+def test_the_project_inherits_no_element_type():
+    """Workloads made outside of tests say what they are of: float32 is nobody's guess."""
+    guesses = []
+    for folder in ("schedules", "search", "neocpu", "tuning_db"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for call in ast.walk(ast.parse(path.read_text())):
+                if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+                    continue
+                name, place = TYPED.get(call.func.id, ("", 0))
+                starred = any(isinstance(argument, ast.Starred) for argument in call.args)
+                named = {keyword.arg for keyword in call.keywords} & {name, None}
+                if name and not starred and not named and len(call.args) < place:
+                    guesses.append(f"{path.relative_to(ROOT)}:{call.lineno}")
+    assert not guesses
