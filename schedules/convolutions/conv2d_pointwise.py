@@ -107,7 +107,7 @@ def _variants(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[Pointwise
         tiles += same_width[:TILES_PER_WIDTH]
     tiles.sort(key=lambda scheme: estimate(workload, scheme, target))
     for tile in tiles[:TILES]:
-        for ic_block in _ic_blocks(workload, tile, target):
+        for ic_block in _ic_blocks(workload, tile, channels, target):
             for oc_split in (False, True):
                 scheme = replace(tile, ic_block=ic_block, oc_split=oc_split)
                 yield replace(scheme, strip=_strip(workload, scheme, target))
@@ -125,9 +125,10 @@ def _pixel_limit(workload: Conv2dWorkload, vectors: int, target: CpuTarget) -> i
     return min(limit(vectors, target.dot_unit(workload.numerics)), pixels, MAX_PIXELS)
 
 
-def _ic_blocks(workload: Conv2dWorkload, tile: PointwiseScheme, target: CpuTarget) -> Iterator[int]:
+def _ic_blocks(
+    workload: Conv2dWorkload, tile: PointwiseScheme, channels: int, target: CpuTarget
+) -> Iterator[int]:
     """Yield the input channels whose weights, for one register tile, fill L1 or half of it."""
-    channels = workload.in_channels
     each = tile.reg_oc * bytes_of(workload.numerics.weights)
     whole = target.l1d // each // tile.ic_bn * tile.ic_bn
     if channels <= whole:

@@ -32,7 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.object_code", description=__doc__)
     parser.add_argument("old")
     parser.add_argument("new")
-    parser.add_argument("--networks", nargs="+", default=[model.name for model in models.MODELS])
+    parser.add_argument("--networks", nargs="+", default=list(models.MODELS))
     parser.add_argument("--cpus", nargs="+", default=CPUS)
     options = parser.parse_args()
     differing = 0
