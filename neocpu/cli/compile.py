@@ -175,8 +175,9 @@ def _compile(model: str, path: Path, **settings: Any) -> dict[str, Any]:
 def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
     from neocpu.runtime.artifact import obstacle
 
-    plan, report = compiled.plan, compiled.report
-    convolutions = [op for op in report.ops if op.kind == "conv2d"]
+    plan = compiled.plan
+    convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
+    schemes = {tuple(op["scheme"].items()) for op in convolutions if op["scheme"]}
     return {
         "target": plan["target"],
         "threads": plan["threads"],
@@ -184,10 +185,10 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         "accuracy": plan["accuracy"],
         "weights": plan["weights"],
         "convolutions": len(convolutions),
-        "schemes": len({op.scheme for op in convolutions}),
+        "schemes": len(schemes),
         "cost_sources": cost_sources(plan),
-        "transforms": len(report.transforms),
-        "transforms_us": sum(transform.cost.seconds for transform in report.transforms) * 1e6,
+        "transforms": len(plan["transforms"]),
+        "transforms_us": sum(transform["cost_us"] for transform in plan["transforms"]),
         "predicted_us": plan["predicted_us"],
         "search": plan["search"],
         **{key: plan[key] for key in ("admission", "verification", "unchecked", "missed")},

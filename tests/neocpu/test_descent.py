@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -135,14 +136,15 @@ def builds(monkeypatch):
     return counted
 
 
-def damage(monkeypatch, template, change):
+def damage(monkeypatch, module, change):
     """Let a template's kernels compute with other weights."""
-    pack = template.pack_weights
+    template = module.TEMPLATE
 
     def packed(weights, workload, scheme):
-        return pack(change(weights, scheme), workload, scheme)
+        return template.pack_weights(change(weights, scheme), workload, scheme)
 
-    monkeypatch.setattr(template, "pack_weights", packed)
+    damaged = replace(template, pack_weights=packed)
+    monkeypatch.setitem(registry.TEMPLATES, template.name, damaged)
 
 
 def noisy(weights, relative):
