@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -126,8 +127,16 @@ def _exponential_unit(node: Node, alpha: float, gamma: float) -> relax.Expr:
     data = node.inputs[0]
     below = relax.op.exp(relax.op.minimum(data, scalar(0.0, data)))
     below = relax.op.multiply(relax.op.subtract(below, scalar(1.0, data)), scalar(alpha, data))
-    result = relax.op.add(relax.op.nn.relu(data), below)
+    result = _above_zero(node, below, alpha)
     return result if gamma == 1.0 else relax.op.multiply(result, scalar(gamma, data))
+
+
+def _above_zero(node: Node, below: relax.Expr, alpha: float) -> relax.Expr:
+    """Return the data above 0, ``below`` elsewhere, which is ``alpha`` times 0 above it."""
+    data = node.inputs[0]
+    if math.isfinite(alpha):
+        return relax.op.add(relax.op.nn.relu(data), below)
+    return relax.op.where(relax.op.greater(data, scalar(0.0, data)), data, node.emit(below))
 
 
 def celu(node: Node) -> relax.Expr:
@@ -135,7 +144,15 @@ def celu(node: Node) -> relax.Expr:
     data, alpha = node.inputs[0], float(node.attrs.get("alpha", 1.0))
     below = relax.op.multiply(relax.op.minimum(data, scalar(0.0, data)), scalar(1 / alpha, data))
     below = relax.op.subtract(relax.op.exp(below), scalar(1.0, data))
-    return relax.op.add(relax.op.nn.relu(data), relax.op.multiply(below, scalar(alpha, data)))
+    return _above_zero(node, relax.op.multiply(below, scalar(alpha, data)), alpha)
+
+
+def hard_sigmoid(node: Node) -> relax.Expr:
+    """HardSigmoid: alpha * x + beta, clipped to 0 and 1, which what is no number is not."""
+    alpha, beta = (float(node.attrs.get(k, v)) for k, v in (("alpha", 0.2), ("beta", 0.5)))
+    if math.isnan(alpha) or math.isnan(beta):
+        return relax.op.multiply(node.inputs[0], scalar(math.nan, node.inputs[0]))
+    return node.convert_by_tvm("HardSigmoid", node.inputs)
 
 
 def swish(node: Node) -> relax.Expr:

@@ -49,6 +49,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "GatherND": convert_lookup.gather_nd,
     "GlobalLpPool": convert_pool.global_lp_pool,
     "GridSample": convert_sampling.grid_sample,
+    "HardSigmoid": convert_elementwise.hard_sigmoid,
     "Hardmax": convert_detection.hardmax,
     "IsInf": convert_elementwise.is_inf,
     "LRN": convert_pool.local_response_norm,

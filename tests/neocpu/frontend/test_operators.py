@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -18,6 +20,7 @@ from tests.neocpu.frontend.differential import (
     random,
     relax_ops,
     run_imported,
+    run_onnxruntime,
 )
 
 X = DATA
@@ -85,6 +88,16 @@ def test_activations_of_large_values_stay_finite():
     x = floats(-1e4, -100, -20, 0, 20, 100, 1e4)
     for op in ("Celu", "Elu", "Mish", "Selu", "Softplus"):
         check(op, x=x)
+
+
+@pytest.mark.parametrize("alpha", [math.nan, math.inf, -math.inf, 0.0])
+@pytest.mark.parametrize("op", ["Elu", "Selu", "LeakyRelu", "ThresholdedRelu", "HardSigmoid"])
+def test_attributes_that_are_no_numbers_spoil_no_more_than_they_touch(op, alpha):
+    x = floats(-3, -1e-3, 1e-3, 0.5, 7)
+    model = one_op(op, x, alpha=alpha)
+    _, _, (ours,) = run_imported(model, {"x": x})
+    (theirs,) = run_onnxruntime(model, {"x": x})
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
 def test_hyperbolic_functions_near_zero_and_where_they_are_just_finite():
