@@ -13,12 +13,14 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from onnx import helper, numpy_helper
 
+from neocpu.reference.runner import run_reference
 from tests.fuzz.choices import Choices
 from tests.fuzz.generate import generate
 from tests.fuzz.make_case import make_case
 from tests.fuzz.pool import Pool
-from tests.fuzz.run_case import run_peer
+from tests.fuzz.run_case import _hangs_on_rounding, run_peer
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +68,20 @@ def test_random_graphs_are_mostly_legal() -> None:
     assert len(accepted) > 0.8 * len(cases)
     names = {node.op_type for case in accepted for node in case.model.graph.node}
     assert len(names) > 50
+
+
+def test_halves_of_what_is_scaled_by_its_own_maximum_hang_on_rounding():
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+        helper.make_node("Div", ["x", "most"], ["share"]),
+        helper.make_node("Mul", ["share", "five"], ["scaled"]),
+        helper.make_node("Round", ["scaled"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [3]) for n in "xy"]
+    five = numpy_helper.from_array(np.float32(5), "five")
+    graph = helper.make_graph(nodes, "halves", ends[:1], ends[1:], [five])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for x, hangs in (([1.0, 2.0, 4.0], True), ([1.0, 3.0, 4.0], False)):
+        feeds = {"x": np.array(x, np.float32)}
+        truth = run_reference(model, feeds, double=True)
+        assert _hangs_on_rounding(model, feeds, truth, []) == hangs
