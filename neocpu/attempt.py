@@ -223,7 +223,7 @@ class Builder:
             mod = on_deep_stack(lower, rewritten.mod, self.target, dump)
         with clock.phase("build"):
             built = build(mod, self.target, dump, usable_cpus(), loaded.row_counts)
-        report = replace(report, outcome=Outcome(built.arena_bytes, clock.seconds))
+        report = replace(report, outcome=Outcome(built.arena_bytes, dict(clock.seconds)))
         dump("plan", partial(json.dumps, report.to_json(), indent=1), "json")
         compiled = CompiledModule(self._header(loaded, built, report), report)
         with ExitStack() as on_failure:

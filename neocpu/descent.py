@@ -20,7 +20,6 @@ from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.plan_report import Outcome
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.tensor_spec import random_inputs
 from neocpu.verification import Arrays, Verdict, Verifier
@@ -156,12 +155,17 @@ def _finished(
     unchecked: str | None = None,
 ) -> CompiledModule:
     """Write the outcome into an attempt's artifact; if that fails, delete it."""
-    compiled, seconds = attempt.compiled, builder.clock.seconds
+    compiled, seconds = attempt.compiled, dict(builder.clock.seconds)
     verdict = judged[-1][1] if judged else None
     with ExitStack() as on_failure:
         on_failure.enter_context(compiled)
-        size = compiled.header.arena_bytes
-        outcome = Outcome(size, seconds, verdict, unchecked, judged[:-1])
+        outcome = replace(
+            compiled.report.outcome,
+            seconds=seconds,
+            verdict=verdict,
+            unchecked=unchecked,
+            missed=judged[:-1],
+        )
         compiled.report = replace(compiled.report, outcome=outcome)
         header = replace(compiled.header, plan=compiled.report.to_json())
         compiled.header = replace_header(compiled.path, header)

@@ -40,17 +40,20 @@ def register(template: Template) -> None:
         If its name is taken, or does not begin with that of its kind of workload.
     """
     kind = template.workload.kind
-    if template.name in TEMPLATES or not template.name.startswith(kind):
+    names_kind = template.name == kind or template.name.startswith(f"{kind}_")
+    if template.name in TEMPLATES or not names_kind:
         raise UsageError(f"a template's name is its own and begins with {kind}: {template.name!r}")
     register_scheme(template.scheme)
     TEMPLATES[template.name] = template
     schemes.cache_clear()
+    estimate.cache_clear()
 
 
 def unregister(name: str) -> None:
     """Forget a template."""
     unregister_scheme(TEMPLATES.pop(name).scheme)
     schemes.cache_clear()
+    estimate.cache_clear()
 
 
 def algorithms() -> dict[str, str]:

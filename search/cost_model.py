@@ -134,6 +134,8 @@ class LearnedCostModel:
             cpu = (
                 self._target if key == TargetKey.of(self._target, key.threads) else cpu_target(key)
             )
+            if cpu.find_dot_unit(workload.numerics) is None:
+                continue  # what it was measured with nothing here can estimate
             seconds = {record.scheme: record.result.best for record in group}
             estimates = {s: self._estimate(workload, s, cpu, key.threads) for s in seconds}
             rows.append(feature_rows(workload, estimates, cpu, key.threads))

@@ -13,6 +13,7 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from neocpu.schedules.vocabulary.numerics import UnknownTypeError
 from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import (
@@ -254,7 +255,11 @@ def _subject(data: Any) -> tuple[Workload, TargetKey]:
     kind = _typed(data["workload"]["kind"], str)
     if kind not in WORKLOADS:
         raise UnknownRecordError(f"unknown kind of workload {kind!r}")
-    return WORKLOADS[kind].from_json(data["workload"]), _target(data["target"])
+    try:
+        workload = WORKLOADS[kind].from_json(data["workload"])
+    except UnknownTypeError as error:
+        raise UnknownRecordError(str(error)) from None
+    return workload, _target(data["target"])
 
 
 def _record(workload: Workload, target: TargetKey, data: Any) -> Record:

@@ -149,7 +149,7 @@ class _Rewriter:
         axis = int(new.attrs.axis) % len(shape)
         kernel = self.kernel(
             "concat",
-            ("concat", tuple(shapes), axis),
+            ("concat", tuple(shapes), axis, form),
             lambda: lower_concat(shapes, axis, self._costs.target, form),
         )
         return self._call(kernel, list(parts.fields), shape, form.dtype)

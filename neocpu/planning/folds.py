@@ -18,7 +18,6 @@ from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout, channel_blocks
-from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
@@ -46,9 +45,10 @@ def _folds(
     target, threads = costs.target, costs.threads
     records = costs.measured(workload)
     numerics = workload.numerics
-    ins = {c.in_format for c in choices} | _blocked(workload.in_channels, numerics.data, target)
+    lanes = target.dot_unit(numerics).lanes
+    ins = {c.in_format for c in choices} | _blocked(workload.in_channels, lanes, numerics.data)
     outs = {c.out_format for c in choices}
-    outs |= _blocked(workload.out_channels, numerics.output, target)
+    outs |= _blocked(workload.out_channels, lanes, numerics.output)
     for plain, source, dest in product(choices, sorted(ins), sorted(outs)):
         assert plain.scheme is not None
         scheme = registry.fold(workload, plain.scheme, source.layout, dest.layout, target)
@@ -66,6 +66,5 @@ def _folds(
             yield Choice(source, dest, seconds, how, scheme, packed_bytes(workload, scheme))
 
 
-def _blocked(channels: int, dtype: str, target: CpuTarget) -> set[Format]:
-    blocks = channel_blocks(channels, target.lanes(dtype))
-    return {Format(DataLayout(block), dtype) for block in blocks}
+def _blocked(channels: int, lanes: int, dtype: str) -> set[Format]:
+    return {Format(DataLayout(block), dtype) for block in channel_blocks(channels, lanes)}

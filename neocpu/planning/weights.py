@@ -37,8 +37,8 @@ class WeightBytes:
     given : int
         All of them as the simplified model has them.
     fixed : int
-        Those that no plan changes, as they will be packed: all but what convolutions and
-        elementwise operators read.
+        Those that no plan changes, as they will be packed: all but what operators that run
+        in several layouts read.
     """
 
     given: int

@@ -36,11 +36,11 @@ __all__ = [
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether groups make as many channels as they read, and vectors hold whole ones or parts."""
+    if workload.numerics != FLOAT32 or workload.prologue:
+        return False
     width, lanes = workload.in_channels // workload.groups, target.dot_unit(workload.numerics).lanes
     return (
-        workload.numerics == FLOAT32
-        and not workload.prologue
-        and workload.groups > 1 < width
+        workload.groups > 1 < width
         and workload.in_channels == workload.out_channels
         and (width % lanes == 0 or lanes % width == 0)
     )

@@ -26,8 +26,6 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 Pixel: TypeAlias = Callable[[int, int], Any]  # scalar of a register tile's pixel and a lane
 
-# Elements of a cache line.
-
 
 @dataclass(frozen=True, slots=True)
 class _Part:
@@ -66,7 +64,6 @@ class Emitter:
         self._behind = buffer_readers(tiling.workload.epilogue, rest[before:-1])
         self._places = list(product(range(tiling.scheme.reg_n), range(tiling.vectors)))
         self._every = span(0, tiling.lanes)
-        self._zero = splat(tirx.const(0, tiling.workload.numerics.data), tiling.lanes)
 
     def emit(self) -> None:
         """Emit everything; see `neocpu.schedules.convolutions.conv2d_pointwise.lower`."""
@@ -150,7 +147,8 @@ class Emitter:
                     with T.Then():
                         self._pack_vector(panel, target, source)
                     with T.Else():
-                        T.buffer_store(panel, self._zero, [*target, self._every])
+                        zero = splat(tirx.const(0, self.workload.numerics.data), self.lanes)
+                        T.buffer_store(panel, zero, [*target, self._every])
 
     def _pack_vector(self, panel: Any, target: tuple[Any, ...], source: tuple[Any, ...]) -> None:
         """Copy a vector of channels of one pixel, with the prologue."""
@@ -174,12 +172,13 @@ class Emitter:
             for j, v in self._places:
                 T.buffer_store(acc, value(j, v), [j, v, self._every])
 
+        zero = splat(tirx.const(0, self.workload.numerics.sum), self.lanes)
         if sums is None:
-            fill(lambda j, v: self._zero)
+            fill(lambda j, v: zero)
             return acc
         with T.If(ic.number == 0):
             with T.Then():
-                fill(lambda j, v: self._zero)
+                fill(lambda j, v: zero)
             with T.Else():
                 fill(lambda j, v: sums[at, j, span(v * self.lanes, self.lanes)])
         return acc

@@ -78,7 +78,8 @@ class Emitter:
     ) -> None:
         """Transform the tile whose first pixel is at ``corner``, which may lie in the padding."""
         down, across = self.tiling.filters
-        columns = self._vectors(down.span, across.span)
+        numerics = self.workload.numerics
+        columns = self._vectors(numerics.data, down.span, across.span)
 
         def transform_columns(pixel: Callable[..., Any], store: Callable[..., None]) -> None:
             with T.serial(across.span) as k:
@@ -113,10 +114,10 @@ class Emitter:
     def _padded_patch(self, pixel: Callable[..., Any], y: Any, x: Any) -> Any:
         """Copy the pixels a tile reads, zeros outside the image."""
         w, (down, across) = self.workload, self.tiling.filters
-        patch = self._vectors(down.span, across.span)
+        patch = self._vectors(w.numerics.data, down.span, across.span)
         write = self._writer(patch)
         with T.serial(down.span) as i, T.serial(across.span) as k:
-            write(i, k, self._zero())
+            write(i, k, self._zero(w.numerics.data))
         rows, above = _overlap(down.span, w.height, y)
         columns, before = _overlap(across.span, w.width, x)
         with T.serial(rows) as i, T.serial(columns) as k:
@@ -132,14 +133,12 @@ class Emitter:
 
         return write
 
-    def _vectors(self, *shape: int) -> Any:
+    def _vectors(self, dtype: str, *shape: int) -> Any:
         """Allocate vectors on the stack."""
-        return T.alloc_buffer(
-            (*shape, self.lanes), self.workload.numerics.sum, scope="local", layout=None
-        )
+        return T.alloc_buffer((*shape, self.lanes), dtype, scope="local", layout=None)
 
-    def _zero(self) -> Any:
-        return splat(tirx.const(0, self.workload.numerics.sum), self.lanes)
+    def _zero(self, dtype: str) -> Any:
+        return splat(tirx.const(0, dtype), self.lanes)
 
     def _inside(self, y: Any, x: Any) -> Any:
         """Whether a tile's pixels all lie in the image; None if those of every tile do."""
@@ -163,9 +162,10 @@ class Emitter:
         places = [(j, v) for j in range(scheme.reg_n) for v in range(vectors)]
         first, blocks = self._group(group)
         with T.serial(self.tiling.points) as p, T.serial(blocks) as g, T.serial(count) as block:
-            acc = self._vectors(scheme.reg_n, vectors)
+            numerics = self.workload.numerics
+            acc = self._vectors(numerics.sum, scheme.reg_n, vectors)
             for j, v in places:
-                T.buffer_store(acc, self._zero(), [j, v, every])
+                T.buffer_store(acc, self._zero(numerics.sum), [j, v, every])
             is_last = g + 1 == blocks
             coming = tirx.Select(is_last, p + 1, p), tirx.Select(is_last, first, first + g + 1)
 
@@ -249,7 +249,9 @@ class Emitter:
         image, channel, y, x = at
         chunk = T.Bind(tirx.floordiv(channel, self.scheme.oc_bn))
         lane = T.Bind(tirx.floormod(channel, self.scheme.oc_bn))
-        columns, result = self._vectors(down.tile, across.span), self._vectors(1, across.tile)
+        total = self.workload.numerics.sum
+        columns = self._vectors(total, down.tile, across.span)
+        result = self._vectors(total, 1, across.tile)
         write, write_result = self._writer(columns), self._writer(result)
         with T.serial(across.span) as k:
             values = [product(i * across.span + k) for i in range(down.span)]

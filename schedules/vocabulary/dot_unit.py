@@ -86,14 +86,15 @@ def find_dot_unit(
     registers: int,
     per_cycle: int,
 ) -> DotUnit | None:
-    """Return the widest unit that a CPU has for ``numerics``; None if it has none.
+    """Return the unit that a CPU has for ``numerics``; None if it has none.
 
     Parameters
     ----------
     isa, features, vector_bytes, registers
         See `neocpu.schedules.vocabulary.target.CpuTarget`.
     per_cycle : int
-        Multiply-adds of whole vectors that a core starts per cycle.
+        Multiply-adds of whole vectors that a core starts per cycle; as many of the others, as on
+        all CPUs that were looked at.
     """
     types = (numerics.data, numerics.weights, numerics.sum)
     for kind in _KINDS:

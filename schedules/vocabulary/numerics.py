@@ -8,14 +8,17 @@ there is a zero point at all, decides about the code, and so belongs to the work
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from neocpu.foundation.dtypes import DTYPES
 
 Granularity: TypeAlias = Literal["tensor", "channel"]
 Role: TypeAlias = Literal["data", "weights", "output"]
+
+
+class UnknownTypeError(ValueError):
+    """The name of an element type that this version does not know, but perhaps a later one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,17 @@ class Numerics:
     quantised: tuple[tuple[Role, Quantisation], ...] = ()
 
     def __post_init__(self) -> None:
-        names = (self.data, self.weights, self.sum, self.output)
+        for name in (self.data, self.weights, self.sum, self.output):
+            if not isinstance(name, str):
+                raise ValueError(f"impossible numerics: {self!r}")
+            if name not in DTYPES:
+                raise UnknownTypeError(f"unknown element type {name!r}")
         roles = [role for role, _ in self.quantised]
-        known = all(name in DTYPES for name in names)
-        known = known and roles == sorted(set(roles) & set(get_args(Role)))
+        known = len(set(roles)) == len(roles) and set(roles) <= set(get_args(Role))
         if not known or not all(DTYPES[getattr(self, role)].is_integer for role in roles):
             raise ValueError(f"impossible numerics: {self!r}")
+        # Equal ones compare equal, whatever the order they were given in.
+        object.__setattr__(self, "quantised", tuple(sorted(self.quantised, key=lambda q: q[0])))
 
     @classmethod
     def uniform(cls, dtype: str) -> Numerics:
@@ -98,9 +106,17 @@ class Numerics:
         """
         if "dtype" in fields:
             return cls.uniform(fields.pop("dtype"))
-        data = dict(cast(Mapping[str, Any], fields.pop("numerics")))
+        given = fields.pop("numerics")
+        if not isinstance(given, dict):
+            raise ValueError(f"not numerics: {given!r}")
+        data = dict(given)
         scales = data.pop("quantised", {})
-        return cls(**data, quantised=tuple((r, Quantisation(**scales[r])) for r in sorted(scales)))
+        if not isinstance(scales, dict):
+            raise ValueError(f"not numerics: {given!r}")
+        found = cls(**data, quantised=tuple((r, Quantisation(**scales[r])) for r in scales))
+        if found.to_json() != {"numerics": given}:  # one way to write each
+            raise ValueError(f"not numerics: {given!r}")
+        return found
 
     def __str__(self) -> str:
         if self.is_uniform:

@@ -274,8 +274,15 @@ SCHEMES: dict[str, type[Scheme]] = {
 
 
 def register_scheme(cls: type[Scheme]) -> None:
-    """Let `scheme_from_json` know the schemes of a template, if it does not."""
-    assert SCHEMES.setdefault(cls.template, cls) is cls, cls
+    """Let `scheme_from_json` know the schemes of a template, if it does not.
+
+    Raises
+    ------
+    ValueError
+        If it knows others of that name.
+    """
+    if SCHEMES.setdefault(cls.template, cls) is not cls:
+        raise ValueError(f"{cls.template} has other schemes than {cls.__name__}")
 
 
 def unregister_scheme(cls: type[Scheme]) -> None:

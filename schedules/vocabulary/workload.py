@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
-from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
+from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, UnknownTypeError
 from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS
 
 
@@ -195,7 +195,8 @@ class Conv2dWorkload(Keyed):
             text += f" dil{self.dilation}"
         if self.groups > 1:
             text += f" g{self.groups}"
-        return text + "".join(f" +{op.kind}" for op in self.epilogue)
+        text += "".join(f" +{op.kind}" for op in self.epilogue)
+        return text if self.numerics == FLOAT32 else f"{text}, {self.numerics}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +273,10 @@ class TransformWorkload(Keyed):
         ValueError, KeyError, TypeError
             If ``data`` is not a transform workload.
         """
-        return cls(**_fields(data, cls.kind))
+        fields = _fields(data, cls.kind)
+        if "dtype" not in fields or ("out_dtype" in fields and fields["out_dtype"] is None):
+            raise ValueError(f"not the numerics of a transform: {data!r}")
+        return cls(**fields)
 
     def __str__(self) -> str:
         size = "x".join(map(str, self.shape))
@@ -348,6 +352,8 @@ class JoinWorkload(Keyed):
             If ``data`` is not a join workload.
         """
         fields = _fields(data, cls.kind)
+        if "dtype" not in fields:
+            raise ValueError(f"a join without a dtype: {data!r}")
         return cls(**{**fields, "channels": tuple(fields["channels"])})
 
     def __str__(self) -> str:
@@ -370,14 +376,17 @@ def _fused_steps(data: Any, kinds: Container[str]) -> tuple[EpilogueOp, ...]:
 
 
 def _is_dtype(name: Any) -> bool:
-    return isinstance(name, str) and name in DTYPES
+    if isinstance(name, str) and name not in DTYPES:
+        raise UnknownTypeError(f"unknown element type {name!r}")
+    return isinstance(name, str)
 
 
 def _plain_fields(workload: Any) -> dict[str, Any]:
-    """Return a workload's fields, its numerics in their JSON form."""
-    fields = asdict(workload)
-    del fields["numerics"]
-    return {**fields, **workload.numerics.to_json()}
+    """Return a workload's fields, its numerics in their JSON form and place."""
+    found: dict[str, Any] = {}
+    for name, value in asdict(workload).items():
+        found.update(workload.numerics.to_json() if name == "numerics" else {name: value})
+    return found
 
 
 def _are_sizes(*values: Any) -> bool:

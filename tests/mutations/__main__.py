@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,27 +41,40 @@ def is_caught(tree: Path, bug: Bug) -> bool:
     """Plant ``bug``, run its tests, and take it out again; whether they failed."""
     path = tree / bug.path
     text = path.read_text()
-    assert text.count(bug.right) == 1, f"{bug.name}: {text.count(bug.right)} places in {bug.path}"
     path.write_text(text.replace(bug.right, bug.wrong))
-    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
     try:
-        done = subprocess.run(
-            [*command, *bug.tests],
-            cwd=tree,
-            env=environment,
-            capture_output=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return True
+        return not passes(tree, bug.tests)
     finally:
         path.write_text(text)
+
+
+def passes(tree: Path, tests: tuple[str, ...]) -> bool:
+    """Run ``tests`` in the copy; whether all passed.
+
+    Raises
+    ------
+    RuntimeError
+        If they did not run to their end.
+    """
+    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    with subprocess.Popen(
+        command,
+        cwd=tree,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise RuntimeError(f"{' '.join(tests)} took over {TIMEOUT} s") from None
     # 1 is a failed test, and less than 0 a signal; 2 to 5 say that no test ran to its end.
-    if done.returncode in (2, 3, 4, 5):
-        raise RuntimeError(f"{bug.name}: {done.stdout.decode()[-2000:]}")
-    return done.returncode != 0
+    if process.returncode in (2, 3, 4, 5):
+        raise RuntimeError(f"{' '.join(tests)}: {said.decode()[-2000:]}")
+    return process.returncode == 0
 
 
 def main() -> int:
@@ -68,10 +82,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.mutations", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="bugs to plant; all by default")
     names = parser.parse_args().names
+    if unknown := set(names) - {bug.name for bug in BUGS}:
+        parser.error(f"no bug is called {unknown.pop()!r}")
     bugs = [bug for bug in BUGS if not names or bug.name in names]
     missed = []
     with tempfile.TemporaryDirectory() as folder:
         tree = copied(Path(folder))
+        for tests in dict.fromkeys(bug.tests for bug in bugs):
+            if not passes(tree, tests):
+                raise RuntimeError(f"{' '.join(tests)}: failed with no bug planted")
         for number, bug in enumerate(bugs, start=1):
             caught = is_caught(tree, bug)
             print(

@@ -7,16 +7,19 @@ import re
 import struct
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 _HEADER = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _AARCH64 = 183
 
 
 def functions(artifact: Path) -> dict[str, str]:
-    """Return a digest of every function of a shared library, by name."""
+    """Return a digest of every function of a shared library, by name, and of all constants."""
     machine = struct.unpack_from("<H", artifact.read_bytes(), 18)[0]
     lines = _words(artifact) if machine == _AARCH64 else _instructions(artifact)
-    return {name: hashlib.sha256(repr(body).encode()).hexdigest() for name, body in lines.items()}
+    found = {name: hashlib.sha256(repr(body).encode()).hexdigest() for name, body in lines.items()}
+    constants = b"".join(sorted(_constants(artifact.read_bytes())))
+    return {**found, "(constants)": hashlib.sha256(constants).hexdigest()}
 
 
 def changes(old: dict[str, str], new: dict[str, str]) -> str:
@@ -52,44 +55,84 @@ def _instructions(artifact: Path) -> dict[str, list[str]]:
 def _words(artifact: Path) -> dict[str, list[int]]:
     """Return the instructions of an AArch64 library without immediates that are addresses."""
     data = artifact.read_bytes()
-    found = {}
-    for name, start, size in _symbols(data):
-        pages: set[int] = set()
-        body = []
+    found: dict[str, list[int]] = {}
+    for name, start, size in _functions(data):
+        pages: set[int] = set()  # registers that hold the page of an address
+        body = found.setdefault(name, [])  # local ones of several objects may share a name
         for at in range(0, size, 4):
             word = struct.unpack_from("<I", data, start + at)[0]
             base, result = word >> 5 & 31, word & 31
-            if word & 0x1F000000 == 0x10000000:  # ADR, ADRP
+            is_page = word & 0x1F000000 == 0x10000000  # ADR, ADRP
+            adds = word & 0x7F800000 == 0x11000000  # ADD of an immediate
+            loads = word & 0x3B000000 == 0x39000000  # LDR, STR with an offset
+            if is_page:
                 word &= ~0x60FFFFE0
-                pages.add(result)
             elif word & 0x7C000000 == 0x14000000:  # B, BL
                 distance = (word & 0x3FFFFFF ^ 0x2000000) - 0x2000000
                 word = word if 0 <= at + 4 * distance < size else word & ~0x3FFFFFF
-            elif base in pages and word & 0x7F800000 == 0x11000000:  # ADD of an immediate
+            elif base in pages and (adds or loads):
                 word &= ~0x3FFC00
-            elif base in pages and word & 0x3B000000 == 0x39000000:  # LDR, STR with an offset
-                word &= ~0x3FFC00
+            if is_page:
+                pages.add(result)
+            elif not loads or word >> 22 & 1:  # all but a store may write its first register
+                pages.discard(result)
             body.append(word)
-        found[name] = body
     return found
 
 
-def _symbols(data: bytes) -> list[tuple[str, int, int]]:
-    """Return name, offset in the file and size of every function of a 64-bit ELF file."""
-    table, entry, count = (
-        struct.unpack_from("<Q", data, 40)[0],
-        *struct.unpack_from("<HH", data, 58),
-    )
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + entry * i) for i in range(count)]
-    found = []
-    for _, kind, _, _, offset, size, link, *_ in sections:
+def _functions(data: bytes) -> list[tuple[str, int, int]]:
+    """Return name, offset in the file and size of what begins at each symbol of the code.
+
+    Up to the next symbol, for not all that is code has one.
+    """
+    sections = _sections(data)
+    text = next(section for section in sections if section.name == ".text")
+    begins: dict[int, str] = {}
+    for _, kind, offset, size, link, _ in sections:
         if kind != 2:  # SHT_SYMTAB
             continue
-        names = sections[link][4]
+        names = sections[link].offset
         for at in range(offset, offset + size, 24):
-            name, info, _, index, value, length = struct.unpack_from("<IBBHQQ", data, at)
-            if info & 15 == 2 and 0 < index < count:  # STT_FUNC
-                home = sections[index]
-                text = data[names + name : data.index(b"\0", names + name)].decode()
-                found.append((text, value - home[3] + home[4], length))
-    return found
+            name, info, _, _, value, _ = struct.unpack_from("<IBBHQQ", data, at)
+            if info & 15 == 2 and text.address <= value < text.address + text.size:  # STT_FUNC
+                title = data[names + name : data.index(b"\0", names + name)].decode()
+                begins[value - text.address] = min(title, begins.get(value - text.address, title))
+    starts = sorted({0, *begins})
+    ends = [*starts[1:], text.size]
+    return [
+        (begins.get(start, "(before all)"), text.offset + start, end - start)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def _constants(data: bytes) -> list[bytes]:
+    """Return the contents of the sections that hold kernels' constants."""
+    return [
+        data[section.offset : section.offset + section.size]
+        for section in _sections(data)
+        if section.name.startswith(".rodata")
+    ]
+
+
+class _Section(NamedTuple):
+    name: str
+    kind: int
+    offset: int
+    size: int
+    link: int
+    address: int
+
+
+def _sections(data: bytes) -> list[_Section]:
+    (table,), (entry, count) = (
+        struct.unpack_from("<Q", data, 40),
+        struct.unpack_from("<HH", data, 58),
+    )
+    (names,) = struct.unpack_from("<H", data, 62)
+    raw = [struct.unpack_from("<IIQQQQIIQQ", data, table + entry * i) for i in range(count)]
+    start = raw[names][4]
+
+    def name(at: int) -> str:
+        return data[start + at : data.index(b"\0", start + at)].decode()
+
+    return [_Section(name(r[0]), r[1], r[4], r[5], r[6], r[3]) for r in raw]

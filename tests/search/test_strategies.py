@@ -6,6 +6,7 @@ import dataclasses
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from replay import (
 )
 
 from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.workload import TransformWorkload
 from neocpu.search.budget import Budget
@@ -139,6 +141,17 @@ def test_equal_seeds_and_measurements_give_equal_searches(tmp_path: Path):
         for name, seed in (("a", 1), ("b", 1), ("c", 2))
     ]
     assert runs[0] == runs[1] != runs[2]
+
+
+def test_records_of_numerics_that_no_cpu_has_here_teach_nothing(tmp_path: Path):
+    history = list(records(ELSEWHERE))
+    odd = replace(history[0].workload, numerics=Numerics.uniform("float64"))
+    strange = replace(history[0], workload=odd)
+    runs = [
+        run(xgb(known, 1), tmp_path / name, 20)[1].measured
+        for name, known in (("with", [*history, strange]), ("without", history))
+    ]
+    assert runs[0] == runs[1]
 
 
 def test_the_budget_goes_where_the_network_spends_its_time(tmp_path: Path):

@@ -29,7 +29,7 @@ CONSPICUOUS: Final = 0.03
 """Share of a run above which an operator that is no convolution or dense layer is named."""
 
 CONVOLUTION: Final = "convolution, "
-DENSE, POOL, TRANSFORM, CONCAT, GATHER = "dense", "pool", "transform", "concat", "gather"
+DENSE, POOL, TRANSFORM = "dense", "pool", "transform"
 OTHER, MACHINE = "other", "virtual machine"
 
 Bound = Literal["multiply-adds", "weights", "feature maps", "call"]

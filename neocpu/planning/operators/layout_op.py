@@ -196,7 +196,7 @@ class LayoutOp:
         return ()
 
     def constant_bytes(self, form: Format) -> int:
-        """Return the bytes of constants that it reads in ``form``."""
+        """Return the bytes of constants that it reads in ``form``: nobody else counts them."""
         return 0
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:

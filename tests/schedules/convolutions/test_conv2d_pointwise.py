@@ -201,3 +201,10 @@ def test_every_task_is_counted_once():
             assert tiling.tasks == tiling.strips * tiling.groups
             assert 1 / threads <= tiling.busiest_share <= 1
             assert (tiling.groups == 1) == (threads == 1 or not split)
+
+
+def test_passes_are_of_whole_vectors_though_channels_are_not():
+    workload = Conv2dWorkload(1, 3 * LANES + 1, 28, 28, 4 * LANES, (1, 1))
+    schemes = template.space(workload, HOST)
+    assert schemes
+    assert all(scheme.ic_block % LANES == 0 for scheme in schemes)

@@ -2,6 +2,7 @@
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,14 @@ from hypothesis import strategies as st
 
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import UnsupportedError
+from neocpu.schedules import registry
 from neocpu.schedules.operators.dense import DenseWorkload
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, Quantisation
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, TransformWorkload
+from neocpu.tuning_db.record import LineParser
 
 ROOT = Path(__file__).parents[3]
 PER_TENSOR, PER_CHANNEL = Quantisation("tensor", False), Quantisation("channel", True)
@@ -56,6 +61,57 @@ def test_existing_records_keep_their_keys():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["znver3", "znver4", "znver5", "sapphirerapids"])
+def test_shipped_records_are_as_they_would_be_written(name):
+    lines = (ROOT / "tuning_db" / "records" / f"{name}.jsonl").read_text().splitlines()
+    parser = LineParser()
+    for line in lines[:: len(lines) // 50]:
+        record, _ = parser.parse(line.encode())
+        assert record.to_line().strip() == line
+
+
+def test_the_order_of_roles_does_not_matter():
+    roles = (("weights", PER_CHANNEL), ("data", PER_TENSOR), ("output", PER_TENSOR))
+    assert Numerics("uint8", "int8", "int32", "uint8", roles) == U8S8
+
+
+@pytest.mark.parametrize("cpu", ["znver3", "skylake-avx512", "cortex-a72"])
+@pytest.mark.parametrize("numerics", [U8S8, S8S8, Numerics.uniform("float64")], ids=str)
+@pytest.mark.parametrize(
+    "workload",
+    [
+        Conv2dWorkload(1, 64, 9, 9, 64, (3, 3)),
+        Conv2dWorkload(1, 64, 9, 9, 64, (1, 1)),
+        Conv2dWorkload(1, 64, 9, 9, 64, (3, 3), groups=64),
+        Conv2dWorkload(1, 64, 9, 9, 64, (3, 3), groups=16),
+    ],
+    ids=str,
+)
+def test_no_template_takes_other_numerics_yet(workload, numerics, cpu):
+    other, target = replace(workload, numerics=numerics), parse_target(cpu)
+    assert str(other) != str(workload)
+    for template in registry.TEMPLATES.values():
+        if template.workload is Conv2dWorkload:
+            assert not template.applies(other, target)
+
+
+def test_casts_are_transforms():
+    floats, bytes_ = Format(DataLayout(8), "float32"), Format(DataLayout(16), "int8")
+    cast = TransformWorkload.between((1, 24, 7, 9), floats, bytes_)
+    assert (cast.source, cast.destination) == (floats, bytes_)
+    data = json.loads(json.dumps(cast.to_json()))
+    assert (data["dtype"], data["out_dtype"]) == ("float32", "int8")
+    assert TransformWorkload.from_json(data) == cast
+    plain = TransformWorkload(1, 24, 7, 9, 8, 16)
+    assert plain.key() != cast.key()
+    assert "out_dtype" not in plain.to_json()
+    for change in ({"out_dtype": None}, {"out_dtype": "float32"}, {"out_dtype": 8}):
+        with pytest.raises(ValueError, match="transform"):
+            TransformWorkload.from_json({**data, **change})
+    with pytest.raises(UnsupportedError):
+        registry.schemes(cast, parse_target("znver4"))
+
+
 def test_numerics_are_part_of_the_key():
     keys = {
         Conv2dWorkload(1, 8, 9, 9, 8, (3, 3), numerics=each).key() for each in (FLOAT32, U8S8, S8S8)
@@ -69,6 +125,10 @@ def test_numerics_are_part_of_the_key():
         {"dtype": 32},
         {"dtype": "float33"},
         {"dtype": None, "numerics": {}},
+        {"numerics": [["data", "int8"], ["weights", "int8"], ["sum", "int32"], ["output", "int8"]]},
+        {"numerics": {**S8S8.to_json()["numerics"], "quantised": {}}},
+        {"numerics": {**S8S8.to_json()["numerics"], "quantised": []}},
+        {"numerics": dict.fromkeys(("data", "weights", "sum", "output"), "float32")},
         {"dtype": None, "numerics": {"data": "int8"}},
         {"numerics": 8},
         {"numerics": {**S8S8.to_json()["numerics"], "sum": "int33"}},
