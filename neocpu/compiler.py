@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias
 
 import onnx
 
 from neocpu import models
-from neocpu.attempt import Builder, Imported
 from neocpu.building.deep_stack import on_deep_stack
+from neocpu.building.parallel_codegen import CodeGeneration
 from neocpu.building.pipeline import Dump
 from neocpu.compile_options import CompileOptions, parse_budget, parse_threads
 from neocpu.compiled_module import CompiledModule
-from neocpu.descent import compile_as_promised, compile_unchecked, verifier_of
+from neocpu.descent import finish_as_promised, finish_unchecked, verifier_of
 from neocpu.fleet import parse_fleet
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.linker import find_linker
@@ -44,6 +46,7 @@ from neocpu.schedules.vocabulary.accuracy import parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
 from neocpu.search.tuner import TuneReport
+from neocpu.stages import Builder, Generating, Simplified
 from neocpu.tuning_db.store import Store
 from neocpu.verification import Verifier
 
@@ -143,9 +146,10 @@ def compile_each(
     options: CompileOptions,
     progress_of: Callable[[int], ProgressCallback],
 ) -> Iterator[CompiledModule]:
-    """Compile a model for several CPUs, one after the other.
+    """Compile a model for several CPUs.
 
-    The model is imported once, and what outputs are compared with is computed once.
+    The model is imported once, and what outputs are compared with is computed once. While the code
+    for one CPU is generated, the plan for the next is made.
 
     Parameters
     ----------
@@ -156,12 +160,57 @@ def compile_each(
     ------
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
     """
+    reasons = [_unchecked(cpu) if options.verify else "--no-verify" for cpu in targets]
+    verifier: Verifier | None = None
+    with ExitStack() as children:
+        begun = _begin_each(model, targets, options, progress_of, children, keep=None in reasons)
+        current = next(begun)
+        # While children generate the code of the next, this one is linked and verified.
+        for reason, following in zip(reasons, chain(begun, [None]), strict=True):
+            if reason is not None:
+                compiled = finish_unchecked(current.builder, current.generating, reason)
+            else:
+                loaded = current.generating.planned.loaded
+                verifier = verifier or verifier_of(loaded, options.accuracy)
+                compiled = finish_as_promised(current.builder, current.generating, verifier)
+            compiled.tuned = current.tuned
+            yield compiled
+            if following is not None:
+                current = following
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Begun:
+    """A compilation for one CPU whose code is being generated."""
+
+    builder: Builder
+    generating: Generating
+    tuned: TuneReport | None
+
+
+def _begin_each(
+    model: ModelLike,
+    targets: Sequence[CpuTarget],
+    options: CompileOptions,
+    progress_of: Callable[[int], ProgressCallback],
+    children: ExitStack,
+    *,
+    keep: bool,
+) -> Iterator[_Begun]:
+    """Plan for each CPU while the code for the one before is generated.
+
+    Parameters
+    ----------
+    children : ExitStack
+        Ends those that still generate code when it is closed.
+    keep : bool
+        Whether to keep the original model, which a reference runs.
+    """
     store = open_store(
         options.databases, only=options.only_databases, writing=options.budget.seconds != 0
     )
-    unchecked = [_unchecked(cpu) if options.verify else "--no-verify" for cpu in targets]
-    imported: Imported | None = None
-    verifier: Verifier | None = None
+    simplified: Simplified | None = None
+    before: CodeGeneration | None = None
     for number, cpu in enumerate(targets):
         clock = PhaseClock(progress_of(number))
         records = partial(measured_schemes, store, cpu, options.threads)
@@ -175,18 +224,20 @@ def compile_each(
             clock,
             Dump(),
         )
-        if imported is None:
+        if simplified is None:
             load = partial(_load, model, options.shapes)
-            imported = builder.read(load, keep=None in unchecked, uses=len(targets))
-        tuned = _tune_one(imported.source.network, cpu, store, options, clock)
-        reason = unchecked[number]
-        if reason is not None:
-            compiled = compile_unchecked(builder, imported, reason)
-        else:
-            verifier = verifier or verifier_of(imported.loaded, options.accuracy)
-            compiled = compile_as_promised(builder, imported, verifier)
-        compiled.tuned = tuned
-        yield compiled
+            simplified = builder.read(load, keep=keep, uses=len(targets))
+        if before is not None and options.budget.seconds != 0:
+            before.wait()  # nothing else runs while kernels are measured
+        tuned = _tune_one(simplified.source.network, cpu, store, options, clock)
+        planned = builder.plan(simplified, options.accuracy.admissions[:1])
+        assert planned is not None  # no plan was tried before
+        if before is not None:
+            before.wait()  # as many children as there are CPUs
+        generating = builder.generate(planned)
+        before = generating.building.kernels
+        children.callback(before.close)
+        yield _Begun(builder, generating, tuned)
 
 
 def _tune_one(

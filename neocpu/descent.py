@@ -1,4 +1,4 @@
-"""Compile until the outputs keep what was promised, by ever more exact plans.
+"""From code to an artifact whose outputs keep what was promised, by ever more exact plans.
 
 Plans are admitted by what kernels err in general. Where a model forgives less than most, the next
 admission is stricter (`accuracy.LADDER`); only what the strictest plan computes wrongly is refused.
@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from neocpu.attempt import Attempt, Builder, Imported
 from neocpu.building.link import replace_header
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import AccuracyError
@@ -21,6 +20,7 @@ from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
+from neocpu.stages import Attempt, Builder, Generating
 from neocpu.tensor_spec import random_inputs
 from neocpu.verification import Arrays, Verdict, Verifier
 
@@ -29,18 +29,15 @@ _log = logging.getLogger("neocpu")
 Judged = tuple[Admission, Verdict]
 
 
-def compile_unchecked(builder: Builder, imported: Imported, reason: str) -> CompiledModule:
-    """Compile by the first plan.
+def finish_unchecked(builder: Builder, first: Generating, reason: str) -> CompiledModule:
+    """Return what comes of the first plan.
 
     Parameters
     ----------
     reason : str
         Why nothing is checked.
     """
-    admissions = builder.accuracy.admissions[:1]
-    attempt = builder.attempt(imported.loaded, imported.source, admissions)
-    assert attempt is not None  # no plan was tried before
-    return _finished(builder, attempt, unchecked=reason)
+    return _finished(builder, builder.finish(first), unchecked=reason)
 
 
 def verifier_of(loaded: LoadedModel, accuracy: Accuracy) -> Verifier:
@@ -49,13 +46,15 @@ def verifier_of(loaded: LoadedModel, accuracy: Accuracy) -> Verifier:
     return Verifier(loaded.reference, inputs, accuracy, loaded.row_groups)
 
 
-def compile_as_promised(builder: Builder, imported: Imported, verifier: Verifier) -> CompiledModule:
-    """Compile by the first plan whose outputs keep the promise.
+def finish_as_promised(builder: Builder, first: Generating, verifier: Verifier) -> CompiledModule:
+    """Return what comes of the first plan whose outputs keep the promise.
 
-    If none does, by the last one that errs hardly more than numpy in float32.
+    If none does, of the last one that errs hardly more than numpy in float32.
 
     Parameters
     ----------
+    first : Generating
+        By the plan that comes first.
     verifier : Verifier
         Of the model, for what is promised.
 
@@ -65,13 +64,15 @@ def compile_as_promised(builder: Builder, imported: Imported, verifier: Verifier
         If outputs are wrong, or the reference cannot run the model.
     """
     accuracy = builder.accuracy
-    loaded, source = imported.loaded, imported.source
-    admissions: Sequence[Admission] = accuracy.admissions
+    loaded = first.planned.loaded
+    generating: Generating | None = first
+    del first
     attempts: list[Attempt] = []
     judged: list[Judged] = []
     accepted: list[int] = []
     with ExitStack() as on_failure:
-        while attempt := builder.attempt(loaded, source, admissions, {a.key for a in attempts}):
+        while generating:
+            attempt = builder.finish(generating)
             on_failure.enter_context(attempt.compiled)
             attempts.append(attempt)
             with builder.clock.phase("verify", alone=False):
@@ -85,7 +86,9 @@ def compile_as_promised(builder: Builder, imported: Imported, verifier: Verifier
             if not admissions:
                 break
             # The weights are gone: read again, they need not be held beside the packed ones.
-            source = builder.read(partial(load_model, loaded.original), keep=False).source
+            again = builder.read(partial(load_model, loaded.original), keep=False)
+            planned = builder.plan(again, admissions, {a.key for a in attempts})
+            generating = builder.generate(planned) if planned else None
         if not accepted:
             raise AccuracyError(verifier.reason(judged[-1][1]))
         chosen = accepted.pop()

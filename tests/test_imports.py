@@ -28,7 +28,7 @@ ORDER = (
             *("tensor_spec", "runtime", "serving", "bundle"),
             *("input_shapes", "relax_utils", "planning", "passes", "building"),
             *("frontend", "models", "reference", "verification"),
-            *("phases", "plan_report", "compiled_module", "attempt", "descent", "compile_options"),
+            *("phases", "plan_report", "compiled_module", "stages", "descent", "compile_options"),
             *("fleet", "network_tuning", "compiler"),
             *(f"bench.{room}" for room in ("results", "engines", "limits", "startup", "race")),
             *("bench", "cli", "__main__"),

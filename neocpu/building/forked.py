@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
-from neocpu.building.deep_stack import insist, on_deep_stack
+from neocpu.building.deep_stack import LOOK_SECONDS, insist, on_deep_stack
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.search.measuring.child import epitaph
 from neocpu.search.measuring.measuring_process import describe, die_first
@@ -43,10 +43,11 @@ class Limits:
     seconds: float
 
 
-def run_forked(
-    work: Callable[[int], None], count: int, workers: int, limits: Limits, folder: Path
-) -> list[str | None]:
-    """Call ``work`` with each number below ``count``, in children.
+class ForkedJobs:
+    """Calls of a function with each number below ``count``, in children that are at it already.
+
+    They are forked by whoever makes this and by who asks for the outcomes. In between a thread
+    hands out the jobs, and forks nothing: this process may do other things.
 
     Parameters
     ----------
@@ -61,45 +62,111 @@ def run_forked(
     folder : Path
         An existing folder for what the children print.
 
-    Returns
-    -------
-    list of str or None
-        Of each job, None if it is done, else why not: what it raised, or how its child ended.
-
     Raises
     ------
     NeoCPUError
         If the system has no process to give.
     """
-    outcomes: list[str | None] = [None] * count
-    waiting = deque(range(count))
-    busy: dict[Connection, _Child] = {}
-    try:
-        while waiting or busy:
-            while waiting and len(busy) < workers:
-                try:
-                    child = _start(work, folder, busy)
-                except OSError as error:
-                    if not busy:
-                        raise NeoCPUError(f"cannot start a child process: {error}") from error
-                    workers = len(busy)  # that is how many the system gives
-                    break
-                child.begin(waiting.popleft(), limits)
-            soonest = min(child.deadline for child in busy.values())
-            ready = set(wait(list(busy), max(0.0, soonest - time.monotonic())))
-            for pipe, child in list(busy.items()):
-                if pipe not in ready and time.monotonic() < child.deadline:
-                    continue
-                alive, outcomes[child.job] = child.outcome(limits, answered=pipe in ready)
-                if alive and waiting:
-                    child.begin(waiting.popleft(), limits)
-                else:
-                    child.end()
-                    del busy[pipe]
-    finally:
-        for child in busy.values():
+
+    def __init__(
+        self,
+        work: Callable[[int], None],
+        count: int,
+        workers: int,
+        limits: Limits,
+        folder: Path,
+    ) -> None:
+        self._work, self._workers, self._limits, self._folder = work, workers, limits, folder
+        self._outcomes: list[str | None] = [None] * count
+        self._waiting = deque(range(count))
+        self._busy: dict[Connection, _Child] = {}
+        self._stop, self._stopped = Pipe()
+        self._server: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._begin()
+
+    def wait(self) -> None:
+        """Wait until no child is at work; jobs are left over if all children were lost."""
+        server = self._server
+        while server is not None and server.is_alive():
+            server.join(LOOK_SECONDS)
+        self._server = None
+        if self._error is not None:
+            raise self._error
+
+    def outcomes(self) -> list[str | None]:
+        """Wait for all jobs, and return what became of each.
+
+        Returns
+        -------
+        list of str or None
+            None of a job that is done, else what it raised, or how its child ended.
+
+        Raises
+        ------
+        NeoCPUError
+            If the system has no process to give.
+        """
+        self.wait()
+        while self._waiting:
+            self._begin()
+            self.wait()
+        return self._outcomes
+
+    def close(self) -> None:
+        """Kill the children that are at work."""
+        if not self._stop.closed:
+            self._stop.send(None)
+            if self._server is not None:
+                self._server.join()
+            for child in self._busy.values():
+                child.end()
+            self._stop.close()
+            self._stopped.close()
+
+    def _begin(self) -> None:
+        """Start children, as many as there is work for, and who hands it out."""
+        try:
+            self._start_children()
+            server = threading.Thread(target=self._serve, name="neocpu-jobs", daemon=True)
+            server.start()
+            self._server = server
+        except BaseException:
+            self.close()
+            raise
+
+    def _start_children(self) -> None:
+        while self._waiting and len(self._busy) < self._workers:
+            try:
+                child = _start(self._work, self._folder, self._busy)
+            except OSError as error:
+                if not self._busy:
+                    raise NeoCPUError(f"cannot start a child process: {error}") from error
+                return  # that is how many the system gives
+            child.begin(self._waiting.popleft(), self._limits)
+
+    def _serve(self) -> None:
+        try:
+            while self._busy:
+                soonest = min(child.deadline for child in self._busy.values())
+                patience = max(0.0, soonest - time.monotonic())
+                ready = set(wait([self._stopped, *self._busy], patience))
+                if self._stopped in ready:
+                    return
+                for pipe, child in list(self._busy.items()):
+                    if pipe in ready or time.monotonic() >= child.deadline:
+                        self._hear(pipe, child, answered=pipe in ready)
+        except BaseException as error:
+            self._error = error
+
+    def _hear(self, pipe: Connection, child: _Child, *, answered: bool) -> None:
+        """Note what became of a child's job, and give it another."""
+        alive, self._outcomes[child.job] = child.outcome(self._limits, answered=answered)
+        if alive and self._waiting:
+            child.begin(self._waiting.popleft(), self._limits)
+        else:
             child.end()
-    return outcomes
+            del self._busy[pipe]
 
 
 @dataclass(slots=True, eq=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -19,7 +20,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from neocpu.building.forked import Limits, run_forked
+from neocpu.building.forked import ForkedJobs, Limits
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.schedules.operators.elementwise import schedule_function
@@ -57,8 +58,8 @@ class _Job:
         return [str(var.name_hint) for var, _ in self.functions]
 
 
-def compile_objects(mod: tvm.IRModule, target: CpuTarget, workers: int) -> list[Any]:
-    """Generate the machine code of every function of ``mod``.
+class CodeGeneration:
+    """Children that generate the machine code of every function of a module.
 
     Parameters
     ----------
@@ -70,26 +71,56 @@ def compile_objects(mod: tvm.IRModule, target: CpuTarget, workers: int) -> list[
     workers : int
         Groups compiled at a time. The objects do not depend on it.
 
-    Returns
-    -------
-    list of tvm.runtime.Module
-        Static libraries, in the order of the functions' names.
-
     Raises
     ------
-    UnsupportedError
-        If TVM or LLVM fails, crashes or does not end on a function, naming it.
     NeoCPUError
         If the system has no process to give.
     """
-    functions = sorted(mod.functions_items(), key=lambda item: str(item[0].name_hint))
-    groups = [functions[i : i + GROUP_SIZE] for i in range(0, len(functions), GROUP_SIZE)]
-    with TemporaryFolder("objects") as folder:
-        jobs = [_Job(group, Path(folder, f"{index}.o")) for index, group in enumerate(groups)]
+
+    def __init__(self, mod: tvm.IRModule, target: CpuTarget, workers: int) -> None:
+        functions = sorted(mod.functions_items(), key=lambda item: str(item[0].name_hint))
+        groups = [functions[i : i + GROUP_SIZE] for i in range(0, len(functions), GROUP_SIZE)]
+        self._target, self._workers = target, workers
+        self._folder = TemporaryFolder("objects")
+        folder = Path(self._folder.name)
+        self._jobs = [_Job(group, folder / f"{index}.o") for index, group in enumerate(groups)]
+        try:
+            self._running = _start(self._jobs, target, workers, folder)
+        except BaseException:
+            self._folder.cleanup()
+            raise
+
+    def wait(self) -> None:
+        """Wait until the children leave the CPUs to others."""
+        self._running.wait()
+
+    def libraries(self) -> list[Any]:
+        """Wait for all objects and load them.
+
+        Returns
+        -------
+        list of tvm.runtime.Module
+            Static libraries, in the order of the functions' names.
+
+        Raises
+        ------
+        UnsupportedError
+            If TVM or LLVM fails, crashes or does not end on a function, naming it.
+        NeoCPUError
+            If the system has no process to give.
+        """
         done: list[_Job] = []
-        for job, failure in zip(jobs, _run(jobs, target, workers), strict=True):
-            done += [job] if failure is None else _one_by_one(job, failure, target, workers)
+        for job, failure in zip(self._jobs, self._running.outcomes(), strict=True):
+            if failure is None:
+                done.append(job)
+            else:
+                done += _one_by_one(job, failure, self._target, self._workers)
         return [tvm.runtime.load_static_library(str(job.path), job.names) for job in done]
+
+    def close(self) -> None:
+        """End the children, and delete what they wrote."""
+        self._running.close()
+        self._folder.cleanup()
 
 
 def assembly(mod: tvm.IRModule, target: CpuTarget) -> str:
@@ -97,17 +128,19 @@ def assembly(mod: tvm.IRModule, target: CpuTarget) -> str:
     return str(_generate(list(mod.functions_items()), target).inspect_source("asm"))
 
 
-def _run(jobs: Sequence[_Job], target: CpuTarget, workers: int) -> list[str | None]:
-    """Return what went wrong with each job, None if nothing did."""
-    if not jobs:
-        return []
-
+def _start(jobs: Sequence[_Job], target: CpuTarget, workers: int, folder: Path) -> ForkedJobs:
     def work(index: int) -> None:
         job = jobs[index]
         generate = _generate_plainly if job.plain else _generate
         generate(job.functions, target).write_to_file(str(job.path))
 
-    return run_forked(work, len(jobs), workers, LIMITS, jobs[0].path.parent)
+    return ForkedJobs(work, len(jobs), workers, LIMITS, folder)
+
+
+def _run(jobs: Sequence[_Job], target: CpuTarget, workers: int) -> list[str | None]:
+    """Return what went wrong with each job, None if nothing did."""
+    with closing(_start(jobs, target, workers, jobs[0].path.parent)) as running:
+        return running.outcomes()
 
 
 def _one_by_one(job: _Job, failure: str, target: CpuTarget, workers: int) -> list[_Job]:

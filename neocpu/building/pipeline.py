@@ -14,7 +14,7 @@ from tvm.ir import Call, GlobalVar
 from tvm.relax import vm_build
 
 from neocpu.building.deep_stack import on_deep_stack
-from neocpu.building.parallel_codegen import ORIGIN, assembly, compile_objects
+from neocpu.building.parallel_codegen import ORIGIN, CodeGeneration, assembly
 from neocpu.passes.plan_memory import PlannedModule, plan_memory
 from neocpu.passes.state_contract import state_contract
 from neocpu.passes.view_results import view_results
@@ -134,38 +134,61 @@ class Built:
     arena_bytes: int
 
 
-def build(
+@dataclass(frozen=True, slots=True, eq=False)
+class Building:
+    """A module of which children generate the code.
+
+    Attributes
+    ----------
+    builder : tvm.relax.ExecBuilder
+        Holds ``main`` as the virtual machine's code, which calls the kernels.
+    kernels : CodeGeneration
+    planned : PlannedModule
+        The memory of what has a static shape.
+    target : CpuTarget
+    """
+
+    builder: Any
+    kernels: CodeGeneration
+    planned: PlannedModule
+    target: CpuTarget
+
+
+def begin_build(
     mod: tvm.IRModule,
     target: CpuTarget,
     dump: Dump,
     workers: int = 1,
     row_counts: Sequence[int | None] = (),
-) -> Built:
-    """Plan memory, generate code on ``workers`` CPUs.
+) -> Building:
+    """Plan memory, and have children generate code on ``workers`` CPUs.
 
-    What `tvm.compile` does, but for the functions' code, which comes as several static libraries,
-    and for the memory of what has a static shape.
+    With `finish_build` this is `tvm.compile`, but for the functions' code, which comes as several
+    static libraries, and for the memory of what has a static shape.
 
     Raises
     ------
     NeoCPUError
-        As `compile_objects`.
+        If the system has no process to give.
     """
-    calls = on_deep_stack(_to_calls, mod, target, dump, row_counts)
-    dump("assembly", lambda: on_deep_stack(assembly, calls.kernels, target), "s")
-    first, *others = compile_objects(calls.kernels, target, workers) or [None]
-    linked = vm_build._ffi_api.VMLink(calls.builder, target.to_tvm(), first, others, {})
-    planned = calls.planned
+    builder, kernels, planned = on_deep_stack(_to_calls, mod, target, dump, row_counts)
+    dump("assembly", lambda: on_deep_stack(assembly, kernels, target), "s")
+    return Building(builder, CodeGeneration(kernels, target, workers), planned, target)
+
+
+def finish_build(building: Building) -> Built:
+    """Wait for the kernels' code, and link it with the virtual machine's.
+
+    Raises
+    ------
+    UnsupportedError, NeoCPUError
+        As `CodeGeneration.libraries`.
+    """
+    first, *others = building.kernels.libraries() or [None]
+    target = building.target.to_tvm()
+    linked = vm_build._ffi_api.VMLink(building.builder, target, first, others, {})
+    planned = building.planned
     return Built(vm_build.VMExecutable(linked), planned.activations, planned.arena_bytes)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Calls:
-    """``main`` as the virtual machine's code, in ``builder``, and the kernels it calls."""
-
-    builder: Any
-    kernels: tvm.IRModule
-    planned: PlannedModule
 
 
 def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
@@ -181,7 +204,8 @@ def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _to_calls(
     mod: tvm.IRModule, target: CpuTarget, dump: Dump, row_counts: Sequence[int | None]
-) -> _Calls:
+) -> tuple[Any, tvm.IRModule, PlannedModule]:
+    """Return ``main`` as the virtual machine's code, in a builder, and the kernels it calls."""
     to_machine = [
         relax.transform.StaticPlanBlockMemory(),
         relax.transform.LowerAllocTensor(),
@@ -199,5 +223,4 @@ def _to_calls(
     builder = relax.ExecBuilder()
     mod = vm_build._vmcodegen(builder, mod)
     kernels = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
-    mod = tvm.IRModule(kernels, attrs=mod.attrs)
-    return _Calls(builder, mod, planned)
+    return builder, tvm.IRModule(kernels, attrs=mod.attrs), planned

@@ -12,8 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import neocpu
-from neocpu import attempt as attempts
-from neocpu import descent
+from neocpu import descent, stages
 from neocpu.cli.main import main
 from neocpu.descent import next_admissions, tell
 from neocpu.foundation.errors import AccuracyError
@@ -126,13 +125,13 @@ def winograd_first(monkeypatch):
 def builds(monkeypatch):
     """Count what is compiled."""
     counted = []
-    build = attempts.build
+    build = stages.begin_build
 
     def counting(*arguments):
         counted.append(arguments)
         return build(*arguments)
 
-    monkeypatch.setattr(attempts, "build", counting)
+    monkeypatch.setattr(stages, "begin_build", counting)
     return counted
 
 

@@ -8,6 +8,7 @@ import signal
 import tempfile
 import threading
 import time
+from contextlib import closing
 
 import numpy as np
 import onnx
@@ -18,13 +19,17 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import te
 
 import neocpu
+from neocpu import stages
 from neocpu.building import parallel_codegen
 from neocpu.building.forked import Limits
-from neocpu.building.parallel_codegen import compile_objects
+from neocpu.building.parallel_codegen import CodeGeneration
+from neocpu.compile_options import CompileOptions
+from neocpu.compiler import compile_each
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
+from neocpu.foundation.progress import silent
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.artifact_file.elf import read_elf
-from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.target import host_target, parse_target
 from neocpu.tensor_spec import random_inputs
 
 HOST = host_target()
@@ -46,6 +51,11 @@ def kernels(count: int) -> tvm.IRModule:
         name = f"k{number:02d}"
         functions[name] = te.create_prim_func([a, b]).with_attr("global_symbol", name)
     return tvm.IRModule(functions)
+
+
+def compile_objects(mod: tvm.IRModule, workers: int) -> list:
+    with closing(CodeGeneration(mod, HOST, workers)) as generation:
+        return generation.libraries()
 
 
 def chain() -> onnx.ModelProto:
@@ -79,7 +89,7 @@ def test_objects_do_not_depend_on_the_number_of_cpus(tmp_path):
     digests = []
     for workers in (1, 3):
         digests.append([])
-        for index, module in enumerate(compile_objects(kernels(5), HOST, workers)):
+        for index, module in enumerate(compile_objects(kernels(5), workers)):
             path = tmp_path / f"{index}.o"
             module.write_to_file(str(path))
             digests[-1].append(hashlib.sha256(path.read_bytes()).hexdigest())
@@ -91,7 +101,7 @@ def test_objects_do_not_depend_on_the_number_of_cpus(tmp_path):
 def test_a_network_does_not_depend_on_the_number_of_cpus(monkeypatch):
     results, codes = [], []
     for cpus in (1, 3):
-        monkeypatch.setattr("neocpu.attempt.usable_cpus", lambda cpus=cpus: cpus)
+        monkeypatch.setattr("neocpu.stages.usable_cpus", lambda cpus=cpus: cpus)
         with neocpu.compile(chain(), threads=1, verify=False) as compiled:
             data = memoryview(compiled.path.read_bytes())
             text = read_elf(data).find(".text")
@@ -169,7 +179,7 @@ def test_whatever_ends_code_generation_is_one_line_that_names_the_kernel(
     monkeypatch.setattr(parallel_codegen, "GROUP_SIZE", size)
     spoil(monkeypatch, "k02", act, plain_too=True)
     with pytest.raises(UnsupportedError, match=rf"kernel 'k02'.*{reason}") as caught:
-        compile_objects(kernels(6), HOST, workers)
+        compile_objects(kernels(6), workers)
     assert "\n" not in str(caught.value)
 
 
@@ -194,7 +204,7 @@ def test_ctrl_c_ends_the_children_at_once_and_leaves_nothing(monkeypatch, tmp_pa
     timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        compile_objects(kernels(6), HOST, 2)
+        compile_objects(kernels(6), 2)
     timer.join()
     assert not list(tmp_path.iterdir())
 
@@ -209,10 +219,48 @@ def test_children_take_no_part_in_the_parents_signals_and_output(monkeypatch, ca
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
     try:
         spoil(monkeypatch, "k00", report)
-        compile_objects(kernels(2), HOST, 1)
+        compile_objects(kernels(2), 1)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert capfd.readouterr() == ("", "")
+
+
+def each(model: onnx.ModelProto, *cpus: str):
+    """Compile for several CPUs, unchecked."""
+    options = CompileOptions.parse(threads=1, verify=False)
+    return compile_each(model, [*map(parse_target, cpus)], options, lambda _: silent)
+
+
+def test_the_plan_for_the_next_cpu_is_made_before_one_is_linked(monkeypatch):
+    events = []
+
+    def noted(name: str):
+        real = getattr(stages, name)
+
+        def call(*arguments):
+            events.append(name)
+            return real(*arguments)
+
+        return call
+
+    for name in ("apply_plan", "write_artifact"):
+        monkeypatch.setattr(stages, name, noted(name))
+    targets = []
+    for compiled in each(chain(), "avx2", "avx512", "rpi4"):
+        with compiled:
+            targets.append(compiled.header.target)
+    assert len(set(targets)) == 3
+    assert events == ["apply_plan"] * 2 + ["write_artifact", "apply_plan"] + ["write_artifact"] * 2
+
+
+def test_an_error_in_the_next_plan_ends_the_children(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    spoil(monkeypatch, "conv2d_1", hang)
+    rewritten = iter([stages.apply_plan, lambda *arguments: fail()])
+    monkeypatch.setattr(stages, "apply_plan", lambda *arguments: next(rewritten)(*arguments))
+    with pytest.raises(RuntimeError, match="LLVM has had enough"):
+        list(each(chain(), "avx2", "avx512"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_system_without_processes_to_give_is_said(monkeypatch):
@@ -221,7 +269,7 @@ def test_a_system_without_processes_to_give_is_said(monkeypatch):
 
     monkeypatch.setattr(os, "fork", fork)
     with pytest.raises(NeoCPUError, match=r"cannot start a child process.*temporarily unavailable"):
-        compile_objects(kernels(2), HOST, 2)
+        compile_objects(kernels(2), 2)
     assert not [t for t in threading.enumerate() if t.name == "neocpu-compiler"]
 
 

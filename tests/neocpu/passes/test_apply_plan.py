@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import relax_modules
 import tvm
-from networks import HOST, NETWORKS, build, cost_model, run
+from networks import HOST, NETWORKS, build, cost_model, executable, run
 
 from neocpu.building.pipeline import Dump, lower
-from neocpu.building.pipeline import build as build_executable
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.planning.extract import extract
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
@@ -28,7 +27,7 @@ def test_same_results_at_every_level(name, opt):
     rng = np.random.default_rng(1)
     inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes]
     expected = relax_modules.run(mod, *inputs)
-    built = build_executable(lower(rewritten.mod, HOST, Dump()), HOST, Dump())
+    built = executable(lower(rewritten.mod, HOST, Dump()))
     actual = run(built, *inputs, *rewritten.weights)
     for want, got in zip(expected, actual, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import relax_modules
 import tvm
-from networks import HOST, IMAGE, NETWORKS, build, cost_model, run
+from networks import HOST, IMAGE, NETWORKS, build, cost_model, executable, run
 from tvm import relax
 
 from neocpu.building.pipeline import Dump, call_kernels, lower
-from neocpu.building.pipeline import build as build_executable
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.plan_memory import plan_memory
 from neocpu.planning.extract import extract
@@ -115,7 +114,7 @@ def test_parts_are_written_where_they_belong(body):
     mod, low, weights = lowered(body, SHAPE)
     assert joins(planned(low).mod) == JOINS[body]
     x = np.random.default_rng(0).standard_normal(SHAPE).astype("float32")
-    got = run(build_executable(low, HOST, Dump()), x, *weights)
+    got = run(executable(low), x, *weights)
     for one, other in zip(got, relax_modules.run(mod, x), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
@@ -165,7 +164,7 @@ def test_parts_that_do_not_lie_end_to_end_are_copied(shape):
 def test_the_machine_makes_no_tensors(name):
     body, shapes = NETWORKS[name]
     _, low, _ = lowered(body, *shapes, opt=OptLevel.GLOBAL)
-    built = build_executable(low, HOST, Dump())
+    built = executable(low)
     text = built.executable.as_text()
     assert "alloc" not in text
     assert "vm.builtin.copy" not in text
@@ -186,7 +185,7 @@ def test_what_others_than_kernels_hold_stays_a_tensor_of_the_machine():
 
     mod = build(body, SHAPE)
     low = lower(mod, HOST, Dump())
-    built = build_executable(low, HOST, Dump())
+    built = executable(low)
     assert len(built.activations) == 1
     assert "alloc" in built.executable.as_text()
     x = np.random.default_rng(0).standard_normal(SHAPE).astype("float32")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from neocpu.building.pipeline import Built
+from neocpu.building.pipeline import Built, Dump, begin_build, finish_build
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured_costs import Measured
 from neocpu.schedules.vocabulary.format import Format
@@ -64,8 +65,15 @@ def build(body: Callable[..., Any], *shapes: Sequence[int]) -> tvm.IRModule:
     return net.bb.finalize()
 
 
+def executable(mod: tvm.IRModule) -> Built:
+    """Generate the code of a lowered module for this host."""
+    building = begin_build(mod, HOST, Dump())
+    with closing(building.kernels):
+        return finish_build(building)
+
+
 def run(built: Built, *arguments: np.ndarray) -> list[np.ndarray]:
-    """Run what `neocpu.building.pipeline.build` returned on inputs and weights, in a new arena."""
+    """Run what `executable` returned on inputs and weights, in a new arena."""
     arena = mmap.mmap(-1, max(built.arena_bytes, 1))
     views = [tvm_ffi.from_dlpack(placement.view(arena)) for placement in built.activations]
     main = relax.VirtualMachine(built.executable, tvm.cpu())["main"]

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import tvm
-from networks import HOST, build, cost_model, run
+from networks import HOST, build, cost_model, executable, run
 from tvm import relax
 
 from neocpu.building.pipeline import Dump, lower
-from neocpu.building.pipeline import build as build_executable
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.planning.extract import extract
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
@@ -31,7 +30,7 @@ def test_epilogues_and_results(shape):
     assert first.workload.m == np.prod(shape[:-1])
     costs = cost_model()
     rewritten = apply_plan(mod, plan_layouts(network, costs, OptLevel.GLOBAL), costs)
-    built = build_executable(lower(rewritten.mod, HOST, Dump()), HOST, Dump())
+    built = executable(lower(rewritten.mod, HOST, Dump()))
     x = np.random.default_rng(1).standard_normal(shape).astype("float32")
     reference = tvm.compile(relax.transform.LegalizeOps()(mod), HOST.to_tvm())
     expected = relax.VirtualMachine(reference, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()

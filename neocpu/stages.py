@@ -1,29 +1,32 @@
-"""One attempt at a model: search → rewrite → lower → build → link.
+"""The stages of a compilation: imported → simplified → planned → generating → artifact.
 
-Each form of the model holds all of its weights, so each step lets go of what the next replaces.
+Each is what the next is made of. Most hold all of the model's weights in some form, so who has made
+the next lets go of the one before.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from typing import TypeAlias
 
+import numpy as np
 import onnx
 import tvm
+from numpy.typing import NDArray
 
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.link import write_artifact
-from neocpu.building.pipeline import Built, Dump, build, lower
+from neocpu.building.pipeline import Building, Built, Dump, begin_build, finish_build, lower
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.passes.apply_plan import RewrittenModule, apply_plan
+from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify_relax import simplify
 from neocpu.phases import PhaseClock
 from neocpu.plan_report import Outcome, PlanReport, report_of
@@ -75,9 +78,17 @@ class Source:
         return mod, network
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Imported:
-    """A model as attempts take it.
+    """A model and its program, as it was written."""
+
+    loaded: LoadedModel
+    mod: tvm.IRModule
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simplified:
+    """A model as plans are made of it.
 
     Attributes
     ----------
@@ -88,6 +99,39 @@ class Imported:
 
     loaded: LoadedModel
     source: Source
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """A model rewritten by a plan.
+
+    Attributes
+    ----------
+    loaded : LoadedModel
+    admission : Admission
+        Which kernels the plan could choose.
+    key : tuple
+        Tells it from other plans.
+    mod : tvm.IRModule
+    weights : list of array
+        Packed, until the artifact has them: then it is empty.
+    report : PlanReport
+    """
+
+    loaded: LoadedModel
+    admission: Admission
+    key: PlanKey
+    mod: tvm.IRModule
+    weights: list[NDArray[np.generic]]
+    report: PlanReport
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generating:
+    """A planned model whose code children generate; this process may do something else."""
+
+    planned: Planned
+    building: Building
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +177,8 @@ class Builder:
     clock: PhaseClock
     dump: Dump
 
-    def read(self, load: Callable[[], LoadedModel], *, keep: bool, uses: int = 1) -> Imported:
-        """Import a model, and return it as attempts take it.
+    def read(self, load: Callable[[], LoadedModel], *, keep: bool, uses: int = 1) -> Simplified:
+        """Import and simplify a model.
 
         Parameters
         ----------
@@ -143,19 +187,19 @@ class Builder:
         keep : bool
             Whether to keep the original, which a reference runs.
         uses : int
-            How many plans will be compiled of it.
+            How many plans will be made of it.
         """
         with self.clock.phase("import"):
-            loaded, mod = on_deep_stack(self._import, load)
-        loaded = _without_graphs(loaded, keep_original=keep)
+            imported = on_deep_stack(self._import, load)
+        loaded = _without_graphs(imported.loaded, keep_original=keep)
         with self.clock.phase("simplify"):
-            return Imported(loaded, on_deep_stack(self._simplify, mod, uses))
+            return Simplified(loaded, on_deep_stack(self._simplify, imported.mod, uses))
 
-    def _import(self, load: Callable[[], LoadedModel]) -> tuple[LoadedModel, tvm.IRModule]:
+    def _import(self, load: Callable[[], LoadedModel]) -> Imported:
         loaded = load()
         mod = import_relax(loaded)
         self.dump.module("import", mod)
-        return loaded, mod
+        return Imported(loaded, mod)
 
     def _simplify(self, mod: tvm.IRModule, uses: int) -> Source:
         mod = simplify(mod)
@@ -163,21 +207,20 @@ class Builder:
         prologues = self.options.fuses_prologues(self.templates)
         return Source(mod, extract(mod, prologues=prologues), uses)
 
-    def attempt(
+    def plan(
         self,
-        loaded: LoadedModel,
-        source: Source,
+        model: Simplified,
         admissions: Sequence[Admission],
         tried: Collection[PlanKey] = (),
-    ) -> Attempt | None:
-        """Compile by the first plan that is none of ``tried``; None if all are.
+    ) -> Planned | None:
+        """Rewrite a model by the first plan that is none of ``tried``; None if all are.
 
         Parameters
         ----------
         admissions : sequence of Admission
             What plans are made with, in turn.
         """
-        mod, network = source.take()
+        mod, network = model.source.take()
         with self.clock.phase("search"):
             weights = weights_of(mod, network, self.target, self.threads)
             chosen = self._choose(network, weights.fixed, admissions, tried)
@@ -196,10 +239,8 @@ class Builder:
             costs.admission,
             self.accuracy,
         )
-        key = _key(plan)
-        # Which hold the weights as they were before they were packed.
-        del mod, network, chosen, plan
-        return Attempt(costs.admission, key, self._build(loaded, rewritten, report))
+        arrays = list(rewritten.weights)
+        return Planned(model.loaded, costs.admission, _key(plan), rewritten.mod, arrays, report)
 
     def _choose(
         self,
@@ -215,25 +256,34 @@ class Builder:
                 return costs, plan
         return None
 
-    def _build(
-        self, loaded: LoadedModel, rewritten: RewrittenModule, report: PlanReport
-    ) -> CompiledModule:
-        clock, dump = self.clock, self.dump
-        with clock.phase("lower"):
-            mod = on_deep_stack(lower, rewritten.mod, self.target, dump)
-        with clock.phase("build"):
-            built = build(mod, self.target, dump, usable_cpus(), loaded.row_counts)
-        report = replace(report, outcome=Outcome(built.arena_bytes, dict(clock.seconds)))
-        dump("plan", partial(json.dumps, report.to_json(), indent=1), "json")
-        compiled = CompiledModule(self._header(loaded, built, report), report)
+    def generate(self, planned: Planned) -> Generating:
+        """Have children generate a model's code."""
+        with self.clock.phase("lower"):
+            mod = on_deep_stack(lower, planned.mod, self.target, self.dump)
+        with self.clock.phase("build"):
+            rows = planned.loaded.row_counts
+            return Generating(
+                planned, begin_build(mod, self.target, self.dump, usable_cpus(), rows)
+            )
+
+    def finish(self, generating: Generating) -> Attempt:
+        """Wait for a model's code, and write its artifact."""
+        planned, building = generating.planned, generating.building
+        with closing(building.kernels), self.clock.phase("build"):
+            built = finish_build(building)
+        outcome = Outcome(built.arena_bytes, dict(self.clock.seconds))
+        report = replace(planned.report, outcome=outcome)
+        self.dump("plan", partial(json.dumps, report.to_json(), indent=1), "json")
+        compiled = CompiledModule(self._header(planned.loaded, built, report), report)
         with ExitStack() as on_failure:
             on_failure.enter_context(compiled)
-            with clock.phase("link"):
+            with self.clock.phase("link"):
                 compiled.header = write_artifact(
-                    built.executable, rewritten.weights, compiled.header, compiled.path
+                    built.executable, planned.weights, compiled.header, compiled.path
                 )
+            planned.weights.clear()
             on_failure.pop_all()
-        return compiled
+        return Attempt(planned.admission, planned.key, compiled)
 
     def _header(self, loaded: LoadedModel, built: Built, report: PlanReport) -> ArtifactHeader:
         return ArtifactHeader(
