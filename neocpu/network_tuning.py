@@ -79,8 +79,9 @@ def open_store(
     last = (named.pop() if named else user) if writing else None
     # A folder that may not be looked into, as root's is to others, holds no database of one's own.
     own = [user] if user != last and os.path.exists(user) else []
-    layers = [] if only else [*shipped_databases(), *own]
-    store = Store.open([*layers, *named], last, registry.template_version)
+    layers = named if only else [*own, *named]
+    shipped = () if only else shipped_databases()
+    store = Store.open(layers, last, registry.template_version, shipped=shipped)
     for skipped in store.skipped[:MAX_WARNINGS]:
         _log.warning("%s", skipped)
     if len(store.skipped) > MAX_WARNINGS:

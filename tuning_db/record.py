@@ -240,6 +240,12 @@ def _split(line: bytes) -> _Parts:
     return _Parts(subject, scheme, result, environment, time)
 
 
+def subject_text(workload: Workload, target: TargetKey) -> str:
+    """Return what lines of records of a workload on a target begin with."""
+    subject = {"v": VERSION, "workload": workload.to_json(), "target": target.to_json()}
+    return json.dumps(subject, separators=(",", ":"), allow_nan=False)[:-1]
+
+
 def record_key(workload: Workload, target: TargetKey) -> str:
     """Return the content hash of a workload on a target."""
     return content_hash([workload.to_json(), target.to_json()])

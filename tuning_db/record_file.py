@@ -108,13 +108,7 @@ def read_records(path: Path, on_read: OnRead = silent) -> Contents:
     DatabaseError
         If the file is missing, unreadable or no file.
     """
-    try:
-        data = read_file(path, MAX_BYTES)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise DatabaseError(
-            f"cannot read tuning database {path}: {reason}; pass another file with --db"
-        ) from None
+    data = read_database(path)
     parser = LineParser()
     lines: list[RecordLine] = []
     skipped: list[SkippedLine] = []
@@ -130,6 +124,23 @@ def read_records(path: Path, on_read: OnRead = silent) -> Contents:
             foreign = isinstance(error, UnknownRecordError)
             skipped.append(SkippedLine(path, number, str(error)[:MAX_REASON], text, foreign))
     return Contents(path, data, tuple(lines), tuple(skipped))
+
+
+def read_database(path: Path) -> bytes:
+    """Return the bytes of ``path``.
+
+    Raises
+    ------
+    DatabaseError
+        If the file is missing, unreadable or no file.
+    """
+    try:
+        return read_file(path, MAX_BYTES)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DatabaseError(
+            f"cannot read tuning database {path}: {reason}; pass another file with --db"
+        ) from None
 
 
 def is_missing(path: Path) -> bool:

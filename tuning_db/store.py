@@ -1,13 +1,14 @@
 """The tuning database: layers of record files, of which the last may be written.
 
-Opening reads whole files and skips what is not a record, naming it. Many processes may append to
-one file at once: see `record_file`. What others append after the opening is not seen.
+Opening reads whole files and skips what is not a record, naming it; those that come with neocpu are
+parsed where they are asked for: see `shelf`. Many processes may append to one file at once: see
+`record_file`. What others append after the opening is not seen.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from neocpu.tuning_db.record_file import (
     read_records,
     silent,
 )
+from neocpu.tuning_db.shelf import Shelf
 
 
 def default_database() -> Path:
@@ -69,12 +71,15 @@ class Store:
         Where `append` writes.
     """
 
-    def __init__(self, writable: Path | None, template_version: Callable[[str], int]) -> None:
+    def __init__(
+        self, writable: Path | None, template_version: Callable[[str], int], shelf: Shelf
+    ) -> None:
         self.writable = writable
         self.skipped: tuple[SkippedLine, ...] = ()
         self._template_version = template_version
+        self._shelf = shelf
         self._records: dict[str, dict[Scheme, Record]] = {}
-        self._targets: dict[TargetKey, None] = {}
+        self._targets = shelf.targets()
 
     @classmethod
     def open(
@@ -83,6 +88,7 @@ class Store:
         writable: Path | None,
         template_version: Callable[[str], int],
         on_read: OnRead = silent,
+        shipped: Sequence[Path] = (),
     ) -> Store:
         """Read ``paths`` and then ``writable``; of two records of a scheme the later one counts.
 
@@ -91,7 +97,7 @@ class Store:
         Parameters
         ----------
         paths : sequence of Path
-            Files to read only, such as `shipped_databases`.
+            Files to read only.
         writable : Path or None
             File that `append` writes; need not exist yet. It is only read here, so a read-only
             database can be opened; see `ensure_writable`.
@@ -100,13 +106,15 @@ class Store:
             they measured is no longer what would run.
         on_read : callable
             Told how far the reading is.
+        shipped : sequence of Path
+            Files that neocpu wrote itself, before all others: see `Shelf`.
 
         Raises
         ------
         DatabaseError
             If a file is missing (``writable`` may be), unreadable, or no file.
         """
-        store = cls(writable, template_version)
+        store = cls(writable, template_version, Shelf(shipped))
         files = list(paths)
         if writable is not None and not is_missing(writable):
             files.append(writable)
@@ -115,20 +123,21 @@ class Store:
             contents = read_records(path, on_read)
             skipped += contents.skipped
             for line in contents.lines:
-                store._add(line.record, line.key)
+                store._add((line.record, line.key))
         store.skipped = tuple(skipped)
         return store
 
     def __len__(self) -> int:
-        return sum(map(len, self._records.values()))
+        return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[Record]:
-        for by_scheme in self._records.values():
+        self._add_older(self._shelf.take_all())
+        for _, by_scheme in sorted(self._records.items()):  # whatever was asked for before
             yield from by_scheme.values()
 
     def results(self, workload: Workload, target: CpuTarget, threads: int) -> dict[Scheme, Record]:
         """Return every scheme measured for ``workload``, failed ones too."""
-        return dict(self._records.get(record_key(workload, TargetKey.of(target, threads)), {}))
+        return dict(self._found(workload, TargetKey.of(target, threads)))
 
     def best(self, workload: Workload, target: CpuTarget, threads: int) -> Record | None:
         """Return the fastest record that did not fail, or None."""
@@ -142,7 +151,7 @@ class Store:
         None if no relative has any; see `nearest.relatives`.
         """
         for key in relatives(TargetKey.of(target, threads), self._targets):
-            found = self._records.get(record_key(workload, key), {})
+            found = self._found(workload, key)
             if any(record.result.error is None for record in found.values()):
                 return Borrowed(key, dict(found))
         return None
@@ -173,16 +182,29 @@ class Store:
             return
         append_lines(self._destination(), [record.to_line().encode() for record in records])
         for record in records:
-            self._add(record, record.key())
+            self._add((record, record.key()))
 
     def _destination(self) -> Path:
         assert self.writable is not None, "the store was opened for reading only"
         return self.writable
 
-    def _add(self, record: Record, key: str) -> None:
-        if record.env.template_version != self._template_version(record.scheme.template):
-            return
-        if key not in self._records:
-            self._records[key] = {}
-            self._targets[record.target] = None
-        self._records[key][record.scheme] = record
+    def _found(self, workload: Workload, target: TargetKey) -> Mapping[Scheme, Record]:
+        self._add_older(self._shelf.take(workload, target))
+        return self._records.get(record_key(workload, target), {})
+
+    def _add_older(self, records: Iterable[tuple[Record, str]]) -> None:
+        older: dict[str, dict[Scheme, Record]] = {}
+        for record, key in filter(self._is_current, records):
+            older.setdefault(key, {})[record.scheme] = record
+        for key, by_scheme in older.items():
+            self._records[key] = by_scheme | self._records.get(key, {})
+
+    def _add(self, keyed: tuple[Record, str]) -> None:
+        if self._is_current(keyed):
+            record, key = keyed
+            self._targets.add(record.target)
+            self._records.setdefault(key, {})[record.scheme] = record
+
+    def _is_current(self, keyed: tuple[Record, str]) -> bool:
+        record, _ = keyed
+        return record.env.template_version == self._template_version(record.scheme.template)

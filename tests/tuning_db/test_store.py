@@ -12,7 +12,9 @@ import pytest
 from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record
 
 from neocpu.foundation.errors import DatabaseError, UsageError
+from neocpu.schedules import registry
 from neocpu.tuning_db import record_file
+from neocpu.tuning_db.nearest import cpu_target
 from neocpu.tuning_db.record import TargetKey
 from neocpu.tuning_db.store import Store, default_database, shipped_databases
 
@@ -187,9 +189,61 @@ def test_shipped_records_are_not_written(tmp_path: Path):
         open_store(link).ensure_writable()
 
 
-def test_shipped_records_are_readable_and_the_default_is_the_users():
-    store = open_store(None, *shipped_databases())
-    assert store.skipped == ()
+def test_shipped_records_are_all_found_where_they_lie():
+    read = Store.open(shipped_databases(), None, registry.template_version)
+    assert read.skipped == ()
+    shelved = Store.open([], None, registry.template_version, shipped=shipped_databases())
+    for made in {made.key(): made for made in read}.values():
+        cpu = cpu_target(made.target)
+        expected = list(read.results(made.workload, cpu, made.target.threads).items())
+        assert list(shelved.results(made.workload, cpu, made.target.threads).items()) == expected
+    assert list(shelved) == list(read)
+
+
+def shelved(shipped: Path, *paths: Path, version: int = 3) -> Store:
+    return Store.open(paths, None, lambda name: version, shipped=[shipped])
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Path:
+    path = tmp_path / "shipped.jsonl"
+    other = dataclasses.replace(SLOWER, workload=dataclasses.replace(WORKLOAD, height=57))
+    lines = (SLOWER, other, RECORD, record(5e-3, reg_n=9, version=2))
+    path.write_text("".join(made.to_line() for made in lines))
+    return path
+
+
+def test_of_shipped_and_other_records_the_others_count(shipped: Path, tmp_path: Path):
+    mine, newer = tmp_path / "mine.jsonl", record(9e-3, reg_n=4)
+    mine.write_text(newer.to_line())
+    for store in (shelved(shipped, mine), shelved(shipped, mine)):
+        assert list(store.results(WORKLOAD, TARGET, 2).values()) == [newer, RECORD]
+        assert store.best(WORKLOAD, TARGET, 2) == RECORD
+        assert len(store) == len(set(store)) == 3
+    asked, not_asked = shelved(shipped, mine), shelved(shipped, mine)
+    asked.results(WORKLOAD, TARGET, 2)
+    assert list(asked) == list(not_asked)
+
+
+def test_shipped_records_are_borrowed(shipped: Path):
+    relative = dataclasses.replace(TARGET, mcpu="znver4")
+    borrowed = shelved(shipped).borrowed(WORKLOAD, relative, 2)
+    assert borrowed is not None
+    assert borrowed.target == RECORD.target
+    assert set(borrowed.records.values()) == {SLOWER, RECORD}
+    assert shelved(shipped, version=4).borrowed(WORKLOAD, relative, 2) is None
+
+
+def test_a_damaged_shipped_record_is_said_when_it_is_needed(shipped: Path):
+    with shipped.open("a") as file:
+        file.write(RECORD.to_line().replace('"seconds":[', '"seconds":[-1,'))
+    store = shelved(shipped)
+    assert store.best(dataclasses.replace(WORKLOAD, height=57), TARGET, 2) is not None
+    with pytest.raises(DatabaseError, match=r"came with neocpu is damaged: .*; install it again"):
+        store.best(WORKLOAD, TARGET, 2)
+
+
+def test_the_default_database_is_the_users():
     assert default_database().is_absolute()
     assert "neocpu" in str(default_database())
 
