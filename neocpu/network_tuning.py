@@ -17,7 +17,7 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import duration, plural
 from neocpu.planning.measured_costs import Measured
-from neocpu.planning.memory_costs import memory_workloads
+from neocpu.planning.memory_workloads import memory_workloads
 from neocpu.planning.network import Network
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neocpu.passes.apply_plan import RewrittenModule, Transform
-from neocpu.planning.costs import Choice
+from neocpu.planning.choice import Choice
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.optimisation_levels import LayoutPlan

@@ -18,8 +18,8 @@ from tvm import relax
 from tvm.ir import Call, GenericConst, Var
 
 from neocpu.passes.weight_table import WeightTable
-from neocpu.planning.costs import Choice, CostModel
-from neocpu.planning.memory_costs import Cost
+from neocpu.planning.choice import Choice, Cost
+from neocpu.planning.costs import CostModel
 from neocpu.planning.network_graph import wanted
 from neocpu.planning.operators.layout_op import LayoutOp, Shape4
 from neocpu.planning.optimisation_levels import LayoutPlan

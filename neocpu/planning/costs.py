@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
+from neocpu.planning.choice import Choice
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.weights import packed_bytes
@@ -16,34 +17,6 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # An unmeasured scheme is trusted less than a measured one of equal expectation.
 ESTIMATE_PENALTY = 1.05
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One way to run an operator.
-
-    Attributes
-    ----------
-    scheme : Scheme or None
-        For convolutions only.
-    source : str
-        ``estimated``, or the `Measured.source` of the records it was chosen by; either ends with
-        ``and folded`` for a kernel that is known between other layouts.
-    weight_bytes : int
-        Its weights and per-channel operands, as they are packed.
-    """
-
-    in_format: Format
-    out_format: Format
-    seconds: float
-    source: str = "estimated"
-    scheme: Scheme | None = None
-    weight_bytes: int = 0
-
-    def __str__(self) -> str:
-        if self.scheme is not None:
-            return str(self.scheme)
-        return str(self.out_format)
 
 
 def formats(workload: Conv2dWorkload, scheme: Scheme) -> tuple[Format, Format]:

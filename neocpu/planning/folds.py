@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from neocpu.planning.costs import Choice, CostModel
+from neocpu.planning.choice import Choice
+from neocpu.planning.costs import CostModel
 from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.format import Format

@@ -10,19 +10,19 @@ those of its class are; between two sizes the logarithm of it is interpolated.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from neocpu.planning.choice import IN_PLACE, Cost
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.memory_class import MemoryClass
-from neocpu.planning.network import Network
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.operators.join_template import SHIFT_FACTOR
 from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, channel_blocks
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import JoinWorkload, TransformWorkload, Workload
@@ -31,18 +31,6 @@ from neocpu.schedules.vocabulary.workload import JoinWorkload, TransformWorkload
 # sides that are no powers of two, whose rows would compete for the same cache lines.
 CHANNELS, SIDES = 128, (7, 14, 28, 56, 112, 224)
 LOG_ELEMENTS = tuple(math.log(CHANNELS * side * side) for side in SIDES)
-
-
-# The source of the cost of what no kernel does.
-IN_PLACE = "in place"
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Seconds, and where they come from: ``estimated``, a `Measured.source`, or `IN_PLACE`."""
-
-    seconds: float
-    source: str = "estimated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +47,7 @@ class _Curve:
             return Cost(estimate)
         size = math.log(elements)
         ratio = math.exp(float(np.interp(size, self.sizes, self.ratios)))
-        return Cost(estimate * ratio, self.sources[_nearest(size, self.sizes)])
+        return Cost(estimate * ratio, self.sources[nearest(size, self.sizes)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,40 +186,6 @@ def canonical_workload(kind: MemoryClass, dtype: str, side: int, target: CpuTarg
     return JoinWorkload("concat", 1, (half, CHANNELS - half), side, side, 2 * lanes, dtype)
 
 
-def memory_workloads(network: Network, target: CpuTarget) -> tuple[Workload, ...]:
-    """Return the canonical workloads that ``network``'s plans ask for on ``target``.
-
-    At most a few tens, and the same for all networks.
-    """
-    return tuple(
-        dict.fromkeys(
-            canonical_workload(
-                kind, dtype, SIDES[_nearest(math.log(elements), LOG_ELEMENTS)], target
-            )
-            for kind, dtype, elements in _asked(network, target)
-        )
-    )
-
-
-def _asked(network: Network, target: CpuTarget) -> Iterator[tuple[MemoryClass, str, int]]:
-    """Yield class, element type and elements of every cost that a layout graph may need."""
-    produced = {op.result for op in network.ops}
-    for op in network.ops:
-        for read in op.reads:
-            elements = math.prod(read.shape)
-            yield MemoryClass.PACK, read.dtype, elements
-            if read.var in produced:
-                yield MemoryClass.UNPACK, read.dtype, elements
-                yield MemoryClass.WIDEN, read.dtype, elements
-                yield MemoryClass.NARROW, read.dtype, elements
-        if op.result in network.nchw_reads:
-            yield MemoryClass.UNPACK, op.dtype, math.prod(op.shape)
-        blocks = (1, *channel_blocks(op.shape[1], target.lanes(op.dtype)))
-        for kind in {op.memory_class(DataLayout(block)) for block in blocks} - {None}:
-            assert kind is not None
-            yield kind, op.dtype, math.prod(op.shape)
-
-
-def _nearest(value: float, points: tuple[float, ...]) -> int:
+def nearest(value: float, points: tuple[float, ...]) -> int:
     """Index of the point closest to ``value``."""
     return min(range(len(points)), key=lambda index: abs(points[index] - value))

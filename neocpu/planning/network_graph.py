@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from tvm.ir import Var
 
-from neocpu.planning.costs import Choice, CostModel
+from neocpu.planning.choice import Choice
+from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
 from neocpu.planning.operators.layout_op import Read, Shape4
 from neocpu.schedules.vocabulary.format import Format

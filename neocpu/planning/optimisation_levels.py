@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from neocpu.planning.costs import Choice, CostModel
+from neocpu.planning.choice import Choice
+from neocpu.planning.costs import CostModel
 from neocpu.planning.folds import with_folds
 from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph

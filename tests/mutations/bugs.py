@@ -275,8 +275,15 @@ BUGS = (
     Bug(
         "records: of earlier templates count",
         "tuning_db/store.py",
-        "if record.env.template_version != self._template_version(record.scheme.template):",
-        "if record.env.template_version > self._template_version(record.scheme.template):",
+        "return record.env.template_version == self._template_version(record.scheme.template)",
+        "return record.env.template_version <= self._template_version(record.scheme.template)",
+        ("tests/tuning_db/test_store.py",),
+    ),
+    Bug(
+        "records: shipped ones count more than one's own",
+        "tuning_db/store.py",
+        "self._records[key] = by_scheme | self._records.get(key, {})",
+        "self._records[key] = self._records.get(key, {}) | by_scheme",
         ("tests/tuning_db/test_store.py",),
     ),
     Bug(

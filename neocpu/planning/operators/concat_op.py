@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tvm.ir import Var
 
+from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.memory_class import MemoryClass
+from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.gather_op import GatherOp, concatenated
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.relax_utils import Expr, dtype_of, feature_map_shape
 from neocpu.schedules.operators.concat import is_shifted, lies_end_to_end, lower_concat
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
-
-if TYPE_CHECKING:
-    from neocpu.planning.costs import Choice
-    from neocpu.planning.memory_costs import Cost, MemoryCosts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm.ir import Var
 
+from neocpu.planning.choice import Choice
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp
 from neocpu.relax_utils import (
     Expr,
@@ -22,9 +23,6 @@ from neocpu.relax_utils import (
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-
-if TYPE_CHECKING:
-    from neocpu.planning.costs import Choice
 
 
 def conv_workload(value: Expr) -> Conv2dWorkload | None:

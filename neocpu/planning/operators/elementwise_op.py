@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tvm.ir import Call, Var
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.planning.choice import Choice
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.relax_utils import Expr, constant_value, dtype_of, feature_map_shape, op_name
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
-
-if TYPE_CHECKING:
-    from neocpu.planning.costs import Choice
 
 # What they make of the padded lanes of a block is finite.
 NAMES = frozenset(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tvm import relax
 from tvm.ir import Var
 
+from neocpu.planning.choice import Choice
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.relax_utils import (
@@ -22,9 +22,6 @@ from neocpu.relax_utils import (
 from neocpu.schedules.operators.concat import is_shifted
 from neocpu.schedules.operators.gather import lower_gather
 from neocpu.schedules.vocabulary.layout import DataLayout
-
-if TYPE_CHECKING:
-    from neocpu.planning.costs import Choice
 
 
 def concatenated(function: Function, value: Expr) -> list[Var]:

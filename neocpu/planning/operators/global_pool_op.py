@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tvm.ir import Var
 
+from neocpu.planning.choice import Choice
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, is_op
 from neocpu.schedules.operators.pool import lower_global_pool
-
-if TYPE_CHECKING:
-    from neocpu.planning.costs import Choice
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,21 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm.ir import Var
 
+from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.memory_class import MemoryClass
+from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.relax_utils import Expr
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
-
-if TYPE_CHECKING:
-    from neocpu.planning.costs import Choice
-    from neocpu.planning.memory_costs import Cost, MemoryCosts
 
 Shape4: TypeAlias = tuple[int, int, int, int]
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tvm.ir import Var
 
+from neocpu.planning.choice import Choice, Cost
+from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, four_of, is_op, pair_of
 from neocpu.schedules.operators.pool import PoolWorkload, estimate, lower_pool
 from neocpu.schedules.vocabulary.format import Format
-
-if TYPE_CHECKING:
-    from neocpu.planning.costs import Choice
-    from neocpu.planning.memory_costs import Cost, MemoryCosts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

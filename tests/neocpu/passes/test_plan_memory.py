@@ -13,8 +13,8 @@ from tvm import relax
 from neocpu.building.pipeline import Dump, call_kernels, lower
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.plan_memory import plan_memory
+from neocpu.planning.choice import IN_PLACE
 from neocpu.planning.extract import extract
-from neocpu.planning.memory_costs import IN_PLACE
 from neocpu.planning.operators.concat_op import ConcatOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.relax_utils import bindings, is_op, static_shape

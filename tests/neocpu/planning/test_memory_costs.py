@@ -15,9 +15,9 @@ from neocpu.planning.memory_costs import (
     CHANNELS,
     SIDES,
     canonical_workload,
-    memory_workloads,
     transform_class,
 )
+from neocpu.planning.memory_workloads import memory_workloads
 from neocpu.planning.operators.concat_op import ConcatOp
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp

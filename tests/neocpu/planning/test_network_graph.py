@@ -15,9 +15,8 @@ from neocpu.frontend.load import load_model
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify_relax import simplify
 from neocpu.plan_report import report_of
-from neocpu.planning.costs import Choice
+from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.extract import extract
-from neocpu.planning.memory_costs import Cost
 from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph, wanted
 from neocpu.planning.operators.layout_op import LayoutOp, Read
