@@ -14,6 +14,12 @@ BEFORE = pytest.StashKey[dict[str, str]]()
 LEFT = pytest.StashKey[list[str]]()
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--update-golden", action="store_true", help="write what golden tests compare with anew"
+    )
+
+
 def pytest_configure():
     # The background jobs of a shell ignore Ctrl-C, and the processes they start inherit that: the
     # tests that interrupt one would wait forever.
@@ -46,7 +52,8 @@ def as_a_process_begins():
 
 
 def pytest_sessionstart(session):
-    if not hasattr(session.config, "workerinput"):  # not a worker of pytest-xdist
+    # Not of a worker of pytest-xdist; and golden files are written on purpose.
+    if not (hasattr(session.config, "workerinput") or session.config.option.update_golden):
         session.config.stash[BEFORE] = snapshot(CHECKOUT)
 
 

@@ -43,16 +43,16 @@ def assert_optimal(graph: LayoutGraph, plan, optimum: float) -> None:
     assert plan.gap == 0.0
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_every_solver_against_brute_force(seed: int):
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=200)
+@given(SEEDS, st.integers(1, 7), st.floats(0, 1), st.sampled_from([0.0, 0.2, 0.5]), st.booleans())
+def test_every_solver_against_brute_force(
+    seed: int, nodes: int, density: float, forbidden: float, integer: bool
+):
     rng = np.random.default_rng(seed)
-    graph = random_graph(
-        rng,
-        nodes=int(rng.integers(1, 8)),
-        density=rng.random(),
-        forbidden=float(rng.choice([0.0, 0.2, 0.5])),
-        integer=bool(rng.random() < 0.4),
-    )
+    graph = random_graph(rng, nodes, density, forbidden=forbidden, integer=integer)
     optimum = brute_force(graph)
     assert_optimal(graph, solve(graph), optimum)
     # Without memory for tables there is branch and bound.
@@ -64,16 +64,27 @@ def test_every_solver_against_brute_force(seed: int):
         assert heuristic.lower_bound <= optimum * (1 + CLOSE)
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_networks_against_brute_force(seed: int):
-    graph = random_network(np.random.default_rng(seed), operators=2 + seed % 5)
+NETWORKS = st.builds(
+    lambda seed, operators: random_network(np.random.default_rng(seed), operators),
+    SEEDS,
+    st.integers(2, 6),
+)
+
+
+@settings(max_examples=200)
+@given(NETWORKS)
+def test_networks_against_brute_force(graph: LayoutGraph):
     optimum = brute_force(graph)
     assert_optimal(graph, solve(graph), optimum)
     assert_optimal(graph, solve(graph, "exact", SearchLimits(bytes=0)), optimum)
     assert_optimal(graph, solve(graph, "dp"), optimum)
     assert solve(graph, "pbqp").cost >= optimum * (1 - CLOSE)
-    if seed < 60:
-        assert milp_optimum(graph) == pytest.approx(optimum, rel=TOLERANCE)
+
+
+@settings(max_examples=50)
+@given(NETWORKS)
+def test_networks_against_highs(graph: LayoutGraph):
+    assert milp_optimum(graph) == pytest.approx(brute_force(graph), rel=TOLERANCE)
 
 
 def test_random_networks_have_all_that_networks_have():
@@ -105,17 +116,17 @@ def graphs(draw: st.DrawFn) -> LayoutGraph:
     return LayoutGraph(nodes, tuple(edges))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(graphs(), st.sampled_from([0, 100, 1000, 1 << 20]))
 def test_exact_never_beats_nor_loses_to_brute_force(graph: LayoutGraph, max_bytes: int):
     plan = solve(graph, "exact", SearchLimits(bytes=max_bytes))
     assert_optimal(graph, plan, brute_force(graph))
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_reductions_keep_the_optimum_and_bounds_hold(seed: int):
-    rng = np.random.default_rng(seed)
-    graph = random_graph(rng, 7, 0.8, forbidden=0.1 * (seed % 2))
+@settings(max_examples=40)
+@given(SEEDS, st.sampled_from([0.0, 0.1]))
+def test_reductions_keep_the_optimum_and_bounds_hold(seed: int, forbidden: float):
+    graph = random_graph(np.random.default_rng(seed), 7, 0.8, forbidden=forbidden)
     optimum = brute_force(graph)
     problem = Problem(graph)
     assert lower_bound(problem).value <= optimum * (1 + CLOSE)

@@ -1,0 +1,66 @@
+"""The TIR of one scheme of each template, for an x86 and a NEON target, as it was reviewed.
+
+A difference is looked at, and if it is meant, written anew: ``pytest --update-golden
+tests/schedules/test_golden_tir.py``. Each file begins with the scheme, so that the order in which
+schemes are tried may change.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.scheme import scheme_from_json
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import (
+    Conv2dWorkload,
+    EpilogueOp,
+    JoinWorkload,
+    TransformWorkload,
+)
+
+FOLDER = Path(__file__).parent / "golden"
+TARGETS = {
+    "avx512": parse_target("llvm -mcpu=skylake-avx512"),
+    "neon": parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"),
+}
+PAD = (1, 1, 1, 1)
+STEPS = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
+# Odd sizes, so that tails are there to be seen.
+WORKLOADS = {
+    "conv2d_direct": Conv2dWorkload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
+    "conv2d_nchw": Conv2dWorkload(1, 5, 9, 11, 7, (3, 3), padding=PAD, epilogue=STEPS),
+    "conv2d_depthwise": Conv2dWorkload(
+        1, 32, 9, 11, 32, (3, 3), padding=PAD, groups=32, epilogue=STEPS
+    ),
+    "conv2d_grouped": Conv2dWorkload(
+        1, 64, 9, 11, 64, (3, 3), padding=PAD, groups=4, epilogue=STEPS
+    ),
+    "conv2d_pointwise": Conv2dWorkload(1, 32, 9, 11, 48, (1, 1), epilogue=STEPS),
+    "conv2d_winograd": Conv2dWorkload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
+    "layout_transform": TransformWorkload(1, 32, 9, 11, 1, 16),
+    "join": JoinWorkload("concat", 1, (32, 32), 9, 11, 16),
+}
+
+
+def golden(name: str, target: str) -> Path:
+    return FOLDER / f"{name}-{target}.txt"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", registry.TEMPLATES)
+def test_it_is_as_it_was_reviewed(request, name, target):
+    path, cpu, template = golden(name, target), TARGETS[target], registry.TEMPLATES[name]
+    workload = WORKLOADS[name]
+    if path.exists():
+        scheme = scheme_from_json(json.loads(path.read_text().partition("\n")[0]))
+    else:
+        scheme = template.space(workload, cpu)[0]
+    func = template.lower(workload, scheme, cpu, 2)
+    text = f"{json.dumps(scheme.to_json())}\n{func.script(show_meta=False)}\n"
+    if request.config.getoption("--update-golden"):
+        path.write_text(text)
+    assert text == path.read_text()
