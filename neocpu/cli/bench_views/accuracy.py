@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, of_models
-from neocpu.cli.bench_views.page import collect, fail, present, run_of
+from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
-from neocpu.foundation.errors import AccuracyError
+
+if TYPE_CHECKING:
+    from neocpu.bench.accuracy.network_errors import AccuracyReport
+    from neocpu.bench.accuracy.planted_errors import RefusalReport
 
 
 class Factors(click.ParamType[tuple[float, ...]]):
@@ -59,27 +63,20 @@ def command(terminal: Terminal, asked: Asked, scales: tuple[float, ...] | None) 
     from neocpu.bench.accuracy.network_errors import AccuracyRequest, measure_accuracy
 
     request = AccuracyRequest(asked.known.threads, asked.known.databases, asked.known.shapes)
-    found = collect(
-        terminal,
-        asked.models,
-        lambda on_progress: measure_accuracy(asked.models, request, on_progress),
-    )
-    reports, failures = found.reports, found.failures
-    run = run_of(asked.page, asked.known)
     title = f"Accuracy of {asked.page.subject}"
-    present(
+    return report(
         terminal,
-        found,
-        run,
-        asked.page,
-        [accuracy_table(reports, failures)],
-        lambda _: render(title, reports, failures, run),
+        asked,
+        lambda on_progress: measure_accuracy(asked.models, request, on_progress),
+        lambda found: [accuracy_table(found.reports, found.failures)],
+        lambda found, run, _: render(title, found.reports, found.failures, run),
+        wrong=_missed,
     )
-    missed = [f"{report.name} ({', '.join(report.missed)})" for report in reports if report.missed]
-    if missed:
-        words = f"less exact than promised: {', '.join(missed)}"
-        return terminal.fail(words, AccuracyError.exit_code)
-    return fail(terminal, found) if failures else 0
+
+
+def _missed(reports: Sequence[AccuracyReport]) -> str:
+    names = ", ".join(f"{one.name} ({', '.join(one.missed)})" for one in reports if one.missed)
+    return names and f"less exact than promised: {names}"
 
 
 def _refusals(terminal: Terminal, asked: Asked, scales: tuple[float, ...]) -> int:
@@ -88,23 +85,17 @@ def _refusals(terminal: Terminal, asked: Asked, scales: tuple[float, ...]) -> in
     from neocpu.bench.accuracy.refusal_tables import refusal_table, render
 
     request = AccuracyRequest(asked.known.threads, asked.known.databases, asked.known.shapes)
-    found = collect(
-        terminal,
-        asked.models,
-        lambda on_progress: measure_refusals(asked.models, request, scales, on_progress),
-    )
-    reports, failures = found.reports, found.failures
-    run = run_of(asked.page, asked.known)
     title = f"What is refused of {asked.page.subject}"
-    present(
+    return report(
         terminal,
-        found,
-        run,
-        asked.page,
-        [refusal_table(reports, failures)],
-        lambda _: render(title, reports, failures, run),
+        asked,
+        lambda on_progress: measure_refusals(asked.models, request, scales, on_progress),
+        lambda found: [refusal_table(found.reports, found.failures)],
+        lambda found, run, _: render(title, found.reports, found.failures, run),
+        wrong=_misjudged,
     )
-    wrong = [report.name for report in reports if not report.right]
-    if wrong:
-        return terminal.fail(f"judged wrongly: {', '.join(wrong)}", AccuracyError.exit_code)
-    return fail(terminal, found) if failures else 0
+
+
+def _misjudged(reports: Sequence[RefusalReport]) -> str:
+    names = ", ".join(one.name for one in reports if not one.right)
+    return names and f"judged wrongly: {names}"

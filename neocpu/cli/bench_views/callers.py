@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, duration, of_artifacts
-from neocpu.cli.bench_views.page import collect, fail, present, run_of
+from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
-from neocpu.foundation.errors import AccuracyError
+
+if TYPE_CHECKING:
+    from neocpu.bench.callers.many_callers import CallersReport
 
 EPILOG = """\b
 Examples:
@@ -34,24 +39,16 @@ def command(terminal: Terminal, asked: Asked, callers: int, duration: float) -> 
     from neocpu.bench.callers.many_callers import CallersRequest, measure_callers
 
     request = CallersRequest(callers, duration, asked.known.threads)
-    found = collect(
+    return report(
         terminal,
-        asked.models,
+        asked,
         lambda on_progress: measure_callers(asked.models, request, on_progress),
+        lambda found: [callers_table(found.reports)],
+        lambda found, run, _: render(f"Many callers of {asked.page.subject}", found.reports, run),
+        wrong=_unsound,
     )
-    run = run_of(asked.page, asked.known)
-    present(
-        terminal,
-        found,
-        run,
-        asked.page,
-        [callers_table(found.reports)],
-        lambda _: render(f"Many callers of {asked.page.subject}", found.reports, run),
-    )
-    if found.failures:
-        return fail(terminal, found)
-    unsound = [report.name for report in found.reports if not report.sound]
-    if unsound:
-        words = f"calls failed, changed affinities or gave other outputs: {', '.join(unsound)}"
-        return terminal.fail(words, AccuracyError.exit_code)
-    return 0
+
+
+def _unsound(reports: Sequence[CallersReport]) -> str:
+    names = ", ".join(one.name for one in reports if not one.sound)
+    return names and f"calls failed, changed affinities or gave other outputs: {names}"

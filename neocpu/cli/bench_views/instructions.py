@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, of_models, peers
-from neocpu.cli.bench_views.page import collect, fail, present, run_of
+from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from neocpu.bench.instructions.instruction_report import InstructionReport
+    from neocpu.bench.results.document import Run
 
 EPILOG = """\b
 Examples:
@@ -33,7 +39,6 @@ def command(terminal: Terminal, asked: Asked, peers: tuple[str, ...] | None, sys
 
     On one thread. --vs names ncnn, onnxruntime or both.
     """
-    from neocpu.bench.engines.contenders import OWN
     from neocpu.bench.instructions.arm_system import CPU
     from neocpu.bench.instructions.convolution_counter import (
         CountRequest,
@@ -45,25 +50,29 @@ def command(terminal: Terminal, asked: Asked, peers: tuple[str, ...] | None, sys
 
     request = CountRequest(peers or (), sysroot, asked.known.databases, asked.known.shapes)
     check_request(request)
-    found = collect(
-        terminal, asked.models, lambda report: count_models(asked.models, request, report)
-    )
-    run = run_of(asked.page, replace(asked.known, threads=1))
-    versions = {**run.machine.versions, **tool_versions()}
-    run = replace(run, peers=request.peers, machine=replace(run.machine, versions=versions))
+
+    def amend(run: Run) -> Run:
+        machine = replace(run.machine, versions={**run.machine.versions, **tool_versions()})
+        return replace(run, peers=request.peers, machine=machine, threads=(1,))
+
     title = f"Convolutions on a {CPU}: {asked.page.subject}"
-    present(
+    return report(
         terminal,
-        found,
-        run,
-        asked.page,
-        tables(found.reports, found.failures),
-        lambda _: render(title, found.reports, found.failures, run),
+        asked,
+        lambda on_progress: count_models(asked.models, request, on_progress),
+        lambda found: tables(found.reports, found.failures),
+        lambda found, run, _: render(title, found.reports, found.failures, run),
+        amend=amend,
+        wrong=_raise_own,
     )
-    if found.failures:
-        return fail(terminal, found)
-    for kernel in (kernel for report in found.reports for kernel in report.kernels):
-        for failure in kernel.failures:
-            if failure.name == OWN:
-                raise failure.error
-    return 0
+
+
+def _raise_own(reports: Sequence[InstructionReport]) -> str:
+    """Raise why one of our own kernels failed: the others' failures stand in the tables."""
+    from neocpu.bench.engines.contenders import OWN
+
+    failures = (f for one in reports for kernel in one.kernels for f in kernel.failures)
+    for failure in failures:
+        if failure.name == OWN:
+            raise failure.error
+    return ""

@@ -14,7 +14,6 @@ from neocpu.foundation.units import plural
 from neocpu.input_shapes import InputShapes
 
 if TYPE_CHECKING:
-    from neocpu.bench.results.document import Run
     from neocpu.bench.results.failure import ModelFailure
     from neocpu.bench.results.table import Table
 
@@ -117,48 +116,6 @@ def conclude(
         raise KeyboardInterrupt
     if found.reports:
         write()
-
-
-def run_of(page: Page, known: Known) -> Run:
-    """Return how and where a view other than latency is run."""
-    from neocpu.bench.results.document import Run
-    from neocpu.bench.results.machine import describe
-
-    return Run(page.line, describe(), (), (known.threads,), 0)
-
-
-def present(
-    terminal: Terminal,
-    found: Collected[Any],
-    run: Run,
-    page: Page,
-    tables: Sequence[Table],
-    render: Callable[[Path], str],
-) -> None:
-    """Conclude a view other than latency.
-
-    Parameters
-    ----------
-    render : callable
-        Return the document that is to be written there; called if one is asked for.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        As `conclude`.
-    """
-    document = {
-        "command": run.command,
-        "machine": run.machine.to_json(),
-        "results": [report.to_json() for report in found.reports],
-        "failures": [failure.to_json() for failure in found.failures],
-    }
-
-    def save() -> None:
-        if page.output is not None:
-            write(terminal, page.output, render(page.output))
-
-    conclude(terminal, found, document, lambda: show(tables, markdown=page.markdown), save)
 
 
 def fail(terminal: Terminal, found: Collected[Any]) -> int:

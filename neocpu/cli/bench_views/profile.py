@@ -6,7 +6,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, of_models_or_artifacts
-from neocpu.cli.bench_views.page import collect, fail, present, run_of
+from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
 
 EPILOG = """\b
@@ -24,18 +24,10 @@ def command(terminal: Terminal, asked: Asked) -> int:
     from neocpu.bench.profile.profile_tables import render, tables
 
     request = ProfileRequest(asked.known.threads, asked.known.databases, asked.known.shapes)
-    found = collect(
+    return report(
         terminal,
-        asked.models,
+        asked,
         lambda on_progress: measure_profiles(asked.models, request, on_progress),
+        lambda found: tables(found.reports),
+        lambda found, run, _: render(f"Profile of {asked.page.subject}", found.reports, run),
     )
-    run = run_of(asked.page, asked.known)
-    present(
-        terminal,
-        found,
-        run,
-        asked.page,
-        tables(found.reports),
-        lambda _: render(f"Profile of {asked.page.subject}", found.reports, run),
-    )
-    return fail(terminal, found) if found.failures else 0

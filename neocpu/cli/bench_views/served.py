@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from neocpu.cli.bench_views.arguments import Asked, Counts, RecordingCommand, duration, of_artifacts
-from neocpu.cli.bench_views.page import collect, fail, present, run_of
+from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
-from neocpu.foundation.errors import AccuracyError
+
+if TYPE_CHECKING:
+    from neocpu.bench.served.served_model import ServedReport
 
 EPILOG = """\b
 Examples:
@@ -34,24 +39,16 @@ def command(terminal: Terminal, asked: Asked, clients: tuple[int, ...], duration
     from neocpu.bench.served.served_tables import render, served_table
 
     request = ServedRequest(clients, duration, asked.known.threads)
-    found = collect(
+    return report(
         terminal,
-        asked.models,
+        asked,
         lambda on_progress: measure_served(asked.models, request, on_progress),
+        lambda found: [served_table(found.reports)],
+        lambda found, run, _: render(f"{asked.page.subject}, served", found.reports, run),
+        wrong=_wrong,
     )
-    run = run_of(asked.page, asked.known)
-    present(
-        terminal,
-        found,
-        run,
-        asked.page,
-        [served_table(found.reports)],
-        lambda _: render(f"{asked.page.subject}, served", found.reports, run),
-    )
-    if found.failures:
-        return fail(terminal, found)
-    wrong = [report.name for report in found.reports if report.wrong]
-    if wrong:
-        words = f"requests failed or gave other outputs: {', '.join(wrong)}"
-        return terminal.fail(words, AccuracyError.exit_code)
-    return 0
+
+
+def _wrong(reports: Sequence[ServedReport]) -> str:
+    names = ", ".join(one.name for one in reports if one.wrong)
+    return names and f"requests failed or gave other outputs: {names}"

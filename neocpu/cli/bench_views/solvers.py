@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, of_models
-from neocpu.cli.bench_views.page import collect, fail, present, run_of
+from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
-from neocpu.foundation.errors import AccuracyError
+
+if TYPE_CHECKING:
+    from neocpu.bench.solvers.solver_race import SolverReport
 
 EPILOG = """\b
 Examples:
@@ -37,24 +42,17 @@ def command(terminal: Terminal, asked: Asked, milp_seconds: float) -> int:
     request = SolverRequest(
         asked.known.threads, asked.known.databases, asked.known.shapes, milp_seconds
     )
-    found = collect(
-        terminal,
-        asked.models,
-        lambda on_progress: compare_models(asked.models, request, on_progress),
-    )
-    reports, failures = found.reports, found.failures
-    run = run_of(asked.page, asked.known)
     title = f"Layout search of {asked.page.subject}"
-    present(
+    return report(
         terminal,
-        found,
-        run,
-        asked.page,
-        [solver_table(reports, failures)],
-        lambda _: render(title, reports, failures, run, milp_seconds),
+        asked,
+        lambda on_progress: compare_models(asked.models, request, on_progress),
+        lambda found: [solver_table(found.reports, found.failures)],
+        lambda found, run, _: render(title, found.reports, found.failures, run, milp_seconds),
+        wrong=_refuted,
     )
-    refuted = [report.name for report in reports if report.refuted]
-    if refuted:
-        words = f"HiGHS contradicts the exact solver: {', '.join(refuted)}"
-        return terminal.fail(words, AccuracyError.exit_code)
-    return fail(terminal, found) if failures else 0
+
+
+def _refuted(reports: Sequence[SolverReport]) -> str:
+    names = ", ".join(one.name for one in reports if one.refuted)
+    return names and f"HiGHS contradicts the exact solver: {names}"

@@ -14,7 +14,8 @@ from neocpu.cli.bench_views.arguments import (
     rounds,
     source,
 )
-from neocpu.cli.bench_views.page import available, collect, fail, present, run_of
+from neocpu.cli.bench_views.page import available
+from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
 
 EPILOG = """\b
@@ -47,18 +48,11 @@ def command(
 
     there = available(terminal, peers or ())
     request = StartupRequest(there, source, asked.known.threads, rounds)
-    found = collect(
+    return report(
         terminal,
-        asked.models,
+        asked,
         lambda on_progress: measure_startups(asked.models, request, on_progress),
+        lambda found: [startup_table(one) for one in found.reports],
+        lambda found, run, _: render(f"Startup of {asked.page.subject}", found.reports, run),
+        amend=lambda run: replace(run, peers=there, rounds=rounds),
     )
-    run = replace(run_of(asked.page, asked.known), peers=there, rounds=rounds)
-    present(
-        terminal,
-        found,
-        run,
-        asked.page,
-        [startup_table(report) for report in found.reports],
-        lambda _: render(f"Startup of {asked.page.subject}", found.reports, run),
-    )
-    return fail(terminal, found) if found.failures else 0

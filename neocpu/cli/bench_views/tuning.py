@@ -11,7 +11,8 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, of_models
-from neocpu.cli.bench_views.page import Known, Page, collect, fail, present, run_of
+from neocpu.cli.bench_views.page import Known, Page
+from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.progress import ProgressCallback
 
@@ -47,21 +48,13 @@ def command(terminal: Terminal, asked: Asked, seeds: int) -> int:
 
     if asked.page.output is not None and not chart.available():
         terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
-    run = run_of(asked.page, asked.known)
-    found = collect(
+    return report(
         terminal,
-        asked.models,
+        asked,
         lambda on_progress: _race(asked.models, asked.known, seeds, on_progress),
+        lambda found: [table for one in found.reports for table in tables(one)],
+        lambda found, run, path: _draw_and_render(terminal, found.reports, run, asked.page, path),
     )
-    present(
-        terminal,
-        found,
-        run,
-        asked.page,
-        [table for report in found.reports for table in tables(report)],
-        lambda path: _draw_and_render(terminal, found.reports, run, asked.page, path),
-    )
-    return fail(terminal, found) if found.failures else 0
 
 
 def _race(

@@ -1,0 +1,75 @@
+"""What every view but latency does: measure, print, write, and judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neocpu.cli.bench_views.arguments import Asked
+from neocpu.cli.bench_views.page import Collected, collect, conclude, fail, show, write
+from neocpu.cli.terminal import Terminal
+from neocpu.foundation.errors import AccuracyError
+from neocpu.foundation.progress import ProgressCallback
+
+if TYPE_CHECKING:
+    from neocpu.bench.results.document import Run
+    from neocpu.bench.results.table import Table
+
+
+def report(
+    terminal: Terminal,
+    asked: Asked,
+    measure: Callable[[ProgressCallback], Iterable[Any]],
+    tables: Callable[[Collected[Any]], Sequence[Table]],
+    render: Callable[[Collected[Any], Run, Path], str],
+    *,
+    amend: Callable[[Run], Run] = lambda run: run,
+    wrong: Callable[[Sequence[Any]], str] = lambda reports: "",
+) -> int:
+    """Measure models and say what came out.
+
+    Parameters
+    ----------
+    measure : callable
+        Yields a report or a `ModelFailure` of each model.
+    tables : callable
+        What is printed.
+    render : callable
+        Return the document that is to be written there; called if one is asked for.
+    amend : callable
+        Return how and where with what more there is to say of it, once models were measured.
+    wrong : callable
+        What is wrong by the reports, and no failure of a model; nothing if nothing is.
+
+    Returns
+    -------
+    int
+        The exit code.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If it was interrupted, once what there is has been printed.
+    """
+    from neocpu.bench.results.document import Run
+    from neocpu.bench.results.machine import describe
+
+    found = collect(terminal, asked.models, measure)
+    page = asked.page
+    run = amend(Run(page.line, describe(), (), (asked.known.threads,), 0))
+    document = {
+        "command": run.command,
+        "machine": run.machine.to_json(),
+        "results": [each.to_json() for each in found.reports],
+        "failures": [failure.to_json() for failure in found.failures],
+    }
+
+    def save() -> None:
+        if page.output is not None:
+            write(terminal, page.output, render(found, run, page.output))
+
+    conclude(terminal, found, document, lambda: show(tables(found), markdown=page.markdown), save)
+    if words := wrong(found.reports):
+        return terminal.fail(words, AccuracyError.exit_code)
+    return fail(terminal, found) if found.failures else 0
