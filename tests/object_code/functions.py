@@ -11,14 +11,18 @@ from typing import NamedTuple
 
 _HEADER = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _AARCH64 = 183
+_PROGRAM = "__tvm_ffi__library_bin"
 
 
 def functions(artifact: Path) -> dict[str, str]:
-    """Return a digest of every function of a shared library, by name, and of all constants."""
+    """Return a digest of every function of a shared library, by name, and of all constants.
+
+    The virtual machine's program, which lies among these, is none: it is left out.
+    """
     machine = struct.unpack_from("<H", artifact.read_bytes(), 18)[0]
     lines = _words(artifact) if machine == _AARCH64 else _instructions(artifact)
     found = {name: hashlib.sha256(repr(body).encode()).hexdigest() for name, body in lines.items()}
-    constants = b"".join(sorted(_constants(artifact.read_bytes())))
+    constants = _constants(artifact.read_bytes())
     return {**found, "(constants)": hashlib.sha256(constants).hexdigest()}
 
 
@@ -85,18 +89,12 @@ def _functions(data: bytes) -> list[tuple[str, int, int]]:
 
     Up to the next symbol, for not all that is code has one.
     """
-    sections = _sections(data)
-    text = next(section for section in sections if section.name == ".text")
+    text = next(section for section in _sections(data) if section.name == ".text")
     begins: dict[int, str] = {}
-    for _, kind, offset, size, link, _ in sections:
-        if kind != 2:  # SHT_SYMTAB
-            continue
-        names = sections[link].offset
-        for at in range(offset, offset + size, 24):
-            name, info, _, _, value, _ = struct.unpack_from("<IBBHQQ", data, at)
-            if info & 15 == 2 and text.address <= value < text.address + text.size:  # STT_FUNC
-                title = data[names + name : data.index(b"\0", names + name)].decode()
-                begins[value - text.address] = min(title, begins.get(value - text.address, title))
+    for symbol in _symbols(data):
+        if symbol.kind == 2 and text.address <= symbol.address < text.address + text.size:  # FUNC
+            at = symbol.address - text.address
+            begins[at] = min(symbol.name, begins.get(at, symbol.name))
     starts = sorted({0, *begins})
     ends = [*starts[1:], text.size]
     return [
@@ -105,13 +103,40 @@ def _functions(data: bytes) -> list[tuple[str, int, int]]:
     ]
 
 
-def _constants(data: bytes) -> list[bytes]:
+def _constants(data: bytes) -> bytes:
     """Return the contents of the sections that hold kernels' constants."""
-    return [
-        data[section.offset : section.offset + section.size]
-        for section in _sections(data)
-        if section.name.startswith(".rodata")
-    ]
+    found = []
+    for section in _sections(data):
+        if section.name.startswith(".rodata"):
+            content = bytearray(data[section.offset : section.offset + section.size])
+            for symbol in _symbols(data):
+                at = symbol.address - section.address
+                if symbol.name == _PROGRAM and 0 <= at < section.size:
+                    del content[at : at + symbol.size]
+            found.append(bytes(content))
+    return b"".join(sorted(found)).rstrip(b"\0")
+
+
+class _Symbol(NamedTuple):
+    name: str
+    kind: int
+    address: int
+    size: int
+
+
+def _symbols(data: bytes) -> list[_Symbol]:
+    """Return what the symbol table names."""
+    sections = _sections(data)
+    found = []
+    for table in sections:
+        if table.kind != 2:  # SHT_SYMTAB
+            continue
+        names = sections[table.link].offset
+        for at in range(table.offset, table.offset + table.size, 24):
+            name, info, _, _, address, size = struct.unpack_from("<IBBHQQ", data, at)
+            text = data[names + name : data.index(b"\0", names + name)].decode()
+            found.append(_Symbol(text, info & 15, address, size))
+    return found
 
 
 class _Section(NamedTuple):

@@ -1,0 +1,49 @@
+"""Machine code is the same wherever it is linked to, and not if one constant of it is another."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import needs
+import pytest
+
+from tests.object_code.functions import changes, functions
+
+SOURCE = """
+const double table[] = {1.5, 2.5, FACTOR};
+static double FIRST(double x, int i) { return x * table[i & 1] + 0.75; }
+double outer(double x, int n) {
+    for (int i = 0; i < n; i++) x = FIRST(x, i) STEP;
+    return x;
+}
+"""
+pytestmark = needs.programs("objdump")
+
+RIGHT = {"FACTOR": "3.5", "FIRST": "inner", "STEP": "+ 1.0"}
+
+
+def compiled(folder: Path, before: str = "", **changed: str) -> dict[str, str]:
+    source, library = folder / "code.c", folder / "code.so"
+    source.write_text(before + SOURCE)
+    words = [f"-D{name}={value}" for name, value in {**RIGHT, **changed}.items()]
+    command = ["gcc", "-O1", "-fno-inline", "-shared", "-fPIC", *words, "-o", library, source]
+    subprocess.run(command, check=True)
+    return functions(library)
+
+
+def test_where_it_is_linked_does_not_matter(tmp_path):
+    moved = compiled(tmp_path, "int one(int x) { return x * 3 + 7; }")
+    assert changes(compiled(tmp_path), moved) == "new: one"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"FACTOR": "4.5"}, "changed: (constants)"),
+        ({"STEP": "- 1.0"}, "changed: outer"),
+        ({"FIRST": "other"}, "gone: inner; new: other; changed: outer"),
+    ],
+)
+def test_what_changed_is_named(tmp_path, changed, said):
+    assert changes(compiled(tmp_path), compiled(tmp_path, **changed)) == said
