@@ -11,20 +11,31 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from neocpu import models
+from neocpu.runtime.artifact import read_variants
 from tests.object_code.functions import changes, functions
 
 CPUS = ("znver3", "znver4", "skylake-avx512", "cortex-a72", "neoverse-n1")
 
 
-def compiled(command: str, network: str, cpu: str, folder: Path) -> dict[str, str]:
-    """Return the functions of ``network`` for ``cpu`` as ``command`` compiles it."""
-    out = folder / "out.so"
-    options = ["--target", cpu, "--threads", "2", "--only-db", "--no-verify", "-q", "-o", str(out)]
-    subprocess.run([command, "compile", network, *options], check=True, stdout=sys.stderr)
-    return functions(out)
+def compiled(
+    command: str, network: str, cpus: Sequence[str], folder: Path
+) -> dict[str, dict[str, str]]:
+    """Return the functions of ``network`` as ``command`` compiles it, for each of ``cpus``."""
+    fat, part = folder / "fat.so", folder / "part.so"
+    options = ["--fat", ",".join(cpus), "--threads", "2", "--only-db", "--no-verify", "-q"]
+    arguments = [command, "compile", network, *options, "-o", str(fat)]
+    subprocess.run(arguments, check=True, stdout=sys.stderr)
+    found = {}
+    with fat.open("rb") as file:
+        for variant in read_variants(fat):
+            file.seek(variant.offset)
+            part.write_bytes(file.read(variant.size))
+            found[variant.name] = functions(part)
+    return found
 
 
 def main() -> int:
@@ -38,14 +49,14 @@ def main() -> int:
     differing = 0
     with tempfile.TemporaryDirectory() as folder:
         for network in options.networks:
-            for cpu in options.cpus:
-                old, new = (
-                    compiled(command, network, cpu, Path(folder))
-                    for command in (options.old, options.new)
-                )
-                found = changes(old, new)
+            old, new = (
+                compiled(command, network, options.cpus, Path(folder))
+                for command in (options.old, options.new)
+            )
+            for cpu, code in new.items():
+                found = changes(old[cpu], code)
                 differing += bool(found)
-                print(f"{network} {cpu}: {len(new)} functions, {found or 'the same'}", flush=True)
+                print(f"{network} {cpu}: {len(code)} functions, {found or 'the same'}", flush=True)
     print(f"{differing} of {len(options.networks) * len(options.cpus)} differ")
     return bool(differing)
 
