@@ -24,8 +24,8 @@ IMAGES = {
 # What is in them is in others of their families, or in ONNX's light models, which other tests
 # compile: `make fresh` takes them too.
 REPEATED = {
-    *("densenet121", "densenet169", "densenet201", "resnet101"),
-    *("vgg11", "vgg13", "vgg16", "vgg19"),
+    *("densenet121", "densenet161", "densenet169", "densenet201"),
+    *("resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19"),
 }
 ALL = os.environ.get("NEOCPU_NETWORKS") == "all"
 
