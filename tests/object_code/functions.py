@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 _HEADER = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _AARCH64 = 183
+_NOP = 0xD503201F  # of AArch64
 _PROGRAM = "__tvm_ffi__library_bin"
 
 
@@ -21,6 +22,9 @@ def functions(artifact: Path) -> dict[str, str]:
     """
     machine = struct.unpack_from("<H", artifact.read_bytes(), 18)[0]
     lines = _words(artifact) if machine == _AARCH64 else _instructions(artifact)
+    for body in lines.values():  # padding, as the next function's place wants it
+        while body and (body[-1] in (0, _NOP) or "nop" in str(body[-1])):
+            body.pop()
     found = {name: hashlib.sha256(repr(body).encode()).hexdigest() for name, body in lines.items()}
     constants = _constants(artifact.read_bytes())
     return {**found, "(constants)": hashlib.sha256(constants).hexdigest()}
@@ -43,9 +47,9 @@ def _disassembly(artifact: Path, *options: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def _instructions(artifact: Path) -> dict[str, list[str]]:
+def _instructions(artifact: Path) -> dict[str, list[str | int]]:
     """Return the disassembly of an x86 library; jumps within a function keep their distance."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[str | int]] = {}
     for line in _disassembly(artifact, "-d", "--no-show-raw-insn", "-j", ".text").splitlines():
         if header := _HEADER.match(line):
             body = found.setdefault(header[1], [])
@@ -56,10 +60,10 @@ def _instructions(artifact: Path) -> dict[str, list[str]]:
     return found
 
 
-def _words(artifact: Path) -> dict[str, list[int]]:
+def _words(artifact: Path) -> dict[str, list[str | int]]:
     """Return the instructions of an AArch64 library without immediates that are addresses."""
     data = artifact.read_bytes()
-    found: dict[str, list[int]] = {}
+    found: dict[str, list[str | int]] = {}
     for name, start, size in _functions(data):
         pages: set[int] = set()  # registers that hold the page of an address
         body = found.setdefault(name, [])  # local ones of several objects may share a name

@@ -32,6 +32,12 @@ def compiled(folder: Path, before: str = "", **changed: str) -> dict[str, str]:
     return functions(library)
 
 
+def test_padding_between_functions_does_not_matter(tmp_path):
+    padded = compiled(tmp_path, "__attribute__((aligned(64))) int one(int x) { return x; }")
+    other = compiled(tmp_path, "__attribute__((aligned(64))) int one(int x) { return x + 77; }")
+    assert changes(padded, other) == "changed: one"
+
+
 def test_where_it_is_linked_does_not_matter(tmp_path):
     moved = compiled(tmp_path, "int one(int x) { return x * 3 + 7; }")
     assert changes(compiled(tmp_path), moved) == "new: one"
