@@ -6,18 +6,16 @@ import → simplify → extract → tune → solve → rewrite → lower → bui
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import Any, TypeAlias
 
 import onnx
 
 from neocpu import models
 from neocpu.building.deep_stack import on_deep_stack
-from neocpu.building.parallel_codegen import CodeGeneration
+from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Dump
 from neocpu.compile_options import CompileOptions, parse_budget, parse_threads
 from neocpu.compiled_module import CompiledModule
@@ -145,7 +143,7 @@ def compile_each(
     targets: Sequence[CpuTarget],
     options: CompileOptions,
     progress_of: Callable[[int], ProgressCallback],
-) -> Iterator[CompiledModule]:
+) -> Generator[CompiledModule]:
     """Compile a model for several CPUs.
 
     The model is imported once, and what outputs are compared with is computed once. While the code
@@ -160,32 +158,45 @@ def compile_each(
     ------
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
     """
-    reasons = [_unchecked(cpu) if options.verify else "--no-verify" for cpu in targets]
     verifier: Verifier | None = None
-    with ExitStack() as children:
-        begun = _begin_each(model, targets, options, progress_of, children, keep=None in reasons)
-        current = next(begun)
-        # While children generate the code of the next, this one is linked and verified.
-        for reason, following in zip(reasons, chain(begun, [None]), strict=True):
-            if reason is not None:
-                compiled = finish_unchecked(current.builder, current.generating, reason)
+    with OneAtATime() as generations:
+        begun = _begin_each(model, targets, options, progress_of, generations)
+        # Nothing else runs while kernels are measured.
+        for one in begun if options.budget.seconds else _one_ahead(begun):
+            if one.unchecked is not None:
+                compiled = finish_unchecked(one.builder, one.generating, one.unchecked)
             else:
-                loaded = current.generating.planned.loaded
+                loaded = one.generating.planned.loaded
                 verifier = verifier or verifier_of(loaded, options.accuracy)
-                compiled = finish_as_promised(current.builder, current.generating, verifier)
-            compiled.tuned = current.tuned
+                compiled = finish_as_promised(one.builder, one.generating, verifier)
+            compiled.tuned = one.tuned
             yield compiled
-            if following is not None:
-                current = following
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Begun:
-    """A compilation for one CPU whose code is being generated."""
+    """A compilation for one CPU whose code is being generated.
+
+    Attributes
+    ----------
+    unchecked : str or None
+        Why what comes of it is not to be verified.
+    """
 
     builder: Builder
     generating: Generating
     tuned: TuneReport | None
+    unchecked: str | None
+
+
+def _one_ahead(begun: Iterable[_Begun]) -> Iterator[_Begun]:
+    """Yield each once the next has begun too."""
+    waiting: list[_Begun] = []
+    for one in begun:
+        if waiting:
+            yield waiting.pop()
+        waiting.append(one)
+    yield from waiting
 
 
 def _begin_each(
@@ -193,24 +204,13 @@ def _begin_each(
     targets: Sequence[CpuTarget],
     options: CompileOptions,
     progress_of: Callable[[int], ProgressCallback],
-    children: ExitStack,
-    *,
-    keep: bool,
+    generations: OneAtATime,
 ) -> Iterator[_Begun]:
-    """Plan for each CPU while the code for the one before is generated.
-
-    Parameters
-    ----------
-    children : ExitStack
-        Ends those that still generate code when it is closed.
-    keep : bool
-        Whether to keep the original model, which a reference runs.
-    """
     store = open_store(
         options.databases, only=options.only_databases, writing=options.budget.seconds != 0
     )
+    unchecked = [_unchecked(cpu) if options.verify else "--no-verify" for cpu in targets]
     simplified: Simplified | None = None
-    before: CodeGeneration | None = None
     for number, cpu in enumerate(targets):
         clock = PhaseClock(progress_of(number))
         records = partial(measured_schemes, store, cpu, options.threads)
@@ -223,21 +223,15 @@ def _begin_each(
             options.accuracy,
             clock,
             Dump(),
+            generations,
         )
         if simplified is None:
             load = partial(_load, model, options.shapes)
-            simplified = builder.read(load, keep=keep, uses=len(targets))
-        if before is not None and options.budget.seconds != 0:
-            before.wait()  # nothing else runs while kernels are measured
+            simplified = builder.read(load, keep=None in unchecked, uses=len(targets))
         tuned = _tune_one(simplified.source.network, cpu, store, options, clock)
         planned = builder.plan(simplified, options.accuracy.admissions[:1])
         assert planned is not None  # no plan was tried before
-        if before is not None:
-            before.wait()  # as many children as there are CPUs
-        generating = builder.generate(planned)
-        before = generating.building.kernels
-        children.callback(before.close)
-        yield _Begun(builder, generating, tuned)
+        yield _Begun(builder, builder.generate(planned), tuned, unchecked[number])
 
 
 def _tune_one(

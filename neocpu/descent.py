@@ -20,7 +20,7 @@ from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
-from neocpu.stages import Attempt, Builder, Generating
+from neocpu.stages import Attempt, Builder, Generating, Simplified
 from neocpu.tensor_spec import random_inputs
 from neocpu.verification import Arrays, Verdict, Verifier
 
@@ -87,6 +87,7 @@ def finish_as_promised(builder: Builder, first: Generating, verifier: Verifier) 
                 break
             # The weights are gone: read again, they need not be held beside the packed ones.
             again = builder.read(partial(load_model, loaded.original), keep=False)
+            again = Simplified(loaded, again.source)
             planned = builder.plan(again, admissions, {a.key for a in attempts})
             generating = builder.generate(planned) if planned else None
         if not accepted:

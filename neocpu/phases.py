@@ -20,6 +20,7 @@ class PhaseClock:
     def __init__(self, report: ProgressCallback) -> None:
         self.report = report
         self.seconds: dict[str, float] = {}
+        self._last = ""
 
     @contextmanager
     def phase(self, name: str, *, alone: bool = True) -> Iterator[None]:
@@ -30,7 +31,9 @@ class PhaseClock:
         alone : bool
             Whether no other thread may build meanwhile.
         """
-        self.report(Progress(name))
+        if name != self._last:  # a phase may be resumed
+            self._last = name
+            self.report(Progress(name))
         with BUILDING if alone else nullcontext():
             start = time.perf_counter()
             yield

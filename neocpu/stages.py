@@ -1,14 +1,14 @@
 """The stages of a compilation: imported → simplified → planned → generating → artifact.
 
-Each is what the next is made of. Most hold all of the model's weights in some form, so who has made
-the next lets go of the one before.
+Each is what the next is made of. Most hold all of the model's weights in some form: each step lets
+go of what the next replaces.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.link import write_artifact
+from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Building, Built, Dump, begin_build, finish_build, lower
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.host import usable_cpus
@@ -49,7 +50,7 @@ PlanKey: TypeAlias = tuple[tuple[Format, Format, Scheme | None], ...]
 
 
 class Source:
-    """A model's program and operators, which hold the weights until the last attempt takes them.
+    """A model's program and operators, which hold the weights until the last plan takes them.
 
     Parameters
     ----------
@@ -166,6 +167,8 @@ class Builder:
         What was measured of a workload.
     accuracy : Accuracy
         What is promised of the outputs.
+    generations : OneAtATime
+        Shared with other builders that are at work.
     """
 
     target: CpuTarget
@@ -176,6 +179,7 @@ class Builder:
     accuracy: Accuracy
     clock: PhaseClock
     dump: Dump
+    generations: OneAtATime
 
     def read(self, load: Callable[[], LoadedModel], *, keep: bool, uses: int = 1) -> Simplified:
         """Import and simplify a model.
@@ -262,14 +266,15 @@ class Builder:
             mod = on_deep_stack(lower, planned.mod, self.target, self.dump)
         with self.clock.phase("build"):
             rows = planned.loaded.row_counts
-            return Generating(
-                planned, begin_build(mod, self.target, self.dump, usable_cpus(), rows)
+            building = begin_build(
+                mod, self.target, self.dump, self.generations, usable_cpus(), rows
             )
+        return Generating(planned, building)
 
     def finish(self, generating: Generating) -> Attempt:
         """Wait for a model's code, and write its artifact."""
         planned, building = generating.planned, generating.building
-        with closing(building.kernels), self.clock.phase("build"):
+        with self.clock.phase("build"):
             built = finish_build(building)
         outcome = Outcome(built.arena_bytes, dict(self.clock.seconds))
         report = replace(planned.report, outcome=outcome)

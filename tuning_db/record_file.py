@@ -121,9 +121,14 @@ def read_records(path: Path, on_read: OnRead = silent) -> Contents:
         try:
             lines.append(RecordLine(number, text, *parser.parse(text)))
         except ValueError as error:
-            foreign = isinstance(error, UnknownRecordError)
-            skipped.append(SkippedLine(path, number, str(error)[:MAX_REASON], text, foreign))
+            skipped.append(skipped_line(path, number, text, error))
     return Contents(path, data, tuple(lines), tuple(skipped))
+
+
+def skipped_line(path: Path, number: int, text: bytes, error: ValueError) -> SkippedLine:
+    """Return what is said of a line that did not parse."""
+    foreign = isinstance(error, UnknownRecordError)
+    return SkippedLine(path, number, str(error)[:MAX_REASON], text, foreign)
 
 
 def read_database(path: Path) -> bytes:

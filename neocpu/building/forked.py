@@ -44,10 +44,11 @@ class Limits:
 
 
 class ForkedJobs:
-    """Calls of a function with each number below ``count``, in children that are at it already.
+    """Numbered jobs, done by children while this process does something else.
 
-    They are forked by whoever makes this and by who asks for the outcomes. In between a thread
-    hands out the jobs, and forks nothing: this process may do other things.
+    Children are forked by `start`, and by `outcomes` if all of them were lost. In between a thread
+    hands out the jobs and forks nothing: one child that is lost is not replaced, so that what is
+    left takes longer.
 
     Parameters
     ----------
@@ -61,11 +62,6 @@ class ForkedJobs:
         Of each job; a child that exceeds one is killed.
     folder : Path
         An existing folder for what the children print.
-
-    Raises
-    ------
-    NeoCPUError
-        If the system has no process to give.
     """
 
     def __init__(
@@ -83,7 +79,19 @@ class ForkedJobs:
         self._stop, self._stopped = Pipe()
         self._server: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._begin()
+
+    def start(self) -> None:
+        """Start children, as many as there is work for, and the thread that hands it out.
+
+        Raises
+        ------
+        NeoCPUError
+            If the system has no process to give.
+        """
+        self._start_children()
+        # Known before it runs, so that `close` waits for it wherever this is interrupted.
+        self._server = threading.Thread(target=self._hand_out, name="neocpu-jobs", daemon=True)
+        self._server.start()
 
     def wait(self) -> None:
         """Wait until no child is at work; jobs are left over if all children were lost."""
@@ -109,31 +117,21 @@ class ForkedJobs:
         """
         self.wait()
         while self._waiting:
-            self._begin()
+            self.start()
             self.wait()
         return self._outcomes
 
     def close(self) -> None:
-        """Kill the children that are at work."""
-        if not self._stop.closed:
-            self._stop.send(None)
-            if self._server is not None:
-                self._server.join()
-            for child in self._busy.values():
-                child.end()
-            self._stop.close()
-            self._stopped.close()
-
-    def _begin(self) -> None:
-        """Start children, as many as there is work for, and who hands it out."""
-        try:
-            self._start_children()
-            server = threading.Thread(target=self._serve, name="neocpu-jobs", daemon=True)
-            server.start()
-            self._server = server
-        except BaseException:
-            self.close()
-            raise
+        """Kill the children that are at work. May be repeated."""
+        if self._stop.closed:
+            return
+        self._stop.send(None)
+        if self._server is not None and self._server.ident is not None:
+            self._server.join()
+        for child in list(self._busy.values()):
+            child.end()
+        self._stop.close()
+        self._stopped.close()
 
     def _start_children(self) -> None:
         while self._waiting and len(self._busy) < self._workers:
@@ -145,7 +143,7 @@ class ForkedJobs:
                 return  # that is how many the system gives
             child.begin(self._waiting.popleft(), self._limits)
 
-    def _serve(self) -> None:
+    def _hand_out(self) -> None:
         try:
             while self._busy:
                 soonest = min(child.deadline for child in self._busy.values())

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, TypeAlias
 
 import tvm
@@ -59,7 +60,7 @@ class _Job:
 
 
 class CodeGeneration:
-    """Children that generate the machine code of every function of a module.
+    """Generates the machine code of every function of a module, in children, in a ``with`` block.
 
     Parameters
     ----------
@@ -73,8 +74,8 @@ class CodeGeneration:
 
     Raises
     ------
-    NeoCPUError
-        If the system has no process to give.
+    ArtifactError
+        If there is no room for the objects, in the block too.
     """
 
     def __init__(self, mod: tvm.IRModule, target: CpuTarget, workers: int) -> None:
@@ -84,11 +85,17 @@ class CodeGeneration:
         self._folder = TemporaryFolder("objects")
         folder = Path(self._folder.name)
         self._jobs = [_Job(group, folder / f"{index}.o") for index, group in enumerate(groups)]
-        try:
-            self._running = _start(self._jobs, target, workers, folder)
-        except BaseException:
-            self._folder.cleanup()
-            raise
+        self._running = _in_children(self._jobs, target, workers, folder)
+
+    def start(self) -> None:
+        """Start the children.
+
+        Raises
+        ------
+        NeoCPUError
+            If the system has no process to give.
+        """
+        self._running.start()
 
     def wait(self) -> None:
         """Wait until the children leave the CPUs to others."""
@@ -117,10 +124,53 @@ class CodeGeneration:
                 done += _one_by_one(job, failure, self._target, self._workers)
         return [tvm.runtime.load_static_library(str(job.path), job.names) for job in done]
 
-    def close(self) -> None:
-        """End the children, and delete what they wrote."""
+    def __enter__(self) -> CodeGeneration:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the children, and delete what they wrote. May be repeated."""
         self._running.close()
-        self._folder.cleanup()
+        self._jobs.clear()
+        if Path(self._folder.name).exists():
+            self._folder.__exit__(kind, error, trace)
+
+
+class OneAtATime:
+    """Code generations of which one has the CPUs at a time, in a ``with`` block that ends all."""
+
+    def __init__(self) -> None:
+        self._entered = ExitStack()
+        self._last: CodeGeneration | None = None
+
+    def start(self, mod: tvm.IRModule, target: CpuTarget, workers: int) -> CodeGeneration:
+        """Generate code once the children before are done; see `CodeGeneration`.
+
+        Raises
+        ------
+        NeoCPUError
+            If the system has no process to give.
+        """
+        if self._last is not None:
+            self._last.wait()
+        self._last = self._entered.enter_context(CodeGeneration(mod, target, workers))
+        self._last.start()
+        return self._last
+
+    def __enter__(self) -> OneAtATime:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._entered.__exit__(kind, error, trace)
 
 
 def assembly(mod: tvm.IRModule, target: CpuTarget) -> str:
@@ -128,7 +178,7 @@ def assembly(mod: tvm.IRModule, target: CpuTarget) -> str:
     return str(_generate(list(mod.functions_items()), target).inspect_source("asm"))
 
 
-def _start(jobs: Sequence[_Job], target: CpuTarget, workers: int, folder: Path) -> ForkedJobs:
+def _in_children(jobs: Sequence[_Job], target: CpuTarget, workers: int, folder: Path) -> ForkedJobs:
     def work(index: int) -> None:
         job = jobs[index]
         generate = _generate_plainly if job.plain else _generate
@@ -139,7 +189,8 @@ def _start(jobs: Sequence[_Job], target: CpuTarget, workers: int, folder: Path) 
 
 def _run(jobs: Sequence[_Job], target: CpuTarget, workers: int) -> list[str | None]:
     """Return what went wrong with each job, None if nothing did."""
-    with closing(_start(jobs, target, workers, jobs[0].path.parent)) as running:
+    with closing(_in_children(jobs, target, workers, jobs[0].path.parent)) as running:
+        running.start()
         return running.outcomes()
 
 

@@ -14,7 +14,7 @@ from tvm.ir import Call, GlobalVar
 from tvm.relax import vm_build
 
 from neocpu.building.deep_stack import on_deep_stack
-from neocpu.building.parallel_codegen import ORIGIN, CodeGeneration, assembly
+from neocpu.building.parallel_codegen import ORIGIN, CodeGeneration, OneAtATime, assembly
 from neocpu.passes.plan_memory import PlannedModule, plan_memory
 from neocpu.passes.state_contract import state_contract
 from neocpu.passes.view_results import view_results
@@ -158,10 +158,11 @@ def begin_build(
     mod: tvm.IRModule,
     target: CpuTarget,
     dump: Dump,
+    generations: OneAtATime,
     workers: int = 1,
     row_counts: Sequence[int | None] = (),
 ) -> Building:
-    """Plan memory, and have children generate code on ``workers`` CPUs.
+    """Plan memory, and have children generate code on ``workers`` CPUs, as one of ``generations``.
 
     With `finish_build` this is `tvm.compile`, but for the functions' code, which comes as several
     static libraries, and for the memory of what has a static shape.
@@ -173,7 +174,7 @@ def begin_build(
     """
     builder, kernels, planned = on_deep_stack(_to_calls, mod, target, dump, row_counts)
     dump("assembly", lambda: on_deep_stack(assembly, kernels, target), "s")
-    return Building(builder, CodeGeneration(kernels, target, workers), planned, target)
+    return Building(builder, generations.start(kernels, target, workers), planned, target)
 
 
 def finish_build(building: Building) -> Built:
@@ -184,7 +185,8 @@ def finish_build(building: Building) -> Built:
     UnsupportedError, NeoCPUError
         As `CodeGeneration.libraries`.
     """
-    first, *others = building.kernels.libraries() or [None]
+    with building.kernels as kernels:
+        first, *others = kernels.libraries() or [None]
     target = building.target.to_tvm()
     linked = vm_build._ffi_api.VMLink(building.builder, target, first, others, {})
     planned = building.planned

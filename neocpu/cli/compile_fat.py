@@ -54,6 +54,7 @@ def compile_fat(
     with ExitStack() as stack:
         modules: dict[str, CompiledModule] = {}
         each = compile_each(model, [*targets.values()], options, progress.__getitem__)
+        stack.callback(each.close)
         for name, compiled in zip(targets, each, strict=True):
             modules[name] = stack.enter_context(compiled)
         variants = combine({name: module.path for name, module in modules.items()}, path)

@@ -193,9 +193,13 @@ def test_rounding_descends_step_by_step(
         assert module.metadata.plan["missed"] == plan["missed"]
 
 
-def test_a_wrong_template_is_left_out_and_reported(monkeypatch, caplog, winograd_first, builds):
+def test_a_wrong_template_is_left_out_and_reported(
+    monkeypatch, caplog, tmp_path, winograd_first, builds
+):
     damage(monkeypatch, conv2d_winograd, lambda weights, scheme: weights * np.float32(1.5))
-    with neocpu.compile(network(), threads=1) as compiled:
+    onnx.save(network(), tmp_path / "mine.onnx")
+    with neocpu.compile(tmp_path / "mine.onnx", threads=1) as compiled:
+        assert compiled.header.name == "mine"
         assert compiled.verification.norm_error < 1e-6
         assert compiled.plan["admission"] == SHORT_SUMS.name
     (line,) = caplog.messages

@@ -108,17 +108,19 @@ def _functions(data: bytes) -> list[tuple[str, int, int]]:
 
 
 def _constants(data: bytes) -> bytes:
-    """Return the contents of the sections that hold kernels' constants."""
+    """Return the contents of the sections that hold kernels' constants, without their padding."""
+    programs = [symbol for symbol in _symbols(data) if symbol.name == _PROGRAM]
     found = []
     for section in _sections(data):
         if section.name.startswith(".rodata"):
-            content = bytearray(data[section.offset : section.offset + section.size])
-            for symbol in _symbols(data):
+            left = data[section.offset : section.offset + section.size]
+            for symbol in programs:
                 at = symbol.address - section.address
-                if symbol.name == _PROGRAM and 0 <= at < section.size:
-                    del content[at : at + symbol.size]
-            found.append(bytes(content))
-    return b"".join(sorted(found)).rstrip(b"\0")
+                if 0 <= at < section.size:
+                    found.append(left[:at].strip(b"\0"))
+                    left = left[at + symbol.size :]
+            found.append(left.strip(b"\0"))
+    return b"".join(sorted(found))
 
 
 class _Symbol(NamedTuple):

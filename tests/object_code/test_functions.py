@@ -18,7 +18,7 @@ double outer(double x, int n) {
     return x;
 }
 """
-pytestmark = needs.programs("objdump")
+pytestmark = needs.programs("gcc", "objdump")
 
 RIGHT = {"FACTOR": "3.5", "FIRST": "inner", "STEP": "+ 1.0"}
 
@@ -30,6 +30,15 @@ def compiled(folder: Path, before: str = "", **changed: str) -> dict[str, str]:
     command = ["gcc", "-O1", "-fno-inline", "-shared", "-fPIC", *words, "-o", library, source]
     subprocess.run(command, check=True)
     return functions(library)
+
+
+def test_the_virtual_machines_program_is_no_constant(tmp_path):
+    program = "const char __tvm_ffi__library_bin[] = {PROGRAM};"
+    short, long = (
+        compiled(tmp_path, program.replace("PROGRAM", text))
+        for text in ("1, 2, 3", "4, 5, 6, 7, 8")
+    )
+    assert changes(short, long) == ""
 
 
 def test_padding_between_functions_does_not_matter(tmp_path):

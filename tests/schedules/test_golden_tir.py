@@ -50,17 +50,27 @@ def golden(name: str, target: str) -> Path:
     return FOLDER / f"{name}-{target}.txt"
 
 
+def scheme_of(name: str, target: str, *, updating: bool):
+    """Return the scheme that was reviewed; the one tried first where there is none to be had."""
+    path = golden(name, target)
+    if path.exists():
+        try:
+            return scheme_from_json(json.loads(path.read_text().partition("\n")[0]))
+        except ValueError:
+            if not updating:
+                raise
+    assert updating, f"no {path.name} yet: run pytest --update-golden on this file"
+    return registry.TEMPLATES[name].space(WORKLOADS[name], TARGETS[target])[0]
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", registry.TEMPLATES)
 def test_it_is_as_it_was_reviewed(request, name, target):
-    path, cpu, template = golden(name, target), TARGETS[target], registry.TEMPLATES[name]
-    workload = WORKLOADS[name]
-    if path.exists():
-        scheme = scheme_from_json(json.loads(path.read_text().partition("\n")[0]))
-    else:
-        scheme = template.space(workload, cpu)[0]
-    func = template.lower(workload, scheme, cpu, 2)
+    assert name in WORKLOADS, "name a workload of the new template here"
+    updating = request.config.getoption("--update-golden")
+    scheme = scheme_of(name, target, updating=updating)
+    func = registry.TEMPLATES[name].lower(WORKLOADS[name], scheme, TARGETS[target], 2)
     text = f"{json.dumps(scheme.to_json())}\n{func.script(show_meta=False)}\n"
-    if request.config.getoption("--update-golden"):
-        path.write_text(text)
-    assert text == path.read_text()
+    if updating:
+        golden(name, target).write_text(text)
+    assert text == golden(name, target).read_text()

@@ -38,9 +38,9 @@ def report(
     render : callable
         Return the document that is to be written there; called if one is asked for.
     amend : callable
-        Return how and where with what more there is to say of it, once models were measured.
+        Called once models were measured; adds to how and where that was what the view knows of it.
     wrong : callable
-        What is wrong by the reports, and no failure of a model; nothing if nothing is.
+        Return what the reports show to be wrong, or "". It may raise an error instead.
 
     Returns
     -------
@@ -71,5 +71,6 @@ def report(
 
     conclude(terminal, found, document, lambda: show(tables(found), markdown=page.markdown), save)
     if words := wrong(found.reports):
-        return terminal.fail(words, AccuracyError.exit_code)
+        failed = "".join(f"; {failure.name} failed" for failure in found.failures)
+        return terminal.fail(words + failed, AccuracyError.exit_code)
     return fail(terminal, found) if found.failures else 0

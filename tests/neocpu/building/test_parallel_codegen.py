@@ -8,7 +8,6 @@ import signal
 import tempfile
 import threading
 import time
-from contextlib import closing
 
 import numpy as np
 import onnx
@@ -19,13 +18,14 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import te
 
 import neocpu
-from neocpu import stages
+from neocpu import compiler, stages
 from neocpu.building import parallel_codegen
 from neocpu.building.forked import Limits
 from neocpu.building.parallel_codegen import CodeGeneration
 from neocpu.compile_options import CompileOptions
 from neocpu.compiler import compile_each
-from neocpu.foundation.errors import NeoCPUError, UnsupportedError
+from neocpu.foundation import temporary
+from neocpu.foundation.errors import ArtifactError, NeoCPUError, UnsupportedError
 from neocpu.foundation.progress import silent
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.artifact_file.elf import read_elf
@@ -54,7 +54,12 @@ def kernels(count: int) -> tvm.IRModule:
 
 
 def compile_objects(mod: tvm.IRModule, workers: int) -> list:
-    with closing(CodeGeneration(mod, HOST, workers)) as generation:
+    return libraries_of(CodeGeneration(mod, HOST, workers))
+
+
+def libraries_of(generation: CodeGeneration) -> list:
+    with generation:
+        generation.start()
         return generation.libraries()
 
 
@@ -261,6 +266,53 @@ def test_an_error_in_the_next_plan_ends_the_children(monkeypatch, tmp_path):
     with pytest.raises(RuntimeError, match="LLVM has had enough"):
         list(each(chain(), "avx2", "avx512"))
     assert not list(tmp_path.iterdir())
+
+
+def test_of_several_cpus_some_may_do(monkeypatch, tmp_path):
+    """Whoever takes only the first ends the children that work on the second."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    compiled = each(chain(), "avx2", "avx512")
+    with next(compiled) as first:
+        compiled.close()
+        assert not psutil.Process().children()
+        assert first.path.exists()
+    assert not list(tmp_path.iterdir())
+    assert list(each(chain())) == []
+
+
+def test_ctrl_c_while_two_are_at_work_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    spoil(monkeypatch, "conv2d_1", hang)
+    timer = threading.Timer(3.0, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        list(each(chain(), "avx2", "avx512"))
+    timer.join()
+    assert not list(tmp_path.iterdir())
+    assert not [t for t in threading.enumerate() if t.name == "neocpu-jobs"]
+
+
+def test_nothing_is_planned_ahead_of_a_tuner(monkeypatch):
+    """What it measures must not share the CPUs, and what is done is given before it begins."""
+    events = []
+    monkeypatch.setattr(compiler, "_tune_one", lambda *arguments: events.append("tune"))
+    options = CompileOptions.parse(threads=1, verify=False, tune_budget=1.0)
+    cpus = [parse_target("avx2"), parse_target("avx512")]
+    for compiled in compile_each(chain(), cpus, options, lambda _: silent):
+        compiled.close()
+        events.append("done")
+    assert events == ["tune", "done"] * 2
+
+
+def test_a_full_disk_is_no_kernels_fault(monkeypatch):
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    spoil(monkeypatch, "k00", full, plain_too=True)
+    generation = CodeGeneration(kernels(1), HOST, 1)
+    monkeypatch.setattr(temporary, "FULL_BYTES", 1 << 62)
+    with pytest.raises(ArtifactError, match=r"No space left on device.*set TMPDIR"):
+        libraries_of(generation)
 
 
 def test_a_system_without_processes_to_give_is_said(monkeypatch):

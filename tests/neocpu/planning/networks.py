@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Built, Dump, begin_build, finish_build
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured_costs import Measured
@@ -67,9 +67,8 @@ def build(body: Callable[..., Any], *shapes: Sequence[int]) -> tvm.IRModule:
 
 def executable(mod: tvm.IRModule) -> Built:
     """Generate the code of a lowered module for this host."""
-    building = begin_build(mod, HOST, Dump())
-    with closing(building.kernels):
-        return finish_build(building)
+    with OneAtATime() as generations:
+        return finish_build(begin_build(mod, HOST, Dump(), generations))
 
 
 def run(built: Built, *arguments: np.ndarray) -> list[np.ndarray]:
