@@ -71,8 +71,9 @@ def passes(tree: Path, tests: tuple[str, ...]) -> bool:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise RuntimeError(f"{' '.join(tests)} took over {TIMEOUT} s") from None
-    # 1 is a failed test, and less than 0 a signal; 2 to 5 say that no test ran to its end.
-    if process.returncode in (2, 3, 4, 5):
+    # 1 is a failed test, 2 one that cannot even be collected, and less than 0 a signal; 3 to 5 are
+    # pytest's own: an internal error, wrong usage, no tests.
+    if process.returncode in (3, 4, 5):
         raise RuntimeError(f"{' '.join(tests)}: {said.decode()[-2000:]}")
     return process.returncode == 0
 
