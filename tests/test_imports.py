@@ -1,9 +1,11 @@
 """Imports go down, from the roof to the foundation and from room to room, and in no circle.
 
-Imports within functions count; those for type checkers alone do not, nor do names in strings.
+Imports within functions count, and so do those for type checkers alone; names in strings do not.
 """
 
 import graphlib
+import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -54,6 +56,15 @@ def needed(path: Path) -> set[str]:
     return {n for n in found if not any(m.startswith(f"{n}.") for m in found)} - {"neocpu"}
 
 
+def named(path: Path) -> set[str]:
+    """Return our modules that a file imports or names the types of."""
+    text = re.sub(r"(?m)^if TYPE_CHECKING:$", "if True:", path.read_text())
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(text)
+        file.flush()
+        return needed(Path(file.name))
+
+
 IMPORTS: Graph = {name: needed(path) for name, path in modules()}
 
 
@@ -87,6 +98,13 @@ def test_imports_go_down():
 
 def test_there_are_no_circles():
     assert not circle(IMPORTS)
+
+
+def test_nor_any_of_types_alone():
+    named_by = {name: named(path) for name, path in modules()}
+    assert named_by["neocpu.cli.compile"] > IMPORTS["neocpu.cli.compile"]
+    assert not upward(named_by)
+    assert not circle(named_by)
 
 
 @pytest.mark.parametrize(

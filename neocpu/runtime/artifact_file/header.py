@@ -12,7 +12,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from neocpu.foundation.dtypes import DTYPES
+from neocpu.foundation.units import size
 from neocpu.runtime.artifact_file.elf import MACHINES
+from neocpu.runtime.artifact_file.header_text import accuracy, screen, summary, tensors
 from neocpu.runtime.artifact_file.strict_json import (
     FieldError,
     array,
@@ -146,16 +148,30 @@ class ArtifactHeader:
         return f"<neocpu.ArtifactHeader {self.summary}>"
 
     def __str__(self) -> str:
-        from neocpu.runtime.artifact_file.header_text import header_text
-
-        return header_text(self)
+        weights = max((weight.end for weight in self.weights), default=0)
+        versions = (
+            f"neocpu {self.neocpu_version}, apache-tvm {self.tvm_version}, "
+            f"apache-tvm-ffi {self.ffi_version}"
+        )
+        fields = [
+            *(("input", text) for text in tensors(self.inputs)),
+            *(("output", text) for text in tensors(self.outputs)),
+            ("target", self.target),
+            ("machine", self.machine),
+            ("instructions", ", ".join(self.isa_features) or "no extensions"),
+            ("threads", f"planned for {self.threads}"),
+            ("weights", f"{size(weights)}, {len(self.weights)} of them"),
+            ("activations", size(self.arena_bytes)),
+            ("accuracy", accuracy(self.plan)),
+            ("versions", versions),
+            ("format", str(self.format)),
+        ]
+        return screen(self.name, fields)
 
     @property
     def summary(self) -> str:
         """The model's name, inputs, outputs and target, on one line."""
-        from neocpu.runtime.artifact_file.header_text import summary
-
-        return summary(self)
+        return summary(self.name, self.inputs, self.outputs, self.target)
 
     @property
     def row_groups(self) -> tuple[tuple[int, ...], ...]:
