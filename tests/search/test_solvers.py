@@ -135,6 +135,34 @@ def test_reductions_keep_the_optimum_and_bounds_hold(seed: int, forbidden: float
     assert -CLOSE <= bound <= optimum * (1 + CLOSE)
 
 
+@settings(max_examples=40)
+@given(SEEDS, st.integers(0, 5), st.integers(0, 3))
+def test_a_node_that_is_fixed_is_paid_for_with_its_edges(seed: int, node: int, choice: int):
+    graph = random_graph(np.random.default_rng(seed), 6, 0.5)
+    choice %= len(graph.nodes[node].choices)
+    plans = itertools.product(*(range(len(each.choices)) for each in graph.nodes))
+    optimum = min(graph.cost(plan) for plan in plans if plan[node] == choice)
+    problem = Problem(graph)
+    problem.fix(node, choice)
+    order = best_order(problem, 1 << 30, lambda: False)
+    assert order is not None
+    assert eliminate(problem, order, lambda: False)
+    plan = problem.plan()
+    assert plan[node] == choice
+    assert graph.cost(plan) == pytest.approx(optimum, rel=CLOSE)
+
+
+@settings(max_examples=40)
+@given(SEEDS, st.integers(2, 10))
+def test_what_dp_commits_to_for_want_of_memory_is_the_cheapest(seed: int, nodes: int):
+    """Where edges cost next to nothing, the cheapest choice of each node is the best plan."""
+    dense = random_graph(np.random.default_rng(seed), nodes, 1.0)
+    edges = tuple(LayoutEdge(e.source, e.target, e.costs * 1e-12) for e in dense.edges)
+    graph = LayoutGraph(dense.nodes, edges)
+    plan = solve(graph, "dp", SearchLimits(bytes=200))
+    assert plan.cost == pytest.approx(sum(min(node.costs) for node in dense.nodes), rel=CLOSE)
+
+
 def test_the_bound_is_exact_on_a_tree():
     graph = chain(12)
     assert lower_bound(Problem(graph)).value == pytest.approx(solve(graph).cost, rel=CLOSE)

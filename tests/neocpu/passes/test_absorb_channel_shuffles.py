@@ -124,6 +124,21 @@ def test_an_order_that_is_seen_stays(body):
     assert_same_results(before, found)
 
 
+def test_the_order_of_an_output_that_no_tuple_holds_stays():
+    """A function may return what it makes, and shuffle it as well."""
+    bb, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1, 8, 4, 4), "float32"))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            made = conv(bb, x, 8)
+            whole = bb.emit_output(R.nn.relu(made))
+            shuffled = shuffle(bb, whole, 2)
+            halves = (conv(bb, piece(bb, shuffled, i, i + 4), 4) for i in (0, 4))
+            read = [bb.emit_output(R.nn.relu(half)) for half in halves]
+        bb.emit_func_output(relax.Tuple([whole, *read]))
+    before = bb.finalize()
+    assert_same_results(before, AbsorbChannelShuffles()(before), rtol=1e-4, atol=1e-4)
+
+
 def test_one_of_two_readers_may_see_the_order():
     def body(bb, x):
         x = shuffle(bb, conv(bb, x, 8), 2)

@@ -12,7 +12,9 @@ from onnx import TensorProto, helper
 import neocpu
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import address_of, aligned_empty
+from neocpu.runtime.inputs import check_kind
 from neocpu.runtime.module import load
+from neocpu.tensor_spec import TensorSpec
 
 
 @pytest.fixture
@@ -217,3 +219,11 @@ def test_outputs_that_are_the_input_survive_overlapping_out(fragment):
     for result, value in zip(results, expected, strict=True):
         np.testing.assert_array_equal(result, value)
     assert results[1] is given
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 8, 7), (1, 3, 8), (2, 3, 8, 8), (1, 3, 8, 8, 1), ()])
+def test_no_other_shape_will_do(shape):
+    spec = TensorSpec("image", "float32", (1, 3, 8, 8))
+    check_kind(spec, np.dtype(">f4"), (1, 3, 8, 8))
+    with pytest.raises(UsageError, match=r"expected float32\[1,3,8,8\], got float32"):
+        check_kind(spec, np.dtype("f4"), shape)
