@@ -49,12 +49,12 @@ def is_caught(tree: Path, bug: Bug) -> bool:
 
 
 def passes(tree: Path, tests: tuple[str, ...]) -> bool:
-    """Run ``tests`` in the copy; whether all passed.
+    """Run ``tests`` in the copy; whether all passed, in time.
 
     Raises
     ------
     RuntimeError
-        If they did not run to their end.
+        If pytest could not run them.
     """
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
@@ -70,7 +70,7 @@ def passes(tree: Path, tests: tuple[str, ...]) -> bool:
             said, _ = process.communicate(timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            raise RuntimeError(f"{' '.join(tests)} took over {TIMEOUT} s") from None
+            return False  # a suite that hangs is noticed, too
     # 1 is a failed test, 2 one that cannot even be collected, and less than 0 a signal; 3 to 5 are
     # pytest's own: an internal error, wrong usage, no tests.
     if process.returncode in (3, 4, 5):
