@@ -19,6 +19,8 @@ MAX_LIST = 1 << 24
 """Integers of a one-dimensional input."""
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")
+_WEIGHTED = ("Conv", "ConvTranspose", "DeformConv")
+"""Operators whose kernel is of its weights' extents."""
 _COUNTS = ("dilations", "group", "kernel_shape", "pooled_shape", "strides")
 """Attributes that are 1 or more, of whatever operator."""
 _NEW_AXIS = ("Flatten", "OneHot")
@@ -80,9 +82,12 @@ def refuse_extents(graph: onnx.GraphProto) -> None:
     ------
     UnsupportedError
         Naming the node.
+    ModelError
+        If a kernel is not of its weights' extents.
     """
     shapes = known_shapes(graph)
     refuse_axes(graph)
+    refuse_kernels(graph)
     for node in graph.node:
         if node.domain not in STANDARD_DOMAINS:
             continue
@@ -121,6 +126,28 @@ def _refuse_counts(node: onnx.NodeProto) -> None:
             raise UnsupportedError(
                 f"{describe(node)}: its {attribute.name} {numbers} must be 1 or more"
             )
+
+
+def refuse_kernels(graph: onnx.GraphProto) -> None:
+    """Raise if a kernel is not of its weights' extents; shape inference believes the former.
+
+    Raises
+    ------
+    ModelError
+        Naming the node.
+    """
+    shapes = known_shapes(graph)
+    for node in graph.node:
+        weights = shapes.get((*node.input, "", "")[1], ())[2:]
+        if node.op_type not in _WEIGHTED or node.domain not in STANDARD_DOMAINS or not weights:
+            continue
+        for attribute in node.attribute:
+            kernel = tuple(attribute.ints)
+            if attribute.name == "kernel_shape" and kernel != weights:
+                raise ModelError(
+                    f"{describe(node)}: its kernel_shape is {'x'.join(map(str, kernel))}, its "
+                    f"weights are {'x'.join(map(str, weights))}: make them agree"
+                )
 
 
 def refuse_axes(graph: onnx.GraphProto) -> None:

@@ -22,7 +22,7 @@ from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
 from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
-from neocpu.frontend.extents import known_shapes, refuse_axes
+from neocpu.frontend.extents import known_shapes, refuse_axes, refuse_kernels
 from neocpu.frontend.model_limits import FoldingBudget
 from neocpu.frontend.rewrites import (
     absorb_pads,
@@ -91,6 +91,7 @@ def _modernise(light: Skeleton) -> onnx.ModelProto:
         with _named("inline the model's functions"):
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
     refuse_missing_inputs(proto)
+    refuse_kernels(proto.graph)  # before anything is computed of the shapes they are said to make
     if opset_of(proto) < 7:
         with _named("infer the shapes of the model"):
             channel_slopes(proto)

@@ -62,8 +62,31 @@ def test_windows_that_are_none(operator, attribute, padding, number):
     constants = {"w": np.ones((2, 2, 2, 3), np.float32)} if "Conv" in operator else {}
     node = helper.make_node(operator, ["x", *constants], ["y"], name="odd", **attributes)
     proto = model([node], [1, 2, 8, 8], **constants)
-    with pytest.raises(NeoCPUError, match=r"valid|must be 1 or more|its padded input|contradict"):
+    with pytest.raises(NeoCPUError, match=r"valid|must be 1 or more|its padded input|contra|agree"):
         load_model(proto)
+
+
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("kernel", [[2, 3], [3, 2], [4, 4], [3], [3, 3, 1]])
+def test_a_kernel_that_its_weights_contradict(operator, kernel):
+    node = helper.make_node(operator, ["x", "w"], ["y"], name="odd", kernel_shape=kernel)
+    weights = np.ones((3, 3, 3, 3), np.float32)
+    with pytest.raises(ModelError, match="odd"):
+        load_model(model([node], (1, 3, 9, 9), w=weights))
+    node.attribute[0].ints[:] = [3, 3]
+    load_model(model([node], (1, 3, 9, 9), w=weights))
+
+
+def test_a_kernel_of_which_only_the_size_is_asked():
+    """Nothing would be left of the convolution once that is computed."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="odd", kernel_shape=[2, 3]),
+        helper.make_node("Shape", ["c"], ["y"]),
+    ]
+    with pytest.raises(
+        ModelError, match="Conv 'odd': its kernel_shape is 2x3, its weights are 3x3"
+    ):
+        load_model(model(nodes, (1, 3, 9, 9), w=WEIGHTS))
 
 
 def test_same_padding_fits_any_window():
