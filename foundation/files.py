@@ -117,7 +117,9 @@ def check_destination(path: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def replacing(path: Path, size: int = 0, *, executable: bool = False) -> Iterator[BinaryIO]:
+def replacing(
+    path: Path, size: int = 0, *, executable: bool = False, lasting: bool = True
+) -> Iterator[BinaryIO]:
     """Open a new file; on success sync it and put it at ``path``, in place of what is there.
 
     Until then it has no name, so that a process that is killed leaves nothing: unless SIGKILL comes
@@ -133,6 +135,8 @@ def replacing(path: Path, size: int = 0, *, executable: bool = False) -> Iterato
         Bytes that will be written, for the message if they do not fit.
     executable : bool
         Whether the file is code.
+    lasting : bool
+        Whether to sync it. What this process deletes again need not reach the disk.
 
     Raises
     ------
@@ -148,7 +152,7 @@ def replacing(path: Path, size: int = 0, *, executable: bool = False) -> Iterato
             with open(path, "wb") as file:
                 yield file
             return
-        with _replacement(_target(path), 0o777 if executable else 0o666) as file:
+        with _replacement(_target(path), 0o777 if executable else 0o666, lasting) as file:
             yield file
     except BrokenPipeError:
         raise
@@ -157,13 +161,14 @@ def replacing(path: Path, size: int = 0, *, executable: bool = False) -> Iterato
 
 
 @contextmanager
-def _replacement(path: Path, mode: int) -> Iterator[BinaryIO]:
+def _replacement(path: Path, mode: int, lasting: bool) -> Iterator[BinaryIO]:
     fd, name = _create(path.parent, mode)
     try:
         with open(fd, "wb") as file:
             yield file
             file.flush()
-            os.fsync(fd)
+            if lasting:
+                os.fsync(fd)
             if name is None:
                 # Nothing can take the place of a file but a file with a name, which is known before
                 # it is given: an interruption may come right after any call.
@@ -172,7 +177,8 @@ def _replacement(path: Path, mode: int) -> Iterator[BinaryIO]:
                 # Python calls linkat, which can follow this link.
                 os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd)
         os.replace(name, path)
-        sync_folder(path.parent)
+        if lasting:
+            sync_folder(path.parent)
     finally:
         if name is not None:
             with contextlib.suppress(FileNotFoundError):  # in its place, or never given

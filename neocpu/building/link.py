@@ -53,6 +53,8 @@ def write_artifact(
 ) -> ArtifactHeader:
     """Write an artifact file; either all of it appears at ``path`` or nothing does.
 
+    It is a temporary one, not synced: to last, it is copied once it has been verified.
+
     Parameters
     ----------
     executable : tvm.relax.VMExecutable
@@ -94,7 +96,7 @@ def write_artifact(
             f"cannot link in {place}: {error.strerror}; free space there or set TMPDIR"
         ) from error
     layout = _Layout.of(code, specs, weights, header)
-    with replacing(path, layout.size, executable=True) as file:
+    with replacing(path, layout.size, executable=True, lasting=False) as file:
         _write(file, layout, weights, specs)
     return header
 

@@ -205,3 +205,13 @@ def test_a_pipe_without_a_name_is_read_if_it_may(tmp_path):
         read_file(f"/dev/fd/{out}", 5)
     writer.join()
     os.close(out)
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_what_is_to_last_is_synced_and_its_folder_too(tmp_path, monkeypatch, lasting):
+    synced = []
+    monkeypatch.setattr(files.os, "fsync", synced.append)
+    with files.replacing(tmp_path / "file", lasting=lasting) as file:
+        file.write(b"text")
+    assert len(synced) == 2 * lasting
+    assert (tmp_path / "file").read_bytes() == b"text"
