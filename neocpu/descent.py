@@ -66,7 +66,6 @@ def finish_as_promised(builder: Builder, first: Generating, verifier: Verifier) 
     accuracy = builder.accuracy
     loaded = first.planned.loaded
     generating: Generating | None = first
-    del first
     attempts: list[Attempt] = []
     judged: list[Judged] = []
     accepted: list[int] = []

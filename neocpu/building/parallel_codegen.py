@@ -136,15 +136,14 @@ class CodeGeneration:
         """End the children, and delete what they wrote. May be repeated."""
         self._running.close()
         self._jobs.clear()
-        if Path(self._folder.name).exists():
-            self._folder.__exit__(kind, error, trace)
+        self._folder.__exit__(kind, error, trace)
 
 
-class OneAtATime:
+class OneAtATime(ExitStack):
     """Code generations of which one has the CPUs at a time, in a ``with`` block that ends all."""
 
     def __init__(self) -> None:
-        self._entered = ExitStack()
+        super().__init__()
         self._last: CodeGeneration | None = None
 
     def start(self, mod: tvm.IRModule, target: CpuTarget, workers: int) -> CodeGeneration:
@@ -157,20 +156,9 @@ class OneAtATime:
         """
         if self._last is not None:
             self._last.wait()
-        self._last = self._entered.enter_context(CodeGeneration(mod, target, workers))
+        self._last = self.enter_context(CodeGeneration(mod, target, workers))
         self._last.start()
         return self._last
-
-    def __enter__(self) -> OneAtATime:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._entered.__exit__(kind, error, trace)
 
 
 def assembly(mod: tvm.IRModule, target: CpuTarget) -> str:
