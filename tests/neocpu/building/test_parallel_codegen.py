@@ -8,6 +8,7 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
@@ -35,10 +36,11 @@ from neocpu.tensor_spec import random_inputs
 HOST = host_target()
 
 
-@pytest.fixture(autouse=True)
-def no_child_stays():
+@pytest.fixture(autouse=True, name="others")
+def no_child_stays() -> Iterator[set[psutil.Process]]:
+    """Give the children of before: Python's own tracker of resources stays once it is there."""
     before = set(psutil.Process().children())
-    yield
+    yield before
     assert set(psutil.Process().children()) <= before
 
 
@@ -268,13 +270,13 @@ def test_an_error_in_the_next_plan_ends_the_children(monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_of_several_cpus_some_may_do(monkeypatch, tmp_path):
+def test_of_several_cpus_some_may_do(monkeypatch, tmp_path, others):
     """Whoever takes only the first ends the children that work on the second."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     compiled = each(chain(), "avx2", "avx512")
     with next(compiled) as first:
         compiled.close()
-        assert not psutil.Process().children()
+        assert set(psutil.Process().children()) <= others
         assert first.path.exists()
     assert not list(tmp_path.iterdir())
     assert list(each(chain())) == []
