@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import logging
+import os
 import resource
 import signal
 from pathlib import Path
@@ -8,6 +9,12 @@ from pathlib import Path
 import pytest
 from checkout_tree import broken_bytecode, differences, snapshot
 from hypothesis import HealthCheck, settings
+
+from neocpu.foundation.collector import collect_rarely
+
+# Before numpy is imported, here and in what the tests start: threads of its own for each of several
+# processes wait for each other, busily.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 CHECKOUT = Path(__file__).parents[1]
 BEFORE = pytest.StashKey[dict[str, str]]()
@@ -21,6 +28,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure():
+    collect_rarely()
     # The background jobs of a shell ignore Ctrl-C, and the processes they start inherit that: the
     # tests that interrupt one would wait forever.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -182,7 +182,7 @@ def mounts(machine: Path, settings: Mapping[str, str]) -> list[str]:
 def login(machine: Path, seed: str) -> str:
     """Return the command by which the user runs the README's two."""
     options = f"--random-order --random-order-seed={seed}"
-    test = f"NEOCPU_NETWORKS=all make test PYTEST={shlex.quote(options)}"
+    test = f"NEOCPU_TESTS=all make test PYTEST={shlex.quote(options)}"
     work = f"cd /{CLONE} && make demo && {test}"
     chroot = shutil.which("chroot") or "chroot"  # which is not where users look
     user = [chroot, f"--userspec={USER}:{USER}", str(machine), "sh", "-c", work]

@@ -14,6 +14,15 @@ from neocpu.runtime.guarding.guarded_workspaces import workspaces
 from neocpu.runtime.session import is_guarded
 
 
+def legalized_machine(module: tvm.IRModule) -> relax.VirtualMachine:
+    """Return a virtual machine that runs a module's operators as TVM defines them.
+
+    What they compute is the subject, not their code: LLVM optimises nothing, in half the time.
+    """
+    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+    return virtual_machine(tvm.compile(relax.transform.LegalizeOps()(module), target))
+
+
 def virtual_machine(executable: Any) -> relax.VirtualMachine:
     """Return a virtual machine, guarded as sessions are where the environment says so.
 

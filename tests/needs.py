@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from neocpu.bench.engines.engines import PEERS, install_hint, installed
 from neocpu.foundation.instruction_sets import host_features
@@ -31,6 +32,21 @@ PACKAGES: Final[Mapping[str, str]] = {
 
 #: A pretrained detector, which lies beside the checkout on some machines.
 FACE_DETECTOR: Final = Path(__file__).parents[2] / "shared/models/face/version-RFB-320.onnx"
+
+
+#: Whether to run what finds little that other tests do not, at the price of minutes.
+EVERYTHING: Final = os.environ.get("NEOCPU_TESTS") == "all"
+
+
+def everything() -> pytest.MarkDecorator:
+    """Skip unless all tests are asked for, as `make fresh` does."""
+    return pytest.mark.skipif(not EVERYTHING, reason="NEOCPU_TESTS=all and `make fresh` run it")
+
+
+def repeated(names: Iterable[str], families: Collection[str]) -> list[ParameterSet]:
+    """Return parameters of which only those outside ``families`` are run, unless all tests are."""
+    marks = {True: everything(), False: ()}
+    return [pytest.param(name, marks=marks[name in families]) for name in names]
 
 
 def programs(*names: str) -> pytest.MarkDecorator:

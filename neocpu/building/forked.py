@@ -27,6 +27,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from neocpu.building.deep_stack import LOOK_SECONDS, insist, on_deep_stack
+from neocpu.foundation.collector import collect_rarely
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.search.measuring.child import epitaph
 from neocpu.search.measuring.measuring_process import describe, die_first
@@ -298,6 +299,7 @@ def _leave(printed: Path) -> None:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     gc.freeze()  # the collector would touch, and so copy, every page of the parent's objects
+    collect_rarely()
 
 
 def _serve(work: Callable[[int], None], pipe: Connection) -> None:

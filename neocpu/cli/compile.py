@@ -22,6 +22,7 @@ from neocpu.cli.plan_text import (
     weights_text,
 )
 from neocpu.cli.terminal import Terminal, echo, print_fields
+from neocpu.foundation.collector import collect_rarely
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import peak_memory
 from neocpu.foundation.units import duration, plural, size
@@ -125,6 +126,7 @@ def command(
     """Compile MODEL, an .onnx file or the name of a built-in network."""
     from neocpu.foundation.files import check_destination
 
+    collect_rarely()
     start = time.perf_counter()
     path = output if output is not None else Path(f"{Path(model).stem}.so")
     if path.exists() and Path(model).exists() and path.samefile(model):

@@ -1,4 +1,4 @@
-"""A hundred models that nobody wrote: compiled right, or refused in one line, and nothing else.
+"""Models that nobody wrote: compiled right, or refused in one line, and nothing else.
 
 `make fuzz` runs as many more as one likes.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+import needs
 import numpy as np
 import onnx
 import pytest
@@ -34,7 +35,7 @@ def pool() -> Iterator[Pool]:
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=100,
+    max_examples=100 if needs.EVERYTHING else 50,
     phases=[Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )

@@ -43,7 +43,11 @@ def same_ranking(actual, expected, top: int = 5) -> bool:
     return bool((np.argsort(-actual)[..., :top] == np.argsort(-expected)[..., :top]).all())
 
 
-@pytest.mark.parametrize("name", LIGHT_MODELS)
+# Of these, others have the operators, and less weights.
+REPEATED = {"bvlc_alexnet", "inception_v1", "vgg19"}
+
+
+@pytest.mark.parametrize("name", needs.repeated(LIGHT_MODELS, REPEATED))
 def test_light_models(name):
     actual, expected, plan = check(light_model(name))
     (output,) = expected

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import pytest
 
 from tests.neocpu.hostile import run
@@ -25,6 +26,7 @@ def test_hostile_values(share):
     check(list(run.CASES)[share::SHARES])
 
 
+@needs.everything()
 @pytest.mark.slow
 def test_more_hostile_values():
     check(list(run.SLOW_CASES))

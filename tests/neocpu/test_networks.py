@@ -3,8 +3,7 @@
 The usual sizes are what ``neocpu bench --suite all --vs onnxruntime`` compares.
 """
 
-import os
-
+import needs
 import numpy as np
 import onnxruntime
 import pytest
@@ -24,14 +23,14 @@ IMAGES = {
 # What is in them is in others of their families, or in ONNX's light models, which other tests
 # compile: `make fresh` takes them too.
 REPEATED = {
-    *("densenet121", "densenet161", "densenet169", "densenet201"),
-    *("resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19"),
+    *("densenet121", "densenet161", "densenet169", "densenet201", "mobilenet_v1"),
+    *("resnet34", "resnet50", "resnet101", "resnet152", "squeezenet1_0"),
+    *("vgg11", "vgg13", "vgg16", "vgg19"),
 }
-ALL = os.environ.get("NEOCPU_NETWORKS") == "all"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS if ALL else sorted(MODELS.keys() - REPEATED))
+@pytest.mark.parametrize("name", needs.repeated(MODELS, REPEATED))
 def test_network(name):
     model = build(name, batch=2, image=IMAGES.get(name, UNUSUAL))
     options = onnxruntime.SessionOptions()

@@ -17,6 +17,9 @@ import neocpu
 from neocpu.foundation.errors import UsageError
 from neocpu.tuning_db.record import LineParser
 
+#: The learned cost model takes seconds to learn from all shipped records.
+UNLEARNED = ("--strategy", "random")
+
 
 def test_options(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
@@ -106,7 +109,8 @@ def test_no_measurement_at_all(cli: Cli, onnx_file: Path) -> None:
 
 
 def test_a_budget_too_small_for_one_measurement(cli: Cli, onnx_file: Path) -> None:
-    outcome = cli("tune", onnx_file, "--budget", "0.01", "--db", "x.jsonl", "--threads", 1)
+    arguments = ("--budget", "0.01", "--db", "x.jsonl", "--threads", 1, *UNLEARNED)
+    outcome = cli("tune", onnx_file, *arguments)
     assert outcome.code == 0
     assert "is not enough for one measurement" in outcome.err
     assert len(tried()) == 1
@@ -124,7 +128,8 @@ def test_a_suite_is_tuned_together(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     tiny = {"tiny": ("resnet18", "resnet34", "resnet50")}
     monkeypatch.setattr(models, "suite", lambda name: tiny[name])
     monkeypatch.setattr(models, "build_with_shapes", build)
-    arguments = ("tune", "--suite", "tiny", "--trials", 3, "--db", "x.jsonl", "--threads", 1)
+    limits = ("--trials", 3, "--threads", 1)
+    arguments = ("tune", "--suite", "tiny", "--db", "x.jsonl", *limits, *UNLEARNED)
     first = cli(*arguments, "--json")
     assert first.code == 0, first.err
     report = json.loads(first.out)
@@ -165,7 +170,7 @@ def test_unknown_strategy(cli: Cli, onnx_file: Path) -> None:
 @pytest.mark.parametrize("place", [".", "/sys/kernel/records.jsonl", "file/records.jsonl"])
 def test_database_that_cannot_be_written(cli: Cli, onnx_file: Path, place: str) -> None:
     Path("file").touch()
-    outcome = cli("tune", onnx_file, "--db", place, "--trials", 1)
+    outcome = cli("tune", onnx_file, "--db", place, "--trials", 1, *UNLEARNED)
     assert outcome.code == 7
     assert place in outcome.error
     assert "--db" in outcome.error
@@ -182,7 +187,7 @@ def test_interrupted_keeps_what_was_measured() -> None:
     onnx.save(conv_model(channels=32, filters=48, size=28), "net.onnx")
     database = Path("x.jsonl")
     process = subprocess.Popen(
-        [sys.executable, "-m", "neocpu", "tune", "net.onnx", "--db", str(database)],
+        [sys.executable, "-m", "neocpu", "tune", "net.onnx", "--db", str(database), *UNLEARNED],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

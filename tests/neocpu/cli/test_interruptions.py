@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import needs
 import onnx
 import psutil
 import pytest
@@ -95,7 +96,7 @@ def test_in_all_processes(network, place, phase):
     assert_interrupted(process, place)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(8 if needs.EVERYTHING else 4))
 def test_at_any_moment(network, place, seed):
     process = start(network, place)
     await_phase(process, "import")

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from tvm import relax
 
 from neocpu.frontend import LoadedModel, import_relax, load_model
-from tests.guarded_machine import virtual_machine
+from tests.guarded_machine import legalized_machine
 
 IR_VERSION = 10
 
@@ -68,10 +68,7 @@ def one_op(
 
 def run_module(module: tvm.IRModule, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Lower a Relax module with TVM's defaults and run ``main``."""
-    lowered = relax.transform.LegalizeOps()(module)
-    executable = tvm.compile(lowered, target=tvm.target.Target({"kind": "llvm"}))
-    machine = virtual_machine(executable)
-    result = machine["main"](
+    result = legalized_machine(module)["main"](
         *(tvm.runtime.tensor(np.require(array, requirements="C")) for array in arguments)
     )
     if isinstance(result, tvm.runtime.Tensor):

@@ -243,14 +243,14 @@ def test_operators_of_others_that_are_called_like_standard_ones(inputs):
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 3, 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 3, 4])
     opsets = itertools.cycle([6, 10, 12, 18, 21])  # the standard operators', of which none is used
+    givens = itertools.cycle([{}, dict.fromkeys(attributes, 3)])
     for name in sorted(names):
-        for given in ({}, dict.fromkeys(attributes, 3)):
-            sets = [helper.make_opsetid("", next(opsets)), helper.make_opsetid("foo", 1)]
-            node = helper.make_node(name, inputs, ["y"], domain="foo", **given)
-            graph = helper.make_graph([node], "odd", [x], [y])
-            proto = helper.make_model(graph, opset_imports=sets, ir_version=8)
-            with pytest.raises(NeoCPUError, match=f"foo::{name}|functions"):
-                import_relax(load_model(proto))
+        sets = [helper.make_opsetid("", next(opsets)), helper.make_opsetid("foo", 1)]
+        node = helper.make_node(name, inputs, ["y"], domain="foo", **next(givens))
+        graph = helper.make_graph([node], "odd", [x], [y])
+        proto = helper.make_model(graph, opset_imports=sets, ir_version=8)
+        with pytest.raises(NeoCPUError, match=f"foo::{name}|functions"):
+            import_relax(load_model(proto))
 
 
 def test_errors_are_one_line_whatever_names_hold():

@@ -5,7 +5,7 @@ import tvm
 from tvm import relax
 
 from neocpu.relax_utils import bindings, make_const, op_name
-from tests.guarded_machine import virtual_machine
+from tests.guarded_machine import legalized_machine
 
 
 def module(body, *shapes, dtype="float32"):
@@ -42,10 +42,7 @@ def names(mod):
 
 def run(mod, *inputs):
     """Legalize, compile and run ``main``; returns a list of arrays."""
-    mod = relax.transform.LegalizeOps()(mod)
-    executable = tvm.compile(mod, target=tvm.target.Target({"kind": "llvm"}))
-    machine = virtual_machine(executable)
-    result = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
+    result = legalized_machine(mod)["main"](*[tvm.runtime.tensor(array) for array in inputs])
     results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
     return [tensor.numpy() for tensor in results]
 

@@ -10,6 +10,7 @@ from neocpu.building.pipeline import Dump, lower
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.planning.extract import extract
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
+from tests.guarded_machine import legalized_machine
 
 
 def mlp(net, x):
@@ -32,8 +33,7 @@ def test_epilogues_and_results(shape):
     rewritten = apply_plan(mod, plan_layouts(network, costs, OptLevel.GLOBAL), costs)
     built = executable(lower(rewritten.mod, HOST, Dump()))
     x = np.random.default_rng(1).standard_normal(shape).astype("float32")
-    reference = tvm.compile(relax.transform.LegalizeOps()(mod), HOST.to_tvm())
-    expected = relax.VirtualMachine(reference, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+    expected = legalized_machine(mod)["main"](tvm.runtime.tensor(x)).numpy()
     (actual,) = run(built, x, *rewritten.weights)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
