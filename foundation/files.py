@@ -84,14 +84,17 @@ def read_file(path: str | os.PathLike[str], limit: int, *, pipes: bool = False) 
     # The kernel's own files say that they are empty; some of them never end.
     if size == 0:
         return b""
-    data = bytearray()
+    pieces, got = [], 0
     if size <= limit:
+        # All at once where its size is known: a single piece is not even copied.
+        most = _PIECE if piped else max(_PIECE, size + 1)
         with open(path, "rb", buffering=0) as file:
-            while len(data) <= limit and (piece := file.read(_PIECE)):
-                data += piece
-    if max(len(data), size) > limit:
+            while got <= limit and (piece := file.read(most)):
+                pieces.append(piece)
+                got += len(piece)
+    if max(got, size) > limit:
         raise OSError(errno.EFBIG, f"it has more than {limit / 1e6:.0f} MB")
-    return bytes(data)
+    return b"".join(pieces)
 
 
 def check_destination(path: str | os.PathLike[str]) -> None:

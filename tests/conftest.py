@@ -10,7 +10,7 @@ import pytest
 from checkout_tree import broken_bytecode, differences, snapshot
 from hypothesis import HealthCheck, settings
 
-from neocpu.foundation.collector import collect_rarely
+from neocpu.foundation.own_process import collect_rarely
 
 # Before numpy is imported, here and in what the tests start: threads of its own for each of several
 # processes wait for each other, busily.

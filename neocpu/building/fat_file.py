@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import BinaryIO
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import replacing
@@ -46,30 +47,65 @@ def combine(
     ArtifactError
         If one of them is damaged, or the disk is full.
     """
-    path = Path(path)
-    if not 1 <= len(artifacts) <= MAX_VARIANTS:
-        raise UsageError(f"a fat file holds 1 to {MAX_VARIANTS} variants, got {len(artifacts)}")
-    for name in artifacts:
+    return combine_each(artifacts.items(), path)
+
+
+def combine_each(
+    artifacts: Iterable[tuple[str, str | os.PathLike[str]]], path: str | os.PathLike[str]
+) -> tuple[Variant, ...]:
+    """Write what `combine` does, each artifact as soon as it is there, while the next is made.
+
+    Parameters
+    ----------
+    artifacts : iterable of (str, path)
+        Names and files; a file may go when the next is asked for.
+    """
+    with ExitStack() as stack, replacing(Path(path)) as file:
+        opened: Iterable[tuple[Variant, Artifact]] = _opened(artifacts, stack)
+        if file.seekable():
+            file.write(bytes(BLOCK))
+        else:  # a pipe, where the index has to come first
+            opened = list(opened)
+            file.write(_index(variant for variant, _ in opened))
+        variants, end = [], BLOCK
+        for variant, artifact in opened:
+            file.write(bytes(variant.offset - end))  # a pipe cannot skip
+            _copy(artifact, file)
+            end = variant.offset + variant.size
+            variants.append(variant)
+        index = _index(variants)
+        if file.seekable():
+            file.seek(0)
+            file.write(index)
+    return tuple(variants)
+
+
+def _opened(
+    artifacts: Iterable[tuple[str, str | os.PathLike[str]]], stack: ExitStack
+) -> Iterator[tuple[Variant, Artifact]]:
+    """Open artifacts until the end of ``stack``, and say where each goes."""
+    variants: list[Variant] = []
+    end = BLOCK
+    for name, source in artifacts:
         if not is_name(name):
             raise UsageError(f"a variant's name is 1 to {MAX_NAME} ASCII characters, not {name!r}")
-    with ExitStack() as stack:
-        opened = [
-            (name, stack.enter_context(_only_artifact(name, source)))
-            for name, source in artifacts.items()
-        ]
-        _check_same_model(opened)
-        variants = _place(opened)
-        index = encode_index([_entry(variant) for variant in variants])
-        assert len(index) <= BLOCK
-        with replacing(path, variants[-1].offset + variants[-1].size) as file:
-            file.write(index)
-            end = len(index)
-            for variant, (_, artifact) in zip(variants, opened, strict=True):
-                file.write(bytes(variant.offset - end))  # a pipe cannot skip
-                end = variant.offset + variant.size
-                with open(os.dup(artifact.fd), "rb") as source:
-                    shutil.copyfileobj(source, file, 1 << 22)
-    return variants
+        artifact = stack.enter_context(_only_artifact(name, source))
+        offset = -(-end // BLOCK) * BLOCK
+        variants.append(Variant(name, offset, artifact.size, artifact.header))
+        _check_same_model(variants[0], variants[-1])
+        end = offset + artifact.size
+        yield variants[-1], artifact
+
+
+def _copy(artifact: Artifact, file: BinaryIO) -> None:
+    with open(os.dup(artifact.fd), "rb") as source:
+        shutil.copyfileobj(source, file, 1 << 22)
+    if file.seekable():
+        # Sent to the disk now, so that there is less to wait for at the end.
+        file.flush()
+        start = file.tell() - artifact.size
+        os.posix_fadvise(file.fileno(), start, artifact.size, os.POSIX_FADV_DONTNEED)
+        artifact.close()
 
 
 def _only_artifact(name: str, path: str | os.PathLike[str]) -> Artifact:
@@ -81,26 +117,24 @@ def _only_artifact(name: str, path: str | os.PathLike[str]) -> Artifact:
     raise UsageError(f"variant '{name}': {path} is a fat file itself; name what it was made of")
 
 
-def _check_same_model(opened: Sequence[tuple[str, Artifact]]) -> None:
-    first, *others = opened
-    for name, artifact in others:
-        for what in ("inputs", "outputs"):
-            mine, its = getattr(first[1].header, what), getattr(artifact.header, what)
-            if mine != its:
-                raise UsageError(
-                    f"variants '{first[0]}' and '{name}' are not of one model: their {what} are "
-                    f"{', '.join(map(str, mine))} and {', '.join(map(str, its))}"
-                )
+def _check_same_model(first: Variant, other: Variant) -> None:
+    for what in ("inputs", "outputs"):
+        mine, its = getattr(first.header, what), getattr(other.header, what)
+        if mine != its:
+            raise UsageError(
+                f"variants '{first.name}' and '{other.name}' are not of one model: their {what} "
+                f"are {', '.join(map(str, mine))} and {', '.join(map(str, its))}"
+            )
 
 
-def _place(opened: Sequence[tuple[str, Artifact]]) -> tuple[Variant, ...]:
-    variants = []
-    end = 1  # of the index, which takes a block
-    for name, artifact in opened:
-        offset = -(-end // BLOCK) * BLOCK
-        variants.append(Variant(name, offset, artifact.size, artifact.header))
-        end = offset + artifact.size
-    return tuple(variants)
+def _index(variants: Iterable[Variant]) -> bytes:
+    """Return the block a file of these begins with."""
+    entries = [_entry(variant) for variant in variants]
+    if not 1 <= len(entries) <= MAX_VARIANTS:
+        raise UsageError(f"a fat file holds 1 to {MAX_VARIANTS} variants, got {len(entries)}")
+    index = encode_index(entries)
+    assert len(index) <= BLOCK
+    return index.ljust(BLOCK, b"\0")
 
 
 def _entry(variant: Variant) -> Entry:

@@ -27,8 +27,8 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from neocpu.building.deep_stack import LOOK_SECONDS, insist, on_deep_stack
-from neocpu.foundation.collector import collect_rarely
 from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.own_process import collect_rarely
 from neocpu.search.measuring.child import epitaph
 from neocpu.search.measuring.measuring_process import describe, die_first
 

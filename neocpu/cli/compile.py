@@ -22,9 +22,9 @@ from neocpu.cli.plan_text import (
     weights_text,
 )
 from neocpu.cli.terminal import Terminal, echo, print_fields
-from neocpu.foundation.collector import collect_rarely
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import peak_memory
+from neocpu.foundation.own_process import collect_rarely, wait_idly
 from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def command(
     from neocpu.foundation.files import check_destination
 
     collect_rarely()
+    wait_idly()
     start = time.perf_counter()
     path = output if output is not None else Path(f"{Path(model).stem}.so")
     if path.exists() and Path(model).exists() and path.samefile(model):

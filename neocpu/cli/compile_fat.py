@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,8 @@ def compile_fat(
         What ``report`` says of each variant, and its name and bytes.
     """
     targets = _targets(names, tuning=settings["tune_budget"] > 0)
-    from neocpu.building.fat_file import combine  # which takes longer than to find a name wrong
+    # Which takes longer than to find a name wrong.
+    from neocpu.building.fat_file import combine_each
     from neocpu.compile_options import CompileOptions
     from neocpu.compiler import compile_each
 
@@ -55,9 +56,14 @@ def compile_fat(
         modules: dict[str, CompiledModule] = {}
         each = compile_each(model, [*targets.values()], options, progress.__getitem__)
         stack.callback(each.close)
-        for name, compiled in zip(targets, each, strict=True):
-            modules[name] = stack.enter_context(compiled)
-        variants = combine({name: module.path for name, module in modules.items()}, path)
+
+        def artifacts() -> Iterator[tuple[str, Path]]:
+            for name, compiled in zip(targets, each, strict=True):
+                modules[name] = compiled
+                with compiled:
+                    yield name, compiled.path
+
+        variants = combine_each(artifacts(), path)
         return [
             {"name": variant.name, "bytes": variant.size, **report(modules[variant.name])}
             for variant in variants
