@@ -3,13 +3,14 @@
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from forgery import forge_header
 
-from neocpu.building.fat_file import combine
+from neocpu.building.fat_file import combine, combine_each
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, TargetError, UsageError
 from neocpu.runtime import artifact as artifact_module
@@ -175,6 +176,39 @@ def test_combined_file_is_replaced_at_once(linear, tmp_path, monkeypatch):
         combine({"a": linear.path}, path)
     assert path.read_text() == "older"
     assert os.listdir(tmp_path) == ["fat.so"]
+
+
+def test_a_pipe_gets_the_same_bytes(linear, tmp_path):
+    """It cannot go back to write the index."""
+    sources = {name: tmp_path / f"{name}.so" for name in ("near", "far")}
+    for factor, (name, path) in enumerate(sources.items()):
+        variant(linear, path, factor=factor, isa_features=(name,))
+    combine(sources, tmp_path / "fat.so")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_bytes)
+        combine(sources, pipe)
+        assert read.result(60) == (tmp_path / "fat.so").read_bytes()
+
+
+def test_each_part_is_written_when_it_is_there_and_may_go(linear, tmp_path):
+    """While the next one is made; but a failure of that leaves nothing."""
+
+    def parts(*names):
+        for name in names:
+            if name == "bad":
+                raise UsageError("no such part")
+            path = variant(linear, tmp_path / f"{name}.so", isa_features=(name,))
+            yield name, path
+            path.unlink()
+
+    combine_each(parts("a", "b"), tmp_path / "fat.so")
+    assert [each.name for each in read_variants(tmp_path / "fat.so")] == ["a", "b"]
+    before = (tmp_path / "fat.so").read_bytes()
+    with pytest.raises(UsageError, match="no such part"):
+        combine_each(parts("a", "bad"), tmp_path / "fat.so")
+    assert (tmp_path / "fat.so").read_bytes() == before
 
 
 def test_what_cannot_be_combined(linear, two_way, fat, tmp_path):
