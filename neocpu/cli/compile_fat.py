@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,13 +57,15 @@ def compile_fat(
         each = compile_each(model, [*targets.values()], options, progress.__getitem__)
         stack.callback(each.close)
 
-        def artifacts() -> Iterator[tuple[str, Path]]:
+        def compiled_parts() -> Generator[tuple[str, Path]]:
             for name, compiled in zip(targets, each, strict=True):
                 modules[name] = compiled
                 with compiled:
                     yield name, compiled.path
 
-        variants = combine_each(artifacts(), path)
+        parts = compiled_parts()
+        stack.callback(parts.close)
+        variants = combine_each(parts, path)
         return [
             {"name": variant.name, "bytes": variant.size, **report(modules[variant.name])}
             for variant in variants

@@ -20,12 +20,12 @@ IMAGES = {
     "unet": (96, 80),
     "yolov3_tiny": (96, 160),
 }
-# What is in them is in others of their families, or in ONNX's light models, which other tests
-# compile: `make fresh` takes them too.
+# What is in them is in others of their families, in ONNX's light models, or in smaller networks
+# that other tests compile: `make fresh` takes them too.
 REPEATED = {
-    *("densenet121", "densenet161", "densenet169", "densenet201", "mobilenet_v1"),
-    *("resnet34", "resnet50", "resnet101", "resnet152", "squeezenet1_0"),
-    *("vgg11", "vgg13", "vgg16", "vgg19"),
+    *("densenet121", "densenet161", "densenet169", "densenet201", "efficientnet_b0"),
+    *("inception_v3", "mobilenet_v1", "mobilenet_v2", "resnet34", "resnet50", "resnet101"),
+    *("resnet152", "squeezenet1_0", "ssd_resnet50", "vgg11", "vgg13", "vgg16", "vgg19"),
 }
 
 

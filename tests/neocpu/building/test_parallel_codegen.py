@@ -178,16 +178,20 @@ def _end(request, monkeypatch):
     return act, reason
 
 
-@pytest.mark.parametrize(("size", "workers"), [(1, 2), (4, 1)])
-def test_whatever_ends_code_generation_is_one_line_that_names_the_kernel(
-    monkeypatch, end, size, workers
-):
+def test_whatever_ends_code_generation_is_one_line_that_names_the_kernel(monkeypatch, end):
     act, reason = end
-    monkeypatch.setattr(parallel_codegen, "GROUP_SIZE", size)
+    monkeypatch.setattr(parallel_codegen, "GROUP_SIZE", 4)
     spoil(monkeypatch, "k02", act, plain_too=True)
     with pytest.raises(UnsupportedError, match=rf"kernel 'k02'.*{reason}") as caught:
-        compile_objects(kernels(6), workers)
+        compile_objects(kernels(6), 1)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_a_group_of_one_that_ends_names_its_kernel_too(monkeypatch):
+    spoil(monkeypatch, "k02", crash, plain_too=True)
+    with pytest.raises(UnsupportedError, match=r"kernel 'k02'.*SIGSEGV"):
+        compile_objects(kernels(6), 2)
 
 
 def test_a_kernel_that_ends_code_generation_is_compiled_plainly_and_computes_the_same(

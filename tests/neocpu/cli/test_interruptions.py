@@ -15,6 +15,7 @@ import pytest
 from command_line import environment
 
 from neocpu import models
+from neocpu.models.network_builder import NetworkBuilder
 
 PHASES = ("import", "simplify", "search", "rewrite", "lower", "build", "link", "verify")
 PATIENCE = 30.0
@@ -108,8 +109,14 @@ def test_at_any_moment(network, place, seed):
     assert_interrupted(process, place)
 
 
-def test_in_a_compilation_within_a_program(network, place):
+def test_in_a_compilation_within_a_program(place, tmp_path):
     """The interface raises `KeyboardInterrupt`, and compiles again afterwards."""
+    net = NetworkBuilder("few", (1, 3, 32, 32), seed=0)
+    x = net.input
+    for number, channels in enumerate((8, 16, 24, 32)):
+        x = net.relu(net.conv(x, f"conv{number}", channels, 3, padding=1), f"relu{number}")
+    network = tmp_path / "few.onnx"
+    onnx.save(net.finish(net.classifier(x, "fc", 10)), network)
     script = """
 import sys, os, signal, threading, psutil, neocpu
 def interrupt(progress):
