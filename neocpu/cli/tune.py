@@ -14,6 +14,7 @@ from neocpu.cli.networks import with_suite
 from neocpu.cli.plan_text import scheme_text
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.own_process import collect_rarely
 from neocpu.foundation.units import duration, plural
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def command(
     scheme is tried twice. In the end winners too close to call are timed again in turns, and each
     convolution's winner is checked.
     """
+    collect_rarely()
     networks = with_suite(models, suite)
     if tracker is not None:
         _require_explicit("target", "threads")
