@@ -6,30 +6,63 @@ import hashlib
 import re
 import struct
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-_HEADER = re.compile(r"^[0-9a-f]+ <(.+)>:$")
+_HEADER = re.compile(r"^([0-9a-f]+) <(.+)>:$")
+_PLACE = re.compile(r"\b[0-9a-f]+ <([^+>]*)(?:\+0x([0-9a-f]+))?>")
+_PADDING = re.compile(r"nop|xchg\s+%ax,%ax|int3")
 _AARCH64 = 183
-_NOP = 0xD503201F  # of AArch64
+_NOP, _RET = 0xD503201F, 0xD65F03C0  # of AArch64
 _PROGRAM = "__tvm_ffi__library_bin"
 _ENTRY = "__tvm_ffi_main"  # a second name of a function that is alone in its group
+_NAMELESS = "(nameless)"  # parallel loops, and LLVM's conversions of float16 once a group
 
 
 def functions(artifact: Path) -> dict[str, str]:
     """Return a digest of every function of a shared library, by name, and of all constants.
 
-    The virtual machine's program, which lies among these, is none: it is left out.
+    The virtual machine's program, which lies among these, is none: it is left out. Which functions
+    are in a group decides where constants and code without a name lie, and how often: that is not
+    compared. What has no name is called by its digest, each piece up to a return.
     """
-    machine = struct.unpack_from("<H", artifact.read_bytes(), 18)[0]
-    lines = _words(artifact) if machine == _AARCH64 else _instructions(artifact)
-    for body in lines.values():  # padding, as the next function's place wants it
-        while body and (body[-1] in (0, _NOP) or "nop" in str(body[-1])):
+    data = artifact.read_bytes()
+    machine = struct.unpack_from("<H", data, 18)[0]
+    lines = _words(data) if machine == _AARCH64 else _instructions(artifact)
+    found: dict[str, object] = {}
+    for (name, _), body in sorted(lines.items()):
+        while body and _is_padding(body[-1]):  # as the next function's place wants it
             body.pop()
-    lines.pop(_ENTRY, None)
-    found = {name: hashlib.sha256(repr(body).encode()).hexdigest() for name, body in lines.items()}
-    constants = _constants(artifact.read_bytes())
-    return {**found, "(constants)": hashlib.sha256(constants).hexdigest()}
+        if name == _NAMELESS:
+            for piece in _pieces(body):
+                found[f"nameless-{_digest(piece)[:8]}"] = piece
+        elif name != _ENTRY:
+            # Local ones of several objects may share a name.
+            found[name] = (found.get(name), body)
+    words = sorted({word for (word,) in struct.iter_unpack("<I", _constants(data))})
+    return {name: _digest(body) for name, body in {**found, "(constants)": words}.items()}
+
+
+def _digest(body: object) -> str:
+    return hashlib.sha256(repr(body).encode()).hexdigest()
+
+
+def _pieces(body: list[str | int]) -> Iterator[list[str | int]]:
+    """Yield what ends with a return, without padding."""
+    piece: list[str | int] = []
+    for line in filter(lambda line: not _is_padding(line), body):
+        piece.append(line)
+        if line == _RET or str(line).startswith("ret"):
+            yield piece
+            piece = []
+    if piece:
+        yield piece
+
+
+def _is_padding(line: str | int) -> bool:
+    return line in (0, _NOP) or bool(_PADDING.search(str(line)))
 
 
 def changes(old: dict[str, str], new: dict[str, str]) -> str:
@@ -49,26 +82,35 @@ def _disassembly(artifact: Path, *options: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def _instructions(artifact: Path) -> dict[str, list[str | int]]:
+def _instructions(artifact: Path) -> dict[tuple[str, int], list[str | int]]:
     """Return the disassembly of an x86 library; jumps within a function keep their distance."""
-    found: dict[str, list[str | int]] = {}
+    functions = [symbol for symbol in _symbols(artifact.read_bytes()) if symbol.kind == 2]
+    ends = {symbol.address: symbol.address + symbol.size for symbol in functions if symbol.size}
+    sizes = {symbol.name: symbol.size for symbol in functions if symbol.size}
+
+    def place(match: re.Match[str]) -> str:
+        name, offset = match[1], int(match[2] or "0", 16)
+        return f"<{name}+{offset}>" if offset < sizes.get(name, sys.maxsize) else f"<{_NAMELESS}>"
+
+    found: dict[tuple[str, int], list[str | int]] = {}
     for line in _disassembly(artifact, "-d", "--no-show-raw-insn", "-j", ".text").splitlines():
         if header := _HEADER.match(line):
-            body = found.setdefault(header[1], [])
+            start, name = int(header[1], 16), header[2]
         elif ":\t" in line:
-            text = line.split(":\t", 1)[1].split("#", 1)[0].rstrip()
-            text = re.sub(r"\b[0-9a-f]+ <([^+>]*)(\+0x[0-9a-f]+)?>", r"<\1\2>", text)
-            body.append(re.sub(r"-?0x[0-9a-f]+\(%rip\)", "(%rip)", text))
+            at, text = line.split(":\t", 1)
+            text = _PLACE.sub(place, text.split("#", 1)[0].rstrip())
+            text = re.sub(r"-?0x[0-9a-f]+\(%rip\)", "(%rip)", text)
+            inside = int(at, 16) < ends.get(start, sys.maxsize)
+            found.setdefault((name if inside else _NAMELESS, start), []).append(text)
     return found
 
 
-def _words(artifact: Path) -> dict[str, list[str | int]]:
+def _words(data: bytes) -> dict[tuple[str, int], list[str | int]]:
     """Return the instructions of an AArch64 library without immediates that are addresses."""
-    data = artifact.read_bytes()
-    found: dict[str, list[str | int]] = {}
+    found: dict[tuple[str, int], list[str | int]] = {}
     for name, start, size in _functions(data):
         pages: set[int] = set()  # registers that hold the page of an address
-        body = found.setdefault(name, [])  # local ones of several objects may share a name
+        body = found.setdefault((name, start), [])
         for at in range(0, size, 4):
             word = struct.unpack_from("<I", data, start + at)[0]
             base, result = word >> 5 & 31, word & 31
@@ -76,10 +118,12 @@ def _words(artifact: Path) -> dict[str, list[str | int]]:
             adds = word & 0x7F800000 == 0x11000000  # ADD of an immediate
             loads = word & 0x3B000000 == 0x39000000  # LDR, STR with an offset
             if is_page:
-                word &= ~0x60FFFFE0
+                word &= ~0xE0FFFFE0  # linkers make one of the other, by where it lies
             elif word & 0x7C000000 == 0x14000000:  # B, BL
                 distance = (word & 0x3FFFFFF ^ 0x2000000) - 0x2000000
-                word = word if 0 <= at + 4 * distance < size else word & ~0x3FFFFFF
+                inside = 0 <= at + 4 * distance < size
+                calls = name == _NAMELESS and word >> 31  # of other nameless code, perhaps
+                word = word if inside and not calls else word & ~0x3FFFFFF
             elif base in pages and (adds or loads):
                 word &= ~0x3FFC00
             if is_page:
@@ -91,21 +135,20 @@ def _words(artifact: Path) -> dict[str, list[str | int]]:
 
 
 def _functions(data: bytes) -> list[tuple[str, int, int]]:
-    """Return name, offset in the file and size of what begins at each symbol of the code.
-
-    Up to the next symbol, for not all that is code has one.
-    """
+    """Return name, offset in the file and size of each symbol's code, and of what has none."""
     text = next(section for section in _sections(data) if section.name == ".text")
     begins: dict[int, str] = {}
+    ends: dict[int, int] = {}
     for symbol in _symbols(data):
         if symbol.kind == 2 and text.address <= symbol.address < text.address + text.size:  # FUNC
             at = symbol.address - text.address
             begins[at] = min(symbol.name, begins.get(at, symbol.name))
-    starts = sorted({0, *begins})
-    ends = [*starts[1:], text.size]
+            if symbol.size:
+                ends[at] = at + symbol.size
+    starts = sorted({0, *begins, *ends.values()} - {text.size})
     return [
-        (begins.get(start, "(before all)"), text.offset + start, end - start)
-        for start, end in zip(starts, ends, strict=True)
+        (begins.get(start, _NAMELESS), text.offset + start, end - start)
+        for start, end in zip(starts, [*starts[1:], text.size], strict=True)
     ]
 
 
@@ -122,7 +165,7 @@ def _constants(data: bytes) -> bytes:
                     found.append(left[:at].strip(b"\0"))
                     left = left[at + symbol.size :]
             found.append(left.strip(b"\0"))
-    return b"".join(sorted(found))
+    return b"".join(piece + bytes(-len(piece) % 4) for piece in sorted(found))
 
 
 class _Symbol(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -27,7 +28,8 @@ def compiled(folder: Path, before: str = "", **changed: str) -> dict[str, str]:
     source, library = folder / "code.c", folder / "code.so"
     source.write_text(before + SOURCE)
     words = [f"-D{name}={value}" for name, value in {**RIGHT, **changed}.items()]
-    command = ["gcc", "-O1", "-fno-inline", "-shared", "-fPIC", *words, "-o", library, source]
+    flags = ["-O1", "-fno-inline", "-fno-toplevel-reorder", "-shared", "-fPIC"]
+    command = ["gcc", *flags, *words, "-o", library, source]
     subprocess.run(command, check=True)
     return functions(library)
 
@@ -50,6 +52,16 @@ def test_padding_between_functions_does_not_matter(tmp_path):
 def test_where_it_is_linked_does_not_matter(tmp_path):
     moved = compiled(tmp_path, "int one(int x) { return x * 3 + 7; }")
     assert changes(compiled(tmp_path), moved) == "new: one"
+
+
+@needs.machine("x86_64")
+def test_after_which_function_nameless_code_lies_does_not_matter(tmp_path):
+    one, two = "int one(int x) { return x + 3; }", "int two(int x) { return x * 5; }"
+    nameless = '__asm__(".text; mov $5, %eax; ret");'
+    first = compiled(tmp_path, one + nameless + two)
+    assert changes(first, compiled(tmp_path, one + two + nameless)) == ""
+    other = compiled(tmp_path, one + two + nameless.replace("$5", "$6"))
+    assert re.fullmatch(r"gone: nameless-\w{8}; new: nameless-\w{8}", changes(first, other))
 
 
 @pytest.mark.parametrize(
