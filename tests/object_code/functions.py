@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import struct
 import subprocess
@@ -26,7 +27,7 @@ def functions(artifact: Path) -> dict[str, str]:
 
     The virtual machine's program, which lies among these, is none: it is left out. Which functions
     are in a group decides where constants and code without a name lie, and how often: that is not
-    compared. What has no name is called by its digest, each piece up to a return.
+    compared. What has no name is called by its digest, each piece up to a return or a jump.
     """
     data = artifact.read_bytes()
     machine = struct.unpack_from("<H", data, 18)[0]
@@ -50,11 +51,11 @@ def _digest(body: object) -> str:
 
 
 def _pieces(body: list[str | int]) -> Iterator[list[str | int]]:
-    """Yield what ends with a return, without padding."""
+    """Yield what ends with a return or a jump, after which something else may begin."""
     piece: list[str | int] = []
     for line in filter(lambda line: not _is_padding(line), body):
         piece.append(line)
-        if line == _RET or str(line).startswith("ret"):
+        if line == _RET or str(line).startswith(("ret", "jmp")):
             yield piece
             piece = []
     if piece:
@@ -106,32 +107,60 @@ def _instructions(artifact: Path) -> dict[tuple[str, int], list[str | int]]:
 
 
 def _words(data: bytes) -> dict[tuple[str, int], list[str | int]]:
-    """Return the instructions of an AArch64 library without immediates that are addresses."""
+    """Return the instructions of an AArch64 library without immediates that are addresses.
+
+    And without those that do nothing, whose number depends on where a loop begins: how far a branch
+    goes is counted without them.
+    """
     found: dict[tuple[str, int], list[str | int]] = {}
     for name, start, size in _functions(data):
         pages: set[int] = set()  # registers that hold the page of an address
         body = found.setdefault((name, start), [])
-        for at in range(0, size, 4):
-            word = struct.unpack_from("<I", data, start + at)[0]
+        words = struct.unpack_from(f"<{size // 4}I", data, start)
+        before = [0, *itertools.accumulate(word != _NOP for word in words)]
+        for at, word in enumerate(words):
             base, result = word >> 5 & 31, word & 31
             is_page = word & 0x1F000000 == 0x10000000  # ADR, ADRP
             adds = word & 0x7F800000 == 0x11000000  # ADD of an immediate
             loads = word & 0x3B000000 == 0x39000000  # LDR, STR with an offset
             if is_page:
                 word &= ~0xE0FFFFE0  # linkers make one of the other, by where it lies
-            elif word & 0x7C000000 == 0x14000000:  # B, BL
-                distance = (word & 0x3FFFFFF ^ 0x2000000) - 0x2000000
-                inside = 0 <= at + 4 * distance < size
-                calls = name == _NAMELESS and word >> 31  # of other nameless code, perhaps
-                word = word if inside and not calls else word & ~0x3FFFFFF
+            elif (branch := _branch(word)) is not None:
+                word, distance = branch
+                inside = 0 <= at + distance < len(words)
+                # Of other nameless code, perhaps.
+                calls = name == _NAMELESS and word & 0xFC000000 == 0x94000000
+                body.append(before[at + distance] - before[at] if inside and not calls else 0)
             elif base in pages and (adds or loads):
                 word &= ~0x3FFC00
             if is_page:
                 pages.add(result)
-            elif not loads or word >> 22 & 1:  # all but a store may write its first register
+            elif _writes(word):
                 pages.discard(result)
-            body.append(word)
+            if word != _NOP:
+                body.append(word)
     return found
+
+
+def _writes(word: int) -> bool:
+    """Whether an instruction may write the general register that its last bits name."""
+    if word & 0x0A000000 == 0x08000000:  # of memory: what loads, but not to a vector
+        return bool(word >> 22 & 1) and not word >> 26 & 1
+    return word & 0x0E000000 != 0x0E000000  # of vectors
+
+
+def _branch(word: int) -> tuple[int, int] | None:
+    """Return a branch without its distance, and that, in instructions; None if it is none."""
+    for mask, kind, shift, bits in (
+        (0x7C000000, 0x14000000, 0, 26),  # B, BL
+        (0xFF000010, 0x54000000, 5, 19),  # B.cond
+        (0x7E000000, 0x34000000, 5, 19),  # CBZ, CBNZ
+        (0x7E000000, 0x36000000, 5, 14),  # TBZ, TBNZ
+    ):
+        if word & mask == kind:
+            field, sign = (1 << bits) - 1, 1 << bits - 1
+            return word & ~(field << shift), ((word >> shift & field) ^ sign) - sign
+    return None
 
 
 def _functions(data: bytes) -> list[tuple[str, int, int]]:
