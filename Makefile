@@ -34,7 +34,7 @@ test-guard: $(VENV)/.test ## run the tests of kernels, operators and models betw
 	NEOCPU_GUARD=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal $(GUARDED) $(PYTEST)
 
 test-arm: build/arm/.ready ## compile for ARM and run what comes of it under qemu
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile tests/arm $(PYTEST)
+	$(BIN)/pytest tests/arm $(PYTEST)
 
 soak: $(VENV)/.test ## load, serve and attack thousands of times, and show that nothing grows
 	NEOCPU_SOAK=full $(BIN)/pytest tests/neocpu/soak -s --timeout 3600 $(PYTEST)

@@ -13,7 +13,6 @@ that is missing is installed if this is root on a Debian; else what to type is p
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -138,10 +137,9 @@ def stage_neocpu() -> None:
     sources = {source.name: source for source in (*rooms, *(ROOT / "neocpu").iterdir())}
     present = {link.name for link in package.iterdir()}
     for name in present - sources.keys():
-        (package / name).unlink(missing_ok=True)
+        (package / name).unlink()
     for name in sources.keys() - present:
-        with contextlib.suppress(FileExistsError):  # another process stages the same
-            (package / name).symlink_to(sources[name])
+        (package / name).symlink_to(sources[name])
 
 
 def run(*command: str) -> None:
