@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _HEADER = re.compile(r"^([0-9a-f]+) <(.+)>:$")
-_PLACE = re.compile(r"\b[0-9a-f]+ <([^+>]*)(?:\+0x([0-9a-f]+))?>")
+_PLACE = re.compile(r"\b([0-9a-f]+) <([^+>]*)(?:\+0x([0-9a-f]+))?>")
 _PADDING = re.compile(r"nop|xchg\s+%ax,%ax|int3")
 _AARCH64 = 183
 _NOP, _RET = 0xD503201F, 0xD65F03C0  # of AArch64
@@ -89,19 +89,22 @@ def _instructions(artifact: Path) -> dict[tuple[str, int], list[str | int]]:
     ends = {symbol.address: symbol.address + symbol.size for symbol in functions if symbol.size}
     sizes = {symbol.name: symbol.size for symbol in functions if symbol.size}
 
-    def place(match: re.Match[str]) -> str:
-        name, offset = match[1], int(match[2] or "0", 16)
-        return f"<{name}+{offset}>" if offset < sizes.get(name, sys.maxsize) else f"<{_NAMELESS}>"
-
     found: dict[tuple[str, int], list[str | int]] = {}
     for line in _disassembly(artifact, "-d", "--no-show-raw-insn", "-j", ".text").splitlines():
         if header := _HEADER.match(line):
             start, name = int(header[1], 16), header[2]
         elif ":\t" in line:
-            at, text = line.split(":\t", 1)
-            text = _PLACE.sub(place, text.split("#", 1)[0].rstrip())
+            place, text = line.split(":\t", 1)
+            at, text = int(place, 16), text.split("#", 1)[0].rstrip()
+            inside = at < ends.get(start, sys.maxsize)
+            if match := _PLACE.search(text):
+                target, callee, offset = int(match[1], 16), match[2], int(match[3] or "0", 16)
+                if offset < sizes.get(callee, sys.maxsize):
+                    to = f"{callee}+{offset}"
+                else:  # of nameless code: how far, or where its group has put what is called
+                    to = _NAMELESS if inside or text.startswith("call") else f"{target - at:+}"
+                text = _PLACE.sub(f"<{to}>", text)
             text = re.sub(r"-?0x[0-9a-f]+\(%rip\)", "(%rip)", text)
-            inside = int(at, 16) < ends.get(start, sys.maxsize)
             found.setdefault((name if inside else _NAMELESS, start), []).append(text)
     return found
 

@@ -64,6 +64,16 @@ def test_after_which_function_nameless_code_lies_does_not_matter(tmp_path):
     assert re.fullmatch(r"gone: nameless-\w{8}; new: nameless-\w{8}", changes(first, other))
 
 
+@needs.machine("x86_64")
+def test_a_jump_of_nameless_code_that_goes_elsewhere_is_noticed(tmp_path):
+    code = 'int one(int x) { return x; } __asm__(".text; jne 1f; A inc %eax; B inc %eax; ret");'
+    near, far = (code.replace(label, "1:") for label in "AB")
+    first, other = (
+        compiled(tmp_path, each.replace("A ", "").replace("B ", "")) for each in (near, far)
+    )
+    assert "nameless" in changes(first, other)
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
