@@ -65,7 +65,7 @@ lint: $(VENV)/.test types ## check style and types
 types: $(VENV)/.test ## check types alone
 	rm -rf build/types
 	mkdir -p build/types/neocpu
-	ln -s $(CURDIR)/neocpu/* $(CURDIR)/foundation $(CURDIR)/schedules $(CURDIR)/search $(CURDIR)/tuning_db build/types/neocpu
+	ln -s $(CURDIR)/neocpu/* $(CURDIR)/core $(CURDIR)/foundation $(CURDIR)/schedules $(CURDIR)/search $(CURDIR)/tuning_db build/types/neocpu
 	ln -s $(CURDIR)/wheels build/types
 	cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
 		--cache-dir $(CURDIR)/.mypy_cache -p neocpu -m wheels.runtime -m wheels.backend

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
-from neocpu.building.pipeline import Building, Built, Dump, begin_build, finish_build, lower
+from neocpu.building.pipeline import Building, Dump, begin_build, finish_build, lower
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.importer import import_relax
@@ -279,18 +279,18 @@ class Builder:
         outcome = Outcome(built.arena_bytes, dict(self.clock.seconds))
         report = replace(planned.report, outcome=outcome)
         self.dump("plan", partial(json.dumps, report.to_json(), indent=1), "json")
-        compiled = CompiledModule(self._header(planned.loaded, built, report), report)
+        compiled = CompiledModule(self._header(planned.loaded, report), report)
         with ExitStack() as on_failure:
             on_failure.enter_context(compiled)
             with self.clock.phase("link"):
                 compiled.header = write_artifact(
-                    built.executable, planned.weights, compiled.header, compiled.path
+                    built, planned.weights, compiled.header, compiled.path
                 )
             planned.weights.clear()
             on_failure.pop_all()
         return Attempt(planned.admission, planned.key, compiled)
 
-    def _header(self, loaded: LoadedModel, built: Built, report: PlanReport) -> ArtifactHeader:
+    def _header(self, loaded: LoadedModel, report: PlanReport) -> ArtifactHeader:
         return ArtifactHeader(
             name=loaded.name,
             neocpu_version=version("neocpu"),
@@ -303,8 +303,6 @@ class Builder:
             inputs=loaded.inputs,
             outputs=loaded.outputs,
             row_counts=loaded.row_counts,
-            activations=built.activations,
-            arena_bytes=built.arena_bytes,
             plan=report.to_json(),
         )
 

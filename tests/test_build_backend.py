@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 INGREDIENTS = (
-    *("neocpu", "foundation", "schedules", "search", "tuning_db", "wheels"),
+    *("neocpu", "core", "foundation", "schedules", "search", "tuning_db", "wheels"),
     *("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"),
 )
 

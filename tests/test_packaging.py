@@ -39,6 +39,7 @@ def folder(package: str) -> Path:
 def test_the_mapped_folders() -> None:
     assert FOLDERS == {
         "neocpu": "neocpu",
+        "core": "neocpu.core",
         "foundation": "neocpu.foundation",
         "schedules": "neocpu.schedules",
         "search": "neocpu.search",

@@ -1,7 +1,7 @@
 """TVM's two runtime libraries, for any machine: `python -m wheels.libraries MACHINE FOLDER`.
 
 Writes ``libtvm_ffi.so``, ``libtvm_runtime.so``, ``versions.json`` and the licences into FOLDER, out
-of the wheels on PyPI. `neocpu bundle --libraries FOLDER` takes it from there.
+of the wheels on PyPI.
 """
 
 from __future__ import annotations
@@ -19,8 +19,15 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Final
 
-from neocpu.bundle.wheels import extract_libraries
-from neocpu.runtime.native import VERSIONS, WHEEL_LIBRARIES, NativeLibraries, find_libraries
+from neocpu.foundation.errors import TargetError
+from neocpu.runtime.native import (
+    FFI_LIBRARY,
+    RUNTIME_LIBRARY,
+    VERSIONS,
+    WHEEL_LIBRARIES,
+    NativeLibraries,
+    find_libraries,
+)
 
 ROOT: Final = Path(__file__).parents[1]
 SYSTEM: Final = "manylinux_2_28"
@@ -29,6 +36,7 @@ SYSTEM: Final = "manylinux_2_28"
 _TAGS: Final = tuple(
     f"manylinux{tag}" for tag in ("_2_28", "_2_27", "_2_26", "_2_24", "_2_17", "2014")
 )
+_WHEEL: Final = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)-[^-]+-[^-]+-(?P<platform>.+)\.whl")
 
 
 def take_installed(folder: Path) -> None:
@@ -63,6 +71,47 @@ def download(machine: str, folder: Path) -> None:
                     if name := licence_name(package, PurePosixPath(member)):
                         (folder / name).write_bytes(archive.read(member))
     _write_versions(found, folder)
+
+
+def extract_libraries(folder: Path, into: Path) -> NativeLibraries:
+    """Take the two libraries out of the wheels in a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds one wheel each of apache-tvm and apache-tvm-ffi, of one machine.
+    into : Path
+        An existing folder for the libraries.
+
+    Raises
+    ------
+    TargetError
+        If a wheel is missing, there are several, or one cannot be read.
+    """
+    matches = [match for path in folder.glob("*.whl") if (match := _WHEEL.fullmatch(path.name))]
+    versions: dict[str, str] = {}
+    machines: set[str] = set()
+    for name, member in WHEEL_LIBRARIES.items():
+        found = [match for match in matches if match["name"] == name.replace("-", "_")]
+        if len(found) != 1:
+            raise TargetError(f"{folder} has {len(found)} wheels of {name}, one is needed")
+        versions[name] = found[0]["version"]
+        machines.add("aarch64" if found[0]["platform"].endswith("_aarch64") else "x86_64")
+        wheel = folder / found[0].string
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                (into / Path(member).name).write_bytes(archive.read(member))
+        except (OSError, KeyError, zipfile.BadZipFile) as error:
+            raise TargetError(f"cannot read {member} of {wheel}: {error}") from error
+    if len(machines) > 1:
+        raise TargetError(f"the wheels in {folder} are for several machines: keep those of one")
+    return NativeLibraries(
+        into / FFI_LIBRARY,
+        into / RUNTIME_LIBRARY,
+        versions["apache-tvm"],
+        versions["apache-tvm-ffi"],
+        machines.pop(),
+    )
 
 
 def licence_name(package: str, file: PurePath) -> str | None:

@@ -16,6 +16,9 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
+from neocpu.building.kernel_table import SYMBOL
+from neocpu.building.pipeline import Built
+from neocpu.core import ROOT
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import ArtifactError, UnsupportedError
 from neocpu.foundation.files import replacing
@@ -32,10 +35,12 @@ from neocpu.runtime.artifact_file.header import (
     Placement,
 )
 from neocpu.runtime.weights_digest import WeightsDigest
-from neocpu.schedules.vocabulary.target import parse_target
 
 _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
 """Largest page size of each machine's Linux: the weights are mapped, so they start on a page."""
+
+_TABLE: Final = ROOT / "src" / "kernel_table.h"
+"""What the source of a table of kernels is written in."""
 
 #: Bytes by which `replace_header` may lengthen a header: two more phases, and the errors found of
 #: as many plans as `accuracy.LADDER` has.
@@ -45,7 +50,7 @@ AnyArray = np.ndarray[Any, Any]
 
 
 def write_artifact(
-    executable: Any,
+    built: Built,
     weights: Sequence[AnyArray],
     header: ArtifactHeader,
     path: str | os.PathLike[str],
@@ -57,12 +62,13 @@ def write_artifact(
 
     Parameters
     ----------
-    executable : tvm.relax.VMExecutable
-        Its ``main`` takes the inputs, then the weights, then the activations.
+    built : Built
+        Of which the header's ``activations``, ``arena_bytes``, ``calls`` and ``returns`` are.
     weights : sequence of array
-        In parameter order, packed as the code reads them.
+        In parameter order, packed as the code reads them. The header's ``weights`` are theirs, and
+        those of the constants of ``built``.
     header : ArtifactHeader
-        Its ``weights`` are filled in here.
+        The rest of it.
     path : path
         The file to write; one that exists is replaced.
     cxx : str, optional
@@ -83,13 +89,21 @@ def write_artifact(
         If linking fails or the disk is full.
     """
     path = Path(path)
+    weights = [*weights, *built.constants]
     specs = _place(weights)
-    header = replace(header, weights=specs)
+    header = replace(
+        header,
+        weights=specs,
+        activations=built.activations,
+        arena_bytes=built.arena_bytes,
+        calls=built.program.calls,
+        returns=built.program.results,
+    )
     _refuse_dtypes(header)
     command = find_linker(header.machine, cxx)
     try:
         with TemporaryFolder("link") as folder:
-            code = _link(executable, Path(folder), command, header.target)
+            code = _link(built, Path(folder), command)
     except OSError as error:
         place = tempfile.gettempdir()
         raise ArtifactError(
@@ -217,15 +231,19 @@ def _refuse_dtypes(header: ArtifactHeader) -> None:
                 )
 
 
-def _link(executable: Any, folder: Path, command: tuple[str, ...], target: str) -> bytes:
-    """Return the shared object with the executable's code and bytecode."""
+def _link(built: Built, folder: Path, command: tuple[str, ...]) -> bytes:
+    """Return the shared object with the code and the virtual machine's bytecode."""
+    source = folder / "kernel_table.c"
+    source.write_text(built.table)
 
     def create_shared(output: str, objects: Sequence[str], options: Sequence[str] = ()) -> None:
         # The generated code takes the runtime's functions through pointers that the runtime fills
         # in, so nothing but libm is linked. A model without any kernel comes as C source, for which
         # TVM passes include folders in `options`.
-        flags = ["-shared", "-fPIC", "-Wl,--strip-debug", "-o", output]
-        arguments = [*command, *flags, *objects, *options, "-lm"]
+        # Whatever else a process has loaded, each artifact finds its own symbols.
+        flags = ["-shared", "-fPIC", f"-Wl,--strip-debug,-Bsymbolic,-e,{SYMBOL}"]
+        flags += ["-include", str(_TABLE)]
+        arguments = [*command, *flags, "-o", output, *objects, str(source), *options, "-lm"]
         code, said = _run(arguments, folder)
         if code != 0:
             lines = said.strip().splitlines() or ["no message"]
@@ -235,9 +253,9 @@ def _link(executable: Any, folder: Path, command: tuple[str, ...], target: str) 
             )
 
     # Objects alone do not say for which machine the bytecode's object has to be.
-    create_shared.get_target_triple = lambda: parse_target(target).triple  # type: ignore[attr-defined]
+    create_shared.get_target_triple = lambda: built.target.triple  # type: ignore[attr-defined]
     output = folder / "code.so"
-    executable.export_library(str(output), fcompile=create_shared, workspace_dir=str(folder))
+    built.executable.export_library(str(output), fcompile=create_shared, workspace_dir=str(folder))
     return output.read_bytes()
 
 

@@ -9,6 +9,7 @@ with as little ado as possible: not scheduled, or with its loops as they stand.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -44,6 +45,8 @@ _NAMED_ORIGINS = 3
 
 # A global variable and its ``tirx.PrimFunc``; TVM is untyped.
 _NamedFunction: TypeAlias = tuple[Any, Any]
+# A module, and the target to build it for.
+_Subject: TypeAlias = tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +60,11 @@ class _Job:
     @property
     def names(self) -> list[str]:
         return [str(var.name_hint) for var, _ in self.functions]
+
+    @property
+    def launches(self) -> Path:
+        """Where the iterations of the functions' parallel loops are noted, as JSON."""
+        return self.path.with_suffix(".json")
 
 
 class CodeGeneration:
@@ -72,6 +80,11 @@ class CodeGeneration:
     workers : int
         Groups compiled at a time. The objects do not depend on it.
 
+    Attributes
+    ----------
+    launches : dict of str to list of int
+        Of each function, the iterations of its parallel loops, in turn; once `libraries` is called.
+
     Raises
     ------
     ArtifactError
@@ -81,6 +94,7 @@ class CodeGeneration:
     def __init__(self, mod: tvm.IRModule, target: CpuTarget, workers: int) -> None:
         functions = sorted(mod.functions_items(), key=lambda item: str(item[0].name_hint))
         groups = [functions[i : i + GROUP_SIZE] for i in range(0, len(functions), GROUP_SIZE)]
+        self.launches: dict[str, list[int]] = {}
         self._target, self._workers = target, workers
         self._folder = TemporaryFolder("objects")
         folder = Path(self._folder.name)
@@ -122,6 +136,8 @@ class CodeGeneration:
                 done.append(job)
             else:
                 done += _one_by_one(job, failure, self._target, self._workers)
+        for job in done:
+            self.launches |= json.loads(job.launches.read_text())
         return [tvm.runtime.load_static_library(str(job.path), job.names) for job in done]
 
     def __enter__(self) -> CodeGeneration:
@@ -163,14 +179,17 @@ class OneAtATime(ExitStack):
 
 def assembly(mod: tvm.IRModule, target: CpuTarget) -> str:
     """Return the assembly of all functions of ``mod``."""
-    return str(_generate(list(mod.functions_items()), target).inspect_source("asm"))
+    functions = list(mod.functions_items())
+    return str(_generate(*_scheduled(functions, target)).inspect_source("asm"))
 
 
 def _in_children(jobs: Sequence[_Job], target: CpuTarget, workers: int, folder: Path) -> ForkedJobs:
     def work(index: int) -> None:
         job = jobs[index]
-        generate = _generate_plainly if job.plain else _generate
-        generate(job.functions, target).write_to_file(str(job.path))
+        schedule = _as_they_stand if job.plain else _scheduled
+        mod, how = schedule(job.functions, target)
+        _generate(mod, how).write_to_file(str(job.path))
+        job.launches.write_text(json.dumps(_launches(mod)))
 
     return ForkedJobs(work, len(jobs), workers, LIMITS, folder)
 
@@ -218,19 +237,41 @@ def _origin(job: _Job) -> str:
     return f" (which makes {', '.join(map(repr, names[:_NAMED_ORIGINS]))}{more})"
 
 
-def _generate(functions: Sequence[_NamedFunction], target: CpuTarget) -> Any:
+def _generate(mod: tvm.IRModule, target: tvm.target.Target) -> Any:
+    return tirx.build(mod, target, pipeline=PIPELINE)
+
+
+def _scheduled(functions: Sequence[_NamedFunction], target: CpuTarget) -> _Subject:
     scheduled = {var: schedule_function(function, target) for var, function in functions}
-    return tirx.build(tvm.IRModule(scheduled), target.to_tvm(), pipeline=PIPELINE)
+    return tvm.IRModule(scheduled), target.to_tvm()
 
 
-def _generate_plainly(functions: Sequence[_NamedFunction], target: CpuTarget) -> Any:
-    """Generate code with no loop unrolled or vectorised, and nothing optimised."""
+def _as_they_stand(functions: Sequence[_NamedFunction], target: CpuTarget) -> _Subject:
+    """Return what has no loop unrolled or vectorised, for a target without optimisation."""
     plain = {
         var: function.with_body(tvm_ffi.structural_map(function.body, (tirx.For, _serial)))
         for var, function in functions
     }
-    unoptimised = tvm.target.Target({**target.to_dict(), "opt-level": 0})
-    return tirx.build(tvm.IRModule(plain), unoptimised, pipeline=PIPELINE)
+    return tvm.IRModule(plain), tvm.target.Target({**target.to_dict(), "opt-level": 0})
+
+
+def _launches(mod: tvm.IRModule) -> dict[str, list[int]]:
+    """Return the iterations of each function's parallel loops, in turn.
+
+    Those of a loop that is not of constant extent are unknown, 0; of loops in a loop all is said
+    once.
+    """
+    launches: dict[str, list[int]] = {}
+    for var, function in mod.functions_items():
+        found = launches.setdefault(str(var.name_hint), [])
+
+        def note(loop: tirx.For, found: list[int] = found) -> None:
+            if int(loop.kind) == tirx.stmt.ForKind.PARALLEL:
+                constant = isinstance(loop.extent, tirx.IntImm)
+                found.append(int(loop.extent) if constant else 0)
+
+        tvm_ffi.structural_walk(function.body, (tirx.For, note), order="pre")
+    return launches
 
 
 def _serial(loop: tirx.For) -> tirx.For:

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import tvm
+from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar
 from tvm.relax import vm_build
 
 from neocpu.building.deep_stack import on_deep_stack
+from neocpu.building.kernel_table import table_source
 from neocpu.building.parallel_codegen import ORIGIN, CodeGeneration, OneAtATime, assembly
+from neocpu.building.program import Program, program_of
+from neocpu.passes.lift_constants import lift_constants
 from neocpu.passes.plan_memory import PlannedModule, plan_memory
 from neocpu.passes.state_contract import state_contract
 from neocpu.passes.view_results import view_results
@@ -123,15 +127,27 @@ class Built:
     ----------
     executable : tvm.relax.VMExecutable
         Its ``main`` takes the inputs, the weights and the activations.
+    program : Program
+        What its ``main`` does.
+    table : str
+        Source of the table of its kernels.
+    constants : tuple of array
+        What ``main`` takes after the weights.
     activations : tuple of Placement
         Of each tensor between two kernels, its place in the arena.
     arena_bytes : int
         Size of the arena.
+    target : CpuTarget
+        What the code is for.
     """
 
     executable: Any
+    program: Program
+    table: str
+    constants: tuple[NDArray[Any], ...]
     activations: tuple[Placement, ...]
     arena_bytes: int
+    target: CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,6 +158,10 @@ class Building:
     ----------
     builder : tvm.relax.ExecBuilder
         Holds ``main`` as the virtual machine's code, which calls the kernels.
+    program : Program
+        The same as a table.
+    constants : tuple of array
+        What ``main`` takes after the weights.
     kernels : CodeGeneration
     planned : PlannedModule
         The memory of what has a static shape.
@@ -149,6 +169,8 @@ class Building:
     """
 
     builder: Any
+    program: Program
+    constants: tuple[NDArray[Any], ...]
     kernels: CodeGeneration
     planned: PlannedModule
     target: CpuTarget
@@ -172,9 +194,12 @@ def begin_build(
     NeoCPUError
         If the system has no process to give.
     """
-    builder, kernels, planned = on_deep_stack(_to_calls, mod, target, dump, row_counts)
+    builder, program, constants, kernels, planned = on_deep_stack(
+        _to_calls, mod, target, dump, row_counts
+    )
     dump("assembly", lambda: on_deep_stack(assembly, kernels, target), "s")
-    return Building(builder, generations.start(kernels, target, workers), planned, target)
+    generation = generations.start(kernels, target, workers)
+    return Building(builder, program, constants, generation, planned, target)
 
 
 def finish_build(building: Building) -> Built:
@@ -187,10 +212,19 @@ def finish_build(building: Building) -> Built:
     """
     with building.kernels as kernels:
         first, *others = kernels.libraries() or [None]
+        table = table_source(building.program.kernels, kernels.launches)
     target = building.target.to_tvm()
     linked = vm_build._ffi_api.VMLink(building.builder, target, first, others, {})
     planned = building.planned
-    return Built(vm_build.VMExecutable(linked), planned.activations, planned.arena_bytes)
+    return Built(
+        vm_build.VMExecutable(linked),
+        building.program,
+        table,
+        building.constants,
+        planned.activations,
+        planned.arena_bytes,
+        building.target,
+    )
 
 
 def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
@@ -206,8 +240,8 @@ def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _to_calls(
     mod: tvm.IRModule, target: CpuTarget, dump: Dump, row_counts: Sequence[int | None]
-) -> tuple[Any, tvm.IRModule, PlannedModule]:
-    """Return ``main`` as the virtual machine's code, in a builder, and the kernels it calls."""
+) -> tuple[Any, Program, tuple[NDArray[Any], ...], tvm.IRModule, PlannedModule]:
+    """Return ``main`` as the virtual machine's code and as a table, its constants and kernels."""
     to_machine = [
         relax.transform.StaticPlanBlockMemory(),
         relax.transform.LowerAllocTensor(),
@@ -217,7 +251,10 @@ def _to_calls(
         relax.transform.AttachGlobalSymbol(),
     ]
     with target.to_tvm():
-        planned = plan_memory(call_kernels(mod), target)
+        written = _written(mod)
+        lifted, constants = lift_constants(call_kernels(mod))
+        planned = plan_memory(lifted, target)
+        program = program_of(planned.mod, written)
         dump.module("planned", planned.mod)
         layout = layout_numbers(planned.arena_bytes, planned.activations, row_counts)
         mod = state_contract(planned.mod, layout)
@@ -225,4 +262,15 @@ def _to_calls(
     builder = relax.ExecBuilder()
     mod = vm_build._vmcodegen(builder, mod)
     kernels = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
-    return builder, tvm.IRModule(kernels, attrs=mod.attrs), planned
+    return builder, program, constants, tvm.IRModule(kernels, attrs=mod.attrs), planned
+
+
+def _written(mod: tvm.IRModule) -> dict[str, int]:
+    """Return how many tensors each kernel writes."""
+    written: dict[str, int] = {}
+    for binding in bindings(mod["main"]):
+        if is_op(binding.value, "relax.call_tir"):
+            kind = binding.value.ty
+            count = len(kind.fields) if isinstance(kind, relax.TupleType) else 1
+            written[str(binding.value.args[0].name_hint)] = count
+    return written

@@ -1,10 +1,10 @@
-"""Write a bundle: a folder with a model, TVM's two runtime libraries, and C source to run it."""
+"""Write a bundle: a folder with a model, and the C source that runs it."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
+import re
 import shutil
 import string
 import tempfile
@@ -13,27 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neocpu.foundation.errors import ArtifactError, TargetError, UsageError
+from neocpu import core
+from neocpu.foundation.errors import ArtifactError, UsageError
 from neocpu.runtime.artifact import Artifact, open_variants
 from neocpu.runtime.artifact_file.header import ArtifactHeader
-from neocpu.runtime.native import (
-    FFI_LIBRARY,
-    RUNTIME_LIBRARY,
-    VERSIONS,
-    NativeLibraries,
-    find_libraries,
-)
 
 NATIVE: Final = Path(__file__).parent / "native"
-"""What every bundle holds besides the model and the libraries."""
+"""What every bundle holds besides the model and the runtime."""
 
-_OTHERS: Final = frozenset(
-    (FFI_LIBRARY, RUNTIME_LIBRARY, VERSIONS, "neocpu_run", "libneocpu.a", "main.o", "build")
-)
-"""Names in a bundle of what is copied from elsewhere or built there."""
+_BUILT: Final = frozenset(("neocpu_run", "neocpu_run.o", "embedded.o", "libneocpu.a", "build"))
+"""Names in a bundle of what is built there."""
+
+_SPEAKABLE: Final = re.compile(r"[\w.+-]+", re.ASCII)
+"""A model's name in a makefile."""
 
 _README: Final = "README.txt"
 _HEADER: Final = "neocpu.h"
+_BUILD_FILE: Final = "Makefile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +49,8 @@ class Bundle:
     folder : Path
     model : str
         Name of the model's file in there.
-    machine : str
-        ``x86_64`` or ``aarch64``.
+    machines : tuple of str
+        What it is compiled for: ``x86_64``, ``aarch64``, or, a fat file, both.
     files : tuple of BundledFile
         All of them, largest first.
     weight_bytes : int
@@ -63,7 +59,7 @@ class Bundle:
 
     folder: Path
     model: str
-    machine: str
+    machines: tuple[str, ...]
     files: tuple[BundledFile, ...]
     weight_bytes: int
 
@@ -76,8 +72,8 @@ class Bundle:
 def write_bundle(
     artifact: str | os.PathLike[str],
     folder: str | os.PathLike[str],
-    libraries: NativeLibraries | None = None,
     *,
+    static: bool = False,
     replace: bool = False,
 ) -> Bundle:
     """Write a folder that holds a model and all it takes to run it; all of it or nothing.
@@ -88,32 +84,32 @@ def write_bundle(
         What ``neocpu compile`` wrote. Its weights are checked.
     folder : path
         New or empty.
-    libraries : NativeLibraries, optional
-        TVM's runtime for the model's machine; by default the one installed here.
+    static : bool
+        Have its makefile build one program that has the model in it and needs no other file.
     replace : bool
         Replace the bundle that ``folder`` holds.
 
     Raises
     ------
     ArtifactError
-        If the artifact is damaged or foreign, or was compiled with other versions of the libraries.
-    TargetError
-        If the libraries are missing or for another machine.
+        If the artifact is damaged or foreign.
     UsageError
         If ``folder`` holds something else, or cannot be written.
     """
     artifact, folder = Path(artifact), Path(folder)
     headers, weight_bytes = _read(artifact)
-    libraries = find_libraries() if libraries is None else libraries
-    header = _check_libraries(artifact, headers, libraries)
-    if artifact.name in {path.name for path in NATIVE.iterdir()} | _OTHERS:
+    if artifact.name in {path.parts[0] for path in _sources()} | _BUILT:
         raise UsageError(f"{artifact} has the name of another file of the bundle: rename it")
+    if not _SPEAKABLE.fullmatch(artifact.name):
+        raise UsageError(
+            f"{artifact} has a name that makefiles cannot spell: use letters, digits and _ . + -"
+        )
     _check_folder(folder, replace=replace)
     try:
         parent = folder.absolute().parent
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=parent) as temporary:
             made = Path(temporary) / "new"
-            _fill(made, artifact, header, libraries)
+            _fill(made, artifact, headers[0], static=static)
             _put(made, folder, Path(temporary) / "old")
     except OSError as error:
         raise _write_error(folder, error) from error
@@ -123,16 +119,17 @@ def write_bundle(
         if path.is_file()
     ]
     files.sort(key=lambda file: (-file.size, file.path))
-    return Bundle(folder, artifact.name, libraries.machine, tuple(files), weight_bytes)
+    machines = tuple(dict.fromkeys(header.machine for header in headers))
+    return Bundle(folder, artifact.name, machines, tuple(files), weight_bytes)
 
 
-def download_command(header: ArtifactHeader, folder: str) -> str:
-    """Return the command that downloads the libraries for an artifact's machine."""
-    return (
-        f"pip download -d {folder} --no-deps --only-binary :all: --python-version 3.11 "
-        f"--platform manylinux_2_28_{header.machine} "
-        f"apache-tvm=={header.tvm_version} apache-tvm-ffi=={header.ffi_version}"
-    )
+def _sources() -> dict[Path, Path]:
+    """Return where what every bundle holds goes in there, and where it is here."""
+    runtime = [*core.ROOT.glob("*.[chS]"), *core.ROOT.glob("src/*.[ch]")]
+    return {
+        **{path.relative_to(core.ROOT): path for path in runtime},
+        **{path.relative_to(NATIVE): path for path in NATIVE.iterdir()},
+    }
 
 
 def _read(path: Path) -> tuple[tuple[ArtifactHeader, ...], int]:
@@ -148,62 +145,29 @@ def _read(path: Path) -> tuple[tuple[ArtifactHeader, ...], int]:
             artifact.close()
 
 
-def _check_libraries(
-    path: Path, headers: Sequence[ArtifactHeader], libraries: NativeLibraries
-) -> ArtifactHeader:
-    """Return the first header whose code the libraries can run."""
-    header = next((h for h in headers if h.machine == libraries.machine), None)
-    if header is None:
-        wanted = headers[0]
-        raise TargetError(
-            f"{path} is compiled for {wanted.machine}, the runtime libraries are for "
-            f"{libraries.machine}: {download_command(wanted, 'wheels')}, then pass "
-            "--libraries wheels"
-        )
-    for package, wanted_version, found in (
-        ("apache-tvm", header.tvm_version, libraries.tvm_version),
-        ("apache-tvm-ffi", header.ffi_version, libraries.ffi_version),
-    ):
-        if wanted_version != found:
-            raise ArtifactError(
-                f"{path} was compiled with {package} {wanted_version}, the runtime libraries are "
-                f"of {found}: compile the model again, or pass --libraries of that version"
-            )
-    return header
-
-
 def _check_folder(folder: Path, *, replace: bool) -> None:
     if not folder.absolute().parent.is_dir():
         raise UsageError(f"cannot write {folder}: there is no folder {folder.parent}")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    if not (folder / _HEADER).is_file() or not (folder / VERSIONS).is_file():
+    if not (folder / _HEADER).is_file() or not (folder / _BUILD_FILE).is_file():
         raise UsageError(f"{folder} exists and is not a bundle: choose another -o")
     if not replace:
         raise UsageError(f"{folder} holds a bundle: choose another -o, or replace it with --force")
 
 
-def _fill(folder: Path, artifact: Path, header: ArtifactHeader, libraries: NativeLibraries) -> None:
-    for source in (path for path in NATIVE.rglob("*") if path.is_file()):
-        copy = folder / source.relative_to(NATIVE)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, copy)
-    for source, name in (
-        (artifact, artifact.name),
-        (libraries.ffi, FFI_LIBRARY),
-        (libraries.runtime, RUNTIME_LIBRARY),
-    ):
-        shutil.copyfile(source, folder / name)
-    versions = {
-        "machine": libraries.machine,
-        "apache-tvm": libraries.tvm_version,
-        "apache-tvm-ffi": libraries.ffi_version,
-    }
-    (folder / VERSIONS).write_text(json.dumps(versions) + "\n")
+def _fill(folder: Path, artifact: Path, header: ArtifactHeader, *, static: bool) -> None:
+    for place, source in _sources().items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, folder / place)
+    shutil.copyfile(artifact, folder / artifact.name)
+    makefile = (folder / _BUILD_FILE).read_text()
+    makefile = makefile.replace("@MODEL@", artifact.name).replace("@STATIC@", "1" * static)
+    (folder / _BUILD_FILE).write_text(makefile)
     inputs = " ".join(f"x{i}.npy" for i in range(len(header.inputs)))
     readme = string.Template((folder / _README).read_text())
     (folder / _README).write_text(
-        readme.substitute(model=artifact.name, machine=libraries.machine, inputs=inputs)
+        readme.substitute(model=artifact.name, machine=header.machine, inputs=inputs)
     )
 
 

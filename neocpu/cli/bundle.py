@@ -9,7 +9,6 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
-from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.units import size
 
 if TYPE_CHECKING:
@@ -33,33 +32,21 @@ Examples:
     help="The folder to write; new or empty.",
 )
 @click.option(
-    "--libraries",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="FOLDER",
-    help="TVM's runtime for another machine: its two wheels as pip downloads them, or its two "
-    "libraries with versions.json.",
+    "--static",
+    is_flag=True,
+    help="Have `make` build one program with the model in it that needs no other file to run.",
 )
 @click.option("--force", is_flag=True, help="Replace the bundle that the folder holds.")
 @options.common
-def command(
-    terminal: Terminal, artifact: Path, folder: Path, libraries: Path | None, force: bool
-) -> None:
-    """Write ARTIFACT with C source, a header and libraries that run it without Python."""
-    from neocpu.bundle.wheels import extract_libraries
+def command(terminal: Terminal, artifact: Path, folder: Path, static: bool, force: bool) -> None:
+    """Write ARTIFACT with C source and a header that run it without Python."""
     from neocpu.bundle.write_bundle import write_bundle
-    from neocpu.runtime.native import VERSIONS, read_libraries
 
-    with TemporaryFolder("bundle") as extracted:
-        native = None
-        if libraries is not None and (libraries / VERSIONS).exists():
-            native = read_libraries(libraries)
-        elif libraries is not None:
-            native = extract_libraries(libraries, Path(extracted))
-        bundle = write_bundle(artifact, folder, native, replace=force)
+    bundle = write_bundle(artifact, folder, static=static, replace=force)
     document = {
         "folder": str(bundle.folder),
         "model": bundle.model,
-        "machine": bundle.machine,
+        "machines": list(bundle.machines),
         "files": [{"path": file.path, "bytes": file.size} for file in bundle.files],
         "bytes": bundle.size,
         "weight_bytes": bundle.weight_bytes,
@@ -76,7 +63,7 @@ def _show(bundle: Bundle) -> None:
     echo()
     print_fields(
         [
-            ("bundle", f"{bundle.folder}, for {bundle.machine}"),
+            ("bundle", f"{bundle.folder}, for {' and '.join(bundle.machines)}"),
             ("size", size(bundle.size)),
             ("all but the weights", size(bundle.size - bundle.weight_bytes)),
             ("next", f"make -C {bundle.folder}"),

@@ -4,7 +4,7 @@ Under ``build/arm`` it makes, without touching the system's own packages::
 
     sysroot/     Debian's Python 3.11 and C++ runtime for arm64, with numpy and this checkout's
                  neocpu; PACKAGEs from PyPI too
-    libraries/   TVM's two runtime libraries and their versions: `neocpu bundle --libraries`
+    libraries/   TVM's two runtime libraries and their versions
     .ready       written last
 
 ``qemu-aarch64-static -L build/arm/sysroot`` runs programs in it. A command that the tests need and

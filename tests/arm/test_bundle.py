@@ -8,22 +8,20 @@ import numpy as np
 import pytest
 from emulator import X86_QEMU, arm, emulate, run_modules
 from small_model import IMAGE, small_model
-from sysroot import LIBRARIES
 
 import neocpu
 from neocpu.bundle.write_bundle import write_bundle
 from neocpu.foundation.errors import TargetError
-from neocpu.runtime.native import read_libraries
 
 PROGRAM = "neocpu_run"
 
 
-def build(model, folder, target, libraries=None, tools=""):
+def build(model, folder, target, tools=""):
     """Compile a model and its bundle's program; return the bundle's folder."""
     artifact = folder / "model.so"
     with neocpu.compile(model, target=target, threads=2, verify=False) as compiled:
         compiled.export(artifact)
-    write_bundle(artifact, folder / "bundle", libraries)
+    write_bundle(artifact, folder / "bundle")
     done = subprocess.run(
         ["make", f"CC={tools}gcc", f"AR={tools}ar", "CFLAGS=-O2 -Werror"],
         cwd=folder / "bundle",
@@ -38,8 +36,7 @@ def build(model, folder, target, libraries=None, tools=""):
 def board(tmp_path_factory):
     """The small model's bundle for a Raspberry Pi 4."""
     folder = tmp_path_factory.mktemp("board")
-    libraries = read_libraries(LIBRARIES)
-    return build(small_model(), folder, "rpi4", libraries, "aarch64-linux-gnu-")
+    return build(small_model(), folder, "rpi4", "aarch64-linux-gnu-")
 
 
 def test_the_c_program_gives_what_python_gives_on_arm(board, tmp_path):

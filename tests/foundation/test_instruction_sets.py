@@ -4,11 +4,10 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import needs
 
-import neocpu
+from neocpu import core
 from neocpu.foundation import instruction_sets
 from neocpu.foundation.instruction_sets import (
     ARM_BITS,
@@ -66,7 +65,7 @@ def test_a_feature_is_one_bit_of_the_auxiliary_vector():
 
 
 def test_the_c_runtime_knows_the_same_features():
-    source = Path(neocpu.__file__).parent / "bundle" / "native" / "src" / "features.c"
+    source = core.ROOT / "src" / "features.c"
     named = set(re.findall(r'\{"([^"]+)"', source.read_text()))
     assert X86_BITS.keys() | ARM_BITS.keys() <= named
 

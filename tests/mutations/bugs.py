@@ -359,21 +359,21 @@ BUGS = (
     # C
     Bug(
         "C: the checksum of half the digest",
-        "neocpu/bundle/native/src/artifact.c",
+        "core/src/artifact.c",
         "if (memcmp(found, digests, sizeof found) != 0) {",
         "if (memcmp(found, digests, 0) != 0) {",
         ("tests/neocpu/bundle/test_native_files.py",),
     ),
     Bug(
         "C: damaged weights are computed with",
-        "neocpu/bundle/native/src/artifact.c",
+        "core/src/artifact.c",
         "if (memcmp(found, artifact->weights_digest, sizeof found) == 0) return NEOCPU_OK;",
         "if (memcmp(found, artifact->weights_digest, 0) == 0) return NEOCPU_OK;",
         ("tests/neocpu/bundle/test_native_weights.py",),
     ),
     Bug(
         "C: weights overlap",
-        "neocpu/bundle/native/src/header.c",
+        "core/src/header.c",
         'if (weight->offset != end) wrong(r, "weights");',
         'if (weight->offset > end) wrong(r, "weights");',
         ("tests/neocpu/bundle/test_native_headers.py",),

@@ -14,12 +14,15 @@ from neocpu.building.link import write_artifact
 from neocpu.runtime.artifact_file.header import ArtifactHeader
 from neocpu.tensor_spec import TensorSpec
 
+PLAIN = {"x86_64": "llvm -mcpu=x86-64", "aarch64": "llvm -mcpu=generic"}[os.uname().machine]
+"""A target that every machine of this kind can run."""
+
 
 @dataclass(frozen=True)
 class Toy:
     """A compiled model, its artifact and its definition in numpy."""
 
-    executable: Any
+    built: Any
     weights: list[np.ndarray]
     header: ArtifactHeader
     path: Path
@@ -39,8 +42,7 @@ def _parallel(module: Any) -> Any:
             schedule = tvm.s_tir.Schedule(function)
             for block in schedule.get_child_blocks(schedule.get_sblock("root")):
                 schedule.parallel(schedule.get_loops(block)[0])
-            kernel = schedule.mod["main"].with_attr("global_symbol", var.name_hint)
-            module[var] = kernel.with_attr("tirx.is_scheduled", True)
+            module[var] = schedule.mod["main"].with_attr("tirx.is_scheduled", True)
     return module
 
 
@@ -48,10 +50,7 @@ def _build(
     parameters: list[tuple[str, tuple[int, ...]]], body: Callable[..., Any], **dtypes: str
 ) -> Any:
     """Compile ``body`` of parameters that are float32 but for ``dtypes``."""
-    import tvm
     from tvm import relax
-
-    from neocpu.passes.state_contract import state_contract
 
     builder = relax.BlockBuilder()
     variables = [
@@ -62,8 +61,20 @@ def _build(
         with builder.dataflow():
             result = builder.emit_output(body(builder, *variables))
         builder.emit_func_output(result)
-    module = state_contract(relax.transform.LegalizeOps()(builder.get()), [0])
-    return tvm.compile(_parallel(module), tvm.target.Target({"kind": "llvm"}))
+    return build_module(_parallel(relax.transform.LegalizeOps()(builder.get())))
+
+
+def build_module(module: Any, row_counts: tuple[int | None, ...] = ()) -> Any:
+    """Generate the code of a module whose operators are kernels, for any CPU of this kind."""
+    from neocpu.building.parallel_codegen import OneAtATime
+    from neocpu.building.pipeline import Dump, begin_build, finish_build
+    from neocpu.schedules.vocabulary.target import parse_target
+
+    with OneAtATime() as generations:
+        building = begin_build(
+            module, parse_target(PLAIN), Dump(), generations, row_counts=row_counts
+        )
+        return finish_build(building)
 
 
 def _header(name: str, inputs: list[TensorSpec], outputs: list[TensorSpec]) -> ArtifactHeader:
@@ -94,17 +105,17 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Toy:
         [TensorSpec("x", "float32", (4, 64))],
         [TensorSpec("y", "float32", (4, 33))],
     )
-    executable = _build(
+    built = _build(
         [("x", (4, 64)), ("w", (64, 33)), ("b", (33,))],
         lambda bb, x, w, b: bb.emit(relax.op.nn.relu(relax.op.add(relax.op.matmul(x, w), b))),
     )
     path = tmp_path_factory.mktemp("linear") / "linear.so"
-    written = write_artifact(executable, weights, header, path)
+    written = write_artifact(built, weights, header, path)
 
     def reference(x: np.ndarray) -> tuple[np.ndarray, ...]:
         return (np.maximum(x.astype("float64") @ weights[0] + weights[1], 0),)
 
-    return Toy(executable, weights, written, path, reference)
+    return Toy(built, weights, written, path, reference)
 
 
 @pytest.fixture(scope="session")
@@ -119,19 +130,19 @@ def two_way(tmp_path_factory: pytest.TempPathFactory) -> Toy:
         [TensorSpec("image", "float32", shape), TensorSpec("mask", "float32", shape)],
         [TensorSpec("sum", "float32", shape), TensorSpec("same", "float32", shape)],
     )
-    executable = _build(
+    built = _build(
         [("image", shape), ("mask", shape), ("s", (1, 3, 1, 1))],
         lambda bb, a, b, s: bb.emit(
             relax.Tuple([bb.emit(relax.op.add(a, bb.emit(relax.op.multiply(s, b)))), a])
         ),
     )
     path = tmp_path_factory.mktemp("two_way") / "two_way.so"
-    written = write_artifact(executable, weights, header, path)
+    written = write_artifact(built, weights, header, path)
 
     def reference(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
         return a + weights[0] * b, a
 
-    return Toy(executable, weights, written, path, reference)
+    return Toy(built, weights, written, path, reference)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,10 @@ from neocpu.tensor_spec import TensorSpec, group_rows
 
 Buffer: TypeAlias = memoryview | mmap.mmap
 
-FORMAT: Final = 5
+Call: TypeAlias = tuple[str, tuple[int, ...]]
+"""A kernel's name, and the tensors it takes: first come inputs, then weights, then activations."""
+
+FORMAT: Final = 6
 """Version of layout and header: raised when an older runtime could not read a newer file."""
 
 CONTRACT: Final = "contract"
@@ -121,6 +124,10 @@ class ArtifactHeader:
         In the arena: the parameters of ``main`` after the weights, in order. They may overlap.
     arena_bytes : int
         Size of the memory that a module allocates for them.
+    calls : tuple of Call
+        Of kernels, in turn: what ``main`` does.
+    returns : tuple of int
+        Numbers of the tensors that ``main`` returns, as `Call` has them.
     plan : dict
         What ``neocpu explain`` prints; opaque here.
     format : int
@@ -141,6 +148,8 @@ class ArtifactHeader:
     weights: tuple[Placement, ...] = ()
     activations: tuple[Placement, ...] = ()
     arena_bytes: int = 0
+    calls: tuple[Call, ...] = ()
+    returns: tuple[int, ...] = ()
     plan: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -242,6 +251,8 @@ class ArtifactHeader:
             "weights": [placement.to_json() for placement in self.weights],
             "activations": [placement.to_json() for placement in self.activations],
             "arena_bytes": self.arena_bytes,
+            "calls": [[kernel, *tensors] for kernel, tensors in self.calls],
+            "returns": list(self.returns),
             "plan": self.plan,
         }
 
@@ -269,6 +280,8 @@ class ArtifactHeader:
             weights=_placements(data, "weights", WEIGHT_ALIGN),
             activations=_placements(data, "activations", ARGUMENT_ALIGN),
             arena_bytes=integer(*member(data, "", "arena_bytes"), 0, MAX_BYTES),
+            calls=tuple(_call(*each) for each in _list(data, "calls")),
+            returns=tuple(_number(*each) for each in _list(data, "returns")),
             plan=_plan(*member(data, "", "plan")),
             format=integer(*member(data, "", "format"), FORMAT, FORMAT),
         )
@@ -354,6 +367,17 @@ def _kind(dtype: tuple[Any, str], shape: tuple[Any, str]) -> tuple[str, tuple[in
     if math.prod(max(extent, 1) for extent in extents) > MAX_BYTES // 8:
         raise FieldError(f"{shape[1]}: more than {MAX_BYTES // 8} elements")
     return value, extents
+
+
+def _call(value: Any, place: str) -> Call:
+    parts = array(value, place, MAX_TENSORS)
+    if not parts:
+        raise FieldError(f"{place}: not a kernel's name and numbers of tensors")
+    return string(*parts[0]), tuple(_number(*each) for each in parts[1:])
+
+
+def _number(value: Any, place: str) -> int:
+    return integer(value, place, 0, 3 * MAX_TENSORS)
 
 
 def _row_count(value: Any, place: str) -> int | None:

@@ -14,18 +14,18 @@ from neocpu.building import link
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, UnsupportedError, UsageError
 from neocpu.foundation.files import check_destination
-from neocpu.passes.state_contract import state_contract
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.artifact_file.elf import read_elf
 from neocpu.runtime.artifact_file.header import WEIGHT_ALIGN, WEIGHTS_SECTION, Placement
 from neocpu.runtime.module import load
 from neocpu.tensor_spec import TensorSpec
+from tests.neocpu.conftest import build_module
 
 OTHER = "aarch64" if os.uname().machine == "x86_64" else "x86_64"
 
 
 def write(toy, path, **options):
-    return write_artifact(toy.executable, toy.weights, toy.header, path, **options)
+    return write_artifact(toy.built, toy.weights, toy.header, path, **options)
 
 
 def refused(kind, call) -> str:
@@ -38,7 +38,7 @@ def refused(kind, call) -> str:
 
 def test_written_header_places_every_weight(linear, tmp_path):
     bare = replace(linear.header, weights=())
-    header = write_artifact(linear.executable, linear.weights, bare, tmp_path / "a.so")
+    header = write_artifact(linear.built, linear.weights, bare, tmp_path / "a.so")
     assert header == linear.header
     assert [(w.offset, w.dtype, w.shape) for w in header.weights] == [
         (0, "float32", (64, 33)),
@@ -57,7 +57,7 @@ def test_weights_of_any_kind(linear, tmp_path):
         np.arange(5, dtype="int8"),
     ]
     path = tmp_path / "a.so"
-    write_artifact(linear.executable, weights, linear.header, path)
+    write_artifact(linear.built, weights, linear.header, path)
     from neocpu.runtime.artifact import open_artifact
 
     with open_artifact(path) as artifact:
@@ -69,21 +69,18 @@ def test_weights_of_any_kind(linear, tmp_path):
 
 @pytest.mark.parametrize("field", ["outputs", "activations"])
 def test_dtypes_that_a_header_cannot_name(linear, tmp_path, field):
-    specs = {
-        "outputs": (TensorSpec("y", "bfloat16", (4, 33)),),
-        "activations": (Placement(0, "bfloat16", (4,)),),
-    }
-    header = replace(linear.header, **{field: specs[field]})
+    header, built = linear.header, linear.built
+    if field == "outputs":
+        header = replace(header, outputs=(TensorSpec("y", "bfloat16", (4, 33)),))
+    else:
+        built = replace(built, activations=(Placement(0, "bfloat16", (4,)),))
     path = tmp_path / "a.so"
-    message = refused(
-        UnsupportedError, lambda: write_artifact(linear.executable, linear.weights, header, path)
-    )
+    message = refused(UnsupportedError, lambda: write_artifact(built, linear.weights, header, path))
     assert "is of dtype bfloat16" in message
     assert os.listdir(tmp_path) == []
 
 
 def test_no_weights_at_all(tmp_path, linear):
-    import tvm
     from tvm import relax
 
     builder = relax.BlockBuilder()
@@ -92,10 +89,8 @@ def test_no_weights_at_all(tmp_path, linear):
         with builder.dataflow():
             y = builder.emit_output(x)
         builder.emit_func_output(y)
-    module = state_contract(builder.get(), [0])
-    executable = tvm.compile(module, tvm.target.Target({"kind": "llvm"}))
     header = replace(linear.header, weights=(), outputs=linear.header.inputs)
-    write_artifact(executable, [], header, tmp_path / "identity.so")
+    write_artifact(build_module(builder.get()), [], header, tmp_path / "identity.so")
     (value,) = linear.inputs()
     with load(tmp_path / "identity.so") as module:
         np.testing.assert_array_equal(module(value), value)
@@ -105,7 +100,7 @@ def test_no_weights_at_all(tmp_path, linear):
 def test_weights_start_on_the_largest_page(linear, tmp_path, machine, page):
     path = tmp_path / "a.so"
     header = replace(linear.header, machine=machine)
-    write_artifact(linear.executable, linear.weights, header, path, cxx="g++")
+    write_artifact(linear.built, linear.weights, header, path, cxx="g++")
     section = read_elf(memoryview(path.read_bytes())).find(WEIGHTS_SECTION)
     assert section.offset % page == 0
     assert section.align == page
@@ -168,7 +163,7 @@ def test_write_that_fails_halfway_keeps_the_older_file(linear, tmp_path):
     with files_up_to(2 << 20):
         message = refused(
             ArtifactError,
-            lambda: write_artifact(linear.executable, weights, linear.header, path),
+            lambda: write_artifact(linear.built, weights, linear.header, path),
         )
     assert message.startswith(f"cannot write {path}: File too large (4.2 MB needed)")
     assert path.read_text() == "older"

@@ -138,6 +138,7 @@ def fail() -> None:
 
 def crash() -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
+    time.sleep(PATIENT.seconds)  # another thread may be the one that the signal ends first
 
 
 def abort() -> None:

@@ -1,6 +1,5 @@
 """A bundle built with make, once, and programs linked with its library."""
 
-import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from tests.neocpu.runtime import test_bounded_outputs
 SOURCES = Path(__file__).parent / "native"
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+RACES = ("-g", "-fsanitize=thread")
 
 counted = test_bounded_outputs.counted
 
@@ -40,7 +40,7 @@ class Built:
         language = ["g++", "-std=c++17"] if source.endswith(".cc") else ["gcc", "-std=c11"]
         command = [
             *(*language, *WARNINGS, *self.flags, "-D_GNU_SOURCE", "-I.", str(SOURCES / source)),
-            *("libneocpu.a", "-o", name, "-pthread", "-ldl", "-Wl,-rpath,$ORIGIN"),
+            *("libneocpu.a", "-o", name, "-pthread", "-lm"),
         ]
         subprocess.run(command, cwd=self.folder, check=True)
         return name
@@ -69,6 +69,14 @@ def sanitized(linear, tmp_path_factory: pytest.TempPathFactory) -> Built:
     return build(folder, "-O1", *SANITIZERS)
 
 
+@pytest.fixture(scope="session")
+def watched(linear, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The same, built so that it fails at any race of its own threads."""
+    folder = tmp_path_factory.mktemp("watched") / "linear"
+    write_bundle(linear.path, folder)
+    return build(folder, "-O1", *RACES)
+
+
 @pytest.fixture
 def run(built: Built) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run the bundle's own program."""
@@ -77,9 +85,3 @@ def run(built: Built) -> Callable[..., subprocess.CompletedProcess[str]]:
         return built.run("neocpu_run", *arguments)
 
     return command
-
-
-@pytest.fixture
-def libraries_path(sanitized: Built) -> dict[str, str]:
-    """Sanitizers load libraries in the program's stead, and do not look beside it."""
-    return {"LD_LIBRARY_PATH": str(sanitized.folder), "PATH": os.environ["PATH"]}

@@ -3,13 +3,13 @@
 import os
 import re
 from dataclasses import replace
-from importlib.resources import files
 
 import needs
 import numpy as np
 import pytest
 
 import neocpu
+from neocpu import core
 from neocpu.building.fat_file import combine
 from neocpu.building.link import write_artifact
 from neocpu.foundation import cpu_identity
@@ -31,7 +31,7 @@ def variants(linear, tmp_path):
             header = replace(linear.header, target=f"llvm -mcpu={cpu}", isa_features=features)
             weights = [weight * np.float32(number) for weight in linear.weights]
             sources[f"v{number}"] = tmp_path / f"{number}.so"
-            write_artifact(linear.executable, weights, header, sources[f"v{number}"])
+            write_artifact(linear.built, weights, header, sources[f"v{number}"])
         combine(sources, tmp_path / "fat.so")
         return tmp_path / "fat.so"
 
@@ -101,7 +101,7 @@ def with_index(source, path, header, *entries):
 def test_an_index_that_says_else_than_the_header(run, linear, tmp_path, lie):
     features = ("avx99", HERE) if "isa_features" in lie else ()
     header = replace(linear.header, isa_features=features)
-    write_artifact(linear.executable, linear.weights, header, tmp_path / "a.so")
+    write_artifact(linear.built, linear.weights, header, tmp_path / "a.so")
     path = with_index(tmp_path / "a.so", tmp_path / "fat.so", header, lie)
     with pytest.raises(ArtifactError, match="index and header disagree on the target"):
         neocpu.load(path)
@@ -147,7 +147,7 @@ def test_long_words_are_read(run, linear, tmp_path, field):
 
 
 def test_both_know_the_same_cpus():
-    source = files("neocpu.bundle") / "native" / "src" / "host_cpu.c"
+    source = core.ROOT / "src" / "host_cpu.c"
     table = source.read_text().split("cpus[] = {")[1].split("};")[0]
     python = {name for *_, name in cpu_identity._AMD} | {*cpu_identity._INTEL.values()}
     python |= {*cpu_identity._ARM.values(), "skylake-avx512", "cascadelake", "cooperlake"}

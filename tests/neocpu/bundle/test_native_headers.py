@@ -18,8 +18,13 @@ def test_both_read_the_same(built, linear):
         linear.header,
         outputs=tuple(TensorSpec(name, "float32", (4, 2), name != "c") for name in "abc"),
         row_counts=(3, 4, None),
-        activations=(Placement(64, "int8", (5, 2)), Placement(0, "bool", ())),
+        activations=(
+            *(Placement(64, "int8", (5, 2)), Placement(0, "int64", (4,))),
+            *(Placement(64, "int64", (1,)), Placement(0, "bool", ())),
+        ),
         arena_bytes=74,
+        calls=(("one", (0, 1, 3)), ("two", ())),
+        returns=(4, 4, 4, 5, 5),
         plan={"ops": [{"µs": [1.5, -2, None]}], "deep": [[[{"a": {}}]]]},
     )
     size = header.weights[-1].end + -header.weights[-1].end % 128
@@ -40,7 +45,23 @@ def test_both_read_the_same(built, linear):
 def refusal(text, size):
     """Return why Python refuses a header, empty if it does not."""
     try:
-        ArtifactHeader.from_json(parse(text)).check_weights(size)
+        header = ArtifactHeader.from_json(parse(text))
+        header.check_weights(size)
+        check_program(header)
     except FieldError as error:
         return str(error)
     return ""
+
+
+def check_program(header):
+    """Refuse calls and returns of tensors that are not there."""
+    sizes = [Placement(0, spec.dtype, spec.shape).end for spec in header.inputs]
+    sizes += [one.end - one.offset for one in (*header.weights, *header.activations)]
+    for _, tensors in header.calls:
+        if any(tensor >= len(sizes) for tensor in tensors):
+            raise FieldError("calls")
+    if len(header.returns) != len(header.results):
+        raise FieldError("returns")
+    for number, spec in zip(header.returns, header.results, strict=True):
+        if number >= len(sizes) or sizes[number] != Placement(0, spec.dtype, spec.shape).end:
+            raise FieldError("returns")

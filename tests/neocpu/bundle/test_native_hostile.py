@@ -21,7 +21,7 @@ def test_names_are_escaped(run, linear, tmp_path):
         inputs=(replace(linear.header.inputs[0], name=NASTY),),
         outputs=(replace(linear.header.outputs[0], name=NASTY),),
     )
-    write_artifact(linear.executable, linear.weights, header, path)
+    write_artifact(linear.built, linear.weights, header, path)
     done = run(path)
     assert done.returncode == 0, done.stderr
     assert all(line.isprintable() for line in done.stdout.split("\n"))

@@ -1,6 +1,7 @@
 """What the C program computes is what Python computes, bit for bit."""
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -9,6 +10,10 @@ import numpy as np
 import pytest
 
 import neocpu
+from neocpu.bundle.write_bundle import write_bundle
+from tests.neocpu.bundle.conftest import build
+
+LOADER = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}[os.uname().machine]
 
 
 def save(folder, arrays):
@@ -82,36 +87,42 @@ def test_the_folder_may_be_moved(built, linear, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_nothing_of_python_is_linked(built):
-    for tool in (["ldd"], ["readelf", "-d"]):
-        for name in ("neocpu_run", "libtvm_ffi.so", "libtvm_runtime.so"):
-            listing = subprocess.run(
-                [*tool, built.folder / name], check=True, capture_output=True, text=True
-            ).stdout
-            assert "python" not in listing.lower()
-    assert "$ORIGIN" in listing
+def test_the_c_library_alone_is_linked(built, linear):
+    for linked in (built.folder / "neocpu_run", linear.path):
+        listing = subprocess.run(["readelf", "-d", linked], check=True, capture_output=True)
+        needed = set(re.findall(r"Shared library: \[(.*)\]", listing.stdout.decode()))
+        assert needed <= {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", LOADER}
 
 
-def test_without_its_libraries(built, tmp_path):
-    shutil.copy(built.folder / "neocpu_run", tmp_path)
-    command = [tmp_path / "neocpu_run", built.folder / "linear.so"]
-    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "keep it beside the program" in done.stderr
-
-
-def test_libraries_of_another_version(built, tmp_path):
-    folder = tmp_path / "bundle"
-    shutil.copytree(built.folder, folder)
-    (folder / "versions.json").write_text('{"apache-tvm": "9.9", "apache-tvm-ffi": "0.1"}')
-    command = [folder / "neocpu_run", folder / "linear.so"]
-    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
-    assert done.returncode == 8
-    assert "the libraries here are of 9.9" in done.stderr
-    (folder / "versions.json").write_text("{")
-    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "cannot read" in done.stderr
+def test_a_static_program_needs_nothing_else(linear, tmp_path):
+    folder = tmp_path / "static"
+    write_bundle(linear.path, folder, static=True)
+    program = build(folder).folder / "neocpu_run"
+    listing = subprocess.run(["readelf", "-d", program], check=True, capture_output=True, text=True)
+    assert "NEEDED" not in listing.stdout
+    arrays = linear.inputs()
+    (path,) = save(tmp_path, arrays)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(program, alone)
+    shutil.copy(path, alone)
+    command = ["/neocpu_run", "/x0.npy", "-o", "/y.npy", "--threads", "2"]
+    # An empty root: no libraries, no /proc, no devices.
+    root = (lambda: os.chroot(alone)) if os.geteuid() == 0 else None
+    where = "" if root else str(alone)
+    done = subprocess.run(
+        [where + word if word.startswith("/") else word for word in command],
+        env={},
+        capture_output=True,
+        text=True,
+        preexec_fn=root,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    with neocpu.load(linear.path) as module:
+        np.testing.assert_array_equal(np.load(alone / "y.npy"), module(arrays))
+    done = subprocess.run([program, "--help"], env={}, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("usage: neocpu_run [INPUT.npy]")
 
 
 def test_cpp_includes_the_header(built, linear):

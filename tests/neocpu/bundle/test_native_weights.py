@@ -16,14 +16,14 @@ def gather(tmp_path):
     from tvm import relax
 
     inputs, outputs = TensorSpec("x", "float32", (9,)), TensorSpec("y", "float32", (1,))
-    executable = _build(
+    built = _build(
         [("x", (9,)), ("indices", (1,))],
         lambda bb, x, indices: bb.emit(relax.op.take(x, indices, axis=0, mode="fast")),
         indices="int64",
     )
     path = tmp_path / "gather.so"
     header = _header("gather", [inputs], [outputs])
-    write_artifact(executable, [np.array([3], np.int64)], header, path)
+    write_artifact(built, [np.array([3], np.int64)], header, path)
     return path
 
 

@@ -56,7 +56,7 @@ PLAN: dict[str, Any] = {
 def explained(linear: Any) -> Path:
     """An artifact with a known plan, for a machine this one is not."""
     header = replace(linear.header, plan=PLAN, isa_features=("avx99",))
-    write_artifact(linear.executable, linear.weights, header, "net.so")
+    write_artifact(linear.built, linear.weights, header, "net.so")
     return Path("net.so")
 
 
@@ -93,7 +93,7 @@ def test_whose_records_the_costs_are_of(cli: Cli, linear: Any) -> None:
     sources = ["estimated", "measured on znver4 with 2 threads", "measured", "measured and folded"]
     ops = [{**OP, "cost_source": source} for source in [*sources, *sources[:2]]]
     header = replace(linear.header, plan={**PLAN, "ops": [*ops, {**OP, "kind": "relu"}]})
-    write_artifact(linear.executable, linear.weights, header, "net.so")
+    write_artifact(linear.built, linear.weights, header, "net.so")
     text = cli("explain", "net.so").out
     costs = "1 measured, 1 measured and folded, 2 measured on znver4 with 2 threads, 2 estimated"
     assert f"costs of convolutions: {costs}" in [

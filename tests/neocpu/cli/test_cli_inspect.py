@@ -63,7 +63,7 @@ def test_json(cli: Cli, artifact: Path) -> None:
 
 def test_of_another_machine(cli: Cli, linear: Any) -> None:
     header = replace(linear.header, isa_features=("avx99",))
-    write_artifact(linear.executable, linear.weights, header, "far.so")
+    write_artifact(linear.built, linear.weights, header, "far.so")
     outcome = cli("inspect", "far.so")
     assert outcome.code == 0
     assert "runs here no, this host lacks avx99" in words(outcome.out)
@@ -74,7 +74,7 @@ def test_of_another_machine(cli: Cli, linear: Any) -> None:
 
 def test_of_another_runtime(cli: Cli, linear: Any) -> None:
     header = replace(linear.header, tvm_version="0.1")
-    write_artifact(linear.executable, linear.weights, header, "old.so")
+    write_artifact(linear.built, linear.weights, header, "old.so")
     found = f"apache-tvm {linear.header.tvm_version} is installed, not 0.1"
     assert f"runs here no, {found}" in words(cli("inspect", "old.so").out)
     assert json.loads(cli("inspect", "old.so", "--json").out)["loaded_here"] is None
@@ -82,7 +82,7 @@ def test_of_another_runtime(cli: Cli, linear: Any) -> None:
 
 def test_fat_file(cli: Cli, linear: Any) -> None:
     header = replace(linear.header, isa_features=("avx99",))
-    write_artifact(linear.executable, linear.weights, header, "far.so")
+    write_artifact(linear.built, linear.weights, header, "far.so")
     combine({"far": "far.so", "near": linear.path}, "fat.so")
     outcome = cli("inspect", "fat.so", "--verify")
     assert outcome.code == 0
@@ -144,7 +144,7 @@ def test_nothing_heavy_is_imported(artifact: Path) -> None:
 def test_plan_that_says_nothing_of_schemes(cli: Cli, linear: Any) -> None:
     for number, plan in enumerate(({}, {"ops": 3}, {"ops": [3, {"scheme": 4}]}, {"ops": None})):
         write_artifact(
-            linear.executable, linear.weights, replace(linear.header, plan=plan), f"{number}.so"
+            linear.built, linear.weights, replace(linear.header, plan=plan), f"{number}.so"
         )
         assert "schemes none" in words(cli("inspect", f"{number}.so").out)
         outcome = cli("explain", f"{number}.so")
@@ -155,7 +155,7 @@ def test_plan_that_says_nothing_of_schemes(cli: Cli, linear: Any) -> None:
 def test_names_cannot_command_the_terminal(cli: Cli, linear: Any) -> None:
     path = linear.path.parent / "coloured.so"
     header = replace(linear.header, name="\x1b[31mred\nline é")
-    write_artifact(linear.executable, linear.weights, header, path)
+    write_artifact(linear.built, linear.weights, header, path)
     outcome = cli("inspect", path)
     assert outcome.code == 0
     assert r"model \x1b[31mred\nline é" in words(outcome.out)

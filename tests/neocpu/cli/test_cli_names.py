@@ -73,7 +73,7 @@ def renamed(toy: Any, name: str, path: Path) -> Path:
         outputs=tuple(replace(spec, name=f"{name}{spec.name}") for spec in header.outputs),
         plan=plan,
     )
-    write_artifact(toy.executable, toy.weights, hostile, path)
+    write_artifact(toy.built, toy.weights, hostile, path)
     return path
 
 

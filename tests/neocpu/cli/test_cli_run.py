@@ -230,7 +230,7 @@ class TestArtifacts:
         self, cli: Cli, linear: Any, change: dict[str, Any], code: int, message: str
     ) -> None:
         header = replace(linear.header, **change)
-        write_artifact(linear.executable, linear.weights, header, "net.so")
+        write_artifact(linear.built, linear.weights, header, "net.so")
         outcome = cli("run", "net.so")
         assert outcome.code == code
         assert message in outcome.error

@@ -153,7 +153,7 @@ def test_a_damaged_elf_header_never_crashes(linear, tmp_path, data):
 def test_other_format_version(linear, tmp_path):
     path = tmp_path / "future.so"
     header = replace(linear.header, format=FORMAT + 1)
-    write_artifact(linear.executable, linear.weights, header, path)
+    write_artifact(linear.built, linear.weights, header, path)
     assert f"has artifact format {FORMAT + 1}, this neocpu reads format {FORMAT}" in refused(path)
 
 
@@ -195,7 +195,7 @@ def test_artifact_for_another_machine_is_read_but_not_loaded(
 def test_missing_instruction_set_is_named(linear, tmp_path):
     path = tmp_path / "wide.so"
     header = replace(linear.header, isa_features=("sse2", "avx4096", "fma7"), target="llvm -x")
-    write_artifact(linear.executable, linear.weights, header, path)
+    write_artifact(linear.built, linear.weights, header, path)
     message = refused(path, TargetError)
     assert "this host lacks" in message
     assert "avx4096, fma7" in message

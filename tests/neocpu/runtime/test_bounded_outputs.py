@@ -19,11 +19,9 @@ ROWS = 7
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
     """``(x + 1, sum of x)`` of ``x`` 7x2, and behind them the ``count`` it is given."""
-    import tvm
     from tvm import relax
 
-    from neocpu.passes.state_contract import state_contract
-    from tests.neocpu.conftest import _header
+    from tests.neocpu.conftest import _header, build_module
 
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((ROWS, 2), "float32"))
@@ -35,8 +33,7 @@ def counted(tmp_path_factory):
             hidden = builder.emit(relax.op.add(count, relax.const(0, "int64")))
             result = builder.emit_output(relax.Tuple([more, total, hidden]))
         builder.emit_func_output(result)
-    module = state_contract(relax.transform.LegalizeOps()(builder.get()), [0, 2, -1])
-    executable = tvm.compile(module, tvm.target.Target({"kind": "llvm"}))
+    built = build_module(relax.transform.LegalizeOps()(builder.get()), (2, None))
     header = _header(
         "counted",
         [TensorSpec("x", "float32", (ROWS, 2)), TensorSpec("count", "int64", (1,))],
@@ -46,7 +43,7 @@ def counted(tmp_path_factory):
         ],
     )
     path = tmp_path_factory.mktemp("counted") / "counted.so"
-    write_artifact(executable, [], replace(header, row_counts=(2, None)), path)
+    write_artifact(built, [], replace(header, row_counts=(2, None)), path)
     return path
 
 

@@ -33,7 +33,7 @@ def variant(toy, path, *, factor=1.0, **fields):
     """Write the toy's artifact with other header fields, and weights that tell it from others."""
     header = replace(toy.header, **fields)
     weights = [weight * np.float32(factor) for weight in toy.weights]
-    write_artifact(toy.executable, weights, header, path)
+    write_artifact(toy.built, weights, header, path)
     return path
 
 

@@ -62,7 +62,7 @@ def whole(linear: Any, tmp_path_factory: pytest.TempPathFactory) -> bytes:
         isa_features=("sse4.2",),
     )
     path = tmp_path_factory.mktemp("whole") / "a.so"
-    write_artifact(linear.executable, linear.weights, header, path)
+    write_artifact(linear.built, linear.weights, header, path)
     return path.read_bytes()
 
 

@@ -106,13 +106,10 @@ class TestMemory:
 
 def artifact(linear, folder, body, length=17):
     """An artifact of one kernel ``body(x, weights, output)`` over vectors of ``length`` floats."""
-    import tvm
     from tvm import relax
 
-    from neocpu.passes.state_contract import state_contract
     from neocpu.schedules.tir.builder import build_kernel
-    from neocpu.schedules.tir.codegen import PIPELINE
-    from tests.neocpu.conftest import _header
+    from tests.neocpu.conftest import _header, build_module
 
     names = ("x", "weights", "output")
     kernel = build_kernel([(name, (length,), "float32") for name in names], body)
@@ -124,13 +121,10 @@ def artifact(linear, folder, body, length=17):
         with builder.dataflow():
             result = builder.emit_output(relax.call_tir(kernel, [x, weights], kind))
         builder.emit_func_output(result)
-    target = tvm.target.Target({"kind": "llvm"})
-    module = state_contract(builder.get(), [0])
-    executable = tvm.compile(module, target, tir_pipeline=PIPELINE)
     spec = TensorSpec("x", "float32", (length,))
     header = _header("culprit", [spec], [TensorSpec("y", "float32", (length,))])
     path = folder / "culprit.so"
-    write_artifact(executable, [np.ones(length, np.float32)], header, path)
+    write_artifact(build_module(builder.get()), [np.ones(length, np.float32)], header, path)
     return path
 
 

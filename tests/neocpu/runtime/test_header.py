@@ -71,7 +71,7 @@ def changed(fields: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("weights", [], "weights: they take 0 bytes of 8704"),
         ("weights.0.2", [1 << 20], "weights[0]: ends at byte 4194304 of"),
         ("activations", [[32, "float32", [4]]], "activations[0][0]: 32 is not a multiple of 64"),
-        ("activations", [[64, "float32", [4]]], "activations[0]: ends at byte 80 of 0"),
+        ("activations", [[1152, "float32", [5]]], "activations[0]: ends at byte 1172 of 1168"),
         ("arena_bytes", 1 << 41, "arena_bytes"),
         ("arena_bytes", -1, "arena_bytes"),
         ("plan", [], "plan: not an object"),

@@ -365,9 +365,9 @@ def test_two_modules_of_one_file_are_independent(linear):
 
 def test_a_replaced_file_is_loaded_anew(linear, two_way, tmp_path):
     path = tmp_path / "model.so"
-    write_artifact(linear.executable, linear.weights, linear.header, path)
+    write_artifact(linear.built, linear.weights, linear.header, path)
     old = load(path)
-    write_artifact(two_way.executable, two_way.weights, two_way.header, path)
+    write_artifact(two_way.built, two_way.weights, two_way.header, path)
     with load(path) as new:
         check(two_way, new(two_way.inputs()), two_way.inputs())
     check(linear, [old(linear.inputs())], linear.inputs())
@@ -408,26 +408,25 @@ def test_facts_about_the_model(two_way, two_way_module):
 def test_other_library_version_is_refused(linear, tmp_path, field, package):
     path = tmp_path / "old.so"
     header = replace(linear.header, **{field: "0.0.7"})
-    write_artifact(linear.executable, linear.weights, header, path)
+    write_artifact(linear.built, linear.weights, header, path)
     with pytest.raises(ArtifactError) as caught:
         load(path)
     assert f"{path} was compiled with {package} 0.0.7, installed is " in str(caught.value)
 
 
-def test_code_that_is_no_virtual_machine_s(linear, tmp_path):
-    """A file whose digests are right, and whose code has no ``main``."""
-    import tvm
-    from tvm import relax
-
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((4, 64), "float32"))
-    with builder.function("other", [x]):
-        builder.emit_func_output(x)
-    executable = tvm.compile(builder.get(), tvm.target.Target({"kind": "llvm"}))
+def test_code_that_is_no_virtual_machine_s(linear, two_way, tmp_path):
+    """A file whose digests are right, and whose code is another model's."""
     path = tmp_path / "other.so"
-    write_artifact(executable, linear.weights, linear.header, path)
+    built = replace(
+        two_way.built,
+        **{
+            field: getattr(linear.built, field)
+            for field in ("program", "activations", "arena_bytes")
+        },
+    )
+    write_artifact(built, linear.weights, linear.header, path)
     before = {thread for thread in threading.enumerate() if thread.name == "neocpu-linear"}
-    with pytest.raises(ArtifactError, match=r"cannot run .*other\.so: .* no function 'contract'"):
+    with pytest.raises(ArtifactError, match=r"cannot run .*other\.so: header and code disagree"):
         load(path)
     assert before == {t for t in threading.enumerate() if t.name == "neocpu-linear"}
 

@@ -49,7 +49,7 @@ def held(monkeypatch):
 @pytest.fixture
 def damaged(linear, tmp_path):
     path = tmp_path / "damaged.so"
-    write_artifact(linear.executable, linear.weights, linear.header, path)
+    write_artifact(linear.built, linear.weights, linear.header, path)
     data = bytearray(path.read_bytes())
     data[data.index(linear.weights[0].tobytes()) + 5] ^= 1
     path.write_bytes(data)

@@ -30,7 +30,7 @@ def heavy(linear, tmp_path):
     """An artifact with three pieces of weights."""
     weights = np.random.default_rng(1).random(5 * WEIGHTS_PIECE // 8, "f4")
     path = tmp_path / "heavy.so"
-    write_artifact(linear.executable, [weights], linear.header, path)
+    write_artifact(linear.built, [weights], linear.header, path)
     return path, weights
 
 

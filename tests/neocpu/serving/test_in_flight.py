@@ -25,14 +25,14 @@ def wide(tmp_path_factory):
     from tvm import relax
 
     shape = (ANSWER // 4,)
-    executable = _build(
+    built = _build(
         [("x", (1,))], lambda bb, x: bb.emit(relax.op.broadcast_to(x, relax.ShapeExpr(shape)))
     )
     header = _header(
         "wide", [TensorSpec("x", "float32", (1,))], [TensorSpec("y", "float32", shape)]
     )
     path = tmp_path_factory.mktemp("wide") / "wide.so"
-    write_artifact(executable, [], header, path)
+    write_artifact(built, [], header, path)
     return path
 
 

@@ -1,6 +1,7 @@
 /* fuzz ARTIFACT CASES: open damaged copies of an artifact whose digests are right again, so that
  * every parser is reached, and .npy files with damaged headers. Prints how many of each were
  * accepted; that none crashed is for the sanitizers to say. */
+#include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "neocpu.h"
 #include "src/artifact.h"
 #include "src/elf.h"
+#include "src/image.h"
 #include "src/npy.h"
 
 static uint64_t state = 0x9e3779b97f4a7c15;
@@ -62,10 +64,13 @@ static void sign(char *data, const nc_section *weights, const nc_section *digest
 
 static int accepted(const char *path) {
   nc_artifact artifact;
-  if (nc_artifact_open(path, &artifact) != NEOCPU_OK) return 0;
-  nc_artifact_check_host(&artifact, path);
+  nc_file file;
+  if (nc_file_open(path, &file) != NEOCPU_OK) return 0;
+  const int read = nc_artifact_open(&file, &artifact) == NEOCPU_OK;
+  if (read) nc_artifact_check_host(&artifact, path);
   nc_artifact_free(&artifact);
-  return 1;
+  nc_file_close(&file);
+  return read;
 }
 
 enum { BLOCK = 1 << 16 };
@@ -109,9 +114,28 @@ static int read_array(int fd, const char *path) {
   return read;
 }
 
+/* Whether code is loaded whose headers and tables are damaged. None of it is run. */
+static int load_image(char *code, size_t size) {
+  nc_image image;
+  const Elf64_Ehdr *header = (const Elf64_Ehdr *)code;
+  const Elf64_Phdr *segments = (const Elf64_Phdr *)(code + header->e_phoff);
+  char *place = code;
+  size_t room = sizeof *header + header->e_phnum * sizeof *segments;
+  for (int i = 0; i < header->e_phnum && draw(2); ++i) {
+    const int is_table = segments[i].p_type == PT_DYNAMIC || (segments[i].p_type == PT_LOAD && i == 0);
+    if (!is_table || segments[i].p_filesz == 0) continue;
+    place = code + segments[i].p_offset;
+    room = segments[i].p_filesz;
+  }
+  damage(place, room);
+  const neocpu_status status = nc_image_load("damaged", code, draw(16) ? size : draw(size), &image);
+  nc_image_free(&image);
+  return status == NEOCPU_OK;
+}
+
 int main(int count, char **words) {
   const long cases = count > 2 ? atol(words[2]) : 0;
-  long headers = 0, tables = 0, indices = 0, arrays = 0;
+  long headers = 0, tables = 0, images = 0, indices = 0, arrays = 0;
   nc_file file;
   nc_section sections[] = {
       {.name = ".neocpu"}, {.name = ".neocpu.weights"}, {.name = ".neocpu.sha256"}};
@@ -142,12 +166,15 @@ int main(int count, char **words) {
     put(fd, data, draw(16) == 0 ? draw(file.size) : file.size);
     tables += accepted(path);
 
+    memcpy(data, original, file.size);
+    images += load_image(data, sections[1].offset);
+
     put(fd, fat, write_fat(fat, original, file.size, machine));
     indices += accepted(path);
     arrays += read_array(fd, path);
   }
-  printf("%ld cases accepted: headers %ld, tables %ld, indices %ld, arrays %ld\n", cases, headers,
-         tables, indices, arrays);
+  printf("%ld cases accepted: headers %ld, tables %ld, images %ld, indices %ld, arrays %ld\n", cases,
+         headers, tables, images, indices, arrays);
   free(original), free(data), free(fat);
   close(fd), close(file.fd);
   return 0;

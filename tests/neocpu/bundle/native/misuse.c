@@ -23,8 +23,6 @@ int main(int count, char **words) {
   EXPECT(19, NEOCPU_USAGE, neocpu_run(model, NULL, 0, NULL, 0));
   EXPECT(20, NEOCPU_USAGE, neocpu_load(words[1], NULL, NULL));
   if (neocpu_describe(NULL) != NULL) return 21;
-  const neocpu_options elsewhere = {.libraries = "/nowhere"};
-  EXPECT(3, NEOCPU_FAILURE, neocpu_load(words[1], &elsewhere, &model));
   EXPECT(4, NEOCPU_ARTIFACT, neocpu_load("/nowhere/model.so", NULL, &model));
   EXPECT(5, NEOCPU_OK, neocpu_load(words[1], NULL, &model));
   neocpu_free(NULL);

@@ -49,9 +49,8 @@ typedef struct work {
 static void *repeat(void *data) {
   const work *mine = data;
   for (int i = 0; i < mine->times; ++i) {
-    /* A thread of TVM's pool spins for a while before it can end: most loads do without. */
     const neocpu_options options = {
-        .threads = i == 0 ? 2 : 1, .trust_weights = i % 2, .huge_pages = i / 2 % 2};
+        .threads = 1 + i % 3, .trust_weights = i % 2, .huge_pages = i / 2 % 2};
     if (!once(mine->path, &options)) {
       fprintf(stderr, "%s\n", neocpu_error());
       return data;

@@ -11,7 +11,7 @@
  *     neocpu_free(model);
  *
  * A process may hold any number of models, and any number of threads may call one: calls run one
- * after another, on the model's own threads. Nothing here ends the process.
+ * after another, each on the thread that makes it and on the model's own. Nothing here ends the process.
  */
 #ifndef NEOCPU_H_
 #define NEOCPU_H_
@@ -37,9 +37,16 @@ typedef enum neocpu_status {
 /* A loaded model. */
 typedef struct neocpu_model neocpu_model;
 
+/* Threads that models share; each has its own unless it is given some. */
+typedef struct nc_pool neocpu_pool;
+
+/* A call that is made while its caller goes on. */
+typedef struct neocpu_job neocpu_job;
+
 /* How to load; all zeros, or a null pointer, are the defaults. */
 typedef struct neocpu_options {
-  /* Threads of a call; 0: the CPUs this process may use (affinity and control-group quota). */
+  /* Threads of a call, at most as many as there are CPUs that the calling thread may run on; 0: the
+   * CPUs this process may use (affinity and control-group quota). */
   int threads;
   /* Weights are hashed in the background, and no kernel runs before they were found undamaged.
    * Nonzero: trust them. Code and header are always checked before any of it runs. */
@@ -47,10 +54,9 @@ typedef struct neocpu_options {
   /* Nonzero: copy the weights to huge pages of this process. They stream a few per cent faster, but
    * loading takes longer and no other process shares them. */
   int huge_pages;
-  /* The folder of libtvm_ffi.so, libtvm_runtime.so and versions.json; null: where the dynamic
-   * loader looks (beside the program that the bundle's makefiles build, in LD_LIBRARY_PATH). The
-   * first model that a process loads decides. */
-  const char *libraries;
+  /* Null: threads of the model's own, which `threads` counts. Else these: calls of all models that
+   * share them take turns, in order. */
+  neocpu_pool *pool;
 } neocpu_options;
 
 /* One input or output. */
@@ -81,7 +87,8 @@ typedef struct neocpu_input {
   size_t bytes; /* exactly the specification's */
 } neocpu_input;
 
-/* Where an output's elements go. */
+/* Where an output's elements go. If that starts on a multiple of 64 bytes, they are computed there,
+ * unless the model goes on with them in another shape; else they are copied there. */
 typedef struct neocpu_output {
   void *data;
   size_t bytes; /* room there, at least the specification's */
@@ -92,6 +99,17 @@ typedef struct neocpu_output {
 NEOCPU_API neocpu_status neocpu_load(const char *path, const neocpu_options *options,
                                      neocpu_model **model);
 
+/* The same of a file's content in memory, which must stay as it is until the model is freed. Memory
+ * that starts on a multiple of 128 bytes is used as it is, of other memory the weights are copied. */
+NEOCPU_API neocpu_status neocpu_open_memory(const void *data, size_t size,
+                                            const neocpu_options *options, neocpu_model **model);
+
+/* Make threads for models to share: as many as neocpu_options.threads says. */
+NEOCPU_API neocpu_status neocpu_pool_start(int threads, neocpu_pool **pool);
+
+/* Free a pool; null is ignored. Models that use it keep it until they are freed. */
+NEOCPU_API void neocpu_pool_free(neocpu_pool *pool);
+
 /* Name, target, inputs and outputs, both in graph order; null of a null pointer. */
 NEOCPU_API const neocpu_description *neocpu_describe(const neocpu_model *model);
 
@@ -101,7 +119,20 @@ NEOCPU_API neocpu_status neocpu_run(neocpu_model *model, const neocpu_input *inp
                                     size_t input_count, neocpu_output *outputs,
                                     size_t output_count);
 
-/* Free a model that no other thread is using; null is ignored. */
+/* Queue a call, and return at once. Calls of one model that were submitted are made in order. The
+ * two arrays, and what they lead to, must stay until the job is waited for or cancelled. */
+NEOCPU_API neocpu_status neocpu_submit(neocpu_model *model, const neocpu_input *inputs,
+                                       size_t input_count, neocpu_output *outputs,
+                                       size_t output_count, neocpu_job **job);
+
+/* Wait for a job and free it; return what the call came to. */
+NEOCPU_API neocpu_status neocpu_wait(neocpu_job *job);
+
+/* Cancel a job that has not begun, free it, and return 1; else return 0: it is to be waited for. */
+NEOCPU_API int neocpu_cancel(neocpu_job *job);
+
+/* Free a model that no other thread is using, once the jobs it still has are done; null is ignored.
+ * Every job is to be waited for, or cancelled, before. */
 NEOCPU_API void neocpu_free(neocpu_model *model);
 
 /* What the calling thread's last failed call came to: one line, valid until its next one. */

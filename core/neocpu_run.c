@@ -1,4 +1,5 @@
-/* neocpu_run: run a compiled model on arrays from .npy files. */
+/* neocpu_run: run a compiled model on arrays from .npy files. With NC_EMBEDDED defined, the model is
+ * the one that embedded.S made part of the program. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,8 +12,17 @@
 
 enum { MAX_FILES = 64, TOP = 5, PROBLEM_SIZE = 1024 };
 
+#ifdef NC_EMBEDDED
+extern const char neocpu_embedded[], neocpu_embedded_end[];
+#define MODEL ""
+#define GIVEN "the model of this program"
+#else
+#define MODEL "MODEL.so "
+#define GIVEN NULL
+#endif
+
 static const char usage[] =
-    "usage: neocpu_run MODEL.so [INPUT.npy]... [-o OUTPUT.npy]... [--threads N] [--repeat N]\n"
+    "usage: neocpu_run " MODEL "[INPUT.npy]... [-o OUTPUT.npy]... [--threads N] [--repeat N]\n"
     "\n"
     "Runs the model on arrays given in the order of its inputs, on zeros if none are given, and\n"
     "prints its outputs: the five highest classes, else their range. -o writes them, in order.\n"
@@ -55,6 +65,16 @@ static void print_plain(FILE *to, const char *words) {
     for (size_t i = 0; i < taken; ++i) fprintf(to, shown ? "%c" : "\\x%02x", text[i]);
     text += taken;
   }
+}
+
+static neocpu_status load(const char *path, const neocpu_options *options, neocpu_model **model) {
+#ifdef NC_EMBEDDED
+  (void)path;
+  const size_t size = (size_t)(neocpu_embedded_end - neocpu_embedded);
+  return neocpu_open_memory(neocpu_embedded, size, options, model);
+#else
+  return neocpu_load(path, options, model);
+#endif
 }
 
 static int fail(int code, const char *message) {
@@ -261,14 +281,14 @@ static int run_model(const arguments *given, neocpu_model *model) {
 }
 
 int main(int count, char **words) {
-  arguments given = {0};
+  arguments given = {.model = GIVEN};
   if (count == 2 && strcmp(words[1], "--help") == 0) return fputs(usage, stdout) < 0;
   int code = parse(count, words, &given);
   if (code != 0) return code;
   neocpu_model *model;
   const neocpu_options options = {.threads = (int)given.threads};
   const double start = seconds();
-  const neocpu_status status = neocpu_load(given.model, &options, &model);
+  const neocpu_status status = load(given.model, &options, &model);
   if (status != NEOCPU_OK) return fail((int)status, neocpu_error());
   const double loaded = seconds() - start;
   const neocpu_description *description = neocpu_describe(model);

@@ -6,4 +6,7 @@
  * fractional quota is rounded down: threads beyond it spin, and get the group throttled. */
 int nc_usable_cpus(void);
 
+/* CPUs that the calling thread may run on (affinity). */
+int nc_allowed_cpus(void);
+
 #endif

@@ -69,21 +69,43 @@ static neocpu_status read_body(const nc_file *file, const nc_section *sections, 
   return status;
 }
 
-static neocpu_status map_weights(const nc_file *file, const nc_section *section,
-                                 nc_artifact *artifact) {
-  if (section->size == 0) return NEOCPU_OK;
-  const uint64_t offset = file->offset + section->offset;
-  const size_t before = offset % (uint64_t)sysconf(_SC_PAGESIZE), size = before + section->size;
+static neocpu_status map(const nc_file *file, uint64_t offset, size_t size, nc_artifact *artifact) {
+  const size_t before = offset % (uint64_t)sysconf(_SC_PAGESIZE);
   void *mapping =
-      mmap(NULL, size, PROT_READ, MAP_PRIVATE, file->fd, (off_t)(offset - before));
+      mmap(NULL, before + size, PROT_READ, MAP_PRIVATE, file->fd, (off_t)(offset - before));
   if (mapping == MAP_FAILED) {
     return nc_fail(NEOCPU_FAILURE, "cannot map the weights of %s: %s", file->path,
                    strerror(errno));
   }
   artifact->mapping = mapping;
-  artifact->mapping_size = size;
+  artifact->mapping_size = before + size;
   artifact->weights = (const uint8_t *)mapping + before;
+  return NEOCPU_OK;
+}
+
+static neocpu_status copy(const nc_file *file, const uint8_t *data, size_t size,
+                          nc_artifact *artifact) {
+  void *memory =
+      mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return nc_fail(NEOCPU_FAILURE, "out of memory for the weights of %s", file->path);
+  }
+  artifact->mapping = memory;
+  artifact->mapping_size = size;
+  artifact->weights = memcpy(memory, data, size);
+  return NEOCPU_OK;
+}
+
+static neocpu_status map_weights(const nc_file *file, const nc_section *section,
+                                 nc_artifact *artifact) {
+  const uint64_t offset = file->offset + section->offset;
   artifact->weights_size = section->size;
+  if (section->size == 0) return NEOCPU_OK;
+  if (file->data == NULL) return map(file, offset, section->size, artifact);
+  if ((uintptr_t)(file->data + offset) % NC_ALIGN != 0) {
+    return copy(file, file->data + offset, section->size, artifact);
+  }
+  artifact->weights = file->data + offset;
   return NEOCPU_OK;
 }
 
@@ -110,19 +132,16 @@ static neocpu_status read_artifact(const nc_file *file, nc_artifact *artifact) {
   return status == NEOCPU_OK ? map_weights(file, &sections[WEIGHTS], artifact) : status;
 }
 
-neocpu_status nc_artifact_open(const char *path, nc_artifact *artifact) {
-  nc_file file;
+neocpu_status nc_artifact_open(nc_file *file, nc_artifact *artifact) {
   nc_fat fat;
   *artifact = (nc_artifact){0};
-  neocpu_status status = nc_file_open(path, &file);
-  if (status != NEOCPU_OK) return status;
-  status = nc_fat_choose(&file, &fat);
-  if (status == NEOCPU_OK) status = read_artifact(&file, artifact);
+  neocpu_status status = nc_fat_choose(file, &fat);
+  if (status == NEOCPU_OK) status = read_artifact(file, artifact);
   if (status == NEOCPU_OK && !nc_fat_agrees(&fat, &artifact->header)) {
-    status = nc_fail(NEOCPU_ARTIFACT, "%s: index and header disagree on the target; " REMEDY, path);
+    status = nc_fail(NEOCPU_ARTIFACT, "%s: index and header disagree on the target; " REMEDY,
+                     file->path);
   }
   nc_fat_free(&fat);
-  close(file.fd);
   if (status != NEOCPU_OK) nc_artifact_free(artifact);
   return status;
 }

@@ -161,7 +161,6 @@ static void read_row_counts(reader *r, const nc_json *array, nc_header *header) 
   header->row_counts = new_array(r, header->output_count, sizeof *header->row_counts);
   read_array(r, array, "row_counts", 0, &count);
   if (count != 0 && count != header->output_count) wrong(r, "row_counts");
-  header->counted = count != 0;
   for (size_t i = 0; i < header->output_count && count == 0; ++i) {
     if (header->outputs[i].bounded) wrong(r, "row_counts");
   }
@@ -183,6 +182,55 @@ static void read_row_counts(reader *r, const nc_json *array, nc_header *header) 
   if (header->result_count > header->output_count + distinct) wrong(r, "row_counts");
 }
 
+/* The number of a tensor. */
+static void read_tensor(reader *r, const nc_json *value, const char *field,
+                        const nc_header *header, uint32_t *tensor) {
+  const size_t count = header->input_count + header->weight_count + header->activation_count;
+  size_t number = 0;
+  if (read_size(r, value, field, &number) && number >= count) wrong(r, field);
+  *tensor = (uint32_t)number;
+}
+
+static void read_calls(reader *r, const nc_json *array, nc_header *header) {
+  header->calls = read_array(r, array, "calls", sizeof *header->calls, &header->call_count);
+  const nc_json *item = nc_json_first(array);
+  for (size_t i = 0; i < header->call_count && r->wrong == NULL; ++i, item = nc_json_next(item)) {
+    nc_call_spec *call = &header->calls[i];
+    const nc_json *part = nc_json_first(item);
+    call->kernel = read_string(r, part, "calls");
+    if (call->kernel == NULL) return;
+    call->count = item->size - 1;
+    call->tensors = new_array(r, call->count, sizeof *call->tensors);
+    for (size_t j = 0; j < call->count && r->wrong == NULL; ++j) {
+      part = nc_json_next(part);
+      read_tensor(r, part, "calls", header, &call->tensors[j]);
+    }
+  }
+}
+
+const neocpu_spec *nc_header_tensor(const nc_header *header, size_t tensor) {
+  if (tensor < header->input_count) return &header->inputs[tensor];
+  tensor -= header->input_count;
+  if (tensor < header->weight_count) return &header->weights[tensor].spec;
+  return &header->activations[tensor - header->weight_count].spec;
+}
+
+/* The tensors of outputs and of the counts behind them, each of one int64. */
+static void read_returns(reader *r, const nc_json *array, nc_header *header) {
+  size_t count;
+  header->returns = read_array(r, array, "returns", sizeof *header->returns, &count);
+  if (count != header->result_count) wrong(r, "returns");
+  const nc_json *item = nc_json_first(array);
+  for (size_t i = 0; i < count && r->wrong == NULL; ++i, item = nc_json_next(item)) {
+    read_tensor(r, item, "returns", header, &header->returns[i]);
+    const size_t bytes =
+        i < header->output_count ? header->outputs[i].bytes : sizeof(int64_t);
+    if (r->wrong == NULL && nc_header_tensor(header, header->returns[i])->bytes != bytes) {
+      wrong(r, "returns");
+    }
+  }
+}
+
 static void read_fields(reader *r, const nc_json *root, size_t weights_size, nc_header *header) {
   const nc_json *versions = nc_json_member(root, "versions"), *plan = nc_json_member(root, "plan");
   size_t threads = 0; /* that it was compiled for */
@@ -190,8 +238,8 @@ static void read_fields(reader *r, const nc_json *root, size_t weights_size, nc_
   header->target = read_string(r, nc_json_member(root, "target"), "target");
   header->machine = read_string(r, nc_json_member(root, "machine"), "machine");
   read_string(r, nc_json_member(versions, "neocpu"), "versions");
-  header->tvm_version = read_string(r, nc_json_member(versions, "apache-tvm"), "versions");
-  header->ffi_version = read_string(r, nc_json_member(versions, "apache-tvm-ffi"), "versions");
+  read_string(r, nc_json_member(versions, "apache-tvm"), "versions");
+  read_string(r, nc_json_member(versions, "apache-tvm-ffi"), "versions");
   if (!read_size(r, nc_json_member(root, "threads"), "threads", &threads) || threads < 1 ||
       threads > MAX_THREADS) {
     wrong(r, "threads");
@@ -211,6 +259,9 @@ static void read_fields(reader *r, const nc_json *root, size_t weights_size, nc_
   header->activations = read_placements(r, nc_json_member(root, "activations"), "activations",
                                         header->arena_bytes, NC_ARGUMENT_ALIGN,
                                         &header->activation_count);
+  if (r->wrong != NULL) return;
+  read_calls(r, nc_json_member(root, "calls"), header);
+  read_returns(r, nc_json_member(root, "returns"), header);
 }
 
 static neocpu_status malformed(const char *path, const char *problem) {

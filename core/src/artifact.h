@@ -19,13 +19,14 @@ typedef struct nc_artifact {
   uint8_t weights_digest[NC_SHA256_SIZE];
   void *code; /* what the dynamic loader needs: the file up to its weights */
   size_t code_size;
-  void *mapping;
+  void *mapping; /* of the file, or a copy */
   size_t mapping_size;
 } nc_artifact;
 
 /* Open an artifact and check everything but the weights. Of a fat file, the variant that suits this
- * machine best. Free with nc_artifact_free. */
-neocpu_status nc_artifact_open(const char *path, nc_artifact *artifact);
+ * machine best. Memory must stay as it is as long as the artifact; of memory that does not start on
+ * a multiple of NC_ALIGN bytes the weights are copied. Free with nc_artifact_free. */
+neocpu_status nc_artifact_open(nc_file *file, nc_artifact *artifact);
 
 /* Whether this machine can run the code: kind, instruction sets, memory. */
 neocpu_status nc_artifact_check_host(const nc_artifact *artifact, const char *path);

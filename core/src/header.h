@@ -5,7 +5,7 @@
 #include "file.h"
 
 enum {
-  NC_FORMAT = 5, /* of the artifacts this code reads */
+  NC_FORMAT = 6, /* of the artifacts this code reads */
   NC_WEIGHTS_PIECE = 4 << 20, /* bytes of weights that are hashed at a time */
   NC_ALIGN = 128, /* bytes that weights start on a multiple of */
   NC_ARGUMENT_ALIGN = 64 /* bytes that generated code assumes of every tensor's start */
@@ -17,17 +17,26 @@ typedef struct nc_placement {
   neocpu_spec spec; /* without a name */
 } nc_placement;
 
+/* A call of a kernel. Tensors go by number: first inputs, then weights, then activations. */
+typedef struct nc_call_spec {
+  const char *kernel;
+  uint32_t *tensors;
+  size_t count;
+} nc_call_spec;
+
 typedef struct nc_header {
-  const char *name, *target, *machine, *tvm_version, *ffi_version;
+  const char *name, *target, *machine;
   const char **features; /* instruction sets, as LLVM calls them */
   size_t feature_count;
   neocpu_spec *inputs, *outputs;
   size_t input_count, output_count;
-  size_t *row_counts; /* of each output: where main returns the count of its rows, or 0 */
-  int counted;        /* whether the header says so of each output */
+  size_t *row_counts;  /* of each output: where `returns` has the count of its rows, or 0 */
   size_t result_count; /* outputs and counts */
   nc_placement *weights, *activations;
   size_t weight_count, activation_count;
+  nc_call_spec *calls;
+  size_t call_count;
+  uint32_t *returns; /* the tensors that hold outputs and counts */
   size_t arena_bytes;
   void *memory; /* all of the above */
 } nc_header;
@@ -36,6 +45,9 @@ typedef struct nc_header {
  * nc_header_free. */
 neocpu_status nc_header_read(const char *path, char *text, size_t length, size_t weights_size,
                              nc_header *header);
+
+/* What the tensor of a number is; its name is null unless it is an input. */
+const neocpu_spec *nc_header_tensor(const nc_header *header, size_t tensor);
 
 void nc_header_free(nc_header *header);
 

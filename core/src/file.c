@@ -26,12 +26,25 @@ neocpu_status nc_file_open(const char *path, nc_file *file) {
   return NEOCPU_OK;
 }
 
+nc_file nc_file_of_memory(const void *data, size_t size) {
+  return (nc_file){.fd = -1, .data = data, .path = "the model in memory", .size = size};
+}
+
+void nc_file_close(nc_file *file) {
+  if (file->fd >= 0) close(file->fd);
+  file->fd = -1;
+}
+
 int nc_file_contains(const nc_file *file, uint64_t offset, uint64_t size) {
   return offset <= file->size && size <= file->size - offset;
 }
 
 neocpu_status nc_file_read(const nc_file *file, uint64_t offset, void *data, size_t size) {
   char *bytes = data;
+  if (file->data != NULL) {
+    memcpy(bytes, file->data + file->offset + offset, size);
+    return NEOCPU_OK;
+  }
   while (size > 0) {
     const ssize_t count = pread(file->fd, bytes, size, (off_t)(file->offset + offset));
     if (count < 0 && errno == EINTR) continue;

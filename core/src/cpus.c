@@ -88,11 +88,14 @@ static double quota(void) {
   return smallest;
 }
 
-int nc_usable_cpus(void) {
+int nc_allowed_cpus(void) {
   cpu_set_t allowed;
-  const int cpus = sched_getaffinity(0, sizeof allowed, &allowed) == 0
-                       ? CPU_COUNT(&allowed)
-                       : (int)sysconf(_SC_NPROCESSORS_ONLN);
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed)
+                                                             : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+int nc_usable_cpus(void) {
+  const int cpus = nc_allowed_cpus();
   const double limit = quota();
   const int usable = limit < cpus ? (int)limit : cpus;
   return usable < 1 ? 1 : usable;

@@ -1,0 +1,22 @@
+/* The code of an artifact, and its kernels by name. */
+#ifndef NEOCPU_CODE_H_
+#define NEOCPU_CODE_H_
+
+#include "image.h"
+#include "kernel_table.h"
+
+typedef struct nc_code {
+  nc_image image;
+  const nc_kernel_table *table;
+} nc_code;
+
+/* Load code from memory, the very bytes whose digest was checked, and lend it the runtime's
+ * functions. `path` is for messages. Free with nc_code_unload. */
+neocpu_status nc_code_load(const char *path, const void *bytes, size_t size, nc_code *code);
+
+/* Find a kernel by name; null if there is none. */
+const nc_kernel *nc_code_kernel(const nc_code *code, const char *name);
+
+void nc_code_unload(nc_code *code);
+
+#endif

@@ -1,0 +1,27 @@
+/* The code of an artifact in memory, ready to run.
+ *
+ * The dynamic loader would do, but for what we need of it: to load bytes and no file, where nothing
+ * is mounted or linked dynamically, as often as asked, whatever else the process has loaded. An
+ * artifact is linked for this (position-independent, its entry point is its table of kernels), and
+ * calls nothing but a few functions of the C library. */
+#ifndef NEOCPU_IMAGE_H_
+#define NEOCPU_IMAGE_H_
+
+#include <stddef.h>
+
+#include "neocpu.h"
+
+typedef struct nc_image {
+  void *base;
+  size_t size;
+  void *entry; /* what the ELF header calls the entry point */
+} nc_image;
+
+/* Copy the segments of an ELF shared object to where they can be run, and bind what it calls. What
+ * it says of itself is checked before it is believed. `path` is for messages. Free with
+ * nc_image_free. */
+neocpu_status nc_image_load(const char *path, const void *bytes, size_t size, nc_image *image);
+
+void nc_image_free(nc_image *image);
+
+#endif

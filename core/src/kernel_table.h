@@ -1,0 +1,53 @@
+/* What the code of an artifact says of itself: its kernels, and where it takes the runtime's
+ * functions from. The compiler writes one such table into every artifact (as C or as C++), of which it
+ * is the entry point; nothing that a header says of kernels is believed unless it agrees. */
+#ifndef NEOCPU_KERNEL_TABLE_H_
+#define NEOCPU_KERNEL_TABLE_H_
+
+#include <stdint.h>
+
+/* The first word of a table: "neocpu", and the version of this file's structures. */
+#define NC_KERNEL_TABLE_MAGIC 0x00017570636f656eu
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* TVMFFIAny: here always a tensor, by the address of its DLPack description. */
+typedef struct nc_value {
+  int32_t kind;
+  uint32_t padding;
+  union {
+    int64_t integer;
+    void *pointer;
+  } as;
+} nc_value;
+
+/* A kernel takes tensors, and returns nonzero if it failed, which is for want of memory. */
+typedef int nc_kernel_function(void *self, const nc_value *arguments, int32_t count,
+                               nc_value *result);
+
+typedef struct nc_kernel {
+  const char *name;
+  nc_kernel_function *function;
+  const uint64_t *sizes;    /* bytes of each tensor that it takes */
+  const uint16_t *types;    /* of each, DLPack's code << 8 | bits */
+  const uint32_t *launches; /* iterations of each of its parallel loops, in turn; 0: unknown */
+  uint32_t count;           /* of the tensors */
+  uint32_t results;         /* of them, those that it writes: the last ones */
+  uint32_t launch_count;
+} nc_kernel;
+
+typedef struct nc_kernel_table {
+  uint64_t magic;
+  uint64_t count;
+  const nc_kernel *kernels; /* in the order of their names, by strcmp */
+  /* Variables of the code that hold the runtime's functions; null where it needs none. */
+  void **launch, **allocate, **release;
+} nc_kernel_table;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

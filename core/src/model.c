@@ -1,0 +1,254 @@
+/* The functions of neocpu.h. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "artifact.h"
+#include "cpus.h"
+#include "error.h"
+#include "neocpu.h"
+#include "pool.h"
+#include "queue.h"
+#include "session.h"
+#include "threads.h"
+
+/* Far more threads than CPUs are a mistake of the caller's. */
+enum { THREADS_PER_CPU = 16 };
+
+struct neocpu_model {
+  char *path;    /* for messages */
+  pid_t process; /* that loaded it: a child has none of its threads */
+  nc_artifact artifact;
+  nc_pool *pool;
+  nc_session session;
+  nc_queue queue;
+  neocpu_description description;
+  /* The check of the weights, in a thread of its own until the first run has waited for it. */
+  pthread_t verifier;
+  pthread_mutex_t verifying; /* of the next two */
+  int verified;
+  neocpu_status verdict;
+  char reason[NC_MESSAGE_SIZE];
+  atomic_int stop;
+};
+
+static void *verify(void *data) {
+  neocpu_model *model = data;
+  model->verdict = nc_artifact_verify(&model->artifact, model->path, &model->stop);
+  if (model->verdict != NEOCPU_OK) strcpy(model->reason, neocpu_error());
+  return NULL;
+}
+
+/* Wait for the check of the weights. Before the first run and not after it: damaged indices could
+ * lead a kernel anywhere. */
+static neocpu_status await_verdict(neocpu_model *model) {
+  pthread_mutex_lock(&model->verifying);
+  if (!model->verified) pthread_join(model->verifier, NULL);
+  model->verified = 1;
+  pthread_mutex_unlock(&model->verifying);
+  return model->verdict == NEOCPU_OK ? NEOCPU_OK : nc_fail(model->verdict, "%s", model->reason);
+}
+
+/* Check the options, and write how many threads a call runs on. */
+static neocpu_status choose_threads(const neocpu_options *options, int *threads) {
+  const long limit = THREADS_PER_CPU * sysconf(_SC_NPROCESSORS_CONF);
+  if (options->threads < 0 || options->threads > limit) {
+    return nc_fail(NEOCPU_USAGE, "threads must be from 1 to %ld on this machine, got %d", limit,
+                   options->threads);
+  }
+  *threads = options->threads > 0 ? options->threads : nc_usable_cpus();
+  /* More could only take turns on those that there are. */
+  const int most = nc_allowed_cpus();
+  if (*threads > most) *threads = most;
+  return NEOCPU_OK;
+}
+
+/* The pool of the options, or one of the model's own. */
+static neocpu_status choose_pool(neocpu_model *model, const neocpu_options *options, int threads) {
+  if (options->pool == NULL) return nc_pool_start(threads, &model->pool);
+  if (!nc_pool_is_ours(options->pool)) {
+    return nc_fail(NEOCPU_USAGE,
+                   "the pool was made before this process forked: make one in the child");
+  }
+  nc_pool_retain(options->pool);
+  model->pool = options->pool;
+  return NEOCPU_OK;
+}
+
+static neocpu_status open_model(neocpu_model *model, nc_file *file, const neocpu_options *options) {
+  nc_artifact *artifact = &model->artifact;
+  const nc_header *header = &artifact->header;
+  int threads = 0;
+  neocpu_status status = choose_threads(options, &threads);
+  if (status == NEOCPU_OK) status = nc_artifact_open(file, artifact);
+  if (status == NEOCPU_OK) status = nc_artifact_check_host(artifact, model->path);
+  if (status == NEOCPU_OK) status = choose_pool(model, options, threads);
+  if (status != NEOCPU_OK) return status;
+  model->description = (neocpu_description){
+      .name = header->name,
+      .target = header->target,
+      .threads = nc_pool_size(model->pool),
+      .inputs = header->inputs,
+      .input_count = header->input_count,
+      .outputs = header->outputs,
+      .output_count = header->output_count,
+  };
+  if (!options->trust_weights) {
+    status = nc_thread_start(&model->verifier, verify, model);
+    if (status != NEOCPU_OK) return status;
+    model->verified = 0;
+  }
+  return nc_session_start(&model->session, artifact, model->path, model->pool,
+                          options->huge_pages);
+}
+
+static neocpu_status load(nc_file *file, const neocpu_options *options, neocpu_model **model) {
+  static const neocpu_options defaults;
+  neocpu_model *made = calloc(1, sizeof *made);
+  char *copy = made == NULL ? NULL : strdup(file->path);
+  if (copy == NULL) {
+    free(made);
+    return nc_fail(NEOCPU_FAILURE, "out of memory");
+  }
+  made->path = copy;
+  made->process = getpid();
+  made->verified = 1;
+  pthread_mutex_init(&made->verifying, NULL);
+  nc_queue_init(&made->queue);
+  const neocpu_status status = open_model(made, file, options == NULL ? &defaults : options);
+  if (status == NEOCPU_OK) {
+    *model = made;
+  } else {
+    neocpu_free(made);
+  }
+  return status;
+}
+
+neocpu_status neocpu_load(const char *path, const neocpu_options *options, neocpu_model **model) {
+  nc_file file;
+  if (model == NULL) return nc_fail(NEOCPU_USAGE, "the place for the model is a null pointer");
+  *model = NULL;
+  if (path == NULL) return nc_fail(NEOCPU_USAGE, "the path of the model is a null pointer");
+  neocpu_status status = nc_file_open(path, &file);
+  if (status != NEOCPU_OK) return status;
+  status = load(&file, options, model);
+  nc_file_close(&file);
+  return status;
+}
+
+neocpu_status neocpu_open_memory(const void *data, size_t size, const neocpu_options *options,
+                                 neocpu_model **model) {
+  if (model == NULL) return nc_fail(NEOCPU_USAGE, "the place for the model is a null pointer");
+  *model = NULL;
+  if (data == NULL) return nc_fail(NEOCPU_USAGE, "the model in memory is a null pointer");
+  nc_file file = nc_file_of_memory(data, size);
+  return load(&file, options, model);
+}
+
+neocpu_status neocpu_pool_start(int threads, neocpu_pool **pool) {
+  if (pool == NULL) return nc_fail(NEOCPU_USAGE, "the place for the pool is a null pointer");
+  *pool = NULL;
+  const neocpu_status status = choose_threads(&(neocpu_options){.threads = threads}, &threads);
+  return status == NEOCPU_OK ? nc_pool_start(threads, pool) : status;
+}
+
+void neocpu_pool_free(neocpu_pool *pool) { nc_pool_release(pool); }
+
+const neocpu_description *neocpu_describe(const neocpu_model *model) {
+  return model == NULL ? NULL : &model->description;
+}
+
+static neocpu_status check_input(const neocpu_spec *spec, const neocpu_input *input) {
+  if (input->bytes == spec->bytes && (input->data != NULL || spec->bytes == 0)) return NEOCPU_OK;
+  return nc_fail(NEOCPU_USAGE, "input '%s': expected %zu bytes of %s, got %zu%s", spec->name,
+                 spec->bytes, spec->dtype, input->bytes,
+                 input->data == NULL ? " at a null pointer" : "");
+}
+
+static neocpu_status check_output(const neocpu_spec *spec, const neocpu_output *output) {
+  if (output->bytes >= spec->bytes && (output->data != NULL || spec->bytes == 0)) return NEOCPU_OK;
+  return nc_fail(NEOCPU_USAGE, "output '%s': %zu bytes of %s need room, got %zu%s", spec->name,
+                 spec->bytes, spec->dtype, output->bytes,
+                 output->data == NULL ? " at a null pointer" : "");
+}
+
+static neocpu_status check_call(const neocpu_model *model, const neocpu_input *inputs,
+                                size_t input_count, const neocpu_output *outputs,
+                                size_t output_count) {
+  if (model == NULL) return nc_fail(NEOCPU_USAGE, "the model is a null pointer: was it loaded?");
+  const neocpu_description *description = &model->description;
+  neocpu_status status = NEOCPU_OK;
+  if (model->process != getpid()) {
+    return nc_fail(NEOCPU_USAGE,
+                   "model '%s' was loaded before this process forked: load it in the child",
+                   description->name);
+  }
+  if (input_count != description->input_count || output_count != description->output_count) {
+    return nc_fail(NEOCPU_USAGE, "the model has %zu inputs and %zu outputs, got %zu and %zu",
+                   description->input_count, description->output_count, input_count,
+                   output_count);
+  }
+  if ((inputs == NULL && input_count > 0) || outputs == NULL) {
+    return nc_fail(NEOCPU_USAGE, "the array of inputs or outputs is a null pointer");
+  }
+  for (size_t i = 0; i < input_count && status == NEOCPU_OK; ++i) {
+    status = check_input(&description->inputs[i], &inputs[i]);
+  }
+  for (size_t i = 0; i < output_count && status == NEOCPU_OK; ++i) {
+    status = check_output(&description->outputs[i], &outputs[i]);
+  }
+  return status;
+}
+
+static neocpu_status run(neocpu_model *model, const neocpu_input *inputs, neocpu_output *outputs) {
+  neocpu_status status = await_verdict(model);
+  if (status != NEOCPU_OK) return status;
+  nc_pool_enter(model->pool);
+  status = nc_session_run(&model->session, inputs, outputs);
+  nc_pool_leave(model->pool);
+  return status;
+}
+
+neocpu_status neocpu_run(neocpu_model *model, const neocpu_input *inputs, size_t input_count,
+                         neocpu_output *outputs, size_t output_count) {
+  const neocpu_status status = check_call(model, inputs, input_count, outputs, output_count);
+  return status == NEOCPU_OK ? run(model, inputs, outputs) : status;
+}
+
+/* The call of a job. */
+typedef struct submission {
+  neocpu_model *model;
+  const neocpu_input *inputs;
+  neocpu_output *outputs;
+} submission;
+
+static neocpu_status run_submission(void *data) {
+  submission *mine = data;
+  return run(mine->model, mine->inputs, mine->outputs);
+}
+
+neocpu_status neocpu_submit(neocpu_model *model, const neocpu_input *inputs, size_t input_count,
+                            neocpu_output *outputs, size_t output_count, neocpu_job **job) {
+  if (job == NULL) return nc_fail(NEOCPU_USAGE, "the place for the job is a null pointer");
+  *job = NULL;
+  const neocpu_status status = check_call(model, inputs, input_count, outputs, output_count);
+  if (status != NEOCPU_OK) return status;
+  const submission call = {model, inputs, outputs};
+  return nc_queue_put(&model->queue, run_submission, &call, sizeof call, job);
+}
+
+void neocpu_free(neocpu_model *model) {
+  if (model == NULL) return;
+  /* In a child its threads do not exist: it stays. */
+  if (model->process != getpid()) return;
+  nc_queue_end(&model->queue);
+  atomic_store(&model->stop, 1);
+  nc_session_free(&model->session);
+  nc_pool_release(model->pool);
+  if (!model->verified) pthread_join(model->verifier, NULL);
+  pthread_mutex_destroy(&model->verifying);
+  nc_artifact_free(&model->artifact);
+  free(model->path);
+  free(model);
+}

@@ -1,0 +1,363 @@
+#include "pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "denormals.h"
+#include "error.h"
+#include "threads.h"
+#include "workspace.h"
+
+/* Two cache lines: the adjacent-line prefetch unit. */
+enum { LINE = 128 };
+/* Tasks of a thread's share, more or less: what a late thread may hold up is one of them. */
+enum { SHARE = 8 };
+/* A range of tasks has two of 16 bits. */
+enum { MAX_TASKS = 0xffff };
+
+/* Within a run a thread waits busily this long for the next loop; waking it takes a third of it. */
+static const uint64_t PATIENCE_NS = 100000;
+/* So long the first thread waits busily for what others have begun. Asleep it leaves its CPU to
+ * one of them that has none. */
+static const uint64_t JOIN_PATIENCE_NS = 20000;
+
+/* Tasks [next, end) of a launch, in one word: launch << 32 | next << 16 | end. */
+typedef struct share {
+  _Alignas(LINE) atomic_uint_fast64_t range;
+} share;
+
+typedef struct member {
+  _Alignas(LINE) nc_pool *pool;
+  int index;
+  pthread_t thread;
+  nc_workspaces workspaces;
+} member;
+
+/* A run that waits for those before it. */
+typedef struct turn turn;
+struct turn {
+  turn *next;
+  pthread_cond_t comes;
+  int is_here;
+};
+
+struct nc_pool {
+  /* What the others watch: the number of the last launch * 2, and 1 while a run is in progress. */
+  _Alignas(LINE) atomic_uint state;
+  atomic_int stopped;
+  _Atomic(nc_loop *) loop;
+  _Atomic(void *) data;
+  atomic_int tasks;
+  _Alignas(LINE) atomic_int left; /* tasks that are not done */
+  atomic_int joining;             /* whether the first thread sleeps until they are */
+  atomic_int failed;
+  _Alignas(LINE) atomic_int asleep;
+  _Alignas(LINE) pthread_mutex_t lock; /* of the next three */
+  turn *first, *last;                  /* runs that wait */
+  int taken;                           /* whether one is in progress */
+  uint64_t denormals;                  /* how its thread computed before */
+  const uint32_t *expected;
+  uint32_t expected_count, launches;
+  int size, started;
+  pid_t process;
+  atomic_int owners;
+  share *shares;
+  member *members;
+};
+
+/* What the calling thread is in a pool: null in none. */
+static _Thread_local member *self;
+/* Whether it is within a task. */
+static _Thread_local int busy;
+
+static void rest(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  __asm__ volatile("yield");
+#endif
+}
+
+static void sleep_while(atomic_uint *word, unsigned value) {
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void wake(void *word, int count) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+/* Take the first task of a share of its owner's, or the last one; return whether there was one. */
+static int take(share *from, uint32_t launch, int last, int *task) {
+  uint_fast64_t range = atomic_load_explicit(&from->range, memory_order_acquire);
+  for (;;) {
+    const unsigned next = range >> 16 & 0xffff, end = range & 0xffff;
+    if (range >> 32 != launch || next >= end) return 0;
+    const uint_fast64_t rest_of_it = last ? range - 1 : range + (1 << 16);
+    if (atomic_compare_exchange_weak_explicit(&from->range, &range, rest_of_it,
+                                              memory_order_acq_rel, memory_order_acquire)) {
+      *task = (int)(last ? end - 1 : next);
+      return 1;
+    }
+  }
+}
+
+/* Do the tasks of a launch that are left: one's own, then others'. */
+static void work(nc_pool *pool, int index, uint32_t launch) {
+  int done = 0, task;
+  for (int i = 0; i < pool->size; ++i) {
+    const int owner = (index + i) % pool->size;
+    while (take(&pool->shares[owner], launch, i > 0, &task)) {
+      /* Having taken one, the launch cannot end before it is done: all of this is its own. */
+      nc_loop *loop = atomic_load_explicit(&pool->loop, memory_order_relaxed);
+      void *data = atomic_load_explicit(&pool->data, memory_order_relaxed);
+      nc_parallel parallel = {NULL, atomic_load_explicit(&pool->tasks, memory_order_relaxed)};
+      if (loop(task, &parallel, data) != 0) {
+        atomic_store_explicit(&pool->failed, 1, memory_order_relaxed);
+      }
+      ++done;
+    }
+  }
+  if (done > 0 && atomic_fetch_sub(&pool->left, done) == done && atomic_load(&pool->joining)) {
+    wake(&pool->left, 1);
+  }
+}
+
+/* Wait for a launch after the one seen, or the pool's end; return the state. */
+static unsigned await_launch(nc_pool *pool, unsigned seen) {
+  uint64_t began = 0;
+  for (unsigned spins = 1;; ++spins) {
+    const unsigned state = atomic_load_explicit(&pool->state, memory_order_acquire);
+    if ((state ^ seen) >> 1 || atomic_load_explicit(&pool->stopped, memory_order_relaxed)) {
+      return state;
+    }
+    int tired = !(state & 1);
+    if (!tired && spins % 64 == 0) {
+      const uint64_t now = nc_now();
+      if (began == 0) began = now;
+      tired = now - began > PATIENCE_NS;
+    }
+    if (tired) {
+      atomic_fetch_add(&pool->asleep, 1);
+      sleep_while(&pool->state, state);
+      atomic_fetch_sub(&pool->asleep, 1);
+      began = 0;
+    }
+    rest();
+  }
+}
+
+static void *serve(void *data) {
+  self = data;
+  busy = 1;
+  nc_pool *pool = self->pool;
+  unsigned state = 0;
+  pthread_setname_np(pthread_self(), "neocpu");
+  nc_flush_denormals();
+  for (;;) {
+    state = await_launch(pool, state);
+    if (atomic_load(&pool->stopped)) return NULL;
+    work(pool, self->index, state >> 1);
+  }
+}
+
+/* Wait until no task is left. */
+static void join(nc_pool *pool) {
+  uint64_t began = 0;
+  for (unsigned spins = 1; atomic_load_explicit(&pool->left, memory_order_acquire) > 0; ++spins) {
+    rest();
+    if (spins % 64 != 0) continue;
+    const uint64_t now = nc_now();
+    if (began == 0) began = now;
+    if (now - began <= JOIN_PATIENCE_NS) continue;
+    atomic_store(&pool->joining, 1);
+    for (int left; (left = atomic_load(&pool->left)) > 0;) {
+      sleep_while((atomic_uint *)&pool->left, (unsigned)left);
+    }
+    atomic_store(&pool->joining, 0);
+  }
+}
+
+static int run_alone(nc_loop *loop, void *data, int tasks) {
+  nc_parallel parallel = {NULL, tasks};
+  for (int task = 0; task < tasks; ++task) {
+    if (loop(task, &parallel, data) != 0) return -1;
+  }
+  return 0;
+}
+
+static int share_out(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
+  const unsigned launch = ((atomic_load_explicit(&pool->state, memory_order_relaxed) >> 1) + 1) &
+                          (UINT32_MAX >> 1);
+  atomic_store_explicit(&pool->loop, loop, memory_order_relaxed);
+  atomic_store_explicit(&pool->data, data, memory_order_relaxed);
+  atomic_store_explicit(&pool->tasks, tasks, memory_order_relaxed);
+  atomic_store_explicit(&pool->left, tasks, memory_order_relaxed);
+  for (int i = 0; i < pool->size; ++i) {
+    const uint64_t first = (uint64_t)tasks * (unsigned)i / (unsigned)pool->size;
+    const uint64_t end = (uint64_t)tasks * (unsigned)(i + 1) / (unsigned)pool->size;
+    atomic_store_explicit(&pool->shares[i].range, (uint64_t)launch << 32 | first << 16 | end,
+                          memory_order_release);
+  }
+  atomic_store(&pool->state, launch << 1 | 1);
+  if (atomic_load(&pool->asleep) > 0) wake(&pool->state, tasks - 1);
+  busy = 1;
+  work(pool, 0, launch);
+  busy = 0;
+  join(pool);
+  return atomic_exchange_explicit(&pool->failed, 0, memory_order_relaxed) ? -1 : 0;
+}
+
+int nc_backend_launch(nc_loop *loop, void *data, int tasks) {
+  nc_pool *pool = self == NULL ? NULL : self->pool;
+  if (pool == NULL || busy || pool->size == 1) return run_alone(loop, data, tasks > 0 ? tasks : 1);
+  if (tasks <= 0) {
+    const uint32_t count = pool->expected_count;
+    tasks = count > 0 ? (int)pool->expected[pool->launches++ % count] : pool->size;
+  }
+  if (tasks == 1 || tasks > MAX_TASKS) return run_alone(loop, data, tasks);
+  return share_out(pool, loop, data, tasks);
+}
+
+void *nc_backend_allocate(int device_type, int device_id, uint64_t size, int code, int bits) {
+  (void)device_type, (void)device_id, (void)code, (void)bits;
+  return self == NULL ? NULL : nc_workspace_take(&self->workspaces, size);
+}
+
+int nc_backend_release(int device_type, int device_id, void *data) {
+  (void)device_type, (void)device_id;
+  return self == NULL ? -1 : nc_workspace_give(&self->workspaces, data);
+}
+
+static uint32_t ratio_up(uint32_t number, uint32_t divisor) {
+  return (number + divisor - 1) / divisor;
+}
+
+uint32_t nc_pool_tasks(uint32_t iterations, int threads) {
+  const uint32_t count = (uint32_t)threads;
+  if (count == 1 || iterations == 1) return 1;
+  if (iterations == 0) return count;
+  uint32_t most = iterations / (count * SHARE); /* iterations of a task */
+  if (most < ratio_up(iterations, MAX_TASKS)) most = ratio_up(iterations, MAX_TASKS);
+  if (most == 0) most = 1;
+  uint32_t best = most, least = UINT32_MAX;
+  for (uint32_t size = most; size > most / 2; --size) {
+    const uint32_t longest = ratio_up(ratio_up(iterations, size), count) * size;
+    if (longest < least) best = size, least = longest;
+  }
+  return ratio_up(iterations, best);
+}
+
+void nc_pool_expect(nc_pool *pool, const uint32_t *tasks, uint32_t count) {
+  pool->expected = tasks;
+  pool->expected_count = count;
+  pool->launches = 0;
+}
+
+static void await_turn(nc_pool *pool) {
+  pthread_mutex_lock(&pool->lock);
+  if (pool->taken) {
+    turn mine = {.comes = PTHREAD_COND_INITIALIZER};
+    if (pool->first == NULL) {
+      pool->first = &mine;
+    } else {
+      pool->last->next = &mine;
+    }
+    pool->last = &mine;
+    while (!mine.is_here) pthread_cond_wait(&mine.comes, &pool->lock);
+    pthread_cond_destroy(&mine.comes);
+  }
+  pool->taken = 1;
+  pthread_mutex_unlock(&pool->lock);
+}
+
+static void pass_turn(nc_pool *pool) {
+  pthread_mutex_lock(&pool->lock);
+  turn *next = pool->first;
+  if (next == NULL) {
+    pool->taken = 0;
+  } else {
+    pool->first = next->next;
+    next->is_here = 1;
+    pthread_cond_signal(&next->comes);
+  }
+  pthread_mutex_unlock(&pool->lock);
+}
+
+void nc_pool_enter(nc_pool *pool) {
+  await_turn(pool);
+  pool->denormals = nc_flush_denormals();
+  self = &pool->members[0];
+}
+
+void nc_pool_leave(nc_pool *pool) {
+  self = NULL;
+  nc_restore_denormals(pool->denormals);
+  atomic_fetch_and(&pool->state, ~1u); /* who waits busily goes to sleep */
+  pass_turn(pool);
+}
+
+int nc_pool_size(const nc_pool *pool) { return pool->size; }
+
+static neocpu_status start_members(nc_pool *pool) {
+  for (int i = 0; i < pool->size; ++i) {
+    pool->members[i].pool = pool;
+    pool->members[i].index = i;
+  }
+  for (pool->started = 1; pool->started < pool->size; ++pool->started) {
+    member *one = &pool->members[pool->started];
+    const neocpu_status status = nc_thread_start(&one->thread, serve, one);
+    if (status != NEOCPU_OK) return status;
+  }
+  return NEOCPU_OK;
+}
+
+static void *allocate_lines(size_t size) {
+  void *memory = aligned_alloc(LINE, size);
+  return memory == NULL ? NULL : memset(memory, 0, size);
+}
+
+neocpu_status nc_pool_start(int size, nc_pool **started) {
+  *started = NULL;
+  nc_pool *pool = allocate_lines(sizeof *pool);
+  if (pool != NULL) {
+    pool->shares = allocate_lines(sizeof(share) * (size_t)size);
+    pool->members = allocate_lines(sizeof(member) * (size_t)size);
+  }
+  if (pool == NULL || pool->shares == NULL || pool->members == NULL) {
+    if (pool != NULL) free(pool->shares), free(pool->members), free(pool);
+    return nc_fail(NEOCPU_FAILURE, "out of memory for %d threads", size);
+  }
+  pool->size = size;
+  pool->process = getpid();
+  atomic_init(&pool->owners, 1);
+  pthread_mutex_init(&pool->lock, NULL);
+  const neocpu_status status = start_members(pool);
+  if (status == NEOCPU_OK) {
+    *started = pool;
+  } else {
+    nc_pool_release(pool);
+  }
+  return status;
+}
+
+void nc_pool_retain(nc_pool *pool) { atomic_fetch_add(&pool->owners, 1); }
+
+int nc_pool_is_ours(const nc_pool *pool) { return pool->process == getpid(); }
+
+void nc_pool_release(nc_pool *pool) {
+  if (pool == NULL || !nc_pool_is_ours(pool) || atomic_fetch_sub(&pool->owners, 1) > 1) return;
+  atomic_store(&pool->stopped, 1);
+  atomic_fetch_add(&pool->state, 2); /* so that nobody falls asleep over the old one */
+  wake(&pool->state, pool->size);
+  for (int i = 1; i < pool->started; ++i) pthread_join(pool->members[i].thread, NULL);
+  for (int i = 0; i < pool->size; ++i) nc_workspaces_free(&pool->members[i].workspaces);
+  pthread_mutex_destroy(&pool->lock);
+  free(pool->shares);
+  free(pool->members);
+  free(pool);
+}

@@ -1,0 +1,136 @@
+#include "program.h"
+
+#include <stdlib.h>
+
+#include "error.h"
+
+enum { TENSOR = 7 /* TVMFFITypeIndex::kTVMFFIDLTensorPtr */ };
+
+typedef struct problem {
+  const char *path;
+  size_t call;
+} problem;
+
+static neocpu_status refuse(const problem *place, const char *kernel, const char *reason) {
+  return nc_fail(NEOCPU_ARTIFACT,
+                 "cannot run %s: header and code disagree: call %zu, of '%s', %s; compile the model "
+                 "again with `neocpu compile`",
+                 place->path, place->call, kernel, reason);
+}
+
+static int overlap(const nc_session *session, uint32_t a, uint32_t b, const uint64_t *sizes,
+                   size_t i, size_t j) {
+  const char *one = session->tensors[a].data, *other = session->tensors[b].data;
+  return one < other + sizes[j] && other < one + sizes[i];
+}
+
+static neocpu_status check(const nc_session *session, const nc_call_spec *call,
+                           const nc_kernel *kernel, const problem *place) {
+  const nc_header *header = session->header;
+  const size_t constant = header->input_count + header->weight_count;
+  if (kernel == NULL) return refuse(place, call->kernel, "which the code has not");
+  if (call->count != kernel->count) return refuse(place, call->kernel, "which takes others");
+  for (size_t i = 0; i < call->count; ++i) {
+    const uint32_t tensor = call->tensors[i];
+    const nc_tensor *described = &session->tensors[tensor];
+    if (nc_header_tensor(header, tensor)->bytes != kernel->sizes[i] ||
+        (described->code << 8 | described->bits) != kernel->types[i]) {
+      return refuse(place, call->kernel, "has a tensor of another size or type");
+    }
+    if (i + kernel->results < kernel->count) continue;
+    if (tensor < constant) return refuse(place, call->kernel, "writes an input or a weight");
+    for (size_t j = 0; j < call->count; ++j) {
+      /* Inputs have no place yet: the arena never overlaps them. */
+      if (j == i || call->tensors[j] < header->input_count) continue;
+      if (overlap(session, tensor, call->tensors[j], kernel->sizes, i, j)) {
+        return refuse(place, call->kernel, "writes what it reads");
+      }
+    }
+  }
+  return NEOCPU_OK;
+}
+
+/* Count what the calls need in all, and check them. */
+static neocpu_status check_calls(nc_session *session, const char *path, size_t *arguments,
+                                 size_t *tasks) {
+  const nc_header *header = session->header;
+  for (size_t i = 0; i < header->call_count; ++i) {
+    const problem place = {path, i};
+    const nc_call_spec *call = &header->calls[i];
+    const nc_kernel *kernel = nc_code_kernel(&session->code, call->kernel);
+    const neocpu_status status = check(session, call, kernel, &place);
+    if (status != NEOCPU_OK) return status;
+    session->calls[i].kernel = kernel;
+    *arguments += kernel->count;
+    *tasks += kernel->launch_count;
+  }
+  return NEOCPU_OK;
+}
+
+static int is_written(const nc_session *session, size_t call, uint32_t tensor) {
+  const nc_call_spec *spec = &session->header->calls[call];
+  const nc_kernel *kernel = session->calls[call].kernel;
+  for (size_t i = kernel->count - kernel->results; i < kernel->count; ++i) {
+    if (spec->tensors[i] == tensor) return 1;
+  }
+  return 0;
+}
+
+static int shares_place(const nc_header *header, uint32_t one, uint32_t other) {
+  const size_t constant = header->input_count + header->weight_count;
+  if (one == other || other < constant) return 0;
+  const nc_placement *a = &header->activations[one - constant];
+  const nc_placement *b = &header->activations[other - constant];
+  return a->offset < b->offset + b->spec.bytes && b->offset < a->offset + a->spec.bytes;
+}
+
+int nc_program_is_apart(const nc_session *session, size_t output) {
+  const nc_header *header = session->header;
+  const uint32_t tensor = header->returns[output];
+  int written = 0;
+  if (tensor < header->input_count + header->weight_count || header->outputs[output].bounded) {
+    return 0;
+  }
+  for (size_t i = 0; i < header->result_count; ++i) {
+    const uint32_t other = header->returns[i];
+    if (i != output && (other == tensor || shares_place(header, tensor, other))) return 0;
+  }
+  for (size_t i = 0; i < header->call_count; ++i) {
+    if (is_written(session, i, tensor)) ++written;
+    if (written == 0) continue;
+    for (size_t j = 0; j < header->calls[i].count; ++j) {
+      if (shares_place(header, tensor, header->calls[i].tensors[j])) return 0;
+    }
+  }
+  return written == 1;
+}
+
+neocpu_status nc_program_prepare(nc_session *session, const char *path) {
+  const nc_header *header = session->header;
+  const int threads = nc_pool_size(session->pool);
+  size_t argument_count = 0, task_count = 0;
+  session->calls = calloc(header->call_count + 1, sizeof *session->calls);
+  if (session->calls == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory for the calls");
+  const neocpu_status status = check_calls(session, path, &argument_count, &task_count);
+  if (status != NEOCPU_OK) return status;
+  session->arguments = calloc(argument_count + 1, sizeof *session->arguments);
+  session->tasks = calloc(task_count + 1, sizeof *session->tasks);
+  if (session->arguments == NULL || session->tasks == NULL) {
+    return nc_fail(NEOCPU_FAILURE, "out of memory for the calls");
+  }
+  nc_value *argument = session->arguments;
+  uint32_t *task = session->tasks;
+  for (size_t i = 0; i < header->call_count; ++i) {
+    const nc_kernel *kernel = session->calls[i].kernel;
+    session->calls[i].arguments = argument;
+    session->calls[i].tasks = task;
+    for (size_t j = 0; j < kernel->count; ++j) {
+      nc_tensor *tensor = &session->tensors[header->calls[i].tensors[j]];
+      *argument++ = (nc_value){.kind = TENSOR, .as.pointer = tensor};
+    }
+    for (size_t j = 0; j < kernel->launch_count; ++j) {
+      *task++ = nc_pool_tasks(kernel->launches[j], threads);
+    }
+  }
+  return NEOCPU_OK;
+}

@@ -1,0 +1,18 @@
+/* The calls of a header, held to the code they call. */
+#ifndef NEOCPU_PROGRAM_H_
+#define NEOCPU_PROGRAM_H_
+
+#include "session.h"
+
+/* Make the arguments of every call of the session, whose tensors and code are there.
+ *
+ * A call is refused unless its kernel is in the code and takes as many tensors, of as many bytes; it
+ * writes only activations, and none of them overlaps another that it takes. Places of tensors were
+ * checked with the header. */
+neocpu_status nc_program_prepare(nc_session *session, const char *path);
+
+/* Whether the tensor of an output may lie elsewhere than in the arena: one call writes it, and from
+ * there on no call has another tensor in its place, which could be a view of it. */
+int nc_program_is_apart(const nc_session *session, size_t output);
+
+#endif

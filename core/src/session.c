@@ -1,0 +1,191 @@
+#include "session.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "error.h"
+#include "program.h"
+
+/* Zeros, on huge pages where the kernel has them; null if there is no memory. */
+static void *map_memory(size_t size) {
+  void *memory =
+      mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return NULL;
+  madvise(memory, size, MADV_HUGEPAGE); /* fails on a kernel without them */
+  return memory;
+}
+
+static neocpu_status out_of_memory(size_t size) {
+  return nc_fail(NEOCPU_FAILURE, "out of memory: %zu bytes are needed", size);
+}
+
+static neocpu_status make_memory(nc_session *session, const nc_artifact *artifact,
+                                 int huge_pages) {
+  const nc_header *header = session->header;
+  session->arena_size = header->arena_bytes;
+  if (session->arena_size > 0) {
+    session->arena = map_memory(session->arena_size);
+    if (session->arena == NULL) return out_of_memory(session->arena_size);
+  }
+  if (huge_pages && artifact->weights_size > 0) {
+    session->weights_size = artifact->weights_size;
+    session->weights = map_memory(session->weights_size);
+    if (session->weights == NULL) return out_of_memory(session->weights_size);
+    memcpy(session->weights, artifact->weights, artifact->weights_size);
+  }
+  session->tensor_count = header->input_count + header->weight_count + header->activation_count;
+  session->tensors = calloc(session->tensor_count + 1, sizeof *session->tensors);
+  session->staging = calloc(header->input_count + 1, sizeof *session->staging);
+  session->places = calloc(header->output_count, sizeof *session->places);
+  if (session->tensors == NULL || session->staging == NULL || session->places == NULL) {
+    return out_of_memory(session->tensor_count * sizeof *session->tensors);
+  }
+  return NEOCPU_OK;
+}
+
+static nc_tensor describe(void *data, const neocpu_spec *spec) {
+  nc_tensor tensor = {.data = data, .device_type = 1 /* kDLCPU */, .rank = (int32_t)spec->rank,
+                      .lanes = 1, .shape = spec->shape};
+  nc_dtype(spec->dtype, &tensor.code, &tensor.bits);
+  return tensor;
+}
+
+static void describe_memory(nc_session *session, const nc_artifact *artifact) {
+  const nc_header *header = session->header;
+  /* Kernels only read weights, so the mapping of the file may stay read-only. */
+  char *weights = session->weights != NULL ? session->weights : (char *)artifact->weights;
+  char *arena = session->arena;
+  nc_tensor *tensor = session->tensors;
+  for (size_t i = 0; i < header->input_count; ++i) *tensor++ = describe(NULL, &header->inputs[i]);
+  for (size_t i = 0; i < header->weight_count; ++i) {
+    *tensor++ = describe(weights + header->weights[i].offset, &header->weights[i].spec);
+  }
+  for (size_t i = 0; i < header->activation_count; ++i) {
+    *tensor++ = describe(arena + header->activations[i].offset, &header->activations[i].spec);
+  }
+}
+
+neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, const char *path,
+                               nc_pool *pool, int huge_pages) {
+  session->header = &artifact->header;
+  session->pool = pool;
+  neocpu_status status = make_memory(session, artifact, huge_pages);
+  if (status != NEOCPU_OK) return status;
+  describe_memory(session, artifact);
+  status = nc_code_load(path, artifact->code, artifact->code_size, &session->code);
+  if (status == NEOCPU_OK) status = nc_program_prepare(session, path);
+  for (size_t i = 0; status == NEOCPU_OK && i < session->header->output_count; ++i) {
+    const nc_tensor *tensor = &session->tensors[session->header->returns[i]];
+    session->places[i] = nc_program_is_apart(session, i) ? tensor->data : NULL;
+  }
+  return status;
+}
+
+static int overlap(const neocpu_input *input, const neocpu_output *output) {
+  const uintptr_t a = (uintptr_t)input->data, b = (uintptr_t)output->data;
+  return a < b + output->bytes && b < a + input->bytes;
+}
+
+/* Whether a run may read the input where it lies: aligned, and not where an output goes (which may
+ * be that very input). */
+static int usable(const nc_session *session, const neocpu_input *input,
+                  const neocpu_output *outputs) {
+  if ((uintptr_t)input->data % NC_ARGUMENT_ALIGN != 0) return 0;
+  for (size_t i = 0; i < session->header->output_count; ++i) {
+    if (overlap(input, &outputs[i])) return 0;
+  }
+  return 1;
+}
+
+static neocpu_status stage(nc_session *session, size_t index, const neocpu_input *input) {
+  void **buffer = &session->staging[index];
+  if (*buffer == NULL) {
+    *buffer = aligned_alloc(NC_ALIGN, (input->bytes + NC_ALIGN - 1) / NC_ALIGN * NC_ALIGN);
+    if (*buffer == NULL) return out_of_memory(input->bytes);
+  }
+  memcpy(*buffer, input->data, input->bytes);
+  session->tensors[index].data = *buffer;
+  return NEOCPU_OK;
+}
+
+/* Have outputs computed where the caller wants them, if kernels can write there. */
+static void place_outputs(nc_session *session, const neocpu_output *outputs) {
+  for (size_t i = 0; i < session->header->output_count; ++i) {
+    if (session->places[i] == NULL) continue;
+    const int aligned = (uintptr_t)outputs[i].data % NC_ARGUMENT_ALIGN == 0;
+    session->tensors[session->header->returns[i]].data =
+        aligned ? outputs[i].data : session->places[i];
+  }
+}
+
+static neocpu_status make_calls(nc_session *session) {
+  nc_value result;
+  for (size_t i = 0; i < session->header->call_count; ++i) {
+    const nc_call *call = &session->calls[i];
+    nc_pool_expect(session->pool, call->tasks, call->kernel->launch_count);
+    if (call->kernel->function(NULL, call->arguments, (int32_t)call->kernel->count, &result) != 0) {
+      return nc_fail(NEOCPU_FAILURE, "kernel '%s' failed: out of memory", call->kernel->name);
+    }
+  }
+  return NEOCPU_OK;
+}
+
+/* How many rows of an output count in this run. */
+static neocpu_status count_rows(const nc_session *session, size_t index, size_t *rows) {
+  const nc_header *header = session->header;
+  const neocpu_spec *spec = &header->outputs[index];
+  *rows = spec->rank > 0 ? (size_t)spec->shape[0] : 1;
+  if (header->row_counts[index] == 0) return NEOCPU_OK;
+  int64_t count;
+  memcpy(&count, session->tensors[header->returns[header->row_counts[index]]].data, sizeof count);
+  if (count < 0 || count > spec->shape[0]) {
+    return nc_fail(NEOCPU_ARTIFACT, "output '%s': the model counted %lld rows of %lld", spec->name,
+                   (long long)count, (long long)spec->shape[0]);
+  }
+  *rows = (size_t)count;
+  return NEOCPU_OK;
+}
+
+static neocpu_status copy_outputs(const nc_session *session, neocpu_output *outputs) {
+  const nc_header *header = session->header;
+  for (size_t i = 0; i < header->output_count; ++i) {
+    const neocpu_spec *spec = &header->outputs[i];
+    const neocpu_status status = count_rows(session, i, &outputs[i].rows);
+    if (status != NEOCPU_OK) return status;
+    size_t bytes = spec->bytes;
+    if (spec->bounded && bytes > 0) bytes = bytes / (size_t)spec->shape[0] * outputs[i].rows;
+    const void *data = session->tensors[header->returns[i]].data;
+    if (bytes > 0 && data != outputs[i].data) memcpy(outputs[i].data, data, bytes);
+  }
+  return NEOCPU_OK;
+}
+
+neocpu_status nc_session_run(nc_session *session, const neocpu_input *inputs,
+                             neocpu_output *outputs) {
+  for (size_t i = 0; i < session->header->input_count; ++i) {
+    session->tensors[i].data = (void *)inputs[i].data; /* kernels only read inputs */
+    if (usable(session, &inputs[i], outputs)) continue;
+    const neocpu_status status = stage(session, i, &inputs[i]);
+    if (status != NEOCPU_OK) return status;
+  }
+  place_outputs(session, outputs);
+  const neocpu_status status = make_calls(session);
+  return status == NEOCPU_OK ? copy_outputs(session, outputs) : status;
+}
+
+void nc_session_free(nc_session *session) {
+  nc_code_unload(&session->code);
+  for (size_t i = 0; session->staging != NULL && i < session->header->input_count; ++i) {
+    free(session->staging[i]);
+  }
+  free(session->staging);
+  free(session->places);
+  free(session->tensors);
+  free(session->calls);
+  free(session->arguments);
+  free(session->tasks);
+  if (session->arena != NULL) munmap(session->arena, session->arena_size);
+  if (session->weights != NULL) munmap(session->weights, session->weights_size);
+  *session = (nc_session){0};
+}

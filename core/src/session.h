@@ -1,0 +1,53 @@
+/* A model that is ready to run: its memory, and its calls as lists of arguments. */
+#ifndef NEOCPU_SESSION_H_
+#define NEOCPU_SESSION_H_
+
+#include "artifact.h"
+#include "code.h"
+#include "pool.h"
+
+/* DLPack's description of an array (DLTensor). */
+typedef struct nc_tensor {
+  void *data;
+  int32_t device_type, device_id, rank;
+  uint8_t code, bits;
+  uint16_t lanes;
+  const int64_t *shape, *strides; /* strides in elements; null: C order without gaps */
+  uint64_t byte_offset;
+} nc_tensor;
+
+/* A kernel and its arguments. */
+typedef struct nc_call {
+  const nc_kernel *kernel;
+  const nc_value *arguments;
+  const uint32_t *tasks; /* of each of its loops, see nc_pool_expect */
+} nc_call;
+
+typedef struct nc_session {
+  const nc_header *header;
+  nc_pool *pool;
+  nc_code code;
+  nc_tensor *tensors; /* inputs, weights, activations: what calls name by number */
+  size_t tensor_count;
+  nc_call *calls;
+  nc_value *arguments; /* of all calls */
+  uint32_t *tasks;     /* of all calls */
+  void **staging;      /* of each input: an aligned buffer, once it was needed */
+  void **places;       /* of each output that may lie elsewhere: its place in the arena, else null */
+  void *arena, *weights; /* anonymous memory; the latter is a copy of the weights, or null */
+  size_t arena_size, weights_size;
+} nc_session;
+
+/* Get memory, load the code, and check every call against it: then none reads or writes outside its
+ * tensors. `path` is for messages. Free with nc_session_free, also after a failure. */
+neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, const char *path,
+                               nc_pool *pool, int huge_pages);
+
+/* Run the model; its outputs are then at the caller's: of bounded ones, the rows that count. Between
+ * nc_pool_enter and nc_pool_leave. */
+neocpu_status nc_session_run(nc_session *session, const neocpu_input *inputs,
+                             neocpu_output *outputs);
+
+void nc_session_free(nc_session *session);
+
+#endif

@@ -1,0 +1,108 @@
+/* loops SEED: several threads have a pool share loops of all sizes, for a while. Every task is done
+ * once, whoever does it; what fails is told; a loop in a loop and a pool of one thread work too.
+ * Prints how many loops there were. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/pool.h"
+
+enum { CALLERS = 3, RUNS = 60, LOOPS = 40, MAX_TASKS = 300 };
+
+typedef struct loop {
+  atomic_int done[MAX_TASKS];
+  int tasks, fails, nested;
+  unsigned seed;
+} loop;
+
+static nc_pool *pool;
+static atomic_int loops;
+
+static int inner(int task, nc_parallel *parallel, void *data) {
+  (void)task, (void)parallel;
+  atomic_fetch_add((atomic_int *)data, 1);
+  return 0;
+}
+
+static int body(int task, nc_parallel *parallel, void *data) {
+  loop *mine = data;
+  if (parallel->tasks != mine->tasks || task < 0 || task >= mine->tasks) return -2;
+  for (volatile unsigned i = 0; i < (mine->seed + (unsigned)task) % 97 * 20; ++i) {
+  }
+  char *scratch = nc_backend_allocate(1, 0, 1000 + (unsigned)task * 64, 2, 32);
+  if (scratch == NULL) return -3;
+  memset(scratch, task, 1000);
+  atomic_int count = 0;
+  if (mine->nested && (nc_backend_launch(inner, &count, 5) != 0 || count != 5)) return -4;
+  if (nc_backend_release(1, 0, scratch) != 0) return -5;
+  atomic_fetch_add(&mine->done[task], 1);
+  return mine->fails && task == mine->tasks / 2 ? -1 : 0;
+}
+
+static int share(loop *mine) {
+  for (int i = 0; i < mine->tasks; ++i) atomic_store(&mine->done[i], 0);
+  const int status = nc_backend_launch(body, mine, 0);
+  for (int i = 0; i < mine->tasks; ++i) {
+    if (atomic_load(&mine->done[i]) != 1) return 0;
+  }
+  atomic_fetch_add(&loops, 1);
+  return (status != 0) == mine->fails;
+}
+
+static void *call(void *number) {
+  unsigned seed = (unsigned)(size_t)number;
+  static _Thread_local loop mine;
+  for (int run = 0; run < RUNS; ++run) {
+    nc_pool_enter(pool);
+    for (int i = 0; i < LOOPS; ++i) {
+      seed = seed * 1664525u + 1013904223u;
+      mine.tasks = nc_pool_size(pool) == 1 ? 1 : 1 + (int)(seed >> 8) % MAX_TASKS;
+      mine.fails = seed >> 4 & 1 && i % 8 == 0;
+      mine.nested = i % 5 == 0;
+      mine.seed = seed;
+      const uint32_t tasks = (uint32_t)mine.tasks;
+      nc_pool_expect(pool, &tasks, 1);
+      if (!share(&mine)) {
+        nc_pool_leave(pool);
+        return &mine;
+      }
+    }
+    nc_pool_leave(pool);
+  }
+  return NULL;
+}
+
+int main(int count, char **words) {
+  pthread_t callers[CALLERS];
+  const size_t seed = count > 1 ? strtoull(words[1], NULL, 10) : 0;
+  for (int threads = 1; threads <= 5; ++threads) {
+    if (nc_pool_start(threads, &pool) != NEOCPU_OK) return 1;
+    for (size_t i = 0; i < CALLERS; ++i) {
+      pthread_create(&callers[i], NULL, call, (void *)(seed + i));
+    }
+    void *wrong, *any = NULL;
+    for (size_t i = 0; i < CALLERS; ++i) {
+      pthread_join(callers[i], &wrong);
+      if (wrong != NULL) any = wrong;
+    }
+    nc_pool_release(pool);
+    if (any != NULL) return 2;
+  }
+  for (uint32_t threads = 1; threads <= 9; ++threads) {
+    for (uint32_t iterations = 1; iterations < 3000; ++iterations) {
+      const uint32_t tasks = nc_pool_tasks(iterations, (int)threads);
+      const uint32_t step = (iterations + tasks - 1) / tasks;
+      const uint32_t most = (tasks + threads - 1) / threads * step;
+      /* Nobody has more than a tenth more than a fair share, or one iteration. */
+      const uint32_t fair = (iterations + threads - 1) / threads;
+      if (tasks < 1 || tasks > iterations || (most > fair + 1 && most * 10 > fair * 11 + 10)) {
+        printf("%u iterations, %u threads: %u tasks\n", iterations, threads, tasks);
+        return 3;
+      }
+    }
+  }
+  printf("%d\n", atomic_load(&loops));
+  return 0;
+}
