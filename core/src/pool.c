@@ -2,10 +2,12 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "denormals.h"
@@ -22,9 +24,11 @@ enum { MAX_TASKS = 0xffff };
 
 /* Within a run a thread waits busily this long for the next loop; waking it takes a third of it. */
 static const uint64_t PATIENCE_NS = 100000;
-/* So long the first thread waits busily for what others have begun. Asleep it leaves its CPU to
- * one of them that has none. */
-static const uint64_t JOIN_PATIENCE_NS = 20000;
+/* So long the first thread waits for what others have begun until it looks whether they have a CPU,
+ * and for what they then use it before it looks again. */
+static const uint64_t JOIN_PATIENCE_NS = 30000, LOOK_NS = 5000;
+/* So long it waits busily at all. */
+static const uint64_t JOIN_LIMIT_NS = 1000000;
 
 /* Tasks [next, end) of a launch, in one word: launch << 32 | next << 16 | end. */
 typedef struct share {
@@ -35,6 +39,10 @@ typedef struct member {
   _Alignas(LINE) nc_pool *pool;
   int index;
   pthread_t thread;
+  atomic_int working; /* whether it may have begun a task of the launch in progress */
+  atomic_int id;      /* the system's, once it has begun */
+  cpu_set_t allowed;  /* CPUs that it began with */
+  uint64_t used;      /* of a CPU's time, when the first thread looked */
   nc_workspaces workspaces;
 } member;
 
@@ -53,6 +61,7 @@ struct nc_pool {
   _Atomic(nc_loop *) loop;
   _Atomic(void *) data;
   atomic_int tasks;
+  atomic_int cpu; /* where the first thread was when it launched */
   _Alignas(LINE) atomic_int left; /* tasks that are not done */
   atomic_int joining;             /* whether the first thread sleeps until they are */
   atomic_int failed;
@@ -109,6 +118,7 @@ static int take(share *from, uint32_t launch, int last, int *task) {
 /* Do the tasks of a launch that are left: one's own, then others'. */
 static void work(nc_pool *pool, int index, uint32_t launch) {
   int done = 0, task;
+  atomic_store(&pool->members[index].working, 1);
   for (int i = 0; i < pool->size; ++i) {
     const int owner = (index + i) % pool->size;
     while (take(&pool->shares[owner], launch, i > 0, &task)) {
@@ -122,9 +132,22 @@ static void work(nc_pool *pool, int index, uint32_t launch) {
       ++done;
     }
   }
+  atomic_store(&pool->members[index].working, 0);
   if (done > 0 && atomic_fetch_sub(&pool->left, done) == done && atomic_load(&pool->joining)) {
     wake(&pool->left, 1);
   }
+}
+
+/* Go to another CPU than the first thread's, and stay off that one. Where all CPUs are busy, the
+ * system wakes a thread on the CPU of who wakes it: the two would take turns there, while the
+ * neighbour on another CPU has it for itself. */
+static void make_way(member *me) {
+  const int cpu = atomic_load_explicit(&me->pool->cpu, memory_order_relaxed);
+  if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getcpu() != cpu) return;
+  cpu_set_t others = me->allowed;
+  CPU_CLR(cpu, &others);
+  /* If no other is left it may run on all, as it did. */
+  sched_setaffinity(0, sizeof others, CPU_COUNT(&others) > 0 ? &others : &me->allowed);
 }
 
 /* Wait for a launch after the one seen, or the pool's end; return the state. */
@@ -157,23 +180,63 @@ static void *serve(void *data) {
   nc_pool *pool = self->pool;
   unsigned state = 0;
   pthread_setname_np(pthread_self(), "neocpu");
+  sched_getaffinity(0, sizeof self->allowed, &self->allowed);
+  atomic_store(&self->id, (int)syscall(SYS_gettid));
   nc_flush_denormals();
   for (;;) {
     state = await_launch(pool, state);
     if (atomic_load(&pool->stopped)) return NULL;
+    make_way(self);
     work(pool, self->index, state >> 1);
   }
 }
 
-/* Wait until no task is left. */
-static void join(nc_pool *pool) {
+/* Wait busily until no task is left, for so long at most; return whether none is. */
+static int join_within(nc_pool *pool, uint64_t limit) {
   uint64_t began = 0;
   for (unsigned spins = 1; atomic_load_explicit(&pool->left, memory_order_acquire) > 0; ++spins) {
     rest();
     if (spins % 64 != 0) continue;
     const uint64_t now = nc_now();
     if (began == 0) began = now;
-    if (now - began <= JOIN_PATIENCE_NS) continue;
+    if (now - began > limit) return 0;
+  }
+  return 1;
+}
+
+/* How much of a CPU's time a thread has used. */
+static uint64_t time_used(const member *one) {
+  clockid_t clock;
+  struct timespec time;
+  if (pthread_getcpuclockid(one->thread, &clock) != 0 || clock_gettime(clock, &time) != 0) return 0;
+  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* Have those that have begun a task and are without a CPU continue it on this thread's; return how
+ * many they are. What keeps theirs busy would hold all up for milliseconds. */
+static int fetch_late(nc_pool *pool) {
+  int late = 0;
+  cpu_set_t here;
+  const int cpu = sched_getcpu();
+  if (cpu < 0 || cpu >= CPU_SETSIZE) return 0;
+  CPU_ZERO(&here);
+  CPU_SET(cpu, &here);
+  for (int i = 1; i < pool->size; ++i) pool->members[i].used = time_used(&pool->members[i]);
+  if (join_within(pool, LOOK_NS)) return 0;
+  for (int i = 1; i < pool->size; ++i) {
+    const member *one = &pool->members[i];
+    if (!atomic_load(&one->working) || time_used(one) != one->used) continue;
+    late += sched_setaffinity((pid_t)atomic_load(&one->id), sizeof here, &here) == 0;
+  }
+  return late;
+}
+
+/* Wait until no task is left. */
+static void join(nc_pool *pool) {
+  uint64_t waited = 0;
+  while (!join_within(pool, JOIN_PATIENCE_NS)) {
+    waited += JOIN_PATIENCE_NS + LOOK_NS;
+    if (fetch_late(pool) == 0 && waited < JOIN_LIMIT_NS) continue;
     atomic_store(&pool->joining, 1);
     for (int left; (left = atomic_load(&pool->left)) > 0;) {
       sleep_while((atomic_uint *)&pool->left, (unsigned)left);
@@ -196,6 +259,7 @@ static int share_out(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
   atomic_store_explicit(&pool->loop, loop, memory_order_relaxed);
   atomic_store_explicit(&pool->data, data, memory_order_relaxed);
   atomic_store_explicit(&pool->tasks, tasks, memory_order_relaxed);
+  atomic_store_explicit(&pool->cpu, sched_getcpu(), memory_order_relaxed);
   atomic_store_explicit(&pool->left, tasks, memory_order_relaxed);
   for (int i = 0; i < pool->size; ++i) {
     const uint64_t first = (uint64_t)tasks * (unsigned)i / (unsigned)pool->size;
