@@ -10,7 +10,7 @@
 #include "neocpu.h"
 #include "src/npy.h"
 
-enum { MAX_FILES = 64, TOP = 5, PROBLEM_SIZE = 1024 };
+enum { ALIGN = 64, MAX_FILES = 64, TOP = 5, PROBLEM_SIZE = 1024 };
 
 #ifdef NC_EMBEDDED
 extern const char neocpu_embedded[], neocpu_embedded_end[];
@@ -181,6 +181,13 @@ typedef struct buffers {
   neocpu_output *outputs;
 } buffers;
 
+/* Zeros where kernels can read and write them without a copy. */
+static void *zeros(size_t bytes) {
+  const size_t rounded = (bytes + ALIGN) / ALIGN * ALIGN;
+  void *data = aligned_alloc(ALIGN, rounded);
+  return data == NULL ? NULL : memset(data, 0, rounded);
+}
+
 static int make_buffers(const arguments *given, const neocpu_description *model, buffers *made) {
   char problem[PROBLEM_SIZE];
   made->inputs = calloc(model->input_count + 1, sizeof *made->inputs);
@@ -198,7 +205,7 @@ static int make_buffers(const arguments *given, const neocpu_description *model,
     const neocpu_spec *spec = &model->inputs[i];
     void *data = NULL;
     if (given->input_count == 0) {
-      data = calloc(1, spec->bytes + 1);
+      data = zeros(spec->bytes);
       if (data == NULL) return fail(NEOCPU_FAILURE, "out of memory");
     } else if (!npy_read(given->inputs[i], spec, &data, problem, sizeof problem)) {
       return fail(NEOCPU_USAGE, problem);
@@ -207,7 +214,7 @@ static int make_buffers(const arguments *given, const neocpu_description *model,
   }
   for (size_t i = 0; i < model->output_count; ++i) {
     const size_t bytes = model->outputs[i].bytes;
-    made->outputs[i] = (neocpu_output){malloc(bytes + 1), bytes, 0};
+    made->outputs[i] = (neocpu_output){zeros(bytes), bytes, 0};
     if (made->outputs[i].data == NULL) return fail(NEOCPU_FAILURE, "out of memory");
   }
   return 0;

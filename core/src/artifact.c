@@ -175,25 +175,6 @@ neocpu_status nc_artifact_check_host(const nc_artifact *artifact, const char *pa
   return NEOCPU_OK;
 }
 
-neocpu_status nc_artifact_verify(const nc_artifact *artifact, const char *path,
-                                 const atomic_int *stop) {
-  uint8_t found[NC_SHA256_SIZE];
-  nc_sha256 all, piece;
-  nc_sha256_start(&all);
-  for (size_t done = 0; done < artifact->weights_size && !atomic_load(stop);) {
-    const size_t left = artifact->weights_size - done;
-    const size_t size = left < NC_WEIGHTS_PIECE ? left : NC_WEIGHTS_PIECE;
-    nc_sha256_start(&piece);
-    nc_sha256_update(&piece, artifact->weights + done, size);
-    nc_sha256_finish(&piece, found);
-    nc_sha256_update(&all, found, sizeof found);
-    done += size;
-  }
-  nc_sha256_finish(&all, found);
-  if (memcmp(found, artifact->weights_digest, sizeof found) == 0) return NEOCPU_OK;
-  return nc_fail(NEOCPU_ARTIFACT, "%s: the weights are damaged; " REMEDY, path);
-}
-
 void nc_artifact_free(nc_artifact *artifact) {
   nc_header_free(&artifact->header);
   free(artifact->code);

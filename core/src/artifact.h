@@ -7,8 +7,6 @@
 #ifndef NEOCPU_ARTIFACT_H_
 #define NEOCPU_ARTIFACT_H_
 
-#include <stdatomic.h>
-
 #include "header.h"
 #include "sha256.h"
 
@@ -30,10 +28,6 @@ neocpu_status nc_artifact_open(nc_file *file, nc_artifact *artifact);
 
 /* Whether this machine can run the code: kind, instruction sets, memory. */
 neocpu_status nc_artifact_check_host(const nc_artifact *artifact, const char *path);
-
-/* Hash the weights and compare, unless *stop becomes nonzero meanwhile. */
-neocpu_status nc_artifact_verify(const nc_artifact *artifact, const char *path,
-                                 const atomic_int *stop);
 
 void nc_artifact_free(nc_artifact *artifact);
 

@@ -1,5 +1,4 @@
 /* The functions of neocpu.h. */
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +10,7 @@
 #include "pool.h"
 #include "queue.h"
 #include "session.h"
-#include "threads.h"
+#include "verification.h"
 
 /* Far more threads than CPUs are a mistake of the caller's. */
 enum { THREADS_PER_CPU = 16 };
@@ -24,31 +23,8 @@ struct neocpu_model {
   nc_session session;
   nc_queue queue;
   neocpu_description description;
-  /* The check of the weights, in a thread of its own until the first run has waited for it. */
-  pthread_t verifier;
-  pthread_mutex_t verifying; /* of the next two */
-  int verified;
-  neocpu_status verdict;
-  char reason[NC_MESSAGE_SIZE];
-  atomic_int stop;
+  nc_verification verification; /* all zero if the weights are trusted */
 };
-
-static void *verify(void *data) {
-  neocpu_model *model = data;
-  model->verdict = nc_artifact_verify(&model->artifact, model->path, &model->stop);
-  if (model->verdict != NEOCPU_OK) strcpy(model->reason, neocpu_error());
-  return NULL;
-}
-
-/* Wait for the check of the weights. Before the first run and not after it: damaged indices could
- * lead a kernel anywhere. */
-static neocpu_status await_verdict(neocpu_model *model) {
-  pthread_mutex_lock(&model->verifying);
-  if (!model->verified) pthread_join(model->verifier, NULL);
-  model->verified = 1;
-  pthread_mutex_unlock(&model->verifying);
-  return model->verdict == NEOCPU_OK ? NEOCPU_OK : nc_fail(model->verdict, "%s", model->reason);
-}
 
 /* Check the options, and write how many threads a call runs on. */
 static neocpu_status choose_threads(const neocpu_options *options, int *threads) {
@@ -95,9 +71,8 @@ static neocpu_status open_model(neocpu_model *model, nc_file *file, const neocpu
       .output_count = header->output_count,
   };
   if (!options->trust_weights) {
-    status = nc_thread_start(&model->verifier, verify, model);
+    status = nc_verification_start(&model->verification, artifact, model->description.threads);
     if (status != NEOCPU_OK) return status;
-    model->verified = 0;
   }
   return nc_session_start(&model->session, artifact, model->path, model->pool,
                           options->huge_pages);
@@ -113,8 +88,6 @@ static neocpu_status load(nc_file *file, const neocpu_options *options, neocpu_m
   }
   made->path = copy;
   made->process = getpid();
-  made->verified = 1;
-  pthread_mutex_init(&made->verifying, NULL);
   nc_queue_init(&made->queue);
   const neocpu_status status = open_model(made, file, options == NULL ? &defaults : options);
   if (status == NEOCPU_OK) {
@@ -202,10 +175,13 @@ static neocpu_status check_call(const neocpu_model *model, const neocpu_input *i
 }
 
 static neocpu_status run(neocpu_model *model, const neocpu_input *inputs, neocpu_output *outputs) {
-  neocpu_status status = await_verdict(model);
-  if (status != NEOCPU_OK) return status;
+  /* Before the run and not after it: damaged indices could lead a kernel anywhere. */
+  if (model->verification.artifact != NULL) {
+    const neocpu_status verdict = nc_verification_wait(&model->verification, model->path);
+    if (verdict != NEOCPU_OK) return verdict;
+  }
   nc_pool_enter(model->pool);
-  status = nc_session_run(&model->session, inputs, outputs);
+  const neocpu_status status = nc_session_run(&model->session, inputs, outputs);
   nc_pool_leave(model->pool);
   return status;
 }
@@ -243,11 +219,9 @@ void neocpu_free(neocpu_model *model) {
   /* In a child its threads do not exist: it stays. */
   if (model->process != getpid()) return;
   nc_queue_end(&model->queue);
-  atomic_store(&model->stop, 1);
   nc_session_free(&model->session);
   nc_pool_release(model->pool);
-  if (!model->verified) pthread_join(model->verifier, NULL);
-  pthread_mutex_destroy(&model->verifying);
+  nc_verification_end(&model->verification);
   nc_artifact_free(&model->artifact);
   free(model->path);
   free(model);

@@ -366,17 +366,38 @@ BUGS = (
     ),
     Bug(
         "C: damaged weights are computed with",
-        "core/src/artifact.c",
-        "if (memcmp(found, artifact->weights_digest, sizeof found) == 0) return NEOCPU_OK;",
-        "if (memcmp(found, artifact->weights_digest, 0) == 0) return NEOCPU_OK;",
+        "core/src/verification.c",
+        "return memcmp(found, wanted, sizeof found) == 0 ? NEOCPU_OK : NEOCPU_ARTIFACT;",
+        "return memcmp(found, wanted, 0) == 0 ? NEOCPU_OK : NEOCPU_ARTIFACT;",
         ("tests/neocpu/bundle/test_native_weights.py",),
+    ),
+    Bug(
+        "C: a call writes what it reads",
+        "core/src/program.c",
+        "      if (overlap(session, tensor, call->tensors[j], kernel->sizes, i, j)) {",
+        "      if (overlap(session, tensor, call->tensors[j], kernel->sizes, i, j) && i == j) {",
+        ("tests/neocpu/bundle/test_native_crafted.py",),
+    ),
+    Bug(
+        "C: a task that was taken over is done by its owner too",
+        "core/src/pool.c",
+        "const uint_fast64_t rest_of_it = last ? range - 1 : range + (1 << 16);",
+        "const uint_fast64_t rest_of_it = last ? range : range + (1 << 16);",
+        ("tests/neocpu/bundle/test_native_threads.py",),
+    ),
+    Bug(
+        "C: an output is computed where a view of it is read",
+        "core/src/program.c",
+        "      if (shares_place(header, tensor, header->calls[i].tensors[j])) return 0;",
+        "      if (shares_place(header, tensor, tensor)) return 0;",
+        ("tests/neocpu/bundle/test_native_run.py",),
     ),
     Bug(
         "C: weights overlap",
         "core/src/header.c",
         'if (weight->offset != end) wrong(r, "weights");',
         'if (weight->offset > end) wrong(r, "weights");',
-        ("tests/neocpu/bundle/test_native_headers.py",),
+        ("tests/neocpu/bundle/test_native_crafted.py",),
     ),
     # Serving
     Bug(

@@ -111,6 +111,13 @@ def test_calls_that_do_not_keep_to_their_tensors(run, small, tmp_path, place, va
     assert (done.returncode, reason in done.stderr) == (8, True), done.stderr
 
 
+def test_weights_may_not_overlap(run, linear, tmp_path):
+    fields = linear.header.to_json()
+    fields["weights"].insert(1, fields["weights"][0])
+    done = run(forge_header(linear.path, tmp_path / "a.so", fields))
+    assert (done.returncode, "malformed header (weights)" in done.stderr) == (8, True), done.stderr
+
+
 def test_a_kernel_may_not_write_inputs_or_weights(run, tmp_path):
     from tvm import relax
 

@@ -4,14 +4,18 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import needs
 import numpy as np
 import pytest
 
 import neocpu
+from neocpu.building.link import write_artifact
 from neocpu.bundle.write_bundle import write_bundle
+from neocpu.tensor_spec import TensorSpec
 from tests.neocpu.bundle.conftest import build
+from tests.neocpu.conftest import _build, _header
 
 LOADER = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}[os.uname().machine]
 
@@ -60,6 +64,27 @@ def test_a_count_that_cannot_be_is_refused(run, counted, tmp_path):
         done = run(counted, *save(tmp_path, [x, np.array([count])]))
         assert done.returncode == 8
         assert f"output 'more': the model counted {count} rows of 7" in done.stderr
+
+
+def test_an_output_that_the_model_goes_on_with(run, tmp_path):
+    """Also in another shape, which is a view of it where it lies."""
+    from tvm import relax
+
+    def body(bb, x):
+        y = bb.emit(relax.op.nn.relu(x))
+        viewed = bb.emit(relax.op.exp(bb.emit(relax.op.reshape(y, (6, 4)))))
+        again = bb.emit(relax.op.negative(y))
+        return bb.emit(relax.Tuple([y, viewed, again]))
+
+    specs = [TensorSpec(name, "float32", shape) for name, shape in (("x", (4, 6)), ("v", (6, 4)))]
+    header = _header("views", specs[:1], [replace(specs[0], name="y"), specs[1], specs[0]])
+    path = tmp_path / "views.so"
+    write_artifact(_build([("x", (4, 6))], body), [], header, path)
+    x = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    y, viewed, again = outputs(run, tmp_path, path, [x], 3)
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+    np.testing.assert_allclose(viewed, np.exp(y.reshape(6, 4)), rtol=1e-6)
+    np.testing.assert_array_equal(again, -y)
 
 
 def test_denormals_are_zero_as_in_python(run, linear, tmp_path):
