@@ -40,6 +40,7 @@ typedef struct member {
   int index;
   pthread_t thread;
   atomic_int working; /* whether it may have begun a task of the launch in progress */
+  atomic_int fetched; /* whether it may run on one CPU alone, to end a task there */
   atomic_int id;      /* the system's, once it has begun */
   cpu_set_t allowed;  /* CPUs that it began with */
   uint64_t used;      /* of a CPU's time, when the first thread looked */
@@ -141,9 +142,9 @@ static void work(nc_pool *pool, int index, uint32_t launch) {
 /* Go to another CPU than the first thread's, and stay off that one. Where all CPUs are busy, the
  * system wakes a thread on the CPU of who wakes it: the two would take turns there, while the
  * neighbour on another CPU has it for itself. */
-static void make_way(member *me) {
+static void make_way(const member *me) {
   const int cpu = atomic_load_explicit(&me->pool->cpu, memory_order_relaxed);
-  if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getcpu() != cpu) return;
+  if (cpu < 0 || cpu >= CPU_SETSIZE) return;
   cpu_set_t others = me->allowed;
   CPU_CLR(cpu, &others);
   /* If no other is left it may run on all, as it did. */
@@ -186,8 +187,9 @@ static void *serve(void *data) {
   for (;;) {
     state = await_launch(pool, state);
     if (atomic_load(&pool->stopped)) return NULL;
-    make_way(self);
+    if (sched_getcpu() == atomic_load_explicit(&pool->cpu, memory_order_relaxed)) make_way(self);
     work(pool, self->index, state >> 1);
+    if (atomic_exchange(&self->fetched, 0)) make_way(self);
   }
 }
 
@@ -224,9 +226,10 @@ static int fetch_late(nc_pool *pool) {
   for (int i = 1; i < pool->size; ++i) pool->members[i].used = time_used(&pool->members[i]);
   if (join_within(pool, LOOK_NS)) return 0;
   for (int i = 1; i < pool->size; ++i) {
-    const member *one = &pool->members[i];
+    member *one = &pool->members[i];
     if (!atomic_load(&one->working) || time_used(one) != one->used) continue;
     late += sched_setaffinity((pid_t)atomic_load(&one->id), sizeof here, &here) == 0;
+    atomic_store(&one->fetched, 1); /* last: it is to be seen after the CPU has changed */
   }
   return late;
 }
