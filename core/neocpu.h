@@ -11,7 +11,8 @@
  *     neocpu_free(model);
  *
  * A process may hold any number of models, and any number of threads may call one: calls run one
- * after another, each on the thread that makes it and on the model's own. Nothing here ends the process.
+ * after another, each on the thread that makes it and on the model's own. Nothing here ends the
+ * process.
  */
 #ifndef NEOCPU_H_
 #define NEOCPU_H_

@@ -15,7 +15,7 @@ typedef struct nc_artifact {
   const uint8_t *weights; /* read-only, shared with every process that maps the file */
   size_t weights_size;
   uint8_t weights_digest[NC_SHA256_SIZE];
-  void *code; /* what the dynamic loader needs: the file up to its weights */
+  void *code; /* what nc_code_load takes: the file up to its weights */
   size_t code_size;
   void *mapping; /* of the file, or a copy */
   size_t mapping_size;

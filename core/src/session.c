@@ -34,12 +34,12 @@ static neocpu_status make_memory(nc_session *session, const nc_artifact *artifac
     if (session->weights == NULL) return out_of_memory(session->weights_size);
     memcpy(session->weights, artifact->weights, artifact->weights_size);
   }
-  session->tensor_count = header->input_count + header->weight_count + header->activation_count;
-  session->tensors = calloc(session->tensor_count + 1, sizeof *session->tensors);
+  const size_t count = header->input_count + header->weight_count + header->activation_count;
+  session->tensors = calloc(count + 1, sizeof *session->tensors);
   session->staging = calloc(header->input_count + 1, sizeof *session->staging);
   session->places = calloc(header->output_count, sizeof *session->places);
   if (session->tensors == NULL || session->staging == NULL || session->places == NULL) {
-    return out_of_memory(session->tensor_count * sizeof *session->tensors);
+    return out_of_memory(count * sizeof *session->tensors);
   }
   return NEOCPU_OK;
 }

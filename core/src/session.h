@@ -28,7 +28,6 @@ typedef struct nc_session {
   nc_pool *pool;
   nc_code code;
   nc_tensor *tensors; /* inputs, weights, activations: what calls name by number */
-  size_t tensor_count;
   nc_call *calls;
   nc_value *arguments; /* of all calls */
   uint32_t *tasks;     /* of all calls */
