@@ -49,7 +49,7 @@ fuzz: $(VENV)/.test ## compile CASES=5000 models that nobody wrote; SEED=0, JOBS
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(or $(SEED),0) --jobs $(JOBS)
 
 # An AArch64 system under build/arm; the script says what is in it.
-build/arm/.ready: $(VENV)/.test tests/arm/sysroot.py wheels/libraries.py
+build/arm/.ready: $(VENV)/.test tests/arm/sysroot.py
 	$(BIN)/python -m tests.arm.sysroot
 
 # With the system's own Python: nothing of this checkout is used, not even its .venv.
@@ -80,11 +80,11 @@ docs: $(VENV)/.test ## write docs/cli.md
 bench: $(VENV)/.bench ## measure the paper's fifteen networks beside the other engines; writes docs/benchmarks.md
 	$(BIN)/neocpu bench --suite paper --vs onnxruntime,openvino,ncnn --roofline -o docs/benchmarks.md
 
-runtime-wheel: $(VENV)/.test ## build dist/neocpu_runtime-*.whl, which runs compiled models; MACHINE=aarch64
-	$(BIN)/python -m wheels.runtime $(MACHINE)
+runtime-wheel: $(VENV)/.test ## build dist/neocpu_runtime-*.whl, which runs compiled models; MACHINE=aarch64 or PLATFORM=musllinux_1_2_x86_64
+	$(BIN)/python -m wheels.runtime $(or $(PLATFORM),$(MACHINE))
 
 clean: ## remove what was built, the virtual environment included
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist core/*.so *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.python:
@@ -96,7 +96,7 @@ $(VENV)/.python:
 # One stamp per set of extras: make demo needs no test tools.
 $(VENV)/.bench: EXTRAS = bench
 $(VENV)/.test: EXTRAS = bench,test,dev,serve,mlserver
-$(VENV)/.bench $(VENV)/.test: $(VENV)/.python pyproject.toml
+$(VENV)/.bench $(VENV)/.test: $(VENV)/.python pyproject.toml wheels/backend.py core/neocpu.h $(wildcard core/src/*)
 	$(BIN)/pip install -q -e '.[$(EXTRAS)]'
 # Converts models for ncnn. Its package asks for PyTorch, which the converter itself does not use.
 	$(BIN)/pip install -q --no-deps pnnx==20261020

@@ -96,6 +96,18 @@ typedef struct neocpu_output {
   size_t rows;  /* written by neocpu_run: extent of the first axis, which counts if bounded */
 } neocpu_output;
 
+/* Something that took time: a run, a call of a kernel in it, or a task of one of the parallel loops
+ * that the kernel has. Of a run, call, loop and task are -1; of a call, loop and task. */
+typedef struct neocpu_event {
+  uint64_t begin, end; /* nanoseconds of CLOCK_MONOTONIC */
+  const char *kernel;  /* its name, valid until the model is freed; null of a run */
+  int32_t run;         /* since the trace was started */
+  int32_t call;        /* among the "calls" of neocpu_metadata */
+  int32_t loop;        /* among those of the call */
+  int32_t task;        /* part of the loop */
+  int32_t thread;      /* what it took place on; 0 is the one that called neocpu_run */
+} neocpu_event;
+
 /* Load a compiled model. On failure *model is null. */
 NEOCPU_API neocpu_status neocpu_load(const char *path, const neocpu_options *options,
                                      neocpu_model **model);
@@ -108,11 +120,24 @@ NEOCPU_API neocpu_status neocpu_open_memory(const void *data, size_t size,
 /* Make threads for models to share: as many as neocpu_options.threads says. */
 NEOCPU_API neocpu_status neocpu_pool_start(int threads, neocpu_pool **pool);
 
+/* How many threads a pool has, the calling one of each run included. */
+NEOCPU_API int neocpu_pool_threads(const neocpu_pool *pool);
+
+/* Wait until the runs that have begun are done. */
+NEOCPU_API void neocpu_pool_wait(neocpu_pool *pool);
+
 /* Free a pool; null is ignored. Models that use it keep it until they are freed. */
 NEOCPU_API void neocpu_pool_free(neocpu_pool *pool);
 
 /* Name, target, inputs and outputs, both in graph order; null of a null pointer. */
 NEOCPU_API const neocpu_description *neocpu_describe(const neocpu_model *model);
+
+/* All that the file says of itself, its plan included: an object of JSON in UTF-8; null of a null
+ * pointer. It is valid until the model is freed. */
+NEOCPU_API const char *neocpu_metadata(const neocpu_model *model);
+
+/* Wait until the weights are checked, unless they are trusted; return what was found. */
+NEOCPU_API neocpu_status neocpu_verify(neocpu_model *model);
 
 /* Run the model; inputs and outputs in graph order. Outputs may overlap inputs, but not each other.
  * After a failure their contents are unspecified. */
@@ -131,6 +156,15 @@ NEOCPU_API neocpu_status neocpu_wait(neocpu_job *job);
 
 /* Cancel a job that has not begun, free it, and return 1; else return 0: it is to be waited for. */
 NEOCPU_API int neocpu_cancel(neocpu_job *job);
+
+/* Note from now on when each run, call and task takes place: anew, if that was done already. It
+ * takes about a hundred nanoseconds for each. Runs in progress are waited for. */
+NEOCPU_API neocpu_status neocpu_trace_start(neocpu_model *model);
+
+/* Note nothing more, and write where the events since the start are and how many, in the order in
+ * which they began. They are valid until the next start, or until the model is freed. */
+NEOCPU_API neocpu_status neocpu_trace_stop(neocpu_model *model, const neocpu_event **events,
+                                           size_t *count);
 
 /* Free a model that no other thread is using, once the jobs it still has are done; null is ignored.
  * Every job is to be waited for, or cancelled, before. */

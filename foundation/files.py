@@ -97,8 +97,13 @@ def read_file(path: str | os.PathLike[str], limit: int, *, pipes: bool = False) 
     return b"".join(pieces)
 
 
-def check_destination(path: str | os.PathLike[str]) -> None:
+def check_destination(path: str | os.PathLike[str], option: str = "-o") -> None:
     """Check that a file can be written at ``path``, before spending minutes on its content.
+
+    Parameters
+    ----------
+    option : str
+        What chooses the path on the command line, for messages.
 
     Raises
     ------
@@ -116,12 +121,17 @@ def check_destination(path: str | os.PathLike[str]) -> None:
         if name is not None:
             os.unlink(name)
     except OSError as error:
-        raise _write_error(path, error, 0) from error
+        raise _write_error(path, error, 0, option) from error
 
 
 @contextmanager
 def replacing(
-    path: Path, size: int = 0, *, executable: bool = False, lasting: bool = True
+    path: Path,
+    size: int = 0,
+    *,
+    executable: bool = False,
+    lasting: bool = True,
+    option: str = "-o",
 ) -> Iterator[BinaryIO]:
     """Open a new file; on success sync it and put it at ``path``, in place of what is there.
 
@@ -140,6 +150,8 @@ def replacing(
         Whether the file is code.
     lasting : bool
         Whether to sync it. What this process deletes again need not reach the disk.
+    option : str
+        What chooses the path on the command line, for messages.
 
     Raises
     ------
@@ -160,7 +172,7 @@ def replacing(
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise _write_error(path, error, size) from error
+        raise _write_error(path, error, size, option) from error
 
 
 @contextmanager
@@ -232,16 +244,20 @@ def _target(path: Path) -> Path:
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
-def _write_error(path: Path, error: OSError, size: int) -> UsageError | ArtifactError:
+def _write_error(path: Path, error: OSError, size: int, option: str) -> UsageError | ArtifactError:
     """Return the user's error for a failed write, with its fix."""
     place = f"cannot write {path}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         needed = f" ({size / 1e6:.1f} MB needed)" if size else ""
-        return ArtifactError(f"{place}: {error.strerror}{needed}; free space or choose another -o")
+        return ArtifactError(
+            f"{place}: {error.strerror}{needed}; free space or choose another {option}"
+        )
     if error.errno == errno.ENOENT:
-        return UsageError(f"{place}: there is no folder {path.parent}; create it or change -o")
+        return UsageError(
+            f"{place}: there is no folder {path.parent}; create it or change {option}"
+        )
     if error.errno in (
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
     ):
-        return UsageError(f"{place}: {error.strerror}; choose another -o")
+        return UsageError(f"{place}: {error.strerror}; choose another {option}")
     return ArtifactError(f"{place}: {error.strerror}")

@@ -43,12 +43,22 @@ def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
             "no C++ compiler to link the artifact with: install g++ (Debian: apt install g++) or "
             "set CXX"
         )
-    if importlib.util.find_spec("ziglang") is not None:
-        return (sys.executable, "-m", "ziglang", "c++", "-target", f"{machine}-linux-gnu.2.28")
+    if (of_zig := zig("c++", f"{machine}-linux-gnu.2.28")) is not None:
+        return of_zig
     raise UsageError(
         f"no C++ compiler to link for {machine}: install g++-{machine.replace('_', '-')}-linux-gnu "
         "(Debian's name) or pip install 'neocpu[cross]', which brings ziglang"
     )
+
+
+def zig(language: str, target: str) -> tuple[str, ...] | None:
+    """Return ``ziglang``'s compiler of ``cc`` or ``c++`` for a target, None if it is not there.
+
+    A target is a machine and a C library: ``aarch64-linux-musl``, ``x86_64-linux-gnu.2.17``.
+    """
+    if importlib.util.find_spec("ziglang") is None:
+        return None
+    return (sys.executable, "-m", "ziglang", language, "-target", target)
 
 
 def _words(command: str) -> tuple[str, ...]:

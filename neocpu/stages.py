@@ -265,10 +265,7 @@ class Builder:
         with self.clock.phase("lower"):
             mod = on_deep_stack(lower, planned.mod, self.target, self.dump)
         with self.clock.phase("build"):
-            rows = planned.loaded.row_counts
-            building = begin_build(
-                mod, self.target, self.dump, self.generations, usable_cpus(), rows
-            )
+            building = begin_build(mod, self.target, self.dump, self.generations, usable_cpus())
         return Generating(planned, building)
 
     def finish(self, generating: Generating) -> Attempt:
@@ -276,7 +273,7 @@ class Builder:
         planned, building = generating.planned, generating.building
         with self.clock.phase("build"):
             built = finish_build(building)
-        outcome = Outcome(built.arena_bytes, dict(self.clock.seconds))
+        outcome = Outcome(built.planned.arena_bytes, dict(self.clock.seconds))
         report = replace(planned.report, outcome=outcome)
         self.dump("plan", partial(json.dumps, report.to_json(), indent=1), "json")
         compiled = CompiledModule(self._header(planned.loaded, report), report)

@@ -68,7 +68,7 @@ def test_data_files_are_listed() -> None:
         for path in folder(package).glob(pattern)
     }
     files = {path for top in FOLDERS for path in (ROOT / top).rglob("*") if path.is_file()}
-    known = {".py", ".pyc", ".orig"}
+    known = {".py", ".pyc", ".orig", ".so"}  # the last is built there
     assert {path for path in files if path.suffix not in known} <= listed
     assert ROOT / "neocpu" / "py.typed" in listed
 
@@ -137,6 +137,27 @@ class TestRuntimeDistribution:
     def test_runs_with_numpy_alone(self) -> None:
         roots = [name for name in runtime.shipped().modules if name.startswith("neocpu.runtime")]
         assert set(closure([*roots, "neocpu"], runtime.FOLDERS).others) == {"numpy"}
+
+    @pytest.mark.slow
+    def test_keeps_to_what_python_3_10_has(self, tmp_path: Path) -> None:
+        """By the stubs of the type checker, which know since when there is what."""
+        pytest.importorskip("mypy")
+        inner = tmp_path / "neocpu"
+        inner.mkdir()
+        for top, package in FOLDERS.items():
+            for path in (ROOT / top).iterdir() if package == "neocpu" else (ROOT / top,):
+                (inner / path.name).symlink_to(path)
+        options = ("--python-version=3.10", "--follow-imports=silent", "--ignore-missing-imports")
+        modules = [word for name in runtime.shipped().modules for word in ("-m", name)]
+        done = subprocess.run(
+            [sys.executable, "-m", "mypy", *options, "--cache-dir=cache", *modules],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert re.search(r"\((checked|errors prevented) \d|^Success", done.stdout, re.MULTILINE)
+        lacking = r"\[(attr-defined|call-arg|call-overload|syntax|import-not-found)\]$"
+        assert not [line for line in done.stdout.splitlines() if re.search(lacking, line)]
 
     def test_asks_for_its_version_under_either_name(self) -> None:
         # Who asks for the version of "neocpu" alone fails where only neocpu-runtime is installed.

@@ -1,22 +1,36 @@
-"""The build backend: setuptools, with what it makes on the way in a temporary folder.
+"""The build backend: setuptools, which compiles the runtime's library too.
 
-On its own it leaves ``build`` and ``neocpu.egg-info`` in the checkout. Its hooks for further
-requirements are not here: there are none, and looking for them leaves ``neocpu.egg-info``.
+What it makes on the way is in a temporary folder: on its own it leaves ``build`` and
+``neocpu.egg-info`` in the checkout. Its hooks for further requirements are not here: there are
+none, and looking for them leaves ``neocpu.egg-info``.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
 from setuptools import build_meta
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
 
 Settings = dict[str, Any] | None
+
+CORE: Final = Path(__file__).parents[1] / "core"
+LIBRARY: Final = "libneocpu.so"
+
+_FLAGS: Final = (
+    *("-std=c11", "-O2", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-pthread"),
+    # Without what programs alone call.
+    *("-ffunction-sections", "-shared", "-Wl,--gc-sections,-s,-z,noexecstack,-soname," + LIBRARY),
+)
 
 _OPTIONS: Final = """\
 [build]
@@ -46,6 +60,50 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
     """Write the archive of sources and return its name."""
     with _out_of_tree():
         return str(build_meta.build_sdist(sdist_directory, config_settings))
+
+
+def compile_core(output: Path, compiler: Sequence[str]) -> None:
+    """Compile the runtime's library, for whatever ``compiler`` compiles.
+
+    Raises
+    ------
+    SystemExit
+        If there is no such compiler, or it fails.
+    """
+    sources = sorted(map(str, CORE.glob("src/*.c")))
+    command = [*compiler, *_FLAGS, f"-I{CORE}", "-o", str(output), *sources, "-lm"]
+    try:
+        subprocess.run(command, check=True)
+    except OSError as error:
+        raise SystemExit(
+            f"neocpu's runtime is written in C, and {compiler[0]} cannot be run "
+            f"({error.strerror}): install gcc or clang, or set CC to another compiler"
+        ) from error
+    except subprocess.CalledProcessError as error:
+        raise SystemExit(f"{shlex.join(command)} failed") from error
+
+
+class BuildWithCore(build_py):  # type: ignore[misc]
+    """Adds the library: to the wheel, or, of an editable installation, to the checkout."""
+
+    def run(self) -> None:
+        """Copy the modules and compile."""
+        super().run()
+        folder = CORE if self.editable_mode else Path(self.build_lib) / "neocpu" / "core"
+        compile_core(folder / LIBRARY, shlex.split(os.environ.get("CC", "cc")))
+
+
+class LibraryWheel(bdist_wheel):  # type: ignore[misc]
+    """A wheel with a library of C, but for any version of Python."""
+
+    def finalize_options(self) -> None:
+        """Have files go where those of a machine go."""
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return for what the wheel is."""
+        return "py3", "none", super().get_tag()[2]
 
 
 @contextmanager

@@ -1,12 +1,13 @@
-"""Build the distribution ``neocpu-runtime``: `python -m wheels.runtime [MACHINE]`.
+"""Build the distribution ``neocpu-runtime``: `python -m wheels.runtime [PLATFORM] [--cc COMMAND]`.
 
 It holds the modules that running, inspecting, serving and bundling compiled models need, as far as
-their imports reach, and TVM's two runtime libraries for MACHINE: ``x86_64`` or ``aarch64``, by
-default this one. The wheel is written to ``dist``.
+their imports reach, and the runtime's library for PLATFORM: a machine, by default this one, or a
+tag of wheels such as ``musllinux_1_2_aarch64``. The wheel is written to ``dist``.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import os
@@ -21,8 +22,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from wheels import libraries
+from wheels.backend import LIBRARY
 from wheels.imports import Closure, closure
+from wheels.platforms import compile_library
 
 ROOT: Final = Path(__file__).parents[1]
 HERE: Final = Path(__file__).parent
@@ -73,11 +75,13 @@ def requirements() -> Mapping[str, list[str]]:
     }
 
 
-def build(machine: str, dist: Path, stage: Path) -> Path:
-    """Write the wheel for ``machine`` into ``dist`` and return its path.
+def build(platform: str, dist: Path, stage: Path, compiler: str | None = None) -> Path:
+    """Write the wheel for a platform or machine into ``dist`` and return its path.
 
     Parameters
     ----------
+    platform, compiler : str
+        See `compile_library`.
     stage : Path
         A folder for what goes into it; emptied first.
     """
@@ -88,22 +92,21 @@ def build(machine: str, dist: Path, stage: Path) -> Path:
         _copy(path, package, _place(name, path))
     for path, place in _data(found):
         _copy(path, package, place)
-    _add_libraries(machine, stage, package / "neocpu" / "runtime" / "lib")
+    tag = compile_library(platform, package / "neocpu" / "core" / LIBRARY, compiler)
     for path in (ROOT / "LICENSE", HERE / "README.md", HERE / "setup.py"):
         shutil.copy(path, stage)
     (stage / "pyproject.toml").write_text(_project_file(package))
     dist.mkdir(exist_ok=True)
-    platform = f"{libraries.SYSTEM}_{machine}"
     # Not isolated, so that nothing is downloaded: this environment has setuptools.
     subprocess.run(
         [
             *(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"),
-            *("--config-settings", f"--build-option=--plat-name={platform}"),
+            *("--config-settings", f"--build-option=--plat-name={tag}"),
             *("--wheel-dir", str(dist), str(stage)),
         ],
         check=True,
     )
-    (wheel,) = dist.glob(f"neocpu_runtime-{PROJECT['project']['version']}-*-{platform}.whl")
+    (wheel,) = dist.glob(f"neocpu_runtime-{PROJECT['project']['version']}-*-{tag}.whl")
     return wheel
 
 
@@ -123,22 +126,12 @@ def _data(found: Closure) -> Iterator[tuple[Path, Path]]:
                     yield path, Path(*package.split(".")) / path.relative_to(folder)
 
 
-def _add_libraries(machine: str, stage: Path, folder: Path) -> None:
-    if machine == os.uname().machine:
-        libraries.take_installed(folder)
-    else:
-        libraries.download(machine, folder)
-    for licence in (*folder.glob("LICENSE*"), *folder.glob("NOTICE*")):
-        shutil.move(licence, stage)
-
-
 def _project_file(package: Path) -> str:
     """Return ``pyproject.toml``; a JSON list of strings is one of TOML too."""
     folders = {path.parent.relative_to(package) for path in package.rglob("__init__.py")}
     lists = {"packages": sorted(".".join(folder.parts) for folder in folders), **requirements()}
     return string.Template((HERE / "runtime.toml").read_text()).substitute(
         version=PROJECT["project"]["version"],
-        python=PROJECT["project"]["requires-python"],
         **{name: json.dumps(values) for name, values in lists.items()},
     )
 
@@ -156,15 +149,19 @@ def _describe(wheel: Path) -> str:
     files = (file.locate() for file in numpy.files or () if file.suffix != ".pyc")
     beside = sum(os.path.getsize(path) for path in files if os.path.exists(path))
     return (
-        f"{wheel}: {wheel.stat().st_size / 1e6:.1f} MB, installed {installed / 1e6:.1f} MB "
+        f"{wheel}: {wheel.stat().st_size / 1e6:.2f} MB, installed {installed / 1e6:.2f} MB "
         f"(numpy {numpy.version} besides: {beside / 1e6:.1f} MB)"
     )
 
 
 def main() -> None:
     """Build the wheel and say how large it is."""
-    machine = sys.argv[1] if len(sys.argv) > 1 else os.uname().machine
-    print(_describe(build(machine, DIST, ROOT / "build" / "runtime-wheel" / machine)))
+    parser = argparse.ArgumentParser(prog="python -m wheels.runtime")
+    parser.add_argument("platform", nargs="?", default=os.uname().machine)
+    parser.add_argument("--cc", help="a C compiler for the platform, with its options")
+    asked = parser.parse_args()
+    stage = ROOT / "build" / "runtime-wheel" / asked.platform
+    print(_describe(build(asked.platform, DIST, stage, asked.cc)))
 
 
 if __name__ == "__main__":

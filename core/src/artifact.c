@@ -1,6 +1,8 @@
 #include "artifact.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -59,6 +61,8 @@ static neocpu_status read_body(const nc_file *file, const nc_section *sections, 
     return damaged(file, "its checksum does not match");
   }
   memcpy(artifact->weights_digest, digests + NC_SHA256_SIZE, NC_SHA256_SIZE);
+  artifact->metadata = strndup(rest + (header->offset - start), header->size);
+  if (artifact->metadata == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory");
   const neocpu_status status =
       nc_header_read(file->path, rest + (header->offset - start), header->size, weights->size,
                      &artifact->header);
@@ -134,14 +138,22 @@ static neocpu_status read_artifact(const nc_file *file, nc_artifact *artifact) {
 
 neocpu_status nc_artifact_open(nc_file *file, nc_artifact *artifact) {
   nc_fat fat;
+  const char *path = file->path;
+  char place[PATH_MAX + 128]; /* for messages: the variant too */
   *artifact = (nc_artifact){0};
   neocpu_status status = nc_fat_choose(file, &fat);
+  if (fat.chosen != NULL) {
+    const char *name = nc_json_text(nc_json_member(fat.chosen, "name"));
+    snprintf(place, sizeof place, "%s (%s)", path, name);
+    file->path = place;
+  }
   if (status == NEOCPU_OK) status = read_artifact(file, artifact);
   if (status == NEOCPU_OK && !nc_fat_agrees(&fat, &artifact->header)) {
     status = nc_fail(NEOCPU_ARTIFACT, "%s: index and header disagree on the target; " REMEDY,
                      file->path);
   }
   nc_fat_free(&fat);
+  file->path = path;
   if (status != NEOCPU_OK) nc_artifact_free(artifact);
   return status;
 }
@@ -177,6 +189,7 @@ neocpu_status nc_artifact_check_host(const nc_artifact *artifact, const char *pa
 
 void nc_artifact_free(nc_artifact *artifact) {
   nc_header_free(&artifact->header);
+  free(artifact->metadata);
   free(artifact->code);
   if (artifact->mapping != NULL) munmap(artifact->mapping, artifact->mapping_size);
   *artifact = (nc_artifact){0};

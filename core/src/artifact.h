@@ -12,6 +12,7 @@
 
 typedef struct nc_artifact {
   nc_header header;
+  char *metadata; /* the header as it is in the file */
   const uint8_t *weights; /* read-only, shared with every process that maps the file */
   size_t weights_size;
   uint8_t weights_digest[NC_SHA256_SIZE];

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "error.h"
-#include "pool.h"
 
 static void lend(void **variable, void (*function)(void)) {
   if (variable != NULL) memcpy(variable, &function, sizeof function);
@@ -29,9 +28,13 @@ neocpu_status nc_code_load(const char *path, const void *bytes, size_t size, nc_
   }
   code->table = code->image.entry;
   lend(code->table->launch, (void (*)(void))nc_backend_launch);
-  lend(code->table->allocate, (void (*)(void))nc_backend_allocate);
-  lend(code->table->release, (void (*)(void))nc_backend_release);
+  nc_code_lend_workspaces(code, nc_backend_allocate, nc_backend_release);
   return NEOCPU_OK;
+}
+
+void nc_code_lend_workspaces(const nc_code *code, nc_allocate *allocate, nc_release *release) {
+  lend(code->table->allocate, (void (*)(void))allocate);
+  lend(code->table->release, (void (*)(void))release);
 }
 
 const nc_kernel *nc_code_kernel(const nc_code *code, const char *name) {

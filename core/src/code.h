@@ -4,6 +4,7 @@
 
 #include "image.h"
 #include "kernel_table.h"
+#include "pool.h"
 
 typedef struct nc_code {
   nc_image image;
@@ -16,6 +17,9 @@ neocpu_status nc_code_load(const char *path, const void *bytes, size_t size, nc_
 
 /* Find a kernel by name; null if there is none. */
 const nc_kernel *nc_code_kernel(const nc_code *code, const char *name);
+
+/* Have kernels take their workspaces from these functions from now on. */
+void nc_code_lend_workspaces(const nc_code *code, nc_allocate *allocate, nc_release *release);
 
 void nc_code_unload(nc_code *code);
 

@@ -105,7 +105,9 @@ static neocpu_status choose(nc_file *file, const nc_json *variants, const nc_jso
   variant best = {0}, read;
   uint64_t end = 1; /* of the variant before, or of the index */
   char obstacle[256], obstacles[768] = "";
+  struct utsname host;
   const nc_json *item = nc_json_first(variants);
+  uname(&host);
   if (item == NULL || variants->size > MAX_VARIANTS) return malformed(file, "variants");
   for (uint32_t i = 0; i < variants->size; ++i, item = nc_json_next(item)) {
     const char *name = read_name(item, variants, i);
@@ -129,9 +131,9 @@ static neocpu_status choose(nc_file *file, const nc_json *variants, const nc_jso
   }
   if (best.size == 0) {
     return nc_fail(NEOCPU_TARGET,
-                   "%s has no variant that this host can run: %s: compile the model again with "
+                   "%s has no variant that this host (%s) can run: %s: compile the model again with "
                    "--target host, or with one more variant in --fat",
-                   file->path, obstacles);
+                   file->path, host.machine, obstacles);
   }
   file->offset += best.offset;
   file->size = best.size;

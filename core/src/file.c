@@ -16,11 +16,12 @@ neocpu_status nc_file_open(const char *path, nc_file *file) {
   if (fd < 0 || fstat(fd, &status) != 0) {
     const int error = errno;
     if (fd >= 0) close(fd);
-    return nc_fail(NEOCPU_ARTIFACT, "cannot open %s: %s", path, strerror(error));
+    return nc_fail(NEOCPU_ARTIFACT, "cannot open artifact %s: %s", path, strerror(error));
   }
   if (!S_ISREG(status.st_mode)) {
     close(fd);
-    return nc_fail(NEOCPU_ARTIFACT, "cannot open %s: it is not a regular file", path);
+    return nc_fail(NEOCPU_ARTIFACT, "cannot open artifact %s: it is %s", path,
+                   S_ISDIR(status.st_mode) ? "a folder" : "not a file but a pipe or device");
   }
   *file = (nc_file){.fd = fd, .path = path, .size = (uint64_t)status.st_size};
   return NEOCPU_OK;
@@ -49,7 +50,7 @@ neocpu_status nc_file_read(const nc_file *file, uint64_t offset, void *data, siz
     const ssize_t count = pread(file->fd, bytes, size, (off_t)(file->offset + offset));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      return nc_fail(NEOCPU_ARTIFACT, "cannot read %s: %s", file->path,
+      return nc_fail(NEOCPU_ARTIFACT, "cannot read artifact %s: %s", file->path,
                      count < 0 ? strerror(errno) : "it got shorter meanwhile");
     }
     bytes += count;

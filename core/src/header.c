@@ -276,7 +276,7 @@ static neocpu_status read_document(const char *path, const nc_json *root, size_t
   if (!nc_json_integer(nc_json_member(root, "format"), &format)) return malformed(path, "format");
   if (format != NC_FORMAT) {
     return nc_fail(NEOCPU_ARTIFACT,
-                   "%s has artifact format %lld, this program reads format %d: compile the model "
+                   "%s has artifact format %lld, this neocpu reads format %d: compile the model "
                    "again with `neocpu compile`",
                    path, (long long)format, NC_FORMAT);
   }

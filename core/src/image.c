@@ -35,10 +35,11 @@ static const struct {
     FUNCTION(memcpy), FUNCTION(memmove), FUNCTION(memset), FUNCTION(memcmp),
     REAL(acos), REAL(acosh), REAL(asin), REAL(asinh), REAL(atan), REAL(atan2), REAL(atanh),
     REAL(cbrt), REAL(ceil), REAL(copysign), REAL(cos), REAL(cosh), REAL(erf), REAL(erfc), REAL(exp),
-    REAL(exp2), REAL(expm1), REAL(fabs), REAL(floor), REAL(fma), REAL(fmax), REAL(fmin), REAL(fmod),
-    REAL(hypot), REAL(ldexp), REAL(lgamma), REAL(log), REAL(log10), REAL(log1p), REAL(log2),
-    REAL(nearbyint), REAL(nextafter), REAL(pow), REAL(rint), REAL(round), REAL(sin), REAL(sinh),
-    REAL(sqrt), REAL(tan), REAL(tanh), REAL(tgamma), REAL(trunc)};
+    REAL(exp10), REAL(exp2), REAL(expm1), REAL(fabs), REAL(floor), REAL(fma), REAL(fmax),
+    REAL(fmin), REAL(fmod), REAL(hypot), REAL(ldexp), REAL(lgamma), REAL(log), REAL(log10),
+    REAL(log1p), REAL(log2), REAL(nearbyint), REAL(nextafter), REAL(pow), REAL(rint), REAL(round),
+    REAL(sin), REAL(sincos), REAL(sinh), REAL(sqrt), REAL(tan), REAL(tanh), REAL(tgamma),
+    REAL(trunc)};
 /* clang-format on */
 
 /* What is known of the object while it is loaded. Addresses count from its own zero. */

@@ -21,6 +21,7 @@ struct neocpu_model {
   nc_artifact artifact;
   nc_pool *pool;
   nc_session session;
+  nc_trace *trace; /* what was noted last, or is being noted; null: nothing */
   nc_queue queue;
   neocpu_description description;
   nc_verification verification; /* all zero if the weights are trusted */
@@ -126,10 +127,22 @@ neocpu_status neocpu_pool_start(int threads, neocpu_pool **pool) {
   return status == NEOCPU_OK ? nc_pool_start(threads, pool) : status;
 }
 
+int neocpu_pool_threads(const neocpu_pool *pool) { return pool == NULL ? 0 : nc_pool_size(pool); }
+
+void neocpu_pool_wait(neocpu_pool *pool) {
+  if (pool == NULL || !nc_pool_is_ours(pool)) return;
+  nc_pool_enter(pool);
+  nc_pool_leave(pool);
+}
+
 void neocpu_pool_free(neocpu_pool *pool) { nc_pool_release(pool); }
 
 const neocpu_description *neocpu_describe(const neocpu_model *model) {
   return model == NULL ? NULL : &model->description;
+}
+
+const char *neocpu_metadata(const neocpu_model *model) {
+  return model == NULL ? NULL : model->artifact.metadata;
 }
 
 static neocpu_status check_input(const neocpu_spec *spec, const neocpu_input *input) {
@@ -146,17 +159,20 @@ static neocpu_status check_output(const neocpu_spec *spec, const neocpu_output *
                  output->data == NULL ? " at a null pointer" : "");
 }
 
+static neocpu_status check_model(const neocpu_model *model) {
+  if (model == NULL) return nc_fail(NEOCPU_USAGE, "the model is a null pointer: was it loaded?");
+  if (model->process == getpid()) return NEOCPU_OK;
+  return nc_fail(NEOCPU_USAGE,
+                 "model '%s' was loaded before this process forked: load it in the child",
+                 model->description.name);
+}
+
 static neocpu_status check_call(const neocpu_model *model, const neocpu_input *inputs,
                                 size_t input_count, const neocpu_output *outputs,
                                 size_t output_count) {
-  if (model == NULL) return nc_fail(NEOCPU_USAGE, "the model is a null pointer: was it loaded?");
+  neocpu_status status = check_model(model);
+  if (status != NEOCPU_OK) return status;
   const neocpu_description *description = &model->description;
-  neocpu_status status = NEOCPU_OK;
-  if (model->process != getpid()) {
-    return nc_fail(NEOCPU_USAGE,
-                   "model '%s' was loaded before this process forked: load it in the child",
-                   description->name);
-  }
   if (input_count != description->input_count || output_count != description->output_count) {
     return nc_fail(NEOCPU_USAGE, "the model has %zu inputs and %zu outputs, got %zu and %zu",
                    description->input_count, description->output_count, input_count,
@@ -174,12 +190,20 @@ static neocpu_status check_call(const neocpu_model *model, const neocpu_input *i
   return status;
 }
 
+static neocpu_status verdict_of(neocpu_model *model) {
+  if (model->verification.artifact == NULL) return NEOCPU_OK;
+  return nc_verification_wait(&model->verification, model->path);
+}
+
+neocpu_status neocpu_verify(neocpu_model *model) {
+  const neocpu_status status = check_model(model);
+  return status == NEOCPU_OK ? verdict_of(model) : status;
+}
+
 static neocpu_status run(neocpu_model *model, const neocpu_input *inputs, neocpu_output *outputs) {
   /* Before the run and not after it: damaged indices could lead a kernel anywhere. */
-  if (model->verification.artifact != NULL) {
-    const neocpu_status verdict = nc_verification_wait(&model->verification, model->path);
-    if (verdict != NEOCPU_OK) return verdict;
-  }
+  const neocpu_status verdict = verdict_of(model);
+  if (verdict != NEOCPU_OK) return verdict;
   nc_pool_enter(model->pool);
   const neocpu_status status = nc_session_run(&model->session, inputs, outputs);
   nc_pool_leave(model->pool);
@@ -214,12 +238,46 @@ neocpu_status neocpu_submit(neocpu_model *model, const neocpu_input *inputs, siz
   return nc_queue_put(&model->queue, run_submission, &call, sizeof call, job);
 }
 
+neocpu_status neocpu_trace_start(neocpu_model *model) {
+  neocpu_status status = check_model(model);
+  if (status != NEOCPU_OK) return status;
+  nc_trace *trace;
+  status = nc_trace_make(nc_pool_size(model->pool), &trace);
+  if (status != NEOCPU_OK) return status;
+  nc_pool_enter(model->pool);
+  nc_trace_free(model->trace);
+  model->trace = model->session.trace = trace;
+  nc_pool_leave(model->pool);
+  return NEOCPU_OK;
+}
+
+neocpu_status neocpu_trace_stop(neocpu_model *model, const neocpu_event **events, size_t *count) {
+  if (events == NULL || count == NULL) {
+    return nc_fail(NEOCPU_USAGE, "the place for the events or their number is a null pointer");
+  }
+  *events = NULL;
+  *count = 0;
+  const neocpu_status status = check_model(model);
+  if (status != NEOCPU_OK) return status;
+  nc_pool_enter(model->pool);
+  nc_trace *trace = model->session.trace;
+  model->session.trace = NULL;
+  nc_pool_leave(model->pool);
+  if (trace == NULL) return nc_fail(NEOCPU_USAGE, "no trace of the model was started");
+  return nc_trace_collect(trace, events, count);
+}
+
+void neocpu_intercept(neocpu_model *model, const nc_interception *interception) {
+  nc_session_intercept(&model->session, interception);
+}
+
 void neocpu_free(neocpu_model *model) {
   if (model == NULL) return;
   /* In a child its threads do not exist: it stays. */
   if (model->process != getpid()) return;
   nc_queue_end(&model->queue);
   nc_session_free(&model->session);
+  nc_trace_free(model->trace);
   nc_pool_release(model->pool);
   nc_verification_end(&model->verification);
   nc_artifact_free(&model->artifact);

@@ -71,6 +71,7 @@ struct nc_pool {
   turn *first, *last;                  /* runs that wait */
   int taken;                           /* whether one is in progress */
   uint64_t denormals;                  /* how its thread computed before */
+  nc_trace *trace; /* of the run in progress; null: none */
   const uint32_t *expected;
   uint32_t expected_count, launches;
   int size, started;
@@ -279,15 +280,38 @@ static int share_out(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
   return atomic_exchange_explicit(&pool->failed, 0, memory_order_relaxed) ? -1 : 0;
 }
 
-int nc_backend_launch(nc_loop *loop, void *data, int tasks) {
-  nc_pool *pool = self == NULL ? NULL : self->pool;
-  if (pool == NULL || busy || pool->size == 1) return run_alone(loop, data, tasks > 0 ? tasks : 1);
+static int launch(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
+  if (pool->size == 1) return run_alone(loop, data, tasks > 0 ? tasks : 1);
   if (tasks <= 0) {
     const uint32_t count = pool->expected_count;
     tasks = count > 0 ? (int)pool->expected[pool->launches++ % count] : pool->size;
   }
   if (tasks == 1 || tasks > MAX_TASKS) return run_alone(loop, data, tasks);
   return share_out(pool, loop, data, tasks);
+}
+
+/* A loop whose tasks are noted. */
+typedef struct traced_loop {
+  nc_loop *loop;
+  void *data;
+  nc_trace *trace;
+  int32_t number;
+} traced_loop;
+
+static int run_traced(int task, nc_parallel *parallel, void *data) {
+  const traced_loop *traced = data;
+  const uint64_t began = nc_now();
+  const int status = traced->loop(task, parallel, traced->data);
+  nc_trace_task(traced->trace, self->index, traced->number, task, began);
+  return status;
+}
+
+int nc_backend_launch(nc_loop *loop, void *data, int tasks) {
+  nc_pool *pool = self == NULL ? NULL : self->pool;
+  if (pool == NULL || busy) return run_alone(loop, data, tasks > 0 ? tasks : 1);
+  if (pool->trace == NULL) return launch(pool, loop, data, tasks);
+  traced_loop traced = {loop, data, pool->trace, nc_trace_count_loop(pool->trace)};
+  return launch(pool, run_traced, &traced, tasks);
 }
 
 void *nc_backend_allocate(int device_type, int device_id, uint64_t size, int code, int bits) {
@@ -324,6 +348,8 @@ void nc_pool_expect(nc_pool *pool, const uint32_t *tasks, uint32_t count) {
   pool->expected_count = count;
   pool->launches = 0;
 }
+
+void nc_pool_trace(nc_pool *pool, nc_trace *trace) { pool->trace = trace; }
 
 static void await_turn(nc_pool *pool) {
   pthread_mutex_lock(&pool->lock);
@@ -363,6 +389,7 @@ void nc_pool_enter(nc_pool *pool) {
 
 void nc_pool_leave(nc_pool *pool) {
   self = NULL;
+  pool->trace = NULL;
   nc_restore_denormals(pool->denormals);
   atomic_fetch_and(&pool->state, ~1u); /* who waits busily goes to sleep */
   pass_turn(pool);

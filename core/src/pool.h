@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "neocpu.h"
+#include "trace.h"
 
 typedef struct nc_pool nc_pool;
 
@@ -42,6 +43,10 @@ uint32_t nc_pool_tasks(uint32_t iterations, int threads);
 /* The tasks of the loops that the next kernel has, in turn. They are only read. */
 void nc_pool_expect(nc_pool *pool, const uint32_t *tasks, uint32_t count);
 
+/* Have the tasks of a run noted, until it is left; null: do not. Between nc_pool_enter and
+ * nc_pool_leave. */
+void nc_pool_trace(nc_pool *pool, nc_trace *trace);
+
 /* What generated code calls: `__TVMBackendParallelLaunch`, `__TVMBackendAllocWorkspace` and
  * `__TVMBackendFreeWorkspace` of tvm/runtime/c_backend_api.h. */
 typedef struct nc_parallel {
@@ -51,8 +56,11 @@ typedef struct nc_parallel {
 
 typedef int nc_loop(int task, nc_parallel *parallel, void *data);
 
+typedef void *nc_allocate(int device_type, int device_id, uint64_t size, int code, int bits);
+typedef int nc_release(int device_type, int device_id, void *data);
+
 int nc_backend_launch(nc_loop *loop, void *data, int tasks);
-void *nc_backend_allocate(int device_type, int device_id, uint64_t size, int code, int bits);
-int nc_backend_release(int device_type, int device_id, void *data);
+nc_allocate nc_backend_allocate;
+nc_release nc_backend_release;
 
 #endif

@@ -119,12 +119,27 @@ static void place_outputs(nc_session *session, const neocpu_output *outputs) {
   }
 }
 
-static neocpu_status make_calls(nc_session *session) {
+static int make_call(const nc_session *session, const nc_call *call) {
   nc_value result;
+  const nc_interception *other = &session->interception;
+  if (other->call != NULL) return other->call(other->data, call->kernel, call->arguments);
+  return call->kernel->function(NULL, call->arguments, (int32_t)call->kernel->count, &result);
+}
+
+static int make_traced_call(const nc_session *session, size_t index) {
+  const nc_call *call = &session->calls[index];
+  nc_trace_begin_call(session->trace, (uint32_t)index, session->header->calls[index].kernel);
+  const int status = make_call(session, call);
+  nc_trace_end_call(session->trace);
+  return status;
+}
+
+static neocpu_status make_calls(nc_session *session) {
   for (size_t i = 0; i < session->header->call_count; ++i) {
     const nc_call *call = &session->calls[i];
     nc_pool_expect(session->pool, call->tasks, call->kernel->launch_count);
-    if (call->kernel->function(NULL, call->arguments, (int32_t)call->kernel->count, &result) != 0) {
+    const int traced = session->trace != NULL;
+    if ((traced ? make_traced_call(session, i) : make_call(session, call)) != 0) {
       return nc_fail(NEOCPU_FAILURE, "kernel '%s' failed: out of memory", call->kernel->name);
     }
   }
@@ -161,8 +176,7 @@ static neocpu_status copy_outputs(const nc_session *session, neocpu_output *outp
   return NEOCPU_OK;
 }
 
-neocpu_status nc_session_run(nc_session *session, const neocpu_input *inputs,
-                             neocpu_output *outputs) {
+static neocpu_status run(nc_session *session, const neocpu_input *inputs, neocpu_output *outputs) {
   for (size_t i = 0; i < session->header->input_count; ++i) {
     session->tensors[i].data = (void *)inputs[i].data; /* kernels only read inputs */
     if (usable(session, &inputs[i], outputs)) continue;
@@ -172,6 +186,21 @@ neocpu_status nc_session_run(nc_session *session, const neocpu_input *inputs,
   place_outputs(session, outputs);
   const neocpu_status status = make_calls(session);
   return status == NEOCPU_OK ? copy_outputs(session, outputs) : status;
+}
+
+neocpu_status nc_session_run(nc_session *session, const neocpu_input *inputs,
+                             neocpu_output *outputs) {
+  if (session->trace == NULL) return run(session, inputs, outputs);
+  nc_pool_trace(session->pool, session->trace);
+  nc_trace_begin_run(session->trace);
+  const neocpu_status status = run(session, inputs, outputs);
+  nc_trace_end_run(session->trace);
+  return status;
+}
+
+void nc_session_intercept(nc_session *session, const nc_interception *interception) {
+  session->interception = *interception;
+  nc_code_lend_workspaces(&session->code, interception->allocate, interception->release);
 }
 
 void nc_session_free(nc_session *session) {

@@ -4,6 +4,7 @@
 
 #include "artifact.h"
 #include "code.h"
+#include "interception.h"
 #include "pool.h"
 
 /* DLPack's description of an array (DLTensor). */
@@ -26,6 +27,8 @@ typedef struct nc_call {
 typedef struct nc_session {
   const nc_header *header;
   nc_pool *pool;
+  nc_interception interception; /* all zero: none */
+  nc_trace *trace;              /* of its runs; null: none */
   nc_code code;
   nc_tensor *tensors; /* inputs, weights, activations: what calls name by number */
   nc_call *calls;
@@ -46,6 +49,9 @@ neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact,
  * nc_pool_enter and nc_pool_leave. */
 neocpu_status nc_session_run(nc_session *session, const neocpu_input *inputs,
                              neocpu_output *outputs);
+
+/* Have calls of kernels made, and their workspaces lent, by somebody else from now on. */
+void nc_session_intercept(nc_session *session, const nc_interception *interception);
 
 void nc_session_free(nc_session *session);
 

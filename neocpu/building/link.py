@@ -1,4 +1,4 @@
-"""Write an artifact: link TVM's executable, append weights and header, put it in place at once."""
+"""Write an artifact: link the code, append weights and header, put it in place at once."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def write_artifact(
     Parameters
     ----------
     built : Built
-        Of which the header's ``activations``, ``arena_bytes``, ``calls`` and ``returns`` are.
+        Of whose plan the header's ``activations``, ``arena_bytes``, ``calls`` and ``returns`` are.
     weights : sequence of array
         In parameter order, packed as the code reads them. The header's ``weights`` are theirs, and
         those of the constants of ``built``.
@@ -89,15 +89,16 @@ def write_artifact(
         If linking fails or the disk is full.
     """
     path = Path(path)
-    weights = [*weights, *built.constants]
+    planned = built.planned
+    weights = [*weights, *planned.constants]
     specs = _place(weights)
     header = replace(
         header,
         weights=specs,
-        activations=built.activations,
-        arena_bytes=built.arena_bytes,
-        calls=built.program.calls,
-        returns=built.program.results,
+        activations=planned.activations,
+        arena_bytes=planned.arena_bytes,
+        calls=planned.program.calls,
+        returns=planned.program.results,
     )
     _refuse_dtypes(header)
     command = find_linker(header.machine, cxx)
@@ -232,30 +233,24 @@ def _refuse_dtypes(header: ArtifactHeader) -> None:
 
 
 def _link(built: Built, folder: Path, command: tuple[str, ...]) -> bytes:
-    """Return the shared object with the code and the virtual machine's bytecode."""
-    source = folder / "kernel_table.c"
+    """Return the shared object with the code and the table of its kernels."""
+    source, output = folder / "kernel_table.c", folder / "code.so"
     source.write_text(built.table)
-
-    def create_shared(output: str, objects: Sequence[str], options: Sequence[str] = ()) -> None:
-        # The generated code takes the runtime's functions through pointers that the runtime fills
-        # in, so nothing but libm is linked. A model without any kernel comes as C source, for which
-        # TVM passes include folders in `options`.
-        # Whatever else a process has loaded, each artifact finds its own symbols.
-        flags = ["-shared", "-fPIC", f"-Wl,--strip-debug,-Bsymbolic,-e,{SYMBOL}"]
-        flags += ["-include", str(_TABLE)]
-        arguments = [*command, *flags, "-o", output, *objects, str(source), *options, "-lm"]
-        code, said = _run(arguments, folder)
-        if code != 0:
-            lines = said.strip().splitlines() or ["no message"]
-            raise ArtifactError(
-                f"linking with '{' '.join(command)}' failed: {lines[-1]}; is it a working C++ "
-                "compiler for the target?"
-            )
-
-    # Objects alone do not say for which machine the bytecode's object has to be.
-    create_shared.get_target_triple = lambda: built.target.triple  # type: ignore[attr-defined]
-    output = folder / "code.so"
-    built.executable.export_library(str(output), fcompile=create_shared, workspace_dir=str(folder))
+    objects = []
+    for number, content in enumerate(built.objects):
+        objects.append(folder / f"{number}.o")
+        objects[-1].write_bytes(content)
+    # The code takes the runtime's functions through pointers that the runtime fills in, so nothing
+    # but libm is linked. Whatever else a process has loaded, it finds its own symbols.
+    flags = ["-shared", "-fPIC", f"-Wl,--strip-debug,-Bsymbolic,-e,{SYMBOL}"]
+    flags += ["-include", str(_TABLE), "-o", str(output)]
+    code, said = _run([*command, *flags, *map(str, objects), str(source), "-lm"], folder)
+    if code != 0:
+        lines = said.strip().splitlines() or ["no message"]
+        raise ArtifactError(
+            f"linking with '{' '.join(command)}' failed: {lines[-1]}; is it a working C++ "
+            "compiler for the target?"
+        )
     return output.read_bytes()
 
 

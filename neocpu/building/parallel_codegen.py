@@ -115,13 +115,13 @@ class CodeGeneration:
         """Wait until the children leave the CPUs to others."""
         self._running.wait()
 
-    def libraries(self) -> list[Any]:
-        """Wait for all objects and load them.
+    def objects(self) -> list[bytes]:
+        """Wait for all object files.
 
         Returns
         -------
-        list of tvm.runtime.Module
-            Static libraries, in the order of the functions' names.
+        list of bytes
+            Their content, in the order of the functions' names.
 
         Raises
         ------
@@ -138,7 +138,7 @@ class CodeGeneration:
                 done += _one_by_one(job, failure, self._target, self._workers)
         for job in done:
             self.launches |= json.loads(job.launches.read_text())
-        return [tvm.runtime.load_static_library(str(job.path), job.names) for job in done]
+        return [job.path.read_bytes() for job in done]
 
     def __enter__(self) -> CodeGeneration:
         return self

@@ -1,9 +1,9 @@
-"""The numbered phases from a rewritten Relax module to an executable, with a dump between them."""
+"""The numbered phases from a rewritten Relax module to object code, with a dump between them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,18 +12,16 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar
-from tvm.relax import vm_build
 
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.kernel_table import table_source
 from neocpu.building.parallel_codegen import ORIGIN, CodeGeneration, OneAtATime, assembly
 from neocpu.building.program import Program, program_of
 from neocpu.passes.lift_constants import lift_constants
-from neocpu.passes.plan_memory import PlannedModule, plan_memory
-from neocpu.passes.state_contract import state_contract
+from neocpu.passes.plan_memory import plan_memory
 from neocpu.passes.view_results import view_results
 from neocpu.relax_utils import bindings, is_op
-from neocpu.runtime.artifact_file.header import Placement, layout_numbers
+from neocpu.runtime.artifact_file.header import Placement
 from neocpu.schedules.operators.normalization import group_norm, layer_norm
 from neocpu.schedules.vocabulary.target import CpuTarget
 
@@ -120,59 +118,54 @@ def _callee(value: Any) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Built:
-    """Code, and the memory it works in.
+class Planned:
+    """What a model does, and the memory it works in.
 
     Attributes
     ----------
-    executable : tvm.relax.VMExecutable
-        Its ``main`` takes the inputs, the weights and the activations.
     program : Program
-        What its ``main`` does.
-    table : str
-        Source of the table of its kernels.
+        Its calls of kernels.
     constants : tuple of array
-        What ``main`` takes after the weights.
+        Weights that come after those of the model.
     activations : tuple of Placement
         Of each tensor between two kernels, its place in the arena.
     arena_bytes : int
         Size of the arena.
+    """
+
+    program: Program
+    constants: tuple[NDArray[Any], ...]
+    activations: tuple[Placement, ...]
+    arena_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """Code, not linked yet, and what it is for.
+
+    Attributes
+    ----------
+    objects : tuple of bytes
+        Object files with the kernels.
+    table : str
+        Source of the table of kernels.
+    planned : Planned
     target : CpuTarget
         What the code is for.
     """
 
-    executable: Any
-    program: Program
+    objects: tuple[bytes, ...]
     table: str
-    constants: tuple[NDArray[Any], ...]
-    activations: tuple[Placement, ...]
-    arena_bytes: int
+    planned: Planned
     target: CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Building:
-    """A module of which children generate the code.
+    """A module of which children generate the code."""
 
-    Attributes
-    ----------
-    builder : tvm.relax.ExecBuilder
-        Holds ``main`` as the virtual machine's code, which calls the kernels.
-    program : Program
-        The same as a table.
-    constants : tuple of array
-        What ``main`` takes after the weights.
-    kernels : CodeGeneration
-    planned : PlannedModule
-        The memory of what has a static shape.
-    target : CpuTarget
-    """
-
-    builder: Any
-    program: Program
-    constants: tuple[NDArray[Any], ...]
     kernels: CodeGeneration
-    planned: PlannedModule
+    planned: Planned
     target: CpuTarget
 
 
@@ -182,49 +175,31 @@ def begin_build(
     dump: Dump,
     generations: OneAtATime,
     workers: int = 1,
-    row_counts: Sequence[int | None] = (),
 ) -> Building:
     """Plan memory, and have children generate code on ``workers`` CPUs, as one of ``generations``.
-
-    With `finish_build` this is `tvm.compile`, but for the functions' code, which comes as several
-    static libraries, and for the memory of what has a static shape.
 
     Raises
     ------
     NeoCPUError
         If the system has no process to give.
     """
-    builder, program, constants, kernels, planned = on_deep_stack(
-        _to_calls, mod, target, dump, row_counts
-    )
+    kernels, planned = on_deep_stack(_plan, mod, target, dump)
     dump("assembly", lambda: on_deep_stack(assembly, kernels, target), "s")
-    generation = generations.start(kernels, target, workers)
-    return Building(builder, program, constants, generation, planned, target)
+    return Building(generations.start(kernels, target, workers), planned, target)
 
 
 def finish_build(building: Building) -> Built:
-    """Wait for the kernels' code, and link it with the virtual machine's.
+    """Wait for the kernels' code.
 
     Raises
     ------
     UnsupportedError, NeoCPUError
-        As `CodeGeneration.libraries`.
+        As `CodeGeneration.objects`.
     """
     with building.kernels as kernels:
-        first, *others = kernels.libraries() or [None]
-        table = table_source(building.program.kernels, kernels.launches)
-    target = building.target.to_tvm()
-    linked = vm_build._ffi_api.VMLink(building.builder, target, first, others, {})
-    planned = building.planned
-    return Built(
-        vm_build.VMExecutable(linked),
-        building.program,
-        table,
-        building.constants,
-        planned.activations,
-        planned.arena_bytes,
-        building.target,
-    )
+        objects = tuple(kernels.objects())
+        table = table_source(building.planned.program.kernels, kernels.launches)
+    return Built(objects, table, building.planned, building.target)
 
 
 def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
@@ -238,31 +213,20 @@ def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
     return tvm.transform.Sequential(passes)(view_results(mod))
 
 
-def _to_calls(
-    mod: tvm.IRModule, target: CpuTarget, dump: Dump, row_counts: Sequence[int | None]
-) -> tuple[Any, Program, tuple[NDArray[Any], ...], tvm.IRModule, PlannedModule]:
-    """Return ``main`` as the virtual machine's code and as a table, its constants and kernels."""
-    to_machine = [
-        relax.transform.StaticPlanBlockMemory(),
-        relax.transform.LowerAllocTensor(),
-        relax.transform.LowerRuntimeBuiltin(),
-        relax.transform.ComputePrimValue(),
-        relax.transform.VMShapeLower(),
-        relax.transform.AttachGlobalSymbol(),
-    ]
+def _plan(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> tuple[tvm.IRModule, Planned]:
+    """Return the kernels of a module, and how they are called."""
     with target.to_tvm():
         written = _written(mod)
         lifted, constants = lift_constants(call_kernels(mod))
-        planned = plan_memory(lifted, target)
-        program = program_of(planned.mod, written)
-        dump.module("planned", planned.mod)
-        layout = layout_numbers(planned.arena_bytes, planned.activations, row_counts)
-        mod = state_contract(planned.mod, layout)
-        mod = tvm.transform.Sequential(to_machine)(mod)
-    builder = relax.ExecBuilder()
-    mod = vm_build._vmcodegen(builder, mod)
-    kernels = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
-    return builder, program, constants, tvm.IRModule(kernels, attrs=mod.attrs), planned
+        placed = plan_memory(lifted, target)
+        program = program_of(placed.mod, written)
+        dump.module("planned", placed.mod)
+        named = relax.transform.AttachGlobalSymbol()(placed.mod)
+    kernels = {
+        var: func for var, func in named.functions_items() if isinstance(func, tirx.PrimFunc)
+    }
+    planned = Planned(program, constants, placed.activations, placed.arena_bytes)
+    return tvm.IRModule(kernels, attrs=named.attrs), planned
 
 
 def _written(mod: tvm.IRModule) -> dict[str, int]:

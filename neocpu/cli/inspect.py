@@ -20,7 +20,6 @@ from neocpu.foundation.units import size
 
 if TYPE_CHECKING:
     from neocpu.runtime.artifact import Artifact
-    from neocpu.runtime.artifact_file.header import ArtifactHeader
 
 PATIENCE: Final = 2.0
 """Seconds of hashing before progress is shown."""
@@ -76,34 +75,18 @@ def _verify(opened: Sequence[Artifact], on_progress: ProgressCallback) -> None:
 
 def _loaded_here(path: Path) -> str | None:
     """Return the name of the variant that `neocpu.load` would take; None if it would refuse."""
-    from neocpu.runtime.artifact import open_artifact
+    from neocpu.runtime.artifact import obstacle, open_artifact
 
     try:
         with open_artifact(path) as artifact:
-            return None if _obstacle(artifact.header) else artifact.variant
+            return None if obstacle(artifact.header) else artifact.variant
     except TargetError:
         return None
-
-
-def _obstacle(header: ArtifactHeader) -> str | None:
-    """Return why this host cannot run an artifact as it is, None if it can."""
-    from neocpu.runtime.artifact import obstacle
-    from neocpu.runtime.library import other_version
-    from neocpu.runtime.native import find_libraries
-
-    if (reason := obstacle(header)) is not None:
-        return reason
-    try:
-        libraries = find_libraries()
-    except TargetError:
-        return "TVM's runtime is not installed"
-    if (other := other_version(header, libraries)) is None:
-        return None
-    package, wanted, found = other
-    return f"{package} {found} is installed, not {wanted}"
 
 
 def _describe(artifact: Artifact, verified: bool) -> dict[str, Any]:
+    from neocpu.runtime.artifact import obstacle
+
     header = artifact.header
     return {
         "name": artifact.variant,
@@ -114,7 +97,7 @@ def _describe(artifact: Artifact, verified: bool) -> dict[str, Any]:
         "target": header.target,
         "machine": header.machine,
         "isa_features": list(header.isa_features),
-        "obstacle": _obstacle(header),
+        "obstacle": obstacle(header),
         "threads": header.threads,
         "inputs": [spec.to_json() for spec in header.inputs],
         "outputs": [spec.to_json() for spec in header.outputs],

@@ -25,7 +25,8 @@ EPILOG = """\b
 Examples:
   neocpu run resnet50.so --repeat 50
   neocpu run resnet50.so --input image.npy --outputs scores.npz
-  neocpu run net.so --input image=a.npy --input mask=b.npy"""
+  neocpu run net.so --input image=a.npy --input mask=b.npy
+  neocpu run resnet50.so --repeat 5 --trace timeline.json"""
 
 
 @click.command(epilog=EPILOG)
@@ -64,6 +65,13 @@ Examples:
     metavar="N",
     help="Then run N times more, and print the latency.",
 )
+@click.option(
+    "--trace",
+    type=options.PATH,
+    metavar="FILE.json",
+    help="Write when every kernel and each thread's tasks took place in the runs that are measured "
+    "(without --repeat: in the only one), for ui.perfetto.dev. They take a little longer.",
+)
 @options.threads
 @options.common
 def command(
@@ -74,6 +82,7 @@ def command(
     outputs: Path | None,
     seed: int,
     repeat: int | None,
+    trace: Path | None,
     threads: int | None,
 ) -> None:
     """Run ARTIFACT, a file that neocpu compile wrote."""
@@ -86,6 +95,8 @@ def command(
     specs = read_header(artifact).inputs
     if outputs is not None:
         check_destination(outputs)
+    if trace is not None:
+        check_destination(trace, "--trace")
     arrays = read_archive(inputs, specs) if inputs is not None else {}
     for name, array in read_named(named, specs).items():
         if name in arrays:
@@ -94,13 +105,21 @@ def command(
     given = bool(inputs or named)
     arrays = arrays if given else random_inputs(specs, seed)
     with load(artifact, threads) as module:
+        if trace is not None:
+            module.start_trace()
         first, results = _timed(module, arrays)
+        if trace is not None and repeat:
+            module.start_trace()  # anew: the first run is another
         seconds = [_timed(module, arrays)[0] for _ in range(repeat or 0)]
         report = _report(artifact, module, results, [first, *seconds])
+        timeline = None if trace is None else module.stop_trace()
     report["seed"] = None if given else seed
     if outputs is not None:
         write_archive(outputs, results)
         report["saved"] = str(outputs)
+    if timeline is not None and trace is not None:
+        timeline.write(trace)
+        report["trace"] = str(trace)
     terminal.result(report, lambda: _show(report))
 
 
@@ -131,6 +150,7 @@ def _report(
         if repeats
         else None,
         "saved": None,
+        "trace": None,
     }
 
 
@@ -178,6 +198,8 @@ def _show(report: Mapping[str, Any]) -> None:
         )
     if report["saved"]:
         fields.append(("saved", report["saved"]))
+    if report["trace"]:
+        fields.append(("timeline", report["trace"]))
     echo(report["name"])
     print_fields(fields)
     echo()

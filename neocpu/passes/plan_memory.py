@@ -1,6 +1,6 @@
 """Give every tensor between two kernels a fixed place in one arena, which ``main`` is handed.
 
-TVM's own planning leaves two calls of the virtual machine per kernel in the code, to make a tensor
+TVM's own planning leaves two more calls per kernel in the code, to make a tensor
 object and to name it: together they take as long as a small kernel. Here tensors become parameters
 of ``main``, made once. And as places are ours to choose, a concatenation whose parts lie end to end
 needs no kernel: those that make its parts write them where they belong.

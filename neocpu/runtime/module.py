@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -13,19 +13,18 @@ import numpy as np
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.artifact import Artifact, check_host, open_artifact
 from neocpu.runtime.artifact_file.header import ArtifactHeader
 from neocpu.runtime.inputs import check_named, check_positional
-from neocpu.runtime.library import open_library
 from neocpu.runtime.outputs import check_named_out, check_positional_out
-from neocpu.runtime.session import Session
-from neocpu.runtime.thread_pool import PoolUnavailable, ThreadPool, check_threads
+from neocpu.runtime.session import Session, Source
+from neocpu.runtime.thread_pool import ThreadPool
 from neocpu.runtime.unpicklable import Unpicklable
-from neocpu.runtime.weights_check import WeightsCheck
 from neocpu.tensor_spec import TensorSpec
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from neocpu.runtime.timeline import Timeline
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
 Outputs: TypeAlias = AnyArray | tuple[AnyArray, ...]
@@ -33,7 +32,7 @@ T = TypeVar("T")
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: Source,
     threads: int | None = None,
     *,
     pool: ThreadPool | None = None,
@@ -44,12 +43,14 @@ def load(
 
     Parameters
     ----------
-    path : path
-        What ``neocpu compile`` wrote.
+    path : path or buffer
+        What ``neocpu compile`` wrote: a file, or its content in memory, which must not change as
+        long as the module is open. Memory that starts on a multiple of 128 bytes is used as it is,
+        of other memory the weights are copied.
     threads : int, optional
-        Threads to run on, the calling module's worker included. By default the CPUs this process
-        may use (affinity and control-group quota), whatever the artifact was compiled for. More
-        than the machine has makes TVM's runtime print a warning, and calls slower.
+        Threads to run on, the calling one included. By default the CPUs this process may use
+        (affinity and control-group quota), whatever the artifact was compiled for; at most as many
+        as affinity allows.
     pool : ThreadPool, optional
         Threads to run on, instead of the module's own: modules of one pool share them, and their
         calls take turns.
@@ -65,30 +66,31 @@ def load(
     Raises
     ------
     ArtifactError
-        If the file is missing, truncated, damaged, foreign, or of other library versions.
+        If the file is missing, truncated, damaged, foreign, or of another format.
     TargetError
-        If it is compiled for another machine or for instructions this host lacks, or TVM's runtime
-        is not installed.
+        If it is compiled for another machine or for instructions this host lacks.
     UsageError
         If ``threads`` is not positive, or given beside ``pool``, or the pool is closed.
     """
-    if pool is None:
-        check_threads(threads)
-    elif threads is not None:
+    if pool is not None and threads is not None:
         raise UsageError("threads= and pool= exclude each other: a pool has its number of threads")
-    else:
-        pool.check_open()
-    with open_artifact(path) as artifact:
-        check_host(artifact.header, artifact.path)
-        return Module(artifact, threads, pool, verify=verify, hugepages=hugepages)
+    own = ThreadPool(threads, name="neocpu-submitted") if pool is None else None
+    used = pool or own
+    assert used is not None
+    try:
+        return Module(path, used, own, verify=verify, hugepages=hugepages)
+    except BaseException:
+        if own is not None:
+            own.close()
+        raise
 
 
 class Module(Unpicklable):
     """A compiled model, ready to run. Made by `load`.
 
-    One virtual machine, and threads of its own or a pool shared with others. It may be called from
-    many threads at once; calls run one after another. The caller's CPU affinity never changes, and
-    outputs are new arrays every time, or the caller's.
+    It has threads of its own or a pool shared with others. It may be called from many threads at
+    once; calls run one after another, each on the thread that makes it and those of the pool.
+    Outputs are new arrays every time, or the caller's.
 
     An input that is C-contiguous, of this machine's byte order and starts on a multiple of 64
     bytes (`aligned_empty` makes such arrays) is read where it lies; any other is copied once, which
@@ -99,8 +101,6 @@ class Module(Unpicklable):
 
     Attributes
     ----------
-    metadata : ArtifactHeader
-        The artifact's header: target, versions, plan, inputs and outputs.
     threads : int
         How many threads a call runs on.
     """
@@ -109,31 +109,31 @@ class Module(Unpicklable):
 
     def __init__(
         self,
-        artifact: Artifact,
-        threads: int | None,
-        pool: ThreadPool | None,
+        source: Source,
+        pool: ThreadPool,
+        own_pool: ThreadPool | None,
         *,
         verify: bool,
         hugepages: bool,
     ) -> None:
-        self.metadata: ArtifactHeader = artifact.header
-        library = open_library(artifact)
-        self._check = WeightsCheck(artifact) if verify else None
-        self._owns_pool = pool is None
-        self._pool = pool or ThreadPool(threads, name=f"neocpu-{artifact.header.name}")
-        self.threads = self._pool.threads
-        self._session: Session | None = None
-        try:
-            # Not on the pool's thread, which may be busy with other modules.
-            self._session = Session(artifact, library, hugepages=hugepages)
-        except BaseException:
-            self.close()
-            raise
+        session = Session(source, pool, verify=verify, hugepages=hugepages)
+        self.threads = pool.threads
+        self._name = session.name
+        self._specs = session.inputs, session.outputs
+        self._header = session.metadata
+        self._pool = pool
+        self._own_pool = own_pool
+        self._session: Session | None = session
+
+    @cached_property
+    def metadata(self) -> ArtifactHeader:
+        """The artifact's header: target, versions, plan, inputs and outputs."""
+        return ArtifactHeader.from_json(json.loads(self._header))
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Name, dtype and shape of each input, in graph order."""
-        return self.metadata.inputs
+        return self._specs[0]
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
@@ -141,7 +141,7 @@ class Module(Unpicklable):
 
         Where a specification is ``bounded``, its first extent is the most rows an output can have.
         """
-        return self.metadata.outputs
+        return self._specs[1]
 
     def __call__(self, inputs: Any, out: Any = None) -> Outputs:
         """Run the model.
@@ -171,7 +171,7 @@ class Module(Unpicklable):
         ArtifactError
             If the weights turn out to be damaged.
         """
-        return self._on_pool(self._positional_call(inputs, out))
+        return self._positional_call(inputs, out)()
 
     def run(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
@@ -192,7 +192,7 @@ class Module(Unpicklable):
         ArtifactError
             As for a call.
         """
-        return self._on_pool(self._named_call(inputs, out))
+        return self._named_call(inputs, out)()
 
     def submit(self, inputs: Any, out: Any = None) -> Future[Any]:
         """Queue a call and return at once.
@@ -217,10 +217,7 @@ class Module(Unpicklable):
         """
         named = isinstance(inputs, Mapping)
         call = self._named_call(inputs, out) if named else self._positional_call(inputs, out)
-        try:
-            return self._pool.submit(call)
-        except PoolUnavailable:
-            raise self._refusal() from None
+        return self._pool.submit(call)
 
     def warmup(self, n: int = 3) -> None:
         """Run ``n`` times on zeros, so that later calls find memory and threads ready.
@@ -234,7 +231,7 @@ class Module(Unpicklable):
         for array in zeros:
             array.fill(0)
         for _ in range(n):
-            self._on_pool(partial(self._execute, zeros, None))
+            self._usable().run(zeros)
 
     def wait_verified(self) -> None:
         """Wait until the weights are checked, if they are to be.
@@ -246,28 +243,49 @@ class Module(Unpicklable):
         UsageError
             If the module is closed, or was loaded before this process forked.
         """
-        if self._pool.orphaned or self._session is None:
-            raise self._refusal()
-        if self._check is not None:
-            self._check.wait()
+        self._usable().verify()
+
+    def start_trace(self) -> None:
+        """Note from now on when each run, call of a kernel and task takes place.
+
+        What was noted before and not asked for is forgotten. Calls in progress are waited for, and
+        not noted. Calls of a traced module compute the same.
+
+        Raises
+        ------
+        UsageError
+            If the module is closed, or was loaded before this process forked.
+        """
+        self._usable().start_trace()
+
+    def stop_trace(self) -> Timeline:
+        """Note nothing more; return what took place since `start_trace`.
+
+        Raises
+        ------
+        UsageError
+            If `start_trace` was not called, the module is closed, or it was loaded before this
+            process forked.
+        NeoCPUError
+            If there was too little memory to note everything.
+        """
+        from neocpu.runtime.described_calls import describe_calls
+        from neocpu.runtime.timeline import Timeline
+
+        events = self._usable().stop_trace()
+        return Timeline(self._name, describe_calls(self.metadata), events)
 
     def close(self) -> None:
         """Wait for calls made so far, then free threads, weights and code. May be repeated.
 
         A pool that the module shares stays open.
         """
-        if self._pool.orphaned:  # its threads are the parent's
-            return
-        if self._owns_pool:
-            self._pool.close()
-        elif self._session is not None:
-            try:
-                self._pool.call(_nothing)  # after the calls of this module
-            except PoolUnavailable:
-                self._pool.close()  # somebody else has begun to: it finishes them first
-        self._session = None
-        if self._check is not None:
-            self._check.stop()
+        session, self._session = self._session, None  # which those calls have too
+        if self._own_pool is not None:
+            self._own_pool.close()
+        else:
+            self._pool.wait()
+        del session
 
     def __enter__(self) -> Module:
         return self
@@ -284,56 +302,43 @@ class Module(Unpicklable):
         return f"<neocpu.Module {self.metadata.summary}, on {plural(self.threads, 'thread')}>"
 
     def _positional_call(self, inputs: Any, out: Any) -> Callable[[], Outputs]:
-        """Check arguments; return the call that the pool shall make."""
-        arrays = check_positional(self.inputs, inputs)
-        results = None if out is None else check_positional_out(self.outputs, out)
+        """Check arguments; return the call to make."""
+        session = self._usable()
+        arrays = check_positional(session.inputs, inputs)
+        results = None if out is None else check_positional_out(session.outputs, out)
 
         def call() -> Outputs:
-            outputs = self._execute(arrays, results)
+            outputs = session.run(arrays, results)
             return outputs[0] if len(outputs) == 1 else outputs
 
         return call
 
     def _named_call(self, inputs: Mapping[str, Any], out: Any) -> Callable[[], dict[str, AnyArray]]:
-        """Check arguments; return the call that the pool shall make."""
-        arrays = check_named(self.inputs, inputs)
-        results = None if out is None else check_named_out(self.outputs, out)
+        """Check arguments; return the call to make."""
+        session = self._usable()
+        arrays = check_named(session.inputs, inputs)
+        results = None if out is None else check_named_out(session.outputs, out)
 
         def call() -> dict[str, AnyArray]:
-            outputs = self._execute(arrays, results)
-            return dict(zip((spec.name for spec in self.outputs), outputs, strict=True))
+            outputs = session.run(arrays, results)
+            return dict(zip((spec.name for spec in session.outputs), outputs, strict=True))
 
         return call
 
-    def _execute(self, arrays: list[AnyArray], out: list[AnyArray] | None) -> tuple[AnyArray, ...]:
-        """Run the model, on the pool's first thread."""
+    def _usable(self) -> Session:
+        """Return the loaded model.
+
+        Raises
+        ------
+        UsageError
+            If it, or its pool, is closed.
+        """
         session = self._session
         if session is None:
-            raise self._refusal()
-        if self._check is not None:
-            # Before the run and not after it: damaged indices could lead a kernel anywhere.
-            self._check.wait()
-        return session.run(arrays, out)
-
-    def _on_pool(self, call: Callable[[], T]) -> T:
-        try:
-            return self._pool.call(call)
-        except PoolUnavailable:
-            raise self._refusal() from None
-
-    def _refusal(self) -> UsageError:
-        """Return why there can be no more calls."""
-        name = self.metadata.name
-        if self._pool.orphaned:
-            return UsageError(
-                f"module '{name}' was loaded before this process forked: load it in the child"
+            raise UsageError(f"module '{self._name}' is closed: load the artifact again")
+        if self._pool.is_closed:
+            raise UsageError(
+                f"the thread pool of module '{self._name}' is closed: "
+                "load the artifact with another"
             )
-        if self._session is None or self._owns_pool:
-            return UsageError(f"module '{name}' is closed: load the artifact again")
-        return UsageError(
-            f"the thread pool of module '{name}' is closed: load the artifact with another"
-        )
-
-
-def _nothing() -> None:
-    """Wait for nothing but one's turn."""
+        return session

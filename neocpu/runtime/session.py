@@ -1,98 +1,102 @@
-"""The virtual machine of one module. Everything here runs on the first thread of its pool."""
+"""A model that the library has loaded: its runs, on arrays."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_size_t
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from neocpu.foundation.errors import ArtifactError
-from neocpu.runtime.aligned_memory import address_of, aligned_empty, huge_pages
-from neocpu.runtime.artifact import Artifact
-from neocpu.runtime.artifact_file.content import REMEDY
-from neocpu.runtime.artifact_file.header import ARGUMENT_ALIGN, CONTRACT
-from neocpu.runtime.ffi import FfiError, Function, Tensor
-from neocpu.runtime.ffi_values import CPU, DLTensor
-from neocpu.runtime.library import Library
+from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.runtime.aligned_memory import address_of, aligned_empty
+from neocpu.runtime.binding import (
+    Description,
+    Event,
+    Handle,
+    Input,
+    Options,
+    Output,
+    library,
+    made_by,
+)
+from neocpu.runtime.guarding import is_guarded
+from neocpu.runtime.thread_pool import ThreadPool
 from neocpu.tensor_spec import TensorSpec
 
-_POOLED: Final = 2  # AllocatorType::kPooled
-_SHOWN: Final = 300
-"""Characters of a reason of TVM's, which may list a thousand arguments."""
-
-GUARD_VARIABLE: Final = "NEOCPU_GUARD"
-"""Environment variable: 1 has the kernels of all sessions run as `guarding/guard.py` says."""
+if TYPE_CHECKING:
+    from neocpu.runtime.timeline import TraceEvent
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
 
+Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview"
+"""A file, or what one holds: any object with a buffer."""
 
-def is_guarded() -> bool:
-    """Whether sessions run their kernels between inaccessible pages."""
-    return os.environ.get(GUARD_VARIABLE, "0") not in ("", "0")
+_ALIGN: Final = 64
+"""Bytes that an array starts on a multiple of, for kernels to read or write it where it lies."""
 
 
 class Session:
-    """A virtual machine with its weights and its memory bound, ready to run.
+    """A loaded model, freed with the last reference to it.
 
-    The tensors between its kernels lie in one arena, made here and used by every run. All tensors
-    are made once; from run to run only the addresses of the inputs change, which kernels read where
-    they lie unless generated code cannot.
+    Parameters
+    ----------
+    source : path or buffer
+    pool : ThreadPool
+        What runs it.
+    verify, hugepages : bool
+        As `neocpu.load` has them.
+
+    Attributes
+    ----------
+    name : str
+    inputs, outputs : tuple of TensorSpec
+        In graph order.
+    metadata : bytes
+        The header, in JSON.
 
     Raises
     ------
-    ArtifactError
-        If the code is not that of a virtual machine, or takes or gives others than the header's
-        tensors: nothing of it but that comparison has run then.
+    ArtifactError, TargetError, UsageError
+        As `neocpu.load`.
     """
 
     __slots__ = (
-        "_arrays",
-        "_instrument",
-        "_library",
-        "_main",
-        "_outputs",
-        "_set_instrument",
-        "_specs",
-        "_staging",
-        "_tensors",
+        *("_core", "_guard", "_handle", "_tracing"),
+        *("inputs", "metadata", "name", "outputs"),
     )
 
-    def __init__(self, artifact: Artifact, library: Library, *, hugepages: bool) -> None:
-        header, ffi = artifact.header, library.ffi
-        arena = huge_pages(header.arena_bytes)
-        self._library = library
-        self._specs = header.inputs
-        self._outputs = tuple(zip(header.outputs, header.counts, strict=True))
-        self._staging: dict[int, AnyArray] = {}
-        self._arrays = [
-            *artifact.weight_arrays(hugepages=hugepages),
-            *(placement.view(arena) for placement in header.activations),
-        ]
-        self._tensors = [ffi.tensor(0, np.dtype(one.dtype), one.shape) for one in header.inputs]
-        others = [ffi.tensor(address_of(one), one.dtype, one.shape) for one in self._arrays]
-        try:
-            vm = ffi.member(library.executable, "vm_load_executable")()
-            ffi.member(vm, "vm_initialization")(CPU, 0, _POOLED)
-            results = [ffi.tensor(0, np.dtype(one.dtype), one.shape) for one in header.results]
-            layout = ffi.function("ffi.Shape")(*header.layout)
-            ffi.member(vm, CONTRACT)(layout, *self._tensors, *others, *results)
-            self._main = ffi.member(vm, "main").bind([*self._tensors, *others])
-            self._set_instrument = ffi.member(vm, "set_instrument")
-        except FfiError as error:
-            reason = str(error)[:_SHOWN]
-            raise ArtifactError(
-                f"cannot run {artifact.path}: header and code disagree: {reason}; {REMEDY}"
-            ) from error
-        self._instrument: Function | None = None
+    def __init__(self, source: Source, pool: ThreadPool, *, verify: bool, hugepages: bool) -> None:
+        self._core = core = library()
+        used = pool.handle  # while it is loaded; a model keeps its threads
+        options = Options(trust_weights=not verify, huge_pages=hugepages, pool=used.address)
+        memory: AnyArray | None = None
+        if isinstance(source, str | os.PathLike):
+            address = made_by(core.neocpu_load, _encoded(source), byref(options))
+        else:
+            memory = _bytes_of(source)
+            place = address_of(memory)
+            address = made_by(core.neocpu_open_memory, place, memory.nbytes, byref(options))
+        self._handle = Handle(address, core.neocpu_free, memory)
+        description: Description = core.neocpu_describe(address).contents
+        self.name: Final[str] = description.name.decode()
+        self.inputs: Final = _specs(description.inputs, description.input_count)
+        self.outputs: Final = _specs(description.outputs, description.output_count)
+        self.metadata: Final[bytes] = core.neocpu_metadata(address)
+        self._tracing = Lock()
+        self._guard: Any = None
         if is_guarded():
-            self._guard(artifact, [*self._tensors, *others[: len(header.weights)]])
+            from neocpu.runtime.guarding.guard import Guard
+
+            self._guard = Guard()
+            self._guard.attach(self._handle)
 
     def run(
         self, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None
     ) -> tuple[AnyArray, ...]:
-        """Run ``main`` once.
+        """Run the model once, from any thread; runs on one pool take turns.
 
         Parameters
         ----------
@@ -105,85 +109,157 @@ class Session:
         -------
         tuple of array
             In graph order, of those rows that count: new arrays, or ``out`` and views of it.
+
+        Raises
+        ------
+        ArtifactError, UsageError, NeoCPUError
+            As a call of a module.
         """
-        copied = []
-        for position, array in enumerate(inputs):
-            address = address_of(array)
-            if reason := _reason_to_copy(array, address, out):
-                address = self._stage(position, array)
-                copied.append(f"'{self._specs[position].name}' ({reason})")
-            self._tensors[position].content.data = address
+        read = self._readable(inputs, out)
+        written = self._writable(out)
+        given = (Input * len(read))(*(Input(address_of(one), one.nbytes) for one in read))
+        taken = (Output * len(written))(*(Output(address_of(one), one.nbytes) for one in written))
+        try:
+            self._core.neocpu_run(self._handle.address, given, len(read), taken, len(written))
+        finally:
+            if self._guard is not None:
+                self._guard.raise_finding()
+        results = []
+        for position, (spec, array) in enumerate(zip(self.outputs, written, strict=True)):
+            rows = slice(taken[position].rows) if spec.bounded else ...
+            result = array if out is None else out[position]
+            if result is not array:
+                result[rows] = array[rows]
+            if spec.bounded:
+                result = result[rows].copy() if out is None else result[rows]
+            results.append(result)
+        return tuple(results)
+
+    def verify(self) -> None:
+        """Wait until the weights are checked, if they are to be.
+
+        Raises
+        ------
+        ArtifactError
+            If they are damaged.
+        UsageError
+            If this is a child of the process that loaded the model.
+        """
+        self._core.neocpu_verify(self._handle.address)
+
+    def start_trace(self) -> None:
+        """Note what runs do from now on; forget what was noted before.
+
+        Raises
+        ------
+        UsageError
+            If this is a child of the process that loaded the model.
+        """
+        with self._tracing:
+            self._core.neocpu_trace_start(self._handle.address)
+
+    def stop_trace(self) -> tuple[TraceEvent, ...]:
+        """Note nothing more; return what was noted, in the order in which it began.
+
+        Raises
+        ------
+        UsageError
+            If nothing was to be noted, or this is a child of the process that loaded the model.
+        NeoCPUError
+            If there was too little memory.
+        """
+        from neocpu.runtime.timeline import TraceEvent
+
+        events, count = POINTER(Event)(), c_size_t()
+        with self._tracing:  # another start would free them
+            self._core.neocpu_trace_stop(self._handle.address, byref(events), byref(count))
+            return tuple(
+                TraceEvent(one.begin, one.end, one.run, one.call, one.loop, one.task, one.thread)
+                for one in events[: count.value]
+            )
+
+    def _readable(
+        self, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None
+    ) -> list[AnyArray]:
+        """Return inputs in C order and native bytes: themselves, if they are so."""
+        arrays, copied = [], []
+        for spec, array in zip(self.inputs, inputs, strict=True):
+            if reason := _reason_to_copy(array, out):
+                copied.append(f"'{spec.name}' ({reason})")
+            if not (array.flags.c_contiguous and array.dtype.isnative):
+                packed = aligned_empty(spec.shape, spec.dtype)
+                packed[...] = array
+                array = packed
+            arrays.append(array)
         if copied:
             import logging  # here, because `load` would spend a tenth of its time on it
 
             logger = logging.getLogger("neocpu")
             logger.debug("inputs copied before the run: %s", ", ".join(copied))
-        return self._main(self._read, out)
+        return arrays
 
-    def instrument(self, callback: Callable[..., None]) -> None:
-        """Have ``callback`` called before and after each call of the virtual machine from now on.
-
-        Its arguments are the function (None), its name, whether it is about to be called, what it
-        returned, and its arguments: numbers, strings, `DLTensor` or None.
-        """
-        self._set_instrument_to(self._library.ffi.callback(callback))
-
-    def _guard(self, artifact: Artifact, constant: Sequence[Tensor]) -> None:
-        """Have every kernel run between inaccessible pages."""
-        from neocpu.runtime.guarding.guard import Guard
-        from neocpu.runtime.guarding.guarded_workspaces import workspaces
-
-        workspaces().attach(artifact.library_path())
-        guard = Guard(self._library.ffi, constant, workspaces())
-        self._set_instrument_to(self._library.ffi.raw_callback(guard))
-
-    def _set_instrument_to(self, function: Function) -> None:
-        self._set_instrument(function)
-        self._instrument = function  # until the virtual machine has another one
-
-    def _stage(self, position: int, array: AnyArray) -> int:
-        """Copy an input to where kernels can read it; return the address."""
-        if position not in self._staging:
-            spec = self._specs[position]
-            self._staging[position] = aligned_empty(spec.shape, spec.dtype)
-        np.copyto(self._staging[position], array)
-        return address_of(self._staging[position])
-
-    def _read(
-        self, tensors: Sequence[DLTensor], out: Sequence[AnyArray] | None
-    ) -> tuple[AnyArray, ...]:
-        """Copy the outputs out of tensors that belong to the virtual machine."""
-        arrays = [tensor.array() for tensor in tensors]
-        results = []
-        for position, (spec, count) in enumerate(self._outputs):
-            array = arrays[position]
-            if count is not None:
-                array = array[: _count_rows(spec, arrays[count])]
-            if out is None:
-                results.append(array.copy())
-                continue
-            given = out[position] if count is None else out[position][: len(array)]
-            np.copyto(given, array)
-            results.append(given)
-        return tuple(results)
+    def _writable(self, out: Sequence[AnyArray] | None) -> list[AnyArray]:
+        """Return where outputs go: in C order and native bytes, none overlapping another."""
+        arrays = []
+        for position, spec in enumerate(self.outputs):
+            if out is not None and _is_writable_in_place(out, position):
+                arrays.append(out[position])
+            else:
+                arrays.append(aligned_empty(spec.shape, spec.dtype))
+        return arrays
 
 
-def _count_rows(spec: TensorSpec, count: AnyArray) -> int:
-    """Return how many rows of an output count in this run."""
-    rows, most = int(count[0]), spec.shape[0]
-    if not 0 <= rows <= most:
-        raise ArtifactError(f"output '{spec.name}': the model counted {rows} rows of {most}")
-    return rows
+def _encoded(path: str | os.PathLike[str]) -> bytes:
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise ArtifactError(f"cannot open artifact {os.fspath(path)!r}: embedded null byte")
+    return encoded
 
 
-def _reason_to_copy(array: AnyArray, address: int, out: Sequence[AnyArray] | None) -> str | None:
+def _bytes_of(source: Any) -> AnyArray:
+    try:
+        return np.frombuffer(source, np.uint8)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"expected the path of a compiled model or its bytes, got {type(source).__name__}: "
+            f"{error}"
+        ) from None
+
+
+def _specs(array: Any, count: int) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(
+            one.name.decode(),
+            one.dtype.decode(),
+            tuple(one.shape[: one.rank]),
+            bool(one.bounded),
+        )
+        for one in array[:count]
+    )
+
+
+def _is_writable_in_place(out: Sequence[AnyArray], position: int) -> bool:
+    """Whether an output can be written as it is: the later one of two that overlap wins."""
+    array = out[position]
+    return (
+        array.flags.c_contiguous
+        and array.dtype.isnative
+        and not any(
+            np.may_share_memory(array, other)
+            for index, other in enumerate(out)
+            if index != position
+        )
+    )
+
+
+def _reason_to_copy(array: AnyArray, out: Sequence[AnyArray] | None) -> str | None:
     """Return why kernels cannot read an input where it lies, or None if they can."""
     if not array.flags.c_contiguous:
         return "not C-contiguous"
     if not array.dtype.isnative:
         return "of the other byte order"
-    if address % ARGUMENT_ALIGN:
-        return f"not aligned to {ARGUMENT_ALIGN} bytes"
+    if address_of(array) % _ALIGN:
+        return f"not aligned to {_ALIGN} bytes"
     # An output may be an input as it is, and is written after others.
     if out is not None and any(np.may_share_memory(array, one) for one in out):
         return "overlaps an output"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+
+from anyio import fail_after, move_on_after
 
 from neocpu.runtime.aligned_memory import ALIGNMENT, aligned_empty
 from neocpu.serving.refusals import RequestError, SlowRequestError, TooLargeError
@@ -57,7 +58,7 @@ async def read_body(
     buffer = allocate(_CHUNKED_START if length is None else length)
     received = 0
     try:
-        async with asyncio.timeout(seconds):
+        with fail_after(seconds):
             async for chunk in chunks:
                 end = received + len(chunk)
                 if end > limit:
@@ -81,10 +82,9 @@ async def discard_body(chunks: AsyncIterator[bytes], seconds: float) -> None:
     Where a connection is closed after the answer, what is unread makes the system reset it, and
     the answer is lost.
     """
-    with suppress(TimeoutError, RequestError):
-        async with asyncio.timeout(seconds):
-            async for _ in chunks:
-                pass
+    with suppress(RequestError), move_on_after(seconds):
+        async for _ in chunks:
+            pass
 
 
 def _too_large(limit: int) -> TooLargeError:

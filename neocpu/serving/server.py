@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from anyio import move_on_after
 from prometheus_client import CollectorRegistry
 
 from neocpu.foundation.errors import did_you_mean
@@ -151,9 +152,8 @@ class InferenceServer:
     async def drain(self, seconds: float) -> None:
         """Refuse new requests, and wait at most so long for those accepted."""
         self.draining = True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._idle.wait()
+        with move_on_after(seconds):
+            await self._idle.wait()
 
     def close(self) -> None:
         """Close all modules and pools. May be repeated."""

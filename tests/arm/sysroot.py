@@ -3,8 +3,7 @@
 Under ``build/arm`` it makes, without touching the system's own packages::
 
     sysroot/     Debian's Python 3.11 and C++ runtime for arm64, with numpy and this checkout's
-                 neocpu; PACKAGEs from PyPI too
-    libraries/   TVM's two runtime libraries and their versions
+                 neocpu, its library compiled for it; PACKAGEs from PyPI too
     .ready       written last
 
 ``qemu-aarch64-static -L build/arm/sysroot`` runs programs in it. A command that the tests need and
@@ -13,28 +12,28 @@ that is missing is installed if this is root on a Debian; else what to type is p
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from neocpu.bench.instructions.instruction_count import TOOLS as COUNTING_TOOLS
-from neocpu.runtime.native import WHEEL_LIBRARIES
-from wheels.libraries import download, wheels_for
+from wheels.backend import CORE, LIBRARY, compile_core
 
 ROOT = Path(__file__).parents[2]
 ARM = ROOT / "build" / "arm"
 SYSROOT = ARM / "sysroot"
-LIBRARIES = ARM / "libraries"
 SITE = SYSROOT / "usr" / "lib" / "python3" / "dist-packages"
 PYTHON = SYSROOT / "usr" / "bin" / "python3.11"
 QEMU = "qemu-aarch64-static"
+CROSS = "aarch64-linux-gnu-gcc"
 # Debian package that has a command, for every command that these tests need.
 TOOLS = {
     **COUNTING_TOOLS,
     QEMU: "qemu-user-static",
+    CROSS: "gcc-aarch64-linux-gnu",
     "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu",
     "apt-get": "apt",
     "dpkg-deb": "dpkg",
@@ -43,6 +42,8 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 # One release, whatever this system is: the wheels below are for its Python.
 SOURCE = f"deb [signed-by={KEYRING}] http://deb.debian.org/debian bookworm main\n"
 PACKAGES = ("python3.11-minimal", "libpython3.11-stdlib", "libstdc++6")
+# pip takes tags literally: a wheel for an older system must be asked for by name.
+TAGS = ("_2_28", "_2_27", "_2_26", "_2_24", "_2_17", "2014")
 
 
 def main(packages: list[str]) -> None:
@@ -54,7 +55,6 @@ def main(packages: list[str]) -> None:
     require_tools()
     extract_debian()
     install("numpy")
-    take_libraries()
     stage_neocpu()
     (ARM / ".ready").touch()
 
@@ -105,41 +105,38 @@ def extract_debian() -> None:
         run("dpkg-deb", "-x", str(package), str(SYSROOT))
 
 
-def install(*requirements: str, into: Path = SITE) -> None:
-    """Install wheels from PyPI, or files, for the system's Python."""
+def install(*requirements: str) -> None:
+    """Install wheels from PyPI for the system's Python."""
+    platforms = (word for tag in TAGS for word in ("--platform", f"manylinux{tag}_aarch64"))
     run(
-        *(sys.executable, "-m", "pip", "install", "-q", "--upgrade", "--target", str(into)),
-        *(*wheels_for("aarch64"), *requirements),
+        *(sys.executable, "-m", "pip", "install", "-q", "--upgrade", "--target", str(SITE)),
+        *("--no-deps", "--only-binary", ":all:", "--python-version", "3.11"),
+        *(*platforms, *requirements),
     )
 
 
-def take_libraries() -> None:
-    """Download TVM's libraries; the system's Python finds them as if TVM's wheels were installed.
-
-    The wheels themselves are not: what runs compiled modules must not need the compiler.
-    """
-    download("aarch64", LIBRARIES)
-    versions = json.loads((LIBRARIES / "versions.json").read_text())
-    for package, library in WHEEL_LIBRARIES.items():
-        (SITE / library).parent.mkdir(parents=True, exist_ok=True)
-        (SITE / library).unlink(missing_ok=True)
-        (SITE / library).symlink_to(LIBRARIES / Path(library).name)
-        for old in SITE.glob(f"{package.replace('-', '_')}-*.dist-info"):
-            shutil.rmtree(old)
-        (SITE / f"{package.replace('-', '_')}-{versions[package]}.dist-info").mkdir()
-
-
 def stage_neocpu() -> None:
-    """Let the system's Python import this checkout: links where an installation has packages."""
+    """Let the system's Python import this checkout: links where an installation has packages.
+
+    The library beside the sources is for this machine, so the package that has one is a folder.
+    """
     package = SITE / "neocpu"
-    package.mkdir(exist_ok=True)
     rooms = (ROOT / folder for folder in ("foundation", "schedules", "search", "tuning_db"))
-    sources = {source.name: source for source in (*rooms, *(ROOT / "neocpu").iterdir())}
-    present = {link.name for link in package.iterdir()}
-    for name in present - sources.keys():
-        (package / name).unlink()
-    for name in sources.keys() - present:
-        (package / name).symlink_to(sources[name])
+    link(package, (*rooms, *(ROOT / "neocpu").iterdir()), {"core"})
+    library = package / "core" / LIBRARY
+    link(library.parent, (path for path in CORE.iterdir() if path.name != LIBRARY), {LIBRARY})
+    compile_core(library, [CROSS])
+
+
+def link(folder: Path, sources: Iterable[Path], others: Collection[str]) -> None:
+    """Make a folder of links to these, and to no more; it may have ``others`` that are none."""
+    folder.mkdir(exist_ok=True)
+    wanted = {source.name: source for source in sources}
+    present = {path.name for path in folder.iterdir()} - set(others)
+    for name in present - wanted.keys():
+        (folder / name).unlink()
+    for name in wanted.keys() - present:
+        (folder / name).symlink_to(wanted[name])
 
 
 def run(*command: str) -> None:

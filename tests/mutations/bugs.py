@@ -330,16 +330,6 @@ BUGS = (
         ("tests/neocpu/runtime/test_artifact.py", "tests/neocpu/runtime/test_fuzz.py"),
     ),
     Bug(
-        "artifact: damaged weights are computed with",
-        "neocpu/runtime/weights_check.py",
-        "        if self._error is not None:\n            raise",
-        "        if self._error is self:\n            raise",
-        (
-            "tests/neocpu/runtime/test_weights_check.py",
-            "tests/neocpu/runtime/test_weights_digest.py",
-        ),
-    ),
-    Bug(
         "artifact: weights overlap",
         "neocpu/runtime/artifact_file/header.py",
         "if placement.offset != end:",

@@ -64,17 +64,14 @@ def _build(
     return build_module(_parallel(relax.transform.LegalizeOps()(builder.get())))
 
 
-def build_module(module: Any, row_counts: tuple[int | None, ...] = ()) -> Any:
+def build_module(module: Any) -> Any:
     """Generate the code of a module whose operators are kernels, for any CPU of this kind."""
     from neocpu.building.parallel_codegen import OneAtATime
     from neocpu.building.pipeline import Dump, begin_build, finish_build
     from neocpu.schedules.vocabulary.target import parse_target
 
     with OneAtATime() as generations:
-        building = begin_build(
-            module, parse_target(PLAIN), Dump(), generations, row_counts=row_counts
-        )
-        return finish_build(building)
+        return finish_build(begin_build(module, parse_target(PLAIN), Dump(), generations))
 
 
 def _header(name: str, inputs: list[TensorSpec], outputs: list[TensorSpec]) -> ArtifactHeader:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neocpu.runtime.session import GUARD_VARIABLE
+from neocpu.runtime.guarding import GUARD_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _ctypes
+import ctypes
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,9 +16,9 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.runtime.artifact_file.header import ARGUMENT_ALIGN
+from neocpu.runtime.guarding import is_guarded
 from neocpu.runtime.guarding.guarded_memory import EDGES, guarded
-from neocpu.runtime.guarding.guarded_workspaces import workspaces
-from neocpu.runtime.session import is_guarded
+from neocpu.runtime.guarding.guarded_workspaces import Workspaces
 from neocpu.schedules.tir import codegen
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.format import Format
@@ -24,6 +26,7 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget, host_target, parse_target
 
 HOST = host_target()
+WORKSPACES = Workspaces()
 # Targets whose code is generated, but not run, wherever the tests run.
 FOREIGN = (
     parse_target("llvm -mcpu=haswell"),
@@ -93,8 +96,24 @@ def load_guarded(built) -> Any:
         path = str(Path(folder) / "kernel.so")
         built.export_library(path)
         loaded = tvm.runtime.load_module(path)
-        workspaces().attach(path)
+        lend_workspaces(path)
     return loaded
+
+
+def lend_workspaces(path: str) -> None:
+    """Have the kernels of a library that is loaded allocate in `WORKSPACES`."""
+    code = ctypes.CDLL(path)
+    for name, function in (
+        ("__TVMBackendAllocWorkspace", WORKSPACES.allocate),
+        ("__TVMBackendFreeWorkspace", WORKSPACES.release),
+    ):
+        try:
+            variable = ctypes.c_void_p.in_dll(code, name)
+        except ValueError:  # none of its kernels needs a workspace
+            continue
+        variable.value = ctypes.cast(function, ctypes.c_void_p).value
+    # Kept open, it would be taken for the next file that gets its inode.
+    _ctypes.dlclose(code._handle)
 
 
 def call(
@@ -120,11 +139,11 @@ def call(
             argument.array(one.shape, one.dtype)
             for argument, one in zip(arguments, (*inputs, *outputs), strict=True)
         ]
-        workspaces().edge = edge
+        WORKSPACES.edge = edge
         kernel(*map(tvm_ffi.from_dlpack, arrays))
         strays = [argument.stray_write() for argument in arguments]
         assert not any(strays), f"written beside its arguments: {strays}"
-        assert not (strays := workspaces().take_strays()), f"beside workspaces: {strays}"
+        assert not (strays := WORKSPACES.take_strays()), f"beside workspaces: {strays}"
         results.append(arrays[len(inputs) :])
     for one, other in zip(*results, strict=True):
         assert one.tobytes() == other.tobytes(), "depends on what lies beside the arguments"

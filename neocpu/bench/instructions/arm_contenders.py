@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import onnx
 import tvm
 from onnx import helper, numpy_helper
+from tvm import relax
 
 from neocpu.bench.engines.engine_session import AnyArray
 from neocpu.bench.instructions.arm_guest import VECTOR
 from neocpu.bench.instructions.arm_kernels import Kernel
-from neocpu.bench.instructions.instruction_count import run
-from neocpu.foundation.linker import find_linker
+from neocpu.building.link import write_artifact
+from neocpu.building.parallel_codegen import OneAtATime
+from neocpu.building.pipeline import Dump, begin_build, finish_build
+from neocpu.runtime.artifact_file.header import ArtifactHeader
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import Operands, kernel_arguments
-from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.tensor_spec import TensorSpec
 
 _NCNN_MAGIC: Final = 7767517
 _NCNN_RELU, _NCNN_CLIP = 1, 3
@@ -56,20 +60,47 @@ class Prepared:
 def prepare_neocpu(kernel: Kernel, operands: Operands, target: CpuTarget, folder: Path) -> Prepared:
     """Compile the kernel alone; layouts are the scheme's, as between two layers of a network."""
     workload, scheme = kernel.workload, kernel.scheme
-    function = registry.lower(workload, scheme, target).with_attr("global_symbol", "main")
-    code = tvm.tirx.build(tvm.IRModule({"main": function}), target.to_tvm(), pipeline=PIPELINE)
-    compiled, library = folder / "kernel.o", folder / "kernel.so"
-    code.write_to_file(str(compiled))
-    linker = find_linker(target.machine)
-    run([*linker, "-shared", "-fPIC", "-o", str(library), str(compiled), "-lm"])
     weights = registry.pack_weights(operands.weights, workload, scheme)
-    read = kernel_arguments(workload, scheme, operands, weights)
+    data, *constants = kernel_arguments(workload, scheme, operands, weights)
     shape, dtype = registry.argument_shapes(workload, scheme)[-1]
+    function = registry.lower(workload, scheme, target)
+    with OneAtATime() as generations:
+        module = _calling(function, (data, *constants), relax.TensorType(shape, dtype))
+        built = finish_build(begin_build(module, target, Dump(), generations))
+    header = ArtifactHeader(
+        name="convolution",
+        neocpu_version=version("neocpu"),
+        tvm_version=version("apache-tvm"),
+        ffi_version=version("apache-tvm-ffi"),
+        target=str(target.to_tvm()),
+        machine=target.machine,
+        isa_features=(),
+        threads=1,
+        inputs=(TensorSpec("data", data.dtype.name, data.shape),),
+        outputs=(TensorSpec("output", dtype, shape),),
+    )
+    path = folder / "kernel.so"
+    write_artifact(built, constants, header, path)
     return Prepared(
-        library,
-        (*read, np.zeros(shape, dtype)),
+        path,
+        (data,),
         logical=lambda output: scheme.out_layout.unpack(output, workload.out_channels),
     )
+
+
+def _calling(function: Any, arguments: Sequence[AnyArray], result: Any) -> tvm.IRModule:
+    """Return a module that calls one kernel on its parameters."""
+    builder = relax.BlockBuilder()
+    kernel = builder.add_func(function, "convolution")
+    parameters = [
+        relax.Var(f"argument_{number}", relax.TensorType(array.shape, array.dtype.name))
+        for number, array in enumerate(arguments)
+    ]
+    with builder.function("main", parameters):
+        with builder.dataflow():
+            output = builder.emit_output(relax.call_tir(kernel, parameters, result))
+        builder.emit_func_output(output)
+    return builder.get()
 
 
 def prepare_ncnn(kernel: Kernel, operands: Operands, target: CpuTarget, folder: Path) -> Prepared:

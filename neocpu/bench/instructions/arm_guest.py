@@ -36,18 +36,14 @@ def mark() -> None:
 
 
 def load_neocpu(task: Mapping[str, Any], arguments: list[Any]) -> Loaded:
-    """Load a single kernel; its last argument is the output."""
-    from neocpu.runtime.aligned_memory import aligned_empty
-    from neocpu.runtime.ffi import runtime
+    """Load an artifact of one kernel."""
+    import neocpu
 
-    placed = [aligned_empty(array.shape, array.dtype) for array in arguments]
-    for place, array in zip(placed, arguments, strict=True):
-        place[...] = array
-    library = runtime()
-    module = library.load_module(task["path"])
-    kernel = library.member(module, "main")
-    tensors = [library.tensor(a.ctypes.data, a.dtype, a.shape) for a in placed]
-    return Loaded(lambda: kernel(*tensors), lambda _: placed[-1], "")
+    module = neocpu.load(task["path"], threads=1)
+    (data,) = (neocpu.aligned_empty(array.shape, array.dtype) for array in arguments)
+    data[...] = arguments[0]
+    (output,) = (neocpu.aligned_empty(spec.shape, spec.dtype) for spec in module.outputs)
+    return Loaded(lambda: module(data, output), lambda found: found, "")
 
 
 def load_onnxruntime(task: Mapping[str, Any], arguments: list[Any]) -> Loaded:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Sequence
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final
 
@@ -13,10 +14,10 @@ import tvm
 
 from neocpu.bench.engines.engine_session import AnyArray
 from neocpu.foundation.errors import TargetError
-from neocpu.runtime.thread_pool import configure_pool
-from neocpu.runtime.worker_threads import Worker
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.target import CpuTarget, missing_on_host
+
+_SHARE_ALL_CORES: Final = -3  # ThreadGroup::kSpecifyThreadShareAllCore
 
 SAMPLE_SECONDS: Final = 0.002
 """Length of one sample: long against the clock's grain, short against a scheduler's slice."""
@@ -39,8 +40,8 @@ class KernelRunner:
             )
         self.target = target
         self.threads = threads
-        self._worker = Worker("neocpu-bench", threads)
-        self._on_worker(partial(configure_pool, threads, os.sched_getaffinity(0)))
+        self._worker = ThreadPoolExecutor(1, "neocpu-bench")  # TVM's pools belong to threads
+        self._on_worker(lambda: _configure_pool(threads))
 
     def build(self, kernel: Any, arguments: Sequence[AnyArray]) -> TimedKernel:
         """Compile a scheduled ``PrimFunc`` and bind it to arrays, its output among them."""
@@ -55,7 +56,7 @@ class KernelRunner:
 
     def close(self) -> None:
         """End the thread and its pool."""
-        self._worker.stop()
+        self._worker.shutdown()
 
     def __enter__(self) -> KernelRunner:
         return self
@@ -69,9 +70,24 @@ class KernelRunner:
         self.close()
 
     def _on_worker(self, call: Any) -> Any:
-        job = self._worker.submit(call)
-        assert job is not None, "the runner is closed"
-        return job.result()
+        return self._worker.submit(call).result()
+
+
+def _configure_pool(threads: int) -> None:
+    """Give the calling thread its own TVM pool of exactly ``threads`` threads, itself included.
+
+    TVM's pool binds its threads, and the thread that launches it, to single cores when it is made;
+    the second call and the last line take that back, so that all of them may run on all CPUs of
+    this process. (The environment variable that prevents it is process-wide: not ours to set.)
+    """
+    cpus = os.sched_getaffinity(0)
+    configure = tvm.get_global_func("runtime.config_threadpool")
+    names = [str(cpu) for cpu in sorted(cpus)]
+    configure(_SHARE_ALL_CORES, threads, list(itertools.islice(itertools.cycle(names), threads)))
+    if threads > 1:
+        configure(_SHARE_ALL_CORES, threads, names)
+    os.sched_setaffinity(0, cpus)
+    assert tvm.get_global_func("runtime.NumThreads")() == threads
 
 
 class TimedKernel:

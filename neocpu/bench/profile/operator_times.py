@@ -20,7 +20,7 @@ from neocpu.bench.limits.roofline import Limits
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
-from neocpu.runtime.ffi_values import BUILTIN
+from neocpu.runtime.described_calls import operators_in_turn
 
 ROUNDS: Final = 20
 TIMEOUT: Final = 600.0
@@ -30,23 +30,24 @@ CONSPICUOUS: Final = 0.03
 
 CONVOLUTION: Final = "convolution, "
 DENSE, POOL, TRANSFORM = "dense", "pool", "transform"
-OTHER, MACHINE = "other", "virtual machine"
+OTHER, RUNTIME = "other", "runtime"
 
 Bound = Literal["multiply-adds", "weights", "feature maps", "call"]
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One call of a kernel in a run.
+    """One call of a kernel in a run; or all that lies between the calls.
 
     Attributes
     ----------
     name : str
-        Of the plan's operator, or the kernel's where the plan has none.
+        Of the plan's operator, or the kernel's where the plan has none; ``runtime`` of what lies
+        between the calls.
     kernel : str
         The function that is called; equal operators share one.
     kind : str
-        The class it belongs to: ``convolution, winograd``, ``pool``, ``virtual machine``…
+        The class it belongs to: ``convolution, winograd``, ``pool``, ``runtime``…
     work : str
         What it computes.
     seconds : float
@@ -134,8 +135,8 @@ class ProfileReport:
 
     @property
     def conspicuous(self) -> tuple[Row, ...]:
-        """Kernels above `CONSPICUOUS` that are no convolutions, dense layers or the machine's."""
-        free = (DENSE, MACHINE)
+        """Kernels above `CONSPICUOUS` that are no convolutions or dense layers."""
+        free = (DENSE, RUNTIME)
         return tuple(
             row
             for row in self.kernels
@@ -252,7 +253,7 @@ def measure_profile(
         limits.threads,
         measured["seconds"],
         measured["instrumented"],
-        operators_of(plan, measured["calls"]),
+        (*operators_of(plan, measured["calls"]), _runtime(measured["between"])),
         limits,
     )
 
@@ -262,8 +263,6 @@ def operators_of(
 ) -> tuple[Operator, ...]:
     """Say of each call which operator of the plan it is.
 
-    Equal operators share a kernel, and are called in the plan's order.
-
     Parameters
     ----------
     plan : mapping
@@ -271,24 +270,23 @@ def operators_of(
     calls : iterable of (str, float, int, int)
         Kernel, seconds, bytes of weights and other bytes, in calling order.
     """
-    waiting: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for op in plan.get("ops", ()):
-        waiting[op.get("kernel")].append(op)
+    calls = tuple(calls)
     transforms = {one.get("kernel"): one for one in plan.get("transforms", ())}
-    seen: dict[str, int] = defaultdict(int)
     operators = []
-    for kernel, seconds, weights, others in calls:
+    named = operators_in_turn(plan, (kernel for kernel, *_ in calls))
+    for (kernel, seconds, weights, others), op in zip(calls, named, strict=True):
         name, kind, work, flops = kernel, OTHER, "", 0
-        if kernel.startswith(BUILTIN):
-            kind = MACHINE
-        elif ops := waiting.get(kernel):
-            op = ops[min(seen[kernel], len(ops) - 1)]
+        if op:
             name, kind, work, flops = op["name"], _kind(op), op["workload"], op["flops"]
         elif kernel in transforms:
             kind, work = TRANSFORM, "x".join(map(str, transforms[kernel]["shape"]))
-        seen[kernel] += 1
         operators.append(Operator(name, kernel, kind, work, seconds, flops, weights, others))
     return tuple(operators)
+
+
+def _runtime(seconds: float) -> Operator:
+    """Return what lies between the calls: copies of inputs and outputs, and calling itself."""
+    return Operator(RUNTIME, RUNTIME, RUNTIME, "", seconds, 0, 0, 0)
 
 
 def _kind(op: Mapping[str, Any]) -> str:

@@ -13,12 +13,19 @@ from types import MappingProxyType
 from typing import Final
 
 from neocpu.cli.checks.doctor_findings import Check, Finding, last_line
-from neocpu.cli.checks.runtime_health import libraries, python_version, threads
+from neocpu.cli.checks.runtime_health import python_version as least_python
+from neocpu.cli.checks.runtime_health import runtime_library, threads
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.runtime.session import GUARD_VARIABLE
+from neocpu.runtime.guarding import GUARD_VARIABLE
 
+MINIMUM_PYTHON: Final = (3, 11)
 CHILD_TIMEOUT: Final = 120.0
 SELF_TEST_TIMEOUT: Final = 600.0
+
+
+def python_version() -> Iterator[Finding]:
+    """The interpreter is new enough to compile."""
+    yield from least_python(MINIMUM_PYTHON)
 
 
 def pinned_versions() -> Iterator[Finding]:
@@ -119,7 +126,7 @@ SELF_TESTS: Final[tuple[Check, ...]] = (guarded,)
 CHECKS: Final[tuple[Check, ...]] = (
     python_version,
     pinned_versions,
-    libraries,
+    runtime_library,
     ffi,
     linker,
     cpu,

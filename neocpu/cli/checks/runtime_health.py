@@ -10,7 +10,8 @@ from typing import Final
 import neocpu
 from neocpu.cli.checks.doctor_findings import Check, Finding
 
-MINIMUM_PYTHON: Final = (3, 11)
+MINIMUM_PYTHON: Final = (3, 10)
+"""Of what runs models; the compiler needs a newer one."""
 
 # Named, if the CPU has them, from the widest vectors on.
 _NOTABLE: Final = (
@@ -19,13 +20,13 @@ _NOTABLE: Final = (
 )
 
 
-def python_version() -> Iterator[Finding]:
+def python_version(minimum: tuple[int, int] = MINIMUM_PYTHON) -> Iterator[Finding]:
     """The interpreter is new enough."""
     found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info >= MINIMUM_PYTHON:
+    if sys.version_info >= minimum:
         yield Finding("python", "ok", f"{found}, {sys.executable}")
     else:
-        wanted = ".".join(map(str, MINIMUM_PYTHON))
+        wanted = ".".join(map(str, minimum))
         yield Finding("python", "failed", found, f"use Python {wanted} or newer")
 
 
@@ -34,15 +35,12 @@ def version() -> Iterator[Finding]:
     yield Finding("neocpu-runtime", "ok", neocpu.__version__)
 
 
-def libraries() -> Iterator[Finding]:
-    """TVM's two libraries are there, for this machine, and can be loaded."""
-    from neocpu.runtime.ffi import runtime
-    from neocpu.runtime.native import find_libraries
+def runtime_library() -> Iterator[Finding]:
+    """The library that runs models is there, for this machine, and can be loaded."""
+    from neocpu.runtime import binding
 
-    found = find_libraries()
-    runtime()
-    detail = f"TVM {found.tvm_version}, ffi {found.ffi_version}, in {found.runtime.parent}"
-    yield Finding("runtime libraries", "ok", detail)
+    binding.library()
+    yield Finding("runtime library", "ok", str(binding.LIBRARY))
 
 
 def instruction_sets() -> Iterator[Finding]:
@@ -68,7 +66,7 @@ def threads() -> Iterator[Finding]:
 CHECKS: Final[tuple[Check, ...]] = (
     python_version,
     version,
-    libraries,
+    runtime_library,
     instruction_sets,
     threads,
 )

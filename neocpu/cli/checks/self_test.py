@@ -66,7 +66,7 @@ def smoke() -> str:
 def guard() -> str:
     """Run what the templates make of awkward shapes between inaccessible pages."""
     import neocpu
-    from neocpu.runtime.session import is_guarded
+    from neocpu.runtime.guarding import is_guarded
 
     assert is_guarded(), "the environment must ask for it"
     start, templates, operators = time.perf_counter(), set(), 0

@@ -33,10 +33,6 @@ Call: TypeAlias = tuple[str, tuple[int, ...]]
 FORMAT: Final = 6
 """Version of layout and header: raised when an older runtime could not read a newer file."""
 
-CONTRACT: Final = "contract"
-"""Function of the code that refuses arguments which are not those of ``main``: a header's numbers
-(`layout_numbers`), the tensors that ``main`` takes, and one for each that it returns."""
-
 HEADER_SECTION: Final = ".neocpu"
 WEIGHTS_SECTION: Final = ".neocpu.weights"
 DIGEST_SECTION: Final = ".neocpu.sha256"
@@ -103,8 +99,8 @@ class ArtifactHeader:
     name : str
         The model's name.
     neocpu_version, tvm_version, ffi_version : str
-        Versions of neocpu, apache-tvm and apache-tvm-ffi that compiled it. The last two must be
-        the installed ones; neocpu's is informative, because ``format`` is its contract.
+        Versions of neocpu, apache-tvm and apache-tvm-ffi that compiled it: informative, because
+        ``format`` is the contract.
     target : str
         Canonical target, such as ``llvm -mcpu=znver5``.
     machine : str
@@ -198,17 +194,6 @@ class ArtifactHeader:
         """`row_counts`, one for each output."""
         return self.row_counts or (None,) * len(self.outputs)
 
-    @property
-    def results(self) -> tuple[TensorSpec, ...]:
-        """What ``main`` returns: the outputs, and the counts after them."""
-        behind = sorted({count for count in self.row_counts if count is not None})
-        return (*self.outputs, *(TensorSpec(f"rows_{count}", "int64", (1,)) for count in behind))
-
-    @property
-    def layout(self) -> tuple[int, ...]:
-        """See `layout_numbers`."""
-        return layout_numbers(self.arena_bytes, self.activations, self.row_counts)
-
     def check_weights(self, size: int) -> None:
         """Check that the weights fill their section, one after the other.
 
@@ -295,18 +280,6 @@ class ArtifactHeader:
         """Return the bytes of the header section: one line of JSON and a newline."""
         text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
         return text.encode() + b"\n"
-
-
-def layout_numbers(
-    arena_bytes: int, activations: Sequence[Placement], row_counts: Sequence[int | None]
-) -> tuple[int, ...]:
-    """Return the numbers of a header that no tensor has: what a header must share with its code.
-
-    The size of the arena, each activation's place in it, and each output's count of rows, -1 for
-    None.
-    """
-    counts = (-1 if count is None else count for count in row_counts)
-    return (arena_bytes, *(placement.offset for placement in activations), *counts)
 
 
 def _machine(value: Any, place: str) -> str:

@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
-import math
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from neocpu.runtime.artifact_file.header import ARGUMENT_ALIGN
-from neocpu.runtime.ffi import Ffi, Tensor
-from neocpu.runtime.ffi_values import BUILTIN, FUNCTION, HEADER, TENSOR, DLTensor, Value, borrowed
-from neocpu.runtime.guarding.guarded_memory import EDGES, AnyArray, Edge, GuardedMemory
+from neocpu.runtime.binding import Handle, library
+from neocpu.runtime.guarding.guarded_memory import (
+    ALIGNMENT,
+    EDGES,
+    AnyArray,
+    Edge,
+    GuardedMemory,
+)
 from neocpu.runtime.guarding.guarded_workspaces import Workspaces
-
-_SKIP: Final = 1  # VMInstrumentReturnKind::kSkipRun: the kernel has been run
+from neocpu.runtime.guarding.kernel_calls import Call, Interception, Kernel, Tensor
 
 
 class GuardError(AssertionError):
@@ -33,49 +36,59 @@ class GuardError(AssertionError):
 
 
 class Guard:
-    """What a virtual machine calls instead of its kernels.
+    """What calls the kernels of a model."""
 
-    Parameters
-    ----------
-    ffi : Ffi
-    constant : sequence of Tensor
-        What no kernel may write: inputs and weights.
-    workspaces : Workspaces
-        Attached to the library whose kernels are run.
-    """
-
-    def __init__(self, ffi: Ffi, constant: Sequence[Tensor], workspaces: Workspaces) -> None:
-        self._ffi = ffi
-        self._constant = tuple(constant)
-        self._workspaces = workspaces
+    def __init__(self) -> None:
+        self._workspaces = Workspaces()
+        self._finding: BaseException | None = None
+        self._interception = Interception(
+            Call(self._call), None, self._workspaces.allocate, self._workspaces.release
+        )
         if not faulthandler.is_enabled():
             faulthandler.enable()
 
-    def __call__(self, values: ctypes.Array[Value]) -> int | None:
-        """Run the kernel that is about to be called; as an instrument of the virtual machine.
+    def attach(self, model: Handle) -> None:
+        """Have the kernels of a model called from now on. The guard must live as long."""
+        library().neocpu_intercept(model.address, ctypes.byref(self._interception))
+
+    def raise_finding(self) -> None:
+        """Raise what was found since this was called before.
 
         Raises
         ------
         GuardError
-            If it wrote beside its arguments, or its results depend on what lies beside them.
+            If a kernel wrote beside its arguments, or its results depend on what lies beside them.
         """
-        function, name, before = values[0], borrowed(values[1]), values[2].integer
-        if not before or function.kind != FUNCTION or name.startswith(BUILTIN):
-            return None
-        arguments = (Value * (len(values) - 4)).from_buffer(values, 4 * ctypes.sizeof(Value))
+        error, self._finding = self._finding, None
+        if error is not None:
+            raise error from None
+
+    def _call(self, _: Any, kernel: Any, arguments: Any) -> int:
+        """Make a call instead of the library, which takes no exceptions."""
+        try:
+            self.check(kernel.contents, arguments)
+        except BaseException as error:
+            self._finding = error
+            return -1
+        return 0
+
+    def check(self, kernel: Kernel, arguments: Any) -> None:
+        """Call a kernel twice, on guarded copies of its arguments, and have its results written.
+
+        Raises
+        ------
+        GuardError
+            See `raise_finding`.
+        """
+        name = kernel.name.decode()
 
         def call() -> None:
-            self._ffi.forward(function, arguments)
+            if kernel.call(arguments) != 0:
+                raise MemoryError(f"kernel {name} failed")
 
-        tensors = [
-            (number, DLTensor.from_address(value.integer + HEADER))
-            for number, value in enumerate(arguments)
-            if value.kind == TENSOR
-        ]
-        constant = frozenset(tensor.content.address for tensor in self._constant)
-        spans = tuple(_spans(tensors, constant))
-        with self._workspaces.turn:  # modules run on threads of their own
-            first, second = (self._run(name, call, spans, edge) for edge in EDGES)
+        tensors = kernel.tensors(arguments)
+        spans = tuple(_spans(tensors, kernel.sizes[: len(tensors)], kernel.results))
+        first, second = (self._run(name, call, spans, edge) for edge in EDGES)
         for span, one, other in zip(spans, first, second, strict=True):
             if span.is_constant:
                 continue
@@ -87,7 +100,6 @@ class Guard:
             held = span.bytes()
             if not np.array_equal(held, one.content):
                 held[...] = one.content
-        return _SKIP
 
     def _run(
         self, name: str, call: Callable[[], None], spans: Sequence[_Span], edge: Edge
@@ -125,14 +137,14 @@ class _Span:
         Addresses.
     is_constant : bool
         Whether kernels may only read them.
-    tensors : tuple of (int, DLTensor)
+    tensors : tuple of (int, Tensor)
         With their numbers among the arguments.
     """
 
     start: int
     stop: int
     is_constant: bool
-    tensors: tuple[tuple[int, DLTensor], ...]
+    tensors: tuple[tuple[int, Tensor], ...]
 
     def __str__(self) -> str:
         return " with ".join(
@@ -148,31 +160,37 @@ class _Span:
 
     def copy(self, edge: Edge) -> GuardedMemory:
         """Return a guarded copy of the bytes, aligned as they are."""
-        memory = GuardedMemory(self.stop - self.start, edge, self.start % ARGUMENT_ALIGN)
+        memory = GuardedMemory(self.stop - self.start, edge, self.start % ALIGNMENT)
         memory.content[...] = self.bytes()
         if self.is_constant:
             memory.make_read_only()
         return memory
 
 
-def _spans(tensors: Sequence[tuple[int, DLTensor]], constant: frozenset[int]) -> Iterator[_Span]:
+def _spans(tensors: Sequence[Tensor], sizes: Sequence[int], results: int) -> Iterator[_Span]:
     """Yield the bytes of a call's tensors: those that overlap must go on overlapping."""
-    # The virtual machine may pass one tensor twice, whose address is to change once.
-    distinct = {ctypes.addressof(tensor): (number, tensor) for number, tensor in tensors}
-    pending: list[tuple[int, DLTensor]] = []
+    # A tensor may be passed twice, whose address is to change once.
+    distinct = {ctypes.addressof(tensor): number for number, tensor in enumerate(tensors)}
+    pending: list[tuple[int, Tensor]] = []
     start = stop = 0
-    for number, tensor in sorted(distinct.values(), key=lambda one: one[1].address):
-        if not (size := math.prod(tensor.shape) * tensor.bits * tensor.lanes // 8):
+
+    def span() -> _Span:
+        is_constant = all(number + results < len(tensors) for number, _ in pending)
+        return _Span(start, stop, is_constant, tuple(pending))
+
+    for number in sorted(distinct.values(), key=lambda one: tensors[one].data or 0):
+        tensor, size = tensors[number], sizes[number]
+        if not size:
             continue
-        if pending and tensor.address >= stop:
-            yield _Span(start, stop, start in constant, tuple(pending))
+        if pending and tensor.data >= stop:
+            yield span()
             pending = []
         if not pending:
-            start = stop = tensor.address
+            start = stop = tensor.data
         pending.append((number, tensor))
-        stop = max(stop, tensor.address + size)
+        stop = max(stop, tensor.data + size)
     if pending:
-        yield _Span(start, stop, start in constant, tuple(pending))
+        yield span()
 
 
 def under_the_name(name: str, function: Callable[[], Any]) -> Callable[[], Any]:
@@ -184,5 +202,7 @@ def under_the_name(name: str, function: Callable[[], Any]) -> Callable[[], Any]:
     def caller() -> Any:
         return function()
 
-    code = caller.__code__.replace(co_name=name, co_qualname=name)
+    code = caller.__code__.replace(co_name=name)
+    if sys.version_info >= (3, 11):
+        code = code.replace(co_qualname=name)
     return types.FunctionType(code, globals(), name, None, caller.__closure__)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import numpy as np
 
 from neocpu.runtime.aligned_memory import address_of
-from neocpu.runtime.artifact_file.header import ARGUMENT_ALIGN
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -29,6 +28,9 @@ FILLING: Final[dict[Edge, int]] = {"end": 0xFF, "beginning": 0x3F}
 
 They differ as much as can be, so that results which depend on them do.
 """
+
+ALIGNMENT: Final = 64
+"""Bytes that every argument of a kernel starts on a multiple of."""
 
 _PROT_NONE: Final = 0
 
@@ -58,9 +60,7 @@ class GuardedMemory:
 
     __slots__ = ("_pages", "_start", "content", "edge")
 
-    def __init__(
-        self, size: int, edge: Edge, skew: int = 0, alignment: int = ARGUMENT_ALIGN
-    ) -> None:
+    def __init__(self, size: int, edge: Edge, skew: int = 0, alignment: int = ALIGNMENT) -> None:
         room = -(-(size + skew) // mmap.PAGESIZE) * mmap.PAGESIZE
         mapping = mmap.mmap(-1, room + 2 * FENCE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._pages: AnyArray = np.frombuffer(mapping, np.uint8, room, FENCE)
@@ -97,7 +97,7 @@ class GuardedMemory:
         return self._pages[: self._start], self._pages[self._start + self.content.size :]
 
 
-def guarded(array: AnyArray, edge: Edge, alignment: int = ARGUMENT_ALIGN) -> GuardedMemory:
+def guarded(array: AnyArray, edge: Edge, alignment: int = ALIGNMENT) -> GuardedMemory:
     """Copy an array that is not empty to where it meets inaccessible pages."""
     memory = GuardedMemory(array.nbytes, edge, alignment=alignment)
     memory.array(array.shape, array.dtype)[...] = array

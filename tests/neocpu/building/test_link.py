@@ -73,7 +73,8 @@ def test_dtypes_that_a_header_cannot_name(linear, tmp_path, field):
     if field == "outputs":
         header = replace(header, outputs=(TensorSpec("y", "bfloat16", (4, 33)),))
     else:
-        built = replace(built, activations=(Placement(0, "bfloat16", (4,)),))
+        planned = replace(built.planned, activations=(Placement(0, "bfloat16", (4,)),))
+        built = replace(built, planned=planned)
     path = tmp_path / "a.so"
     message = refused(UnsupportedError, lambda: write_artifact(built, linear.weights, header, path))
     assert "is of dtype bfloat16" in message

@@ -122,7 +122,8 @@ def test_a_kernel_may_not_write_inputs_or_weights(run, tmp_path):
     from tvm import relax
 
     built = _build([("x", (8,)), ("w", (8,))], lambda bb, x, w: bb.emit(relax.op.add(x, w)))
-    built = replace(built, program=replace(built.program, calls=(("add", (0, 1, 1)),)))
+    program = replace(built.planned.program, calls=(("add", (0, 1, 1)),))
+    built = replace(built, planned=replace(built.planned, program=program))
     spec = TensorSpec("x", "float32", (8,))
     header = _header("again", [spec], [spec])
     path = tmp_path / "a.so"

@@ -53,10 +53,10 @@ def test_missing_empty_and_no_file(refused, tmp_path):
     empty = tmp_path / "empty.so"
     empty.touch()
     assert "is empty" in refused(empty)
-    assert "not a regular file" in refused(tmp_path)
+    assert "it is a folder" in refused(tmp_path)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    assert "not a regular file" in refused(fifo)
+    assert "a pipe or device" in refused(fifo)
 
 
 @pytest.mark.parametrize("content", [b"\x7f", b"hello, world" * 100, b"NEOCPU-FAT 2\n" * 9])

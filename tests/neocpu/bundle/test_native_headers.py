@@ -60,8 +60,10 @@ def check_program(header):
     for _, tensors in header.calls:
         if any(tensor >= len(sizes) for tensor in tensors):
             raise FieldError("calls")
-    if len(header.returns) != len(header.results):
+    counts = sorted({count for count in header.row_counts if count is not None})
+    results = (*header.outputs, *(TensorSpec("rows", "int64", (1,)) for _ in counts))
+    if len(header.returns) != len(results):
         raise FieldError("returns")
-    for number, spec in zip(header.returns, header.results, strict=True):
+    for number, spec in zip(header.returns, results, strict=True):
         if number >= len(sizes) or sizes[number] != Placement(0, spec.dtype, spec.shape).end:
             raise FieldError("returns")

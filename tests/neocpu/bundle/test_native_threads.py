@@ -67,3 +67,18 @@ def test_shared_pools_jobs_and_models_in_memory(request, kind, linear, two_way, 
 def test_many_callers_race_for_nothing(watched, linear, small):
     done = watched.run(watched.compile("threads.c"), linear.path, small.path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["sanitized", "watched"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_took_place_is_noted_when_asked(request, kind, threads, small):
+    bundle = request.getfixturevalue(kind)
+    done = bundle.run(bundle.compile("trace.c"), small.path, threads)
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs, calls, tasks, used = map(int, done.stdout.split())
+    assert runs == 40
+    assert calls == runs * len(small.header.calls)
+    # Not every kernel has a loop; what a thread does alone is one task.
+    assert tasks % runs == 0
+    assert runs <= tasks if threads > 1 else runs <= tasks <= calls
+    assert 1 <= used <= threads

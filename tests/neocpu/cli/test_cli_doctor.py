@@ -15,7 +15,8 @@ from command_line import Cli
 from neocpu.cli.checks import health, runtime_health
 from neocpu.cli.checks.doctor_findings import Finding, examine
 from neocpu.foundation.errors import UsageError
-from neocpu.runtime.session import GUARD_VARIABLE
+from neocpu.runtime import binding
+from neocpu.runtime.guarding import GUARD_VARIABLE
 
 
 def one(check: Any) -> Finding:
@@ -59,19 +60,23 @@ def test_where_models_are_only_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     report = json.loads(cli("doctor", "--json").out)
     assert report["fit"] is True
     names = [check["name"] for check in report["checks"]]
-    assert names == ["python", "neocpu-runtime", "runtime libraries", "CPU", "threads"]
+    assert names == ["python", "neocpu-runtime", "runtime library", "CPU", "threads"]
 
 
-def test_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    from neocpu.foundation.errors import TargetError
-    from neocpu.runtime import native
+def test_missing_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(binding, "LIBRARY", tmp_path / "libneocpu.so")
+    binding.library.cache_clear()
+    finding = one(runtime_health.runtime_library)
+    binding.library.cache_clear()
+    assert finding.status == "failed"
+    assert f"there is no {tmp_path}/libneocpu.so; install neocpu or neoc" in finding.detail
 
-    def find() -> Any:
-        raise TargetError("not installed here: pip install neocpu")
 
-    monkeypatch.setattr(native, "find_libraries", find)
-    finding = one(runtime_health.libraries)
-    assert (finding.status, finding.detail) == ("failed", "not installed here: pip install neocpu")
+def test_the_compiler_needs_a_newer_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 13, "final", 0))
+    assert one(runtime_health.python_version).status == "ok"
+    finding = one(health.python_version)
+    assert (finding.status, finding.fix) == ("failed", "use Python 3.11 or newer")
 
 
 def test_selftest_adds_to_the_checks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

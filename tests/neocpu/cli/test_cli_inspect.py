@@ -72,12 +72,12 @@ def test_of_another_machine(cli: Cli, linear: Any) -> None:
     assert document["variants"][0]["obstacle"] == "this host lacks avx99"
 
 
-def test_of_another_runtime(cli: Cli, linear: Any) -> None:
-    header = replace(linear.header, tvm_version="0.1")
+def test_any_tvm_may_have_compiled_it(cli: Cli, linear: Any) -> None:
+    header = replace(linear.header, tvm_version="0.1", ffi_version="0.2")
     write_artifact(linear.built, linear.weights, header, "old.so")
-    found = f"apache-tvm {linear.header.tvm_version} is installed, not 0.1"
-    assert f"runs here no, {found}" in words(cli("inspect", "old.so").out)
-    assert json.loads(cli("inspect", "old.so", "--json").out)["loaded_here"] is None
+    outcome = words(cli("inspect", "old.so").out)
+    assert "runs here yes" in outcome
+    assert any("apache-tvm 0.1, apache-tvm-ffi 0.2" in line for line in outcome)
 
 
 def test_fat_file(cli: Cli, linear: Any) -> None:

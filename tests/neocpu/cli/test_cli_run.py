@@ -83,6 +83,11 @@ class TestInputs:
             (["--input", "double.npy"], "convert it with x.astype('float32')"),
             (["--input", "short.npy"], "expected float32[4,64], got float32[4,63]"),
             (["-o", "missing/y.npz"], "there is no folder missing"),
+            (
+                ["--trace", "missing/t.json"],
+                "there is no folder missing; create it or change --trace",
+            ),
+            (["--trace", "."], "cannot write .: it is a folder; choose another --trace"),
         ],
     )
     def test_bad(self, cli: Cli, linear: Any, options: list[str], message: str) -> None:
@@ -186,6 +191,34 @@ class TestOutputs:
         assert len(list(Path().iterdir())) == 1
 
 
+class TestTrace:
+    @pytest.mark.parametrize("repeat", [None, 3])
+    def test_has_the_runs_that_are_measured(self, cli: Cli, small: Any, repeat: int | None) -> None:
+        options = [] if repeat is None else ["--repeat", repeat]
+        outcome = cli("run", small.path, *options, "--trace", "t.json", "--json")
+        assert outcome.code == 0, outcome.err
+        assert json.loads(outcome.out)["trace"] == "t.json"
+        events = json.loads(Path("t.json").read_text())["traceEvents"]
+        kinds = [event["cat"] for event in events if event["ph"] == "X"]
+        assert kinds.count("run") == (repeat or 1)
+        assert kinds.count("kernel") == (repeat or 1) * len(small.header.calls)
+        assert "task" in kinds
+
+    def test_is_named_on_the_screen(self, cli: Cli, linear: Any) -> None:
+        assert "timeline" not in cli("run", linear.path).out
+        outcome = cli("run", linear.path, "--trace", "t.json")
+        assert "timeline" in outcome.out
+        assert "t.json" in outcome.out
+
+    def test_disk_full(self, linear: Any) -> None:
+        command = [sys.executable, "-m", "neocpu", "run", str(linear.path), "--trace", "t.json"]
+        done = run_with_files_up_to(100, command, environment(), capture_output=True, text=True)
+        assert done.returncode == 8
+        assert done.stderr.startswith("neocpu: error: cannot write t.json: ")
+        assert done.stderr.endswith("choose another --trace\n")
+        assert not list(Path().iterdir())
+
+
 class TestArtifacts:
     @pytest.mark.parametrize("command", ["run", "explain"])
     @pytest.mark.parametrize(
@@ -222,7 +255,6 @@ class TestArtifacts:
         ("change", "code", "message"),
         [
             ({"isa_features": ("avx99",)}, 5, "this host lacks avx99"),
-            ({"tvm_version": "0.1"}, 8, "compiled with apache-tvm 0.1, installed is"),
             ({"format": 99}, 8, "artifact format 99"),
         ],
     )

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import relax
 
+import neocpu
+from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Built, Dump, begin_build, finish_build
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured_costs import Measured
+from neocpu.runtime.artifact_file.header import ArtifactHeader
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target import host_target
+from neocpu.tensor_spec import TensorSpec
 
 HOST = host_target()
 
@@ -72,13 +77,30 @@ def executable(mod: tvm.IRModule) -> Built:
 
 
 def run(built: Built, *arguments: np.ndarray) -> list[np.ndarray]:
-    """Run what `executable` returned on inputs and weights, in a new arena."""
-    arena = mmap.mmap(-1, max(built.arena_bytes, 1))
-    views = [tvm_ffi.from_dlpack(placement.view(arena)) for placement in built.activations]
-    main = relax.VirtualMachine(built.executable, tvm.cpu())["main"]
-    result = main(*map(tvm.runtime.tensor, arguments), *views)
-    tensors = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
-    return [tensor.numpy() for tensor in tensors]
+    """Run what `executable` returned on inputs and weights: here all of them are inputs."""
+    planned = built.planned
+    specs = [(array.dtype.name, array.shape) for array in (*arguments, *planned.constants)]
+    specs += [(one.dtype, one.shape) for one in planned.activations]
+    header = ArtifactHeader(
+        name="network",
+        neocpu_version=version("neocpu"),
+        tvm_version=version("apache-tvm"),
+        ffi_version=version("apache-tvm-ffi"),
+        target=str(HOST),
+        machine=HOST.machine,
+        isa_features=(),
+        threads=2,
+        inputs=tuple(TensorSpec(f"x{i}", *specs[i]) for i in range(len(arguments))),
+        outputs=tuple(
+            TensorSpec(f"y{i}", *specs[tensor]) for i, tensor in enumerate(planned.program.results)
+        ),
+    )
+    with TemporaryFolder("test") as folder:
+        path = Path(folder) / "network.so"
+        write_artifact(built, [], header, path)
+        with neocpu.load(path) as module:
+            results = module(list(arguments))
+    return list(results) if isinstance(results, tuple) else [results]
 
 
 def cost_model(threads: int = 2, **options: Any) -> CostModel:

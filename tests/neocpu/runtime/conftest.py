@@ -5,8 +5,6 @@ import subprocess
 import needs
 import pytest
 
-from neocpu.runtime import worker_threads
-
 
 @pytest.fixture
 def binutils():
@@ -17,9 +15,3 @@ def binutils():
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     return run
-
-
-@pytest.fixture
-def no_idle_threads(monkeypatch):
-    """Hide threads that earlier tests left idle: new ones can be counted."""
-    monkeypatch.setattr(worker_threads, "_idle", {})

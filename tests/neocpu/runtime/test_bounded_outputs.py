@@ -33,7 +33,7 @@ def counted(tmp_path_factory):
             hidden = builder.emit(relax.op.add(count, relax.const(0, "int64")))
             result = builder.emit_output(relax.Tuple([more, total, hidden]))
         builder.emit_func_output(result)
-    built = build_module(relax.transform.LegalizeOps()(builder.get()), (2, None))
+    built = build_module(relax.transform.LegalizeOps()(builder.get()))
     header = _header(
         "counted",
         [TensorSpec("x", "float32", (ROWS, 2)), TensorSpec("count", "int64", (1,))],

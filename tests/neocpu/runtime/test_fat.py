@@ -158,7 +158,8 @@ def test_no_variant_for_this_host(linear, tmp_path, monkeypatch):
     message = refused(path, TargetError)
     assert f"no variant that this host ({HOST}) can run: avx99 (lacks avx99); avx77" in message
     monkeypatch.setattr(artifact_module.os, "uname", lambda: type("U", (), {"machine": other}))
-    assert f"avx99 (for {HOST}); avx77 (for {HOST})" in refused(path, TargetError)
+    with pytest.raises(TargetError, match=rf"avx99 \(for {HOST}\); avx77 \(for {HOST}\)"):
+        open_artifact(path)
     assert read_header(path).isa_features == ("avx99",)  # the first, to look at
 
 

@@ -66,13 +66,15 @@ expected = module(x)
 def work():
     begin = time.monotonic()
     for one in (module, shared):
+        submit = lambda: one.submit(x)
         for use in (
-            lambda: one(x), lambda: one.run({'x': x}), lambda: one.submit(x), one.warmup,
-            one.wait_verified,
+            lambda: one(x), lambda: one.run({'x': x}), submit, one.warmup, one.wait_verified,
         ):
             message = refused(use)
             assert message == (
-                "module 'linear' was loaded before this process forked: load it in the child"
+                "model 'linear' was loaded before this process forked: load it in the child"
+                if use is not submit else
+                "the pool was made before this process forked: make one in the child"
             ), message
     assert 'made before this process forked' in refused(lambda: neocpu.load(path, pool=pool))
     assert time.monotonic() - begin < 5

@@ -9,19 +9,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from neocpu.building.link import write_artifact
 from neocpu.runtime.aligned_memory import address_of, aligned_empty
-from neocpu.runtime.ffi import FfiError
+from neocpu.runtime.guarding import GUARD_VARIABLE, is_guarded
+from neocpu.runtime.guarding.guard import Guard
 from neocpu.runtime.guarding.guarded_memory import EDGES, FENCE, GuardedMemory, guarded
+from neocpu.runtime.guarding.kernel_calls import Function, Kernel, Tensor, Value
 from neocpu.runtime.module import load
-from neocpu.runtime.session import GUARD_VARIABLE, is_guarded
 from neocpu.tensor_spec import TensorSpec
 
 SIZES = [1, 4, 63, 64, 65, mmap.PAGESIZE, mmap.PAGESIZE + 4, 3 * mmap.PAGESIZE - 64]
@@ -260,105 +259,59 @@ def test_inputs_stay_where_they_are_and_as_they_are(linear, monkeypatch):
     assert (x.tobytes(), address_of(x)) == before
 
 
-def test_overlapping_tensors_go_on_overlapping(monkeypatch):
-    """A kernel that shifts a vector in place: it reads one view and writes another."""
-    from neocpu.runtime.ffi import runtime
-    from neocpu.runtime.guarding.guard import Guard
-    from neocpu.runtime.guarding.guarded_workspaces import workspaces
+class OwnKernel:
+    """A kernel in Python, and arguments of it: tensors of float32 at places in one array."""
 
-    library = runtime()
+    def __init__(self, function, memory, *spans, results=1):
+        self.tensors = []
+        for start, size in spans:
+            extents = (ctypes.c_int64 * 1)(size)
+            tensor = Tensor(data=address_of(memory[start:]), rank=1, bits=32, lanes=1)
+            tensor.extents = ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64))
+            self.tensors.append(tensor)
+        values = [Value(tensor=ctypes.pointer(tensor)) for tensor in self.tensors]
+        self.arguments = (Value * len(values))(*values)
+
+        def call(_, arguments, count, __):
+            arrays = []
+            for value, (_, size) in zip(arguments[:count], spans, strict=True):
+                place = (ctypes.c_float * size).from_address(value.tensor.contents.data)
+                arrays.append(np.ctypeslib.as_array(place))
+            return function(*arrays) or 0
+
+        sizes = (ctypes.c_uint64 * len(spans))(*(4 * size for _, size in spans))
+        self.kernel = Kernel(
+            name=b"own",
+            function=Function(call),
+            sizes=ctypes.cast(sizes, ctypes.POINTER(ctypes.c_uint64)),
+            count=len(spans),
+            results=results,
+        )
+
+
+def test_overlapping_tensors_go_on_overlapping():
+    """A kernel that shifts a vector in place: it reads one view and writes another."""
     memory = aligned_empty((48,))
     memory[...] = np.arange(48)
-    tensors = [library.tensor(address_of(memory[16 * i :]), memory.dtype, (32,)) for i in (0, 1)]
     seen = []
 
     def shift(source, destination):
-        seen.append(destination.address - source.address)
-        destination.array()[...] = source.array() + 1
+        seen.append(address_of(destination) - address_of(source))
+        destination[...] = source + 1
 
-    kernel = library.callback(shift)
-    guard = library.raw_callback(Guard(library, (), workspaces()))
-    assert guard(kernel, "shift", 1, 0, *tensors) == 1
+    own = OwnKernel(shift, memory, (0, 32), (16, 32))
+    Guard().check(own.kernel, own.arguments)
     assert seen == [64, 64]
     expected = np.arange(48)
     expected[16:] = np.arange(32) + 1
     np.testing.assert_array_equal(memory, expected)
-    assert [tensor.content.data for tensor in tensors] == [address_of(memory) + d for d in (0, 64)]
+    assert [tensor.data for tensor in own.tensors] == [address_of(memory) + d for d in (0, 64)]
 
 
-def test_a_tensor_may_begin_behind_its_memory():
-    from neocpu.runtime.ffi import runtime
-    from neocpu.runtime.guarding.guard import Guard
-    from neocpu.runtime.guarding.guarded_workspaces import workspaces
-
-    library = runtime()
-    memory = aligned_empty((48,))
-    memory[...] = np.arange(48)
-    source, destination = (
-        library.tensor(address_of(memory), memory.dtype, (16,)) for _ in range(2)
-    )
-    for tensor, offset in ((source, 64), (destination, 128)):
-        tensor.content.byte_offset = offset
-
-    def negate(source, destination):
-        destination.array()[...] = -source.array()
-
-    guard = library.raw_callback(Guard(library, (source,), workspaces()))
-    assert guard(library.callback(negate), "negate", 1, 0, source, destination) == 1
-    expected = np.arange(48)
-    expected[32:] = -expected[16:32]
-    np.testing.assert_array_equal(memory, expected)
-    assert [tensor.content.data for tensor in (source, destination)] == 2 * [address_of(memory)]
-
-
-def test_modules_on_threads_of_their_own_take_turns():
-    """Else one would set the edge of the other's workspaces, and be blamed for what it wrote."""
-    from neocpu.runtime.ffi import runtime
-    from neocpu.runtime.guarding.guard import Guard
-    from neocpu.runtime.guarding.guarded_workspaces import workspaces
-
-    library, shared = runtime(), workspaces()
-    guard = library.raw_callback(Guard(library, (), shared))
-    seen: dict[str, list[str]] = {"one": [], "other": []}
-
-    def run(name):
-        def kernel():
-            time.sleep(0.002)
-            seen[name].append(shared.edge)
-            if name == "other":
-                shared._strays.append("beside")
-            time.sleep(0.002)
-
-        function = library.callback(kernel)
-        blamed = []
-        for _ in range(10):
-            try:
-                guard(function, name, 1, 0)
-            except FfiError as error:
-                blamed.append(str(error))
-        return blamed
-
-    with ThreadPoolExecutor(2) as threads:
-        one, other = threads.map(run, seen)
-    assert one == []
-    assert len(other) == 10
-    assert all("kernel other wrote beside" in message for message in other)
-    assert seen == {"one": [*EDGES] * 10, "other": [EDGES[0]] * 10}
-
-
-def test_a_kernel_s_own_error_is_passed_on():
-    from neocpu.runtime.ffi import runtime
-    from neocpu.runtime.guarding.guard import Guard
-    from neocpu.runtime.guarding.guarded_workspaces import workspaces
-
-    library = runtime()
-
-    def refuse():
-        raise ValueError("no")
-
-    guard = library.raw_callback(Guard(library, (), workspaces()))
-    with pytest.raises(FfiError, match="no"):
-        guard(library.callback(refuse), "kernel", 1, 0)
+def test_a_kernel_s_own_failure_is_passed_on():
+    own = OwnKernel(lambda x: -1, aligned_empty((16,)), (0, 16))
+    with pytest.raises(MemoryError, match="kernel own failed"):
+        Guard().check(own.kernel, own.arguments)
 
 
 def toy_module(toy):

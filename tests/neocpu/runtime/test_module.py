@@ -62,7 +62,7 @@ def test_run_by_name_in_any_order(two_way, two_way_module):
 def test_any_thread_count_gives_the_same_bits(linear, linear_module, threads):
     inputs = linear.inputs()
     with load(linear.path, threads) as module:
-        assert module.threads == threads
+        assert module.threads == min(threads, len(os.sched_getaffinity(0)))
         np.testing.assert_array_equal(module(inputs), linear_module(inputs))
 
 
@@ -198,17 +198,14 @@ def tasks():
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.usefixtures("no_idle_threads")
-def test_exactly_the_threads_asked_for_on_all_cpus(linear, threads):
+def test_exactly_the_threads_asked_for_and_the_caller_where_it_was(linear, threads):
     allowed = os.sched_getaffinity(0)
     before = tasks()
     with load(linear.path, threads) as module:
         module(linear.inputs())
-        new = tasks() - before
-        assert len(new) == threads
-        assert all(os.sched_getaffinity(task) == allowed for task in new)
+        assert len(tasks() - before) == min(threads, len(allowed)) - 1  # the caller is one
         assert os.sched_getaffinity(0) == allowed
-        assert "TVM_BIND_THREADS" not in os.environ
+    assert tasks() <= before
 
 
 def run_script(script: str, *arguments: str, **environment: str) -> str:
@@ -308,50 +305,38 @@ def test_close_waits_for_calls_and_refuses_later_ones(linear):
         check(linear, [result], inputs)
 
 
-def test_a_dropped_module_frees_its_threads_and_its_code(linear):
+def test_a_dropped_module_frees_its_threads_and_its_weights(linear):
     script = """
-import gc, os, sys, threading, time, neocpu
+import gc, os, sys, neocpu
 def tasks():
     return set(os.listdir('/proc/self/task'))
+before = tasks()
 module = neocpu.load(sys.argv[1], 2)
 module.warmup()
-mine = tasks()
 assert sys.argv[1] in open('/proc/self/maps').read()
 del module
 gc.collect()
 assert sys.argv[1] not in open('/proc/self/maps').read()
-while not any(thread.name == 'neocpu-idle' for thread in threading.enumerate()):
-    time.sleep(0.001)
-neocpu.load(sys.argv[1], 2).warmup()
-assert tasks() == mine
+assert tasks() == before
 print('done')
 """
     assert run_script(script, str(linear.path)) == "done\n"
 
 
-def test_threads_of_a_closed_module_are_as_new_for_the_next(linear):
-    script = """
-import os, sys, neocpu, numpy as np
-def affinities():
-    return [os.sched_getaffinity(int(task)) for task in os.listdir('/proc/self/task')]
-tiny = np.full((4, 64), 1e-41, 'float32')
-allowed = os.sched_getaffinity(0)
-with neocpu.ThreadPool(2) as pool:
-    pool.call(lambda: os.sched_setaffinity(0, {max(allowed)}))
-    pool.call(lambda: setattr(neocpu, 'threads', len(os.listdir('/proc/self/task'))))
-before = affinities()
-os.sched_setaffinity(0, {min(allowed)})
-with neocpu.load(sys.argv[1], 2) as narrow:
-    narrow(tiny)
-    assert affinities().count({min(allowed)}) == 3, affinities()  # with the caller
-os.sched_setaffinity(0, allowed)
-with neocpu.load(sys.argv[1], 2) as wide:
-    wide(tiny)
-    assert all(each == allowed for each in affinities()), affinities()
-assert len(os.listdir('/proc/self/task')) == neocpu.threads
-print('done')
-"""
-    assert run_script(script, str(linear.path), OPENBLAS_NUM_THREADS="1") == "done\n"
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_file_s_content_in_memory(linear, kind):
+    content = kind(linear.path.read_bytes())
+    with load(content) as module:
+        del content
+        check(linear, [module(linear.inputs())], linear.inputs())
+
+
+def test_what_is_neither_a_path_nor_bytes():
+    for source in (7, None, ["a.so"]):
+        with pytest.raises(UsageError, match="expected the path of a compiled model or its bytes"):
+            load(source)
+    with pytest.raises(ArtifactError, match="the model in memory"):
+        load(b"nothing of the kind")
 
 
 def test_two_modules_of_one_file_are_independent(linear):
@@ -402,43 +387,30 @@ def test_facts_about_the_model(two_way, two_way_module):
     assert "2 threads" in repr(two_way_module)
 
 
-@pytest.mark.parametrize(
-    ("field", "package"), [("tvm_version", "apache-tvm"), ("ffi_version", "apache-tvm-ffi")]
-)
-def test_other_library_version_is_refused(linear, tmp_path, field, package):
+def test_the_compiler_s_versions_do_not_matter(linear, tmp_path):
     path = tmp_path / "old.so"
-    header = replace(linear.header, **{field: "0.0.7"})
+    header = replace(linear.header, tvm_version="0.0.7", ffi_version="0.0.8")
     write_artifact(linear.built, linear.weights, header, path)
-    with pytest.raises(ArtifactError) as caught:
-        load(path)
-    assert f"{path} was compiled with {package} 0.0.7, installed is " in str(caught.value)
+    with load(path) as module:
+        check(linear, [module(linear.inputs())], linear.inputs())
 
 
-def test_code_that_is_no_virtual_machine_s(linear, two_way, tmp_path):
+def test_code_of_another_model(linear, two_way, tmp_path):
     """A file whose digests are right, and whose code is another model's."""
     path = tmp_path / "other.so"
-    built = replace(
-        two_way.built,
-        **{
-            field: getattr(linear.built, field)
-            for field in ("program", "activations", "arena_bytes")
-        },
-    )
+    built = replace(two_way.built, planned=linear.built.planned)
     write_artifact(built, linear.weights, linear.header, path)
-    before = {thread for thread in threading.enumerate() if thread.name == "neocpu-linear"}
+    before = tasks()
     with pytest.raises(ArtifactError, match=r"cannot run .*other\.so: header and code disagree"):
         load(path)
-    assert before == {t for t in threading.enumerate() if t.name == "neocpu-linear"}
+    assert tasks() <= before
 
 
 def test_a_refused_artifact_leaves_no_thread(linear, tmp_path):
     path = tmp_path / "damaged.so"
-    data = bytearray(linear.path.read_bytes())
-    start = data.index(linear.weights[0].tobytes())
-    data[start + 5] ^= 1
-    path.write_bytes(data)
+    data = linear.path.read_bytes()
     before = tasks()
-    with pytest.raises(ArtifactError, match="the weights are damaged"):
+    path.write_bytes(data[:-1])
+    with pytest.raises(ArtifactError, match="it is truncated"):
         load(path)
-    assert not any(thread.name == "neocpu-linear" for thread in threading.enumerate())
-    assert len(tasks() - before) == 0
+    assert tasks() <= before

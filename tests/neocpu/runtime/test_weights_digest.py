@@ -9,7 +9,6 @@ from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.artifact import open_artifact
 from neocpu.runtime.artifact_file.header import WEIGHTS_PIECE
-from neocpu.runtime.weights_check import WeightsCheck
 from neocpu.runtime.weights_digest import WeightsDigest
 
 
@@ -34,13 +33,8 @@ def heavy(linear, tmp_path):
     return path, weights
 
 
-@pytest.mark.parametrize("cpus", [1, 8])
-def test_threads_and_whoever_waits_share_the_pieces(heavy, cpus, monkeypatch):
-    monkeypatch.setattr("neocpu.runtime.weights_check.usable_cpus", lambda: cpus)
+def test_undamaged_weights_are_found_so(heavy):
     with open_artifact(heavy[0]) as artifact:
-        check = WeightsCheck(artifact)
-        check.wait()
-        check.stop()
         artifact.verify_weights()
 
 
@@ -50,8 +44,8 @@ def test_damage_is_found_in_every_piece(heavy, piece):
     data = bytearray(path.read_bytes())
     data[data.index(weights[:64].tobytes()) + piece * WEIGHTS_PIECE + 99] ^= 4
     path.write_bytes(data)
-    with open_artifact(path) as artifact:
-        with pytest.raises(ArtifactError, match="the weights are damaged"):
-            WeightsCheck(artifact).wait()
-        with pytest.raises(ArtifactError, match="the weights are damaged"):
-            artifact.verify_weights()
+    with (
+        open_artifact(path) as artifact,
+        pytest.raises(ArtifactError, match="the weights are damaged"),
+    ):
+        artifact.verify_weights()

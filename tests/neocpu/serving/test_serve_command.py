@@ -263,7 +263,7 @@ def test_mistakes_are_one_line(linear, tmp_path, capsys):
         port = taken.getsockname()[1]
         for arguments, code, words in [
             ([], 2, "no model to serve"),
-            ([tmp_path / "none.so"], 8, "cannot open artifact"),
+            ([tmp_path / "none.so"], 8, "cannot open"),
             ([tmp_path / "net.so"], 8, "is empty"),
             ([linear.path, "--name", "../x"], 2, "no name for a model"),
             ([linear.path, "--port", port], 2, f"cannot listen on 127.0.0.1:{port}"),

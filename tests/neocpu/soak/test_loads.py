@@ -32,10 +32,8 @@ def test_dropped_modules(linear, soak):
         module = neocpu.load(linear.path, 2)
         module.itself = module
         module.warmup(1)
-        worker = module._pool._worker
         del module
         gc.collect()
-        worker.stop()
 
     soak(check_flat(work, soak.count(20, 1000), warmup=5))
 

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 import neocpu
@@ -18,7 +17,8 @@ from neocpu.bench.profile.operator_times import (
 )
 from neocpu.foundation.errors import ArtifactError
 from neocpu.models.network_builder import NetworkBuilder
-from neocpu.runtime.ffi import runtime
+from neocpu.runtime.described_calls import DescribedCall
+from neocpu.runtime.timeline import Timeline, TraceEvent
 
 LIMITS = Limits(2, flops=1e11, dram=1e10, cache=1_000_000, cache_read=4e10)
 
@@ -64,7 +64,6 @@ def _report(*operators):
 def test_calls_are_found_in_the_plan():
     calls = [
         ("transform_NCHW_to_NCHW8c", 1e-6, 0, 4096),
-        ("vm.builtin.alloc_tensor", 1e-6, 0, 0),
         ("conv2d_0", 2e-6, 256, 4096),
         ("conv2d_0", 3e-6, 256, 4096),
         ("fused_add_relu", 1e-6, 0, 4096),
@@ -74,13 +73,13 @@ def test_calls_are_found_in_the_plan():
     ]
     found = operators_of(PLAN, calls)
     assert [one.kind for one in found] == [
-        *("transform", "virtual machine", "convolution, winograd", "convolution, winograd"),
+        *("transform", "convolution, winograd", "convolution, winograd"),
         *("other", "pool", "gather", "relu"),
     ]
-    assert [one.name for one in found[2:4]] == ["conv2d_0", "conv2d_1"]
-    assert [one.flops for one in found] == [0, 0, 8192, 8192, 0, 0, 0, 0]
+    assert [one.name for one in found[1:3]] == ["conv2d_0", "conv2d_1"]
+    assert [one.flops for one in found] == [0, 8192, 8192, 0, 0, 0, 0]
     assert found[0].work == "1x8x8x8"
-    assert found[4].work == ""
+    assert found[3].work == ""
 
 
 def test_a_plan_that_says_nothing_costs_only_names():
@@ -127,7 +126,7 @@ def test_what_is_long_and_no_convolution_is_named():
     report = _report(
         _operator("conv", "convolution, direct", 0.5, flops=10**9),
         _operator("fc", "dense", 0.3, weights=10**7),
-        _operator("vm", "virtual machine", 0.1),
+        _operator("runtime", "runtime", 0.1),
         _operator("resize", "other", 0.05, others=4_000_000),
         _operator("pool", "pool", 0.01, others=4_000),
     )
@@ -187,7 +186,7 @@ def test_every_kernel_of_the_plan_is_timed_in_the_running_network(compiled):
     kernels = {one.kernel for one in report.operators}
     assert wanted - {None} <= kernels
     kinds = {one.kind.partition(",")[0] for one in report.operators}
-    assert {"convolution", "pool", "dense"} <= kinds
+    assert {"convolution", "pool", "dense", "runtime"} <= kinds
     (dense,) = (one for one in report.operators if one.kind == "dense")
     assert dense.flops == 2 * 16 * 10
     # Data, bias and output are read or written; the packed weights have at least 16 x 10 numbers.
@@ -196,24 +195,22 @@ def test_every_kernel_of_the_plan_is_timed_in_the_running_network(compiled):
     json.dumps(report.to_json())
 
 
-def test_the_instrument_counts_what_kernels_move():
-    def tensor(array):
-        return runtime().tensor(array.ctypes.data, array.dtype, array.shape)
-
-    weights = np.zeros(100, np.float32)
-    stopwatch = call_times.Stopwatch(weights)
-    tensors = tensor(weights[10:20]), tensor(np.zeros(5))
-    arguments = (*(one.content for one in tensors), 7)
-    for name in ("kernel", "vm.builtin.copy"):
-        for before in (True, False):
-            stopwatch(None, name, before, None, *arguments)
-    assert stopwatch.calls == [("kernel", 40, 40), ("vm.builtin.copy", 0, 0)]
-    assert len(stopwatch.seconds) == 2
-    stopwatch.reset()
-    stopwatch(None, "kernel", True, None)
-    stopwatch(None, "kernel", False, None)
-    assert len(stopwatch.seconds) == 1
-    assert len(stopwatch.calls) == 2
+def test_a_run_is_its_calls_and_what_lies_between_them():
+    calls = (DescribedCall("conv", "conv2d_0", 40, 80), DescribedCall("pool", "pool_0", 0, 20))
+    events = []
+    for run, (first, second, rest) in enumerate(((5, 3, 2), (7, 4, 1), (6, 3, 3))):
+        start = 1000 * run
+        events += [
+            TraceEvent(start, start + first + second + rest, run, -1, -1, -1, 0),
+            TraceEvent(start, start + first, run, 0, -1, -1, 0),
+            TraceEvent(start, start + first - 1, run, 0, 0, 0, 0),
+            TraceEvent(start + first, start + first + second, run, 1, -1, -1, 0),
+        ]
+    found = call_times.times_of(Timeline("net", calls, tuple(events)))
+    (name, seconds, *bytes_of_it), other = found["calls"]
+    assert (name, seconds, bytes_of_it) == ("conv2d_0", pytest.approx(6e-9), [40, 80])
+    assert other == ("pool_0", pytest.approx(3e-9), 0, 20)
+    assert found["between"] == pytest.approx(2e-9)
 
 
 def test_an_artifact_that_does_not_run_is_an_error(tmp_path):

@@ -1,6 +1,6 @@
 /* loops SEED: several threads have a pool share loops of all sizes, for a while. Every task is done
- * once, whoever does it; what fails is told; a loop in a loop and a pool of one thread work too.
- * Prints how many loops there were. */
+ * once, whoever does it, and noted once if it is to be; what fails is told; a loop in a loop and a
+ * pool of one thread work too. Prints how many loops there were. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -51,16 +51,35 @@ static int share(loop *mine) {
   return (status != 0) == mine->fails;
 }
 
+/* Whether so many tasks were noted, each once. */
+static int noted(nc_trace *trace, size_t tasks) {
+  const neocpu_event *events;
+  size_t count;
+  static _Thread_local char seen[LOOPS][MAX_TASKS];
+  memset(seen, 0, sizeof seen);
+  if (nc_trace_collect(trace, &events, &count) != NEOCPU_OK || count != tasks) return 0;
+  for (size_t i = 0; i < count; ++i) {
+    const neocpu_event *event = &events[i];
+    if (event->begin > event->end || seen[event->loop][event->task]++ > 0) return 0;
+  }
+  return 1;
+}
+
 static void *call(void *number) {
   unsigned seed = (unsigned)(size_t)number;
   static _Thread_local loop mine;
   for (int run = 0; run < RUNS; ++run) {
+    nc_trace *trace = NULL;
+    size_t tasks_of_run = 0;
+    if (run % 2 == 1 && nc_trace_make(nc_pool_size(pool), &trace) != NEOCPU_OK) return &mine;
     nc_pool_enter(pool);
+    nc_pool_trace(pool, trace);
     for (int i = 0; i < LOOPS; ++i) {
       seed = seed * 1664525u + 1013904223u;
       mine.tasks = nc_pool_size(pool) == 1 ? 1 : 1 + (int)(seed >> 8) % MAX_TASKS;
       mine.fails = seed >> 4 & 1 && i % 8 == 0;
-      mine.nested = i % 5 == 0;
+      mine.nested = i % 5 == 0 && trace == NULL;
+      tasks_of_run += (size_t)mine.tasks;
       mine.seed = seed;
       const uint32_t tasks = (uint32_t)mine.tasks;
       nc_pool_expect(pool, &tasks, 1);
@@ -70,6 +89,9 @@ static void *call(void *number) {
       }
     }
     nc_pool_leave(pool);
+    const int right = trace == NULL || noted(trace, tasks_of_run);
+    nc_trace_free(trace);
+    if (!right) return &mine;
   }
   return NULL;
 }

@@ -1,0 +1,169 @@
+"""The functions of ``neocpu.h`` for Python, by ctypes: calls of them let other threads run."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import weakref
+from collections.abc import Callable
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from typing import Any, Final
+
+from neocpu.core import ROOT
+from neocpu.foundation.errors import ArtifactError, NeoCPUError, TargetError, UsageError
+
+LIBRARY: Final = ROOT / "libneocpu.so"
+
+_ERRORS: Final[dict[int, type[NeoCPUError]]] = {
+    error.exit_code: error for error in (NeoCPUError, UsageError, TargetError, ArtifactError)
+}
+
+
+class Options(ctypes.Structure):
+    """``neocpu_options``."""
+
+    _fields_ = (
+        ("threads", c_int),
+        ("trust_weights", c_int),
+        ("huge_pages", c_int),
+        ("pool", c_void_p),
+    )
+
+
+class Spec(ctypes.Structure):
+    """``neocpu_spec``."""
+
+    _fields_ = (
+        ("name", c_char_p),
+        ("dtype", c_char_p),
+        ("shape", POINTER(c_int64)),
+        ("rank", c_size_t),
+        ("bytes", c_size_t),
+        ("bounded", c_int),
+    )
+
+
+class Description(ctypes.Structure):
+    """``neocpu_description``."""
+
+    _fields_ = (
+        ("name", c_char_p),
+        ("target", c_char_p),
+        ("threads", c_int),
+        ("inputs", POINTER(Spec)),
+        ("input_count", c_size_t),
+        ("outputs", POINTER(Spec)),
+        ("output_count", c_size_t),
+    )
+
+
+class Input(ctypes.Structure):
+    """``neocpu_input``."""
+
+    _fields_ = (("data", c_void_p), ("bytes", c_size_t))
+
+
+class Output(ctypes.Structure):
+    """``neocpu_output``."""
+
+    _fields_ = (("data", c_void_p), ("bytes", c_size_t), ("rows", c_size_t))
+
+
+class Event(ctypes.Structure):
+    """``neocpu_event``."""
+
+    _fields_ = (
+        ("begin", c_uint64),
+        ("end", c_uint64),
+        ("kernel", c_char_p),
+        ("run", c_int32),
+        ("call", c_int32),
+        ("loop", c_int32),
+        ("task", c_int32),
+        ("thread", c_int32),
+    )
+
+
+# Of every function that returns a status: what it takes. Those of other results are below.
+_CALLS: Final[dict[str, tuple[Any, ...]]] = {
+    "neocpu_load": (c_char_p, POINTER(Options), POINTER(c_void_p)),
+    "neocpu_open_memory": (c_void_p, c_size_t, POINTER(Options), POINTER(c_void_p)),
+    "neocpu_pool_start": (c_int, POINTER(c_void_p)),
+    "neocpu_verify": (c_void_p,),
+    "neocpu_run": (c_void_p, POINTER(Input), c_size_t, POINTER(Output), c_size_t),
+    "neocpu_trace_start": (c_void_p,),
+    "neocpu_trace_stop": (c_void_p, POINTER(POINTER(Event)), POINTER(c_size_t)),
+}
+_OTHERS: Final[dict[str, tuple[Any, ...]]] = {
+    "neocpu_describe": (POINTER(Description), c_void_p),
+    "neocpu_error": (c_char_p,),
+    "neocpu_free": (None, c_void_p),
+    "neocpu_intercept": (None, c_void_p, c_void_p),
+    "neocpu_metadata": (c_char_p, c_void_p),
+    "neocpu_pool_free": (None, c_void_p),
+    "neocpu_pool_threads": (c_int, c_void_p),
+    "neocpu_pool_wait": (None, c_void_p),
+}
+
+
+@functools.cache
+def library() -> Any:
+    """Return the library, loaded. Its functions raise what they fail with.
+
+    Raises
+    ------
+    TargetError
+        If it is not there, or is for another machine.
+    """
+    try:
+        loaded = ctypes.CDLL(os.fspath(LIBRARY))
+    except OSError as error:
+        reason = str(error) if LIBRARY.exists() else f"there is no {LIBRARY}"
+        raise TargetError(
+            f"cannot load neocpu's runtime: {reason}; install neocpu or neocpu-runtime again"
+        ) from error
+    for name, types in _CALLS.items():
+        function = loaded[name]
+        function.argtypes, function.restype = types, c_int
+        function.errcheck = _raise  # type: ignore[assignment]
+        setattr(loaded, name, function)
+    for name, (result, *taken) in _OTHERS.items():
+        function = loaded[name]
+        function.argtypes, function.restype = taken, result
+        setattr(loaded, name, function)
+    return loaded
+
+
+def made_by(function: Callable[..., Any], *arguments: Any) -> int:
+    """Return the address that a function writes to its last argument, after these."""
+    address = c_void_p()
+    function(*arguments, byref(address))
+    assert address.value is not None
+    return address.value
+
+
+def _raise(status: int, _: Any, __: Any) -> int:
+    if status:
+        message = library().neocpu_error().decode(errors="replace")
+        raise _ERRORS.get(status, NeoCPUError)(message)
+    return status
+
+
+class Handle:
+    """Something that the library made, freed with the last reference to it.
+
+    A call holds one while it lasts, so that nothing is freed under it. ``memory`` is what it was
+    made of, and goes after it.
+    """
+
+    __slots__ = ("__weakref__", "address")
+
+    def __init__(self, address: int, free: Callable[[int], None], memory: Any = None) -> None:
+        self.address: Final = address
+        # An interpreter that exits frees nothing: other threads may be amid calls.
+        weakref.finalize(self, _free, free, address, memory).atexit = False
+
+
+def _free(free: Callable[[int], None], address: int, _: Any) -> None:
+    free(address)

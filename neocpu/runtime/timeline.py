@@ -1,0 +1,139 @@
+"""When runs of a model, their calls of kernels and the tasks of these took place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from neocpu.foundation.files import replacing
+from neocpu.runtime.described_calls import DescribedCall
+
+Kind: TypeAlias = Literal["run", "kernel", "task"]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEvent:
+    """Something that took time.
+
+    Attributes
+    ----------
+    begin, end : int
+        Nanoseconds of the clock that `time.monotonic_ns` reads.
+    run : int
+        Its number, from 0.
+    call : int
+        Position of the call among `Timeline.calls`; -1 of a run.
+    loop : int
+        Number of the call's parallel loop; -1 of a run and of a call.
+    task : int
+        Which part of the loop; -1 of a run and of a call.
+    thread : int
+        What it took place on; 0 is the one that made the run.
+    """
+
+    begin: int
+    end: int
+    run: int
+    call: int
+    loop: int
+    task: int
+    thread: int
+
+    @property
+    def kind(self) -> Kind:
+        """Whether it is a run, a call of a kernel, or a task."""
+        return "run" if self.call < 0 else "kernel" if self.task < 0 else "task"
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.end - self.begin) * 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What a model did between `Module.start_trace` and `Module.stop_trace`.
+
+    Attributes
+    ----------
+    name : str
+        The model's.
+    calls : tuple of DescribedCall
+        That a run consists of, in turn.
+    events : tuple of TraceEvent
+        In the order in which they began; what contains others comes before them.
+    """
+
+    name: str
+    calls: tuple[DescribedCall, ...]
+    events: tuple[TraceEvent, ...]
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline for a viewer such as https://ui.perfetto.dev or chrome://tracing.
+
+        It is JSON in Chrome's trace event format. Times are microseconds since the first event.
+
+        Raises
+        ------
+        UsageError, ArtifactError
+            If the folder is missing or read-only, or the disk is full.
+        """
+        with replacing(Path(path), option="--trace") as file:
+            # One by one: as a whole, a million of them would take a gigabyte of memory.
+            file.write(b'{"displayTimeUnit":"ns","traceEvents":[')
+            for number, event in enumerate(self._chrome_events()):
+                text = json.dumps(event, separators=(",", ":"))
+                file.write(f"{',' if number else ''}\n{text}".encode())
+            file.write(b"\n]}\n")
+
+    def _chrome_events(self) -> Iterator[dict[str, Any]]:
+        yield _label("process_name", 0, name=self.name)
+        for thread in sorted({event.thread for event in self.events}):
+            name = f"thread {thread}" if thread else "caller"
+            yield _label("thread_name", thread, name=name)
+            yield _label("thread_sort_index", thread, sort_index=thread)
+        start = self.events[0].begin if self.events else 0
+        for event in self.events:
+            yield {
+                "name": self._name(event),
+                "cat": event.kind,
+                "ph": "X",
+                "ts": (event.begin - start) / 1000,
+                "dur": (event.end - event.begin) / 1000,
+                "pid": 0,
+                "tid": event.thread,
+                "args": self._arguments(event),
+            }
+
+    def _name(self, event: TraceEvent) -> str:
+        return f"run {event.run}" if event.call < 0 else self.calls[event.call].name
+
+    def _arguments(self, event: TraceEvent) -> dict[str, Any]:
+        if event.kind == "run":
+            return {}
+        if event.kind == "task":
+            return {"loop": event.loop, "task": event.task}
+        call = self.calls[event.call]
+        return {
+            "kernel": call.kernel,
+            "call": event.call,
+            "weight_bytes": call.weights,
+            "other_bytes": call.others,
+        }
+
+
+def seconds_of_calls(events: Sequence[TraceEvent], calls: int) -> list[list[float]]:
+    """Return how long each of so many calls took, in each of the runs."""
+    seconds: list[list[float]] = [[] for _ in range(calls)]
+    for event in events:
+        if event.kind == "kernel":
+            seconds[event.call].append(event.seconds)
+    return seconds
+
+
+def _label(kind: str, thread: int, **arguments: Any) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": 0, "tid": thread, "args": arguments}
