@@ -108,6 +108,24 @@ typedef struct neocpu_event {
   int32_t thread;      /* what it took place on; 0 is the one that called neocpu_run */
 } neocpu_event;
 
+/* One of the artifacts that a file holds. */
+typedef struct neocpu_variant {
+  const char *name;      /* in a fat file; empty of a file that is none */
+  uint64_t offset, size; /* where it lies in the file, bytes */
+  uint64_t code_size;    /* what comes before its weights, bytes */
+  uint64_t weights_size;
+  const char *metadata; /* as neocpu_metadata has it */
+  const char *obstacle; /* why this machine cannot run it; null if it can */
+} neocpu_variant;
+
+/* A file that is not loaded, for any machine; everything was checked but the weights. */
+typedef struct neocpu_contents {
+  int file; /* a descriptor of the very file that was checked */
+  const neocpu_variant *variants;
+  size_t count;
+  size_t loadable; /* the one that neocpu_load takes; `count` if this machine can run none */
+} neocpu_contents;
+
 /* Load a compiled model. On failure *model is null. */
 NEOCPU_API neocpu_status neocpu_load(const char *path, const neocpu_options *options,
                                      neocpu_model **model);
@@ -169,6 +187,17 @@ NEOCPU_API neocpu_status neocpu_trace_stop(neocpu_model *model, const neocpu_eve
 /* Free a model that no other thread is using, once the jobs it still has are done; null is ignored.
  * Every job is to be waited for, or cancelled, before. */
 NEOCPU_API void neocpu_free(neocpu_model *model);
+
+/* Look into a file without loading it. On failure *contents is null. */
+NEOCPU_API neocpu_status neocpu_inspect(const char *path, neocpu_contents **contents);
+
+/* Check some megabytes more of a variant's weights, and write how many bytes of them are checked by
+ * now. Damage may be found only at the last call: when that is `weights_size`. */
+NEOCPU_API neocpu_status neocpu_check_weights(neocpu_contents *contents, size_t variant,
+                                              uint64_t *checked);
+
+/* Close a file; null is ignored. */
+NEOCPU_API void neocpu_contents_free(neocpu_contents *contents);
 
 /* What the calling thread's last failed call came to: one line, valid until its next one. */
 NEOCPU_API const char *neocpu_error(void);

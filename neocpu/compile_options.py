@@ -13,7 +13,7 @@ from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.units import parse_duration
 from neocpu.input_shapes import InputShapes
 from neocpu.planning.plan_options import PlanOptions
-from neocpu.runtime.artifact_file.header import MAX_THREADS
+from neocpu.runtime.header import MAX_THREADS
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
 from neocpu.search.budget import Budget

@@ -12,7 +12,7 @@ from neocpu.foundation.files import replacing
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.plan_report import PlanReport
 from neocpu.reference.comparison import Comparison
-from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module, load
 from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.search.tuner import TuneReport

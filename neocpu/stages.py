@@ -38,7 +38,7 @@ from neocpu.planning.network import Network
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.weights import weights_of
-from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.scheme import Scheme

@@ -125,5 +125,5 @@ def test_what_goes_up_is_found(name, found):
 
 
 def test_a_circle_is_found():
-    assert "neocpu.runtime.artifact_file.fat" in IMPORTS["neocpu.runtime.artifact"]
-    assert circle({**IMPORTS, "neocpu.runtime.artifact_file.fat": {"neocpu.runtime.artifact"}})
+    assert "neocpu.runtime.header" in IMPORTS["neocpu.runtime.artifact"]
+    assert circle({**IMPORTS, "neocpu.runtime.header": {"neocpu.runtime.artifact"}})

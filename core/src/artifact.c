@@ -1,7 +1,6 @@
 #include "artifact.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,14 +99,12 @@ static neocpu_status copy(const nc_file *file, const uint8_t *data, size_t size,
   return NEOCPU_OK;
 }
 
-static neocpu_status map_weights(const nc_file *file, const nc_section *section,
-                                 nc_artifact *artifact) {
-  const uint64_t offset = file->offset + section->offset;
-  artifact->weights_size = section->size;
-  if (section->size == 0) return NEOCPU_OK;
-  if (file->data == NULL) return map(file, offset, section->size, artifact);
+static neocpu_status map_weights(const nc_file *file, nc_artifact *artifact) {
+  const uint64_t offset = artifact->weights_offset;
+  if (artifact->weights_size == 0) return NEOCPU_OK;
+  if (file->data == NULL) return map(file, offset, artifact->weights_size, artifact);
   if ((uintptr_t)(file->data + offset) % NC_ALIGN != 0) {
-    return copy(file, file->data + offset, section->size, artifact);
+    return copy(file, file->data + offset, artifact->weights_size, artifact);
   }
   artifact->weights = file->data + offset;
   return NEOCPU_OK;
@@ -127,68 +124,93 @@ static neocpu_status read_artifact(const nc_file *file, nc_artifact *artifact) {
   if (status != NEOCPU_OK) return status;
   const uint64_t start = sections[WEIGHTS].offset + sections[WEIGHTS].size;
   artifact->code_size = sections[WEIGHTS].offset;
+  artifact->weights_offset = file->offset + sections[WEIGHTS].offset;
+  artifact->weights_size = sections[WEIGHTS].size;
   status = nc_file_read_new(file, 0, artifact->code_size, &artifact->code);
   if (status != NEOCPU_OK) return status;
   status = nc_file_read_new(file, start, file->size - start, &rest);
   if (status != NEOCPU_OK) return status;
   status = read_body(file, sections, rest, machine, artifact);
   free(rest);
-  return status == NEOCPU_OK ? map_weights(file, &sections[WEIGHTS], artifact) : status;
+  return status;
 }
 
-neocpu_status nc_artifact_open(nc_file *file, nc_artifact *artifact) {
-  nc_fat fat;
-  const char *path = file->path;
-  char place[PATH_MAX + 128]; /* for messages: the variant too */
-  *artifact = (nc_artifact){0};
-  neocpu_status status = nc_fat_choose(file, &fat);
-  if (fat.chosen != NULL) {
-    const char *name = nc_json_text(nc_json_member(fat.chosen, "name"));
-    snprintf(place, sizeof place, "%s (%s)", path, name);
-    file->path = place;
+neocpu_status nc_artifact_read(const nc_file *file, const nc_variant *variant,
+                               nc_artifact *artifact) {
+  nc_file part = *file;
+  const size_t room = strlen(file->path) + (variant == NULL ? 0 : strlen(variant->name)) + 4;
+  *artifact = (nc_artifact){.where = malloc(room)};
+  if (artifact->where == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory");
+  strcpy(artifact->where, file->path);
+  part.path = artifact->where;
+  if (variant != NULL) {
+    snprintf(artifact->where, room, "%s (%s)", file->path, variant->name);
+    part.offset += variant->offset;
+    part.size = variant->size;
   }
-  if (status == NEOCPU_OK) status = read_artifact(file, artifact);
-  if (status == NEOCPU_OK && !nc_fat_agrees(&fat, &artifact->header)) {
+  neocpu_status status = read_artifact(&part, artifact);
+  if (status == NEOCPU_OK && variant != NULL && !nc_fat_agrees(variant, &artifact->header)) {
     status = nc_fail(NEOCPU_ARTIFACT, "%s: index and header disagree on the target; " REMEDY,
-                     file->path);
+                     artifact->where);
   }
-  nc_fat_free(&fat);
-  file->path = path;
   if (status != NEOCPU_OK) nc_artifact_free(artifact);
   return status;
 }
 
-neocpu_status nc_artifact_check_host(const nc_artifact *artifact, const char *path) {
+neocpu_status nc_artifact_open(const nc_file *file, nc_artifact *artifact) {
+  nc_fat fat;
+  *artifact = (nc_artifact){0};
+  neocpu_status status = nc_fat_read(file, &fat);
+  if (status == NEOCPU_OK && fat.count > 0 && fat.chosen == fat.count) {
+    status = nc_fat_refuse(file, &fat);
+  }
+  if (status == NEOCPU_OK) {
+    status = nc_artifact_read(file, fat.count > 0 ? &fat.variants[fat.chosen] : NULL, artifact);
+  }
+  nc_fat_free(&fat);
+  if (status == NEOCPU_OK) status = map_weights(file, artifact);
+  if (status != NEOCPU_OK) nc_artifact_free(artifact);
+  return status;
+}
+
+int nc_artifact_obstacle(const nc_artifact *artifact, char *reason, size_t size) {
   const nc_header *header = &artifact->header;
   struct utsname host;
   char missing[256];
   uname(&host);
   if (strcmp(header->machine, host.machine) != 0) {
-    return nc_fail(NEOCPU_TARGET,
-                   "%s is compiled for %s (%s), this host is %s: compile the model again with "
-                   "--target host",
-                   path, header->machine, header->target, host.machine);
+    snprintf(reason, size, "this host is %s", host.machine);
+    return 1;
   }
   if (nc_missing_features(header->features, header->feature_count, missing, sizeof missing) > 0) {
-    return nc_fail(NEOCPU_TARGET,
-                   "%s is compiled for '%s', this host lacks %s: compile the model again with "
-                   "--target host",
-                   path, header->target, missing);
+    snprintf(reason, size, "this host lacks %s", missing);
+    return 1;
   }
   const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
   double needed = (double)header->arena_bytes;
   for (size_t i = 0; i < header->input_count; ++i) needed += (double)header->inputs[i].bytes;
   for (size_t i = 0; i < header->output_count; ++i) needed += (double)header->outputs[i].bytes;
-  if (needed > memory) {
-    return nc_fail(NEOCPU_TARGET,
-                   "%s: its tensors take %.1f GB and this host has %.1f GB of memory", path,
-                   needed / 1e9, memory / 1e9);
-  }
-  return NEOCPU_OK;
+  if (needed <= memory) return 0;
+  snprintf(reason, size, "its tensors take %.1f GB and this host has %.1f GB of memory",
+           needed / 1e9, memory / 1e9);
+  return 1;
+}
+
+neocpu_status nc_artifact_check_host(const nc_artifact *artifact) {
+  char reason[NC_OBSTACLE_SIZE];
+  if (!nc_artifact_obstacle(artifact, reason, sizeof reason)) return NEOCPU_OK;
+  return nc_fail(NEOCPU_TARGET,
+                 "%s is compiled for %s (%s), %s: compile the model again with --target host",
+                 artifact->where, artifact->header.machine, artifact->header.target, reason);
+}
+
+neocpu_status nc_artifact_damaged(const nc_artifact *artifact) {
+  return nc_fail(NEOCPU_ARTIFACT, "%s: the weights are damaged; " REMEDY, artifact->where);
 }
 
 void nc_artifact_free(nc_artifact *artifact) {
   nc_header_free(&artifact->header);
+  free(artifact->where);
   free(artifact->metadata);
   free(artifact->code);
   if (artifact->mapping != NULL) munmap(artifact->mapping, artifact->mapping_size);

@@ -7,13 +7,16 @@
 #ifndef NEOCPU_ARTIFACT_H_
 #define NEOCPU_ARTIFACT_H_
 
+#include "fat.h"
 #include "header.h"
 #include "sha256.h"
 
 typedef struct nc_artifact {
   nc_header header;
+  char *where;    /* path and variant, for messages */
   char *metadata; /* the header as it is in the file */
   const uint8_t *weights; /* read-only, shared with every process that maps the file */
+  uint64_t weights_offset; /* in the file */
   size_t weights_size;
   uint8_t weights_digest[NC_SHA256_SIZE];
   void *code; /* what nc_code_load takes: the file up to its weights */
@@ -22,13 +25,26 @@ typedef struct nc_artifact {
   size_t mapping_size;
 } nc_artifact;
 
-/* Open an artifact and check everything but the weights. Of a fat file, the variant that suits this
- * machine best. Memory must stay as it is as long as the artifact; of memory that does not start on
- * a multiple of NC_ALIGN bytes the weights are copied. Free with nc_artifact_free. */
-neocpu_status nc_artifact_open(nc_file *file, nc_artifact *artifact);
+enum { NC_OBSTACLE_SIZE = 320 /* bytes of any reason */ };
 
-/* Whether this machine can run the code: kind, instruction sets, memory. */
-neocpu_status nc_artifact_check_host(const nc_artifact *artifact, const char *path);
+/* Read an artifact and check everything but the weights, which are not mapped: a variant of a fat
+ * file, or, null, a file that is none. Free with nc_artifact_free. */
+neocpu_status nc_artifact_read(const nc_file *file, const nc_variant *variant,
+                               nc_artifact *artifact);
+
+/* The same of the variant that suits this machine best, its weights mapped. Memory must stay as it
+ * is as long as the artifact; of memory that does not start on a multiple of NC_ALIGN bytes the
+ * weights are copied. */
+neocpu_status nc_artifact_open(const nc_file *file, nc_artifact *artifact);
+
+/* Whether this machine cannot run the code, and why: kind, instruction sets, memory. */
+int nc_artifact_obstacle(const nc_artifact *artifact, char *reason, size_t size);
+
+/* Refuse an artifact for which there is an obstacle. */
+neocpu_status nc_artifact_check_host(const nc_artifact *artifact);
+
+/* Refuse an artifact whose weights are not those that were written. */
+neocpu_status nc_artifact_damaged(const nc_artifact *artifact);
 
 void nc_artifact_free(nc_artifact *artifact);
 

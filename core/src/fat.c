@@ -13,7 +13,7 @@
 
 #define REMEDY "compile the model again with `neocpu compile`"
 
-enum { BLOCK = 1 << 16, MAX_VARIANTS = 32, MAX_FEATURES = 256, MAX_NAME = 63 };
+enum { BLOCK = 1 << 16, MAX_FEATURES = 256, MAX_NAME = 63 };
 
 static const char family[] = "NEOCPU-FAT ", magic[] = "NEOCPU-FAT 1\n";
 
@@ -22,14 +22,13 @@ static neocpu_status malformed(const nc_file *file, const char *problem) {
 }
 
 /* What decides between variants. */
-typedef struct variant {
-  uint64_t offset, size;
+typedef struct merit {
   int is_host; /* compiled for this very CPU */
   size_t vector_bytes, feature_count;
-} variant;
+} merit;
 
 /* Names of instruction sets; return 0 if the value is no array of such. */
-static int read_features(const nc_json *array, const char **features, variant *read) {
+static int read_features(const nc_json *array, const char **features, merit *read) {
   const nc_json *item = nc_json_first(array);
   read->vector_bytes = 16;
   read->feature_count = array != NULL && array->kind == NC_JSON_ARRAY ? array->size : SIZE_MAX;
@@ -44,17 +43,15 @@ static int read_features(const nc_json *array, const char **features, variant *r
   return 1;
 }
 
-/* The name of a variant: printable characters, and none of the `count` items of `variants` before
- * has it; null otherwise. */
-static const char *read_name(const nc_json *item, const nc_json *variants, uint32_t count) {
+/* The name of a variant: printable characters, and none of those before has it; null otherwise. */
+static const char *read_name(const nc_json *item, const nc_fat *fat) {
   const char *name = nc_json_text(nc_json_member(item, "name"));
   if (name == NULL || *name == '\0' || strlen(name) > MAX_NAME) return NULL;
   for (const char *c = name; *c != '\0'; ++c) {
     if (*c < ' ' || *c > '~') return NULL;
   }
-  const nc_json *other = nc_json_first(variants);
-  for (uint32_t i = 0; i < count; ++i, other = nc_json_next(other)) {
-    if (nc_json_equals(nc_json_member(other, "name"), name)) return NULL;
+  for (size_t i = 0; i < fat->count; ++i) {
+    if (strcmp(fat->variants[i].name, name) == 0) return NULL;
   }
   return name;
 }
@@ -69,8 +66,8 @@ static int names_host(const char *target) {
 }
 
 /* Read a variant. `obstacle` becomes why this machine cannot run it, or empty. */
-static int read_variant(const nc_json *item, const char *name, variant *read, char *obstacle,
-                        size_t size) {
+static int read_variant(nc_variant *variant, merit *read, char *obstacle, size_t size) {
+  const nc_json *item = variant->item;
   const char *features[MAX_FEATURES], *machine = nc_json_text(nc_json_member(item, "machine"));
   const char *target = nc_json_text(nc_json_member(item, "target"));
   char missing[128];
@@ -82,62 +79,54 @@ static int read_variant(const nc_json *item, const char *name, variant *read, ch
       !read_features(nc_json_member(item, "isa_features"), features, read)) {
     return 0;
   }
-  read->offset = (uint64_t)offset;
-  read->size = (uint64_t)bytes;
+  variant->offset = (uint64_t)offset;
+  variant->size = (uint64_t)bytes;
   read->is_host = names_host(target);
   obstacle[0] = '\0';
   uname(&host);
   if (strcmp(machine, host.machine) != 0) {
-    snprintf(obstacle, size, "%s (for %s)", name, machine);
+    snprintf(obstacle, size, "%s (for %s)", variant->name, machine);
   } else if (nc_missing_features(features, read->feature_count, missing, sizeof missing) > 0) {
-    snprintf(obstacle, size, "%s (lacks %s)", name, missing);
+    snprintf(obstacle, size, "%s (lacks %s)", variant->name, missing);
   }
   return 1;
 }
 
-static int better(const variant *one, const variant *other) {
+static int better(const merit *one, const merit *other) {
   if (one->is_host != other->is_host) return one->is_host;
   if (one->vector_bytes != other->vector_bytes) return one->vector_bytes > other->vector_bytes;
   return one->feature_count > other->feature_count;
 }
 
-static neocpu_status choose(nc_file *file, const nc_json *variants, const nc_json **chosen) {
-  variant best = {0}, read;
+static neocpu_status read_variants(const nc_file *file, const nc_json *variants, nc_fat *fat) {
+  merit best = {0}, read;
   uint64_t end = 1; /* of the variant before, or of the index */
-  char obstacle[256], obstacles[768] = "";
-  struct utsname host;
+  size_t chosen = NC_MAX_VARIANTS;
+  char obstacle[256];
   const nc_json *item = nc_json_first(variants);
-  uname(&host);
-  if (item == NULL || variants->size > MAX_VARIANTS) return malformed(file, "variants");
-  for (uint32_t i = 0; i < variants->size; ++i, item = nc_json_next(item)) {
-    const char *name = read_name(item, variants, i);
-    if (name == NULL) return malformed(file, "a variant's name");
-    if (!read_variant(item, name, &read, obstacle, sizeof obstacle)) {
+  if (item == NULL || variants->size > NC_MAX_VARIANTS) return malformed(file, "variants");
+  for (size_t i = 0; i < variants->size; ++i, item = nc_json_next(item)) {
+    nc_variant *variant = &fat->variants[i];
+    *variant = (nc_variant){.item = item, .name = read_name(item, fat)};
+    if (variant->name == NULL) return malformed(file, "a variant's name");
+    if (!read_variant(variant, &read, obstacle, sizeof obstacle)) {
       return malformed(file, "a variant");
     }
-    if (read.size == 0 || read.offset != (end + BLOCK - 1) / BLOCK * BLOCK ||
-        !nc_file_contains(file, read.offset, read.size)) {
+    if (variant->size == 0 || variant->offset != (end + BLOCK - 1) / BLOCK * BLOCK ||
+        !nc_file_contains(file, variant->offset, variant->size)) {
       return malformed(file, "a variant is not behind the one before, or outside the file");
     }
-    end = read.offset + read.size;
+    end = variant->offset + variant->size;
+    fat->count = i + 1;
     if (obstacle[0] == '\0') {
-      if (best.size == 0 || better(&read, &best)) best = read, *chosen = item;
-    } else if (strlen(obstacles) + strlen(obstacle) + 3 < sizeof obstacles) {
-      strcat(strcat(obstacles, obstacles[0] == '\0' ? "" : "; "), obstacle);
+      if (chosen == NC_MAX_VARIANTS || better(&read, &best)) best = read, chosen = i;
+    } else if (strlen(fat->obstacles) + strlen(obstacle) + 3 < sizeof fat->obstacles) {
+      strcat(strcat(fat->obstacles, fat->obstacles[0] == '\0' ? "" : "; "), obstacle);
     }
   }
-  if (end != file->size) {
-    return malformed(file, "the file goes on behind the last variant");
-  }
-  if (best.size == 0) {
-    return nc_fail(NEOCPU_TARGET,
-                   "%s has no variant that this host (%s) can run: %s: compile the model again with "
-                   "--target host, or with one more variant in --fat",
-                   file->path, host.machine, obstacles);
-  }
-  file->offset += best.offset;
-  file->size = best.size;
-  return NEOCPU_OK;
+  fat->chosen = chosen < fat->count ? chosen : fat->count;
+  return end == file->size ? NEOCPU_OK
+                           : malformed(file, "the file goes on behind the last variant");
 }
 
 /* The index's second line, checked; null after a message. */
@@ -146,7 +135,7 @@ static char *find_document(const nc_file *file, char *start, size_t *length) {
   char digits[2 * NC_SHA256_SIZE + 1];
   nc_sha256 hash;
   if (strncmp(start, magic, sizeof magic - 1) != 0) {
-    malformed(file, "it is a fat file of another version");
+    malformed(file, "it is a fat file of a version that this neocpu does not read");
     return NULL;
   }
   char *document = start + sizeof magic - 1;
@@ -167,17 +156,17 @@ static char *find_document(const nc_file *file, char *start, size_t *length) {
   return document;
 }
 
-static neocpu_status choose_by_index(nc_file *file, nc_fat *fat) {
+static neocpu_status read_index(const nc_file *file, nc_fat *fat) {
   const char *problem;
   size_t length;
   char *document = find_document(file, fat->text, &length);
   if (document == NULL) return NEOCPU_ARTIFACT;
   fat->values = nc_json_read(document, length, &problem);
   if (fat->values == NULL) return malformed(file, problem);
-  return choose(file, nc_json_member(fat->values, "variants"), &fat->chosen);
+  return read_variants(file, nc_json_member(fat->values, "variants"), fat);
 }
 
-neocpu_status nc_fat_choose(nc_file *file, nc_fat *fat) {
+neocpu_status nc_fat_read(const nc_file *file, nc_fat *fat) {
   char begin[sizeof family - 1];
   *fat = (nc_fat){0};
   if (file->size < sizeof begin) return NEOCPU_OK;
@@ -186,15 +175,23 @@ neocpu_status nc_fat_choose(nc_file *file, nc_fat *fat) {
   void *start;
   status = nc_file_read_new(file, 0, file->size < BLOCK ? file->size : BLOCK, &start);
   fat->text = start;
-  return status == NEOCPU_OK ? choose_by_index(file, fat) : status;
+  return status == NEOCPU_OK ? read_index(file, fat) : status;
 }
 
-int nc_fat_agrees(const nc_fat *fat, const nc_header *header) {
-  if (fat->chosen == NULL) return 1;
-  const nc_json *features = nc_json_member(fat->chosen, "isa_features");
+neocpu_status nc_fat_refuse(const nc_file *file, const nc_fat *fat) {
+  struct utsname host;
+  uname(&host);
+  return nc_fail(NEOCPU_TARGET,
+                 "%s has no variant that this host (%s) can run: %s: compile the model again with "
+                 "--target host, or with one more variant in --fat",
+                 file->path, host.machine, fat->obstacles);
+}
+
+int nc_fat_agrees(const nc_variant *variant, const nc_header *header) {
+  const nc_json *features = nc_json_member(variant->item, "isa_features");
   const nc_json *feature = nc_json_first(features);
-  if (!nc_json_equals(nc_json_member(fat->chosen, "target"), header->target) ||
-      !nc_json_equals(nc_json_member(fat->chosen, "machine"), header->machine) ||
+  if (!nc_json_equals(nc_json_member(variant->item, "target"), header->target) ||
+      !nc_json_equals(nc_json_member(variant->item, "machine"), header->machine) ||
       features->size != header->feature_count) {
     return 0;
   }
@@ -207,4 +204,5 @@ int nc_fat_agrees(const nc_fat *fat, const nc_header *header) {
 void nc_fat_free(nc_fat *fat) {
   free(fat->values);
   free(fat->text);
+  *fat = (nc_fat){0};
 }

@@ -9,19 +9,25 @@
 
 #include "error.h"
 
+static neocpu_status cannot_open(const char *path) {
+  return nc_fail(NEOCPU_ARTIFACT, "cannot open artifact %s: %s", path, strerror(errno));
+}
+
+static neocpu_status no_file(const char *path, const struct stat *status) {
+  return nc_fail(NEOCPU_ARTIFACT, "cannot open artifact %s: it is %s", path,
+                 S_ISDIR(status->st_mode) ? "a folder" : "not a file but a pipe or device");
+}
+
 neocpu_status nc_file_open(const char *path, nc_file *file) {
-  /* Without O_NONBLOCK a pipe would wait for its writer. */
-  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status;
-  if (fd < 0 || fstat(fd, &status) != 0) {
-    const int error = errno;
-    if (fd >= 0) close(fd);
-    return nc_fail(NEOCPU_ARTIFACT, "cannot open artifact %s: %s", path, strerror(error));
-  }
-  if (!S_ISREG(status.st_mode)) {
+  if (stat(path, &status) != 0) return cannot_open(path);
+  if (!S_ISREG(status.st_mode)) return no_file(path, &status); /* opening a device may do things */
+  /* Without a wait, if a pipe that nobody writes to has taken the file's place meanwhile. */
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) return cannot_open(path);
+  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     close(fd);
-    return nc_fail(NEOCPU_ARTIFACT, "cannot open artifact %s: it is %s", path,
-                   S_ISDIR(status.st_mode) ? "a folder" : "not a file but a pipe or device");
+    return no_file(path, &status);
   }
   *file = (nc_file){.fd = fd, .path = path, .size = (uint64_t)status.st_size};
   return NEOCPU_OK;
@@ -49,9 +55,13 @@ neocpu_status nc_file_read(const nc_file *file, uint64_t offset, void *data, siz
   while (size > 0) {
     const ssize_t count = pread(file->fd, bytes, size, (off_t)(file->offset + offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) {
-      return nc_fail(NEOCPU_ARTIFACT, "cannot read artifact %s: %s", file->path,
-                     count < 0 ? strerror(errno) : "it got shorter meanwhile");
+    if (count < 0) {
+      return nc_fail(NEOCPU_ARTIFACT, "cannot read artifact %s: %s", file->path, strerror(errno));
+    }
+    if (count == 0) {
+      return nc_fail(NEOCPU_ARTIFACT,
+                     "%s was cut short while it was read: replace a file by renaming another over "
+                     "it (mv), not by writing into it", file->path);
     }
     bytes += count;
     offset += (uint64_t)count;

@@ -7,7 +7,7 @@
 #include "json.h"
 
 /* Far more than any network needs, and few enough that nothing overflows or takes long. */
-enum { MAX_RANK = 32, MAX_SPECS = 4096, MAX_TENSORS = 1 << 16, MAX_THREADS = 1024 };
+enum { MAX_RANK = 32, MAX_SPECS = 4096, MAX_TENSORS = 1 << 16, MAX_THREADS = 1024, MAX_REPEATS = 1024 };
 static const int64_t MAX_BYTES = (int64_t)1 << 40, MAX_ELEMENTS = (int64_t)1 << 37;
 
 static const struct {
@@ -182,13 +182,39 @@ static void read_row_counts(reader *r, const nc_json *array, nc_header *header) 
   if (header->result_count > header->output_count + distinct) wrong(r, "row_counts");
 }
 
-/* The number of a tensor. */
-static void read_tensor(reader *r, const nc_json *value, const char *field,
-                        const nc_header *header, uint32_t *tensor) {
-  const size_t count = header->input_count + header->weight_count + header->activation_count;
+/* The number of a tensor, below `count`. */
+static void read_tensor(reader *r, const nc_json *value, const char *field, size_t count,
+                        uint32_t *tensor) {
   size_t number = 0;
   if (read_size(r, value, field, &number) && number >= count) wrong(r, field);
   *tensor = (uint32_t)number;
+}
+
+static size_t count_wholes(const nc_header *header) {
+  return header->input_count + header->weight_count + header->activation_count;
+}
+
+/* [repeat, tensor, whether backward, dtype, shape] */
+static void read_slices(reader *r, const nc_json *array, nc_header *header) {
+  header->slices = read_array(r, array, "slices", sizeof *header->slices, &header->slice_count);
+  const nc_json *item = nc_json_first(array);
+  for (size_t i = 0; i < header->slice_count && r->wrong == NULL;
+       ++i, item = nc_json_next(item)) {
+    nc_slice *slice = &header->slices[i];
+    const nc_json *repeat = nc_json_first(item);
+    if (repeat == NULL || item->size != 5) {
+      wrong(r, "slices");
+      return;
+    }
+    const nc_json *tensor = nc_json_next(repeat), *backward = nc_json_next(tensor);
+    const nc_json *dtype = nc_json_next(backward);
+    read_size(r, repeat, "slices", &slice->repeat);
+    read_tensor(r, tensor, "slices", count_wholes(header), &slice->tensor);
+    slice->backward = backward->kind == NC_JSON_TRUE;
+    if (!slice->backward && backward->kind != NC_JSON_FALSE) wrong(r, "slices");
+    read_type(r, dtype, nc_json_next(dtype), "slices", &slice->spec);
+    if (slice->spec.bytes % NC_ARGUMENT_ALIGN != 0) wrong(r, "slices");
+  }
 }
 
 static void read_calls(reader *r, const nc_json *array, nc_header *header) {
@@ -203,16 +229,96 @@ static void read_calls(reader *r, const nc_json *array, nc_header *header) {
     call->tensors = new_array(r, call->count, sizeof *call->tensors);
     for (size_t j = 0; j < call->count && r->wrong == NULL; ++j) {
       part = nc_json_next(part);
-      read_tensor(r, part, "calls", header, &call->tensors[j]);
+      read_tensor(r, part, "calls", nc_header_tensor_count(header), &call->tensors[j]);
     }
   }
+}
+
+/* A tensor of one element that decides on a repeat; NC_NONE if the member is missing. */
+static uint32_t read_decider(reader *r, const nc_json *repeat, const char *member,
+                             const nc_header *header, int integer, int boolean) {
+  const nc_json *value = nc_json_member(repeat, member);
+  uint32_t tensor;
+  if (value == NULL || r->wrong != NULL) return NC_NONE;
+  read_tensor(r, value, "repeats", count_wholes(header), &tensor);
+  if (r->wrong != NULL) return NC_NONE;
+  const neocpu_spec *spec = nc_header_tensor(header, tensor);
+  const int fits = (integer && strcmp(spec->dtype, "int64") == 0 && spec->bytes == 8) ||
+                   (boolean && strcmp(spec->dtype, "bool") == 0 && spec->bytes == 1);
+  if (!fits) wrong(r, "repeats");
+  return tensor;
+}
+
+/* Whether a repeat is of calls there are, and within every one before that is not over. */
+static int is_nested(const nc_header *header, size_t index) {
+  const nc_repeat *mine = &header->repeats[index];
+  if (mine->first >= mine->end || mine->end > header->call_count) return 0;
+  if (index > 0 && mine->first < header->repeats[index - 1].first) return 0;
+  for (size_t i = 0; i < index; ++i) {
+    if (header->repeats[i].end > mine->first && header->repeats[i].end < mine->end) return 0;
+  }
+  return 1;
+}
+
+/* {"first", "end", "limit"} and perhaps {"count", "unless", "while", "index"} */
+static void read_repeats(reader *r, const nc_json *array, nc_header *header) {
+  header->repeats = read_array(r, array, "repeats", sizeof *header->repeats, &header->repeat_count);
+  if (header->repeat_count > MAX_REPEATS) wrong(r, "repeats");
+  const nc_json *item = nc_json_first(array);
+  for (size_t i = 0; i < header->repeat_count && r->wrong == NULL;
+       ++i, item = nc_json_next(item)) {
+    nc_repeat *repeat = &header->repeats[i];
+    read_size(r, nc_json_member(item, "first"), "repeats", &repeat->first);
+    read_size(r, nc_json_member(item, "end"), "repeats", &repeat->end);
+    read_size(r, nc_json_member(item, "limit"), "repeats", &repeat->limit);
+    repeat->count = read_decider(r, item, "count", header, 1, 1);
+    repeat->unless = read_decider(r, item, "unless", header, 0, 1);
+    repeat->condition = read_decider(r, item, "while", header, 0, 1);
+    repeat->index = read_decider(r, item, "index", header, 1, 0);
+    if (r->wrong == NULL && !is_nested(header, i)) wrong(r, "repeats");
+    /* It is written, which weights and inputs are not. */
+    if (repeat->index < header->input_count + header->weight_count) wrong(r, "repeats");
+  }
+}
+
+/* Slices lie in their tensors, and are used where they move. */
+static void check_slices(reader *r, const nc_header *header) {
+  for (size_t i = 0; i < header->slice_count && r->wrong == NULL; ++i) {
+    const nc_slice *slice = &header->slices[i];
+    const size_t room = nc_header_tensor(header, slice->tensor)->bytes;
+    if (slice->repeat >= header->repeat_count) {
+      wrong(r, "slices");
+    } else if (slice->spec.bytes > 0 &&
+               header->repeats[slice->repeat].limit > room / slice->spec.bytes) {
+      wrong(r, "slices");
+    }
+  }
+  for (size_t i = 0; i < header->call_count && r->wrong == NULL; ++i) {
+    for (size_t j = 0; j < header->calls[i].count; ++j) {
+      const size_t tensor = header->calls[i].tensors[j], wholes = count_wholes(header);
+      if (tensor < wholes) continue;
+      const nc_repeat *repeat = &header->repeats[header->slices[tensor - wholes].repeat];
+      if (i < repeat->first || i >= repeat->end) wrong(r, "slices");
+    }
+  }
+}
+
+size_t nc_header_tensor_count(const nc_header *header) {
+  return count_wholes(header) + header->slice_count;
+}
+
+uint32_t nc_header_whole(const nc_header *header, uint32_t tensor) {
+  const size_t wholes = count_wholes(header);
+  return tensor < wholes ? tensor : header->slices[tensor - wholes].tensor;
 }
 
 const neocpu_spec *nc_header_tensor(const nc_header *header, size_t tensor) {
   if (tensor < header->input_count) return &header->inputs[tensor];
   tensor -= header->input_count;
   if (tensor < header->weight_count) return &header->weights[tensor].spec;
-  return &header->activations[tensor - header->weight_count].spec;
+  tensor -= header->weight_count;
+  if (tensor < header->activation_count) return &header->activations[tensor].spec;
+  return &header->slices[tensor - header->activation_count].spec;
 }
 
 /* The tensors of outputs and of the counts behind them, each of one int64. */
@@ -222,7 +328,7 @@ static void read_returns(reader *r, const nc_json *array, nc_header *header) {
   if (count != header->result_count) wrong(r, "returns");
   const nc_json *item = nc_json_first(array);
   for (size_t i = 0; i < count && r->wrong == NULL; ++i, item = nc_json_next(item)) {
-    read_tensor(r, item, "returns", header, &header->returns[i]);
+    read_tensor(r, item, "returns", count_wholes(header), &header->returns[i]);
     const size_t bytes =
         i < header->output_count ? header->outputs[i].bytes : sizeof(int64_t);
     if (r->wrong == NULL && nc_header_tensor(header, header->returns[i])->bytes != bytes) {
@@ -260,7 +366,10 @@ static void read_fields(reader *r, const nc_json *root, size_t weights_size, nc_
                                         header->arena_bytes, NC_ARGUMENT_ALIGN,
                                         &header->activation_count);
   if (r->wrong != NULL) return;
+  read_slices(r, nc_json_member(root, "slices"), header);
   read_calls(r, nc_json_member(root, "calls"), header);
+  read_repeats(r, nc_json_member(root, "repeats"), header);
+  check_slices(r, header);
   read_returns(r, nc_json_member(root, "returns"), header);
 }
 

@@ -4,6 +4,8 @@
 
 #include "file.h"
 
+#define NC_NONE UINT32_MAX /* no tensor */
+
 enum {
   NC_FORMAT = 6, /* of the artifacts this code reads */
   NC_WEIGHTS_PIECE = 4 << 20, /* bytes of weights that are hashed at a time */
@@ -17,12 +19,30 @@ typedef struct nc_placement {
   neocpu_spec spec; /* without a name */
 } nc_placement;
 
-/* A call of a kernel. Tensors go by number: first inputs, then weights, then activations. */
+/* A call of a kernel. Tensors go by number: first inputs, then weights, activations and slices. */
 typedef struct nc_call_spec {
   const char *kernel;
   uint32_t *tensors;
   size_t count;
 } nc_call_spec;
+
+/* Calls that are made again and again: those from `first` to before `end`, at most `limit` times. A
+ * branch is one whose limit is 1. Tensors are NC_NONE if they have no say. */
+typedef struct nc_repeat {
+  size_t first, end, limit;
+  uint32_t count;     /* how often, int64; or, bool, whether */
+  uint32_t unless;    /* whether not at all, bool */
+  uint32_t condition; /* whether once more, bool: looked at after each time */
+  uint32_t index;     /* int64, an activation: is given the number of the time, from 0 */
+} nc_repeat;
+
+/* A part of a tensor that moves on with each time that calls are repeated: a tensor of itself. */
+typedef struct nc_slice {
+  uint32_t tensor;  /* an input, a weight or an activation */
+  size_t repeat;    /* among the repeats */
+  int backward;     /* the first time is given the last part that there is room for */
+  neocpu_spec spec; /* without a name; as many as the limit lie in the tensor, one after another */
+} nc_slice;
 
 typedef struct nc_header {
   const char *name, *target, *machine;
@@ -34,8 +54,12 @@ typedef struct nc_header {
   size_t result_count; /* outputs and counts */
   nc_placement *weights, *activations;
   size_t weight_count, activation_count;
+  nc_slice *slices;
+  size_t slice_count;
   nc_call_spec *calls;
   size_t call_count;
+  nc_repeat *repeats; /* each within the one before, or behind it */
+  size_t repeat_count;
   uint32_t *returns; /* the tensors that hold outputs and counts */
   size_t arena_bytes;
   void *memory; /* all of the above */
@@ -45,6 +69,12 @@ typedef struct nc_header {
  * nc_header_free. */
 neocpu_status nc_header_read(const char *path, char *text, size_t length, size_t weights_size,
                              nc_header *header);
+
+/* How many tensors calls may name. */
+size_t nc_header_tensor_count(const nc_header *header);
+
+/* The tensor of which another one is a slice; itself if it is none. */
+uint32_t nc_header_whole(const nc_header *header, uint32_t tensor);
 
 /* What the tensor of a number is; its name is null unless it is an input. */
 const neocpu_spec *nc_header_tensor(const nc_header *header, size_t tensor);

@@ -16,7 +16,6 @@
 enum { THREADS_PER_CPU = 16 };
 
 struct neocpu_model {
-  char *path;    /* for messages */
   pid_t process; /* that loaded it: a child has none of its threads */
   nc_artifact artifact;
   nc_pool *pool;
@@ -53,13 +52,14 @@ static neocpu_status choose_pool(neocpu_model *model, const neocpu_options *opti
   return NEOCPU_OK;
 }
 
-static neocpu_status open_model(neocpu_model *model, nc_file *file, const neocpu_options *options) {
+static neocpu_status open_model(neocpu_model *model, const nc_file *file,
+                                const neocpu_options *options) {
   nc_artifact *artifact = &model->artifact;
   const nc_header *header = &artifact->header;
   int threads = 0;
   neocpu_status status = choose_threads(options, &threads);
   if (status == NEOCPU_OK) status = nc_artifact_open(file, artifact);
-  if (status == NEOCPU_OK) status = nc_artifact_check_host(artifact, model->path);
+  if (status == NEOCPU_OK) status = nc_artifact_check_host(artifact);
   if (status == NEOCPU_OK) status = choose_pool(model, options, threads);
   if (status != NEOCPU_OK) return status;
   model->description = (neocpu_description){
@@ -75,19 +75,14 @@ static neocpu_status open_model(neocpu_model *model, nc_file *file, const neocpu
     status = nc_verification_start(&model->verification, artifact, model->description.threads);
     if (status != NEOCPU_OK) return status;
   }
-  return nc_session_start(&model->session, artifact, model->path, model->pool,
-                          options->huge_pages);
+  return nc_session_start(&model->session, artifact, model->pool, options->huge_pages);
 }
 
-static neocpu_status load(nc_file *file, const neocpu_options *options, neocpu_model **model) {
+static neocpu_status load(const nc_file *file, const neocpu_options *options,
+                          neocpu_model **model) {
   static const neocpu_options defaults;
   neocpu_model *made = calloc(1, sizeof *made);
-  char *copy = made == NULL ? NULL : strdup(file->path);
-  if (copy == NULL) {
-    free(made);
-    return nc_fail(NEOCPU_FAILURE, "out of memory");
-  }
-  made->path = copy;
+  if (made == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory");
   made->process = getpid();
   nc_queue_init(&made->queue);
   const neocpu_status status = open_model(made, file, options == NULL ? &defaults : options);
@@ -192,7 +187,7 @@ static neocpu_status check_call(const neocpu_model *model, const neocpu_input *i
 
 static neocpu_status verdict_of(neocpu_model *model) {
   if (model->verification.artifact == NULL) return NEOCPU_OK;
-  return nc_verification_wait(&model->verification, model->path);
+  return nc_verification_wait(&model->verification);
 }
 
 neocpu_status neocpu_verify(neocpu_model *model) {
@@ -281,6 +276,5 @@ void neocpu_free(neocpu_model *model) {
   nc_pool_release(model->pool);
   nc_verification_end(&model->verification);
   nc_artifact_free(&model->artifact);
-  free(model->path);
   free(model);
 }

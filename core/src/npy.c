@@ -83,9 +83,11 @@ static int check_header(const report *to, const char *header, const neocpu_spec 
   char expected[256], got[256];
   int64_t shape[MAX_RANK];
   if (code[0] != '\'' || strncmp(code + 1, wanted, 3) != 0 || code[4] != '\'') {
+    const char *end = *code == '\'' ? strchr(code + 1, '\'') : NULL;
+    const int length = end != NULL && end - code < 16 ? (int)(end + 1 - code) : 16;
     return fail(to,
-                "input '%s' takes %s, the file holds dtype %.16s: convert it with x.astype('%s')",
-                spec->name, spec->dtype, code, wanted);
+                "input '%s' takes %s, the file holds dtype %.*s: convert it with x.astype('%s')",
+                spec->name, spec->dtype, length, code, wanted);
   }
   const int rank = read_shape(field(header, "shape"), shape);
   if (rank < 0) return fail(to, "not a .npy file: its shape is malformed");

@@ -18,10 +18,14 @@ static neocpu_status refuse(const problem *place, const char *kernel, const char
                  place->path, place->call, kernel, reason);
 }
 
-static int overlap(const nc_session *session, uint32_t a, uint32_t b, const uint64_t *sizes,
-                   size_t i, size_t j) {
+/* Whether two tensors have bytes in common; of slices, whether those that they are of do. */
+static int overlap(const nc_session *session, uint32_t a, uint32_t b) {
+  const nc_header *header = session->header;
+  a = nc_header_whole(header, a);
+  b = nc_header_whole(header, b);
   const char *one = session->tensors[a].data, *other = session->tensors[b].data;
-  return one < other + sizes[j] && other < one + sizes[i];
+  return one < other + nc_header_tensor(header, b)->bytes &&
+         other < one + nc_header_tensor(header, a)->bytes;
 }
 
 static neocpu_status check(const nc_session *session, const nc_call_spec *call,
@@ -38,11 +42,11 @@ static neocpu_status check(const nc_session *session, const nc_call_spec *call,
       return refuse(place, call->kernel, "has a tensor of another size or type");
     }
     if (i + kernel->results < kernel->count) continue;
-    if (tensor < constant) return refuse(place, call->kernel, "writes an input or a weight");
+    if (nc_header_whole(header, tensor) < constant) return refuse(place, call->kernel, "writes an input or a weight");
     for (size_t j = 0; j < call->count; ++j) {
       /* Inputs have no place yet: the arena never overlaps them. */
-      if (j == i || call->tensors[j] < header->input_count) continue;
-      if (overlap(session, tensor, call->tensors[j], kernel->sizes, i, j)) {
+      if (j == i || nc_header_whole(header, call->tensors[j]) < header->input_count) continue;
+      if (overlap(session, tensor, call->tensors[j])) {
         return refuse(place, call->kernel, "writes what it reads");
       }
     }
@@ -88,6 +92,7 @@ int nc_program_is_apart(const nc_session *session, size_t output) {
   const nc_header *header = session->header;
   const uint32_t tensor = header->returns[output];
   int written = 0;
+  if (header->repeat_count > 0) return 0; /* what comes later in the list may be called earlier */
   if (tensor < header->input_count + header->weight_count || header->outputs[output].bounded) {
     return 0;
   }

@@ -34,7 +34,7 @@ static neocpu_status make_memory(nc_session *session, const nc_artifact *artifac
     if (session->weights == NULL) return out_of_memory(session->weights_size);
     memcpy(session->weights, artifact->weights, artifact->weights_size);
   }
-  const size_t count = header->input_count + header->weight_count + header->activation_count;
+  const size_t count = nc_header_tensor_count(header);
   session->tensors = calloc(count + 1, sizeof *session->tensors);
   session->staging = calloc(header->input_count + 1, sizeof *session->staging);
   session->places = calloc(header->output_count, sizeof *session->places);
@@ -64,10 +64,14 @@ static void describe_memory(nc_session *session, const nc_artifact *artifact) {
   for (size_t i = 0; i < header->activation_count; ++i) {
     *tensor++ = describe(arena + header->activations[i].offset, &header->activations[i].spec);
   }
+  for (size_t i = 0; i < header->slice_count; ++i) {
+    *tensor++ = describe(NULL, &header->slices[i].spec);
+  }
 }
 
-neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, const char *path,
-                               nc_pool *pool, int huge_pages) {
+neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, nc_pool *pool,
+                               int huge_pages) {
+  const char *path = artifact->where;
   session->header = &artifact->header;
   session->pool = pool;
   neocpu_status status = make_memory(session, artifact, huge_pages);
@@ -134,16 +138,81 @@ static int make_traced_call(const nc_session *session, size_t index) {
   return status;
 }
 
-static neocpu_status make_calls(nc_session *session) {
-  for (size_t i = 0; i < session->header->call_count; ++i) {
-    const nc_call *call = &session->calls[i];
-    nc_pool_expect(session->pool, call->tasks, call->kernel->launch_count);
-    const int traced = session->trace != NULL;
-    if ((traced ? make_traced_call(session, i) : make_call(session, call)) != 0) {
-      return nc_fail(NEOCPU_FAILURE, "kernel '%s' failed: out of memory", call->kernel->name);
+static neocpu_status make_one(const nc_session *session, size_t index) {
+  const nc_call *call = &session->calls[index];
+  nc_pool_expect(session->pool, call->tasks, call->kernel->launch_count);
+  const int traced = session->trace != NULL;
+  if ((traced ? make_traced_call(session, index) : make_call(session, call)) == 0) return NEOCPU_OK;
+  return nc_fail(NEOCPU_FAILURE, "kernel '%s' failed: out of memory", call->kernel->name);
+}
+
+static int is_true(const nc_session *session, uint32_t tensor) {
+  return *(const char *)session->tensors[tensor].data != 0;
+}
+
+/* How often the calls of a repeat are to be made. */
+static neocpu_status count_times(const nc_session *session, const nc_repeat *repeat,
+                                 size_t *times) {
+  *times = repeat->limit;
+  if (repeat->unless != NC_NONE && is_true(session, repeat->unless)) *times = 0;
+  if (repeat->count == NC_NONE || *times == 0) return NEOCPU_OK;
+  const nc_tensor *tensor = &session->tensors[repeat->count];
+  int64_t count = is_true(session, repeat->count); /* of a bool */
+  if (tensor->bits == 64) memcpy(&count, tensor->data, sizeof count);
+  if (count > (int64_t)repeat->limit) {
+    return nc_fail(NEOCPU_FAILURE, "the model would repeat calls %zu to %zu %lld times, of at most "
+                   "%zu", repeat->first, repeat->end - 1, (long long)count, repeat->limit);
+  }
+  *times = count < 0 ? 0 : (size_t)count;
+  return NEOCPU_OK;
+}
+
+/* Give a repeat's slices, and its index, what is theirs at a time. */
+static void move_on(nc_session *session, size_t index, size_t time) {
+  const nc_header *header = session->header;
+  const nc_repeat *repeat = &header->repeats[index];
+  nc_tensor *slices = session->tensors + nc_header_tensor_count(header) - header->slice_count;
+  for (size_t i = 0; i < header->slice_count; ++i) {
+    const nc_slice *slice = &header->slices[i];
+    if (slice->repeat != index) continue;
+    const size_t part = slice->backward ? repeat->limit - 1 - time : time;
+    slices[i].data = (char *)session->tensors[slice->tensor].data + part * slice->spec.bytes;
+  }
+  const int64_t number = (int64_t)time;
+  if (repeat->index != NC_NONE) {
+    memcpy(session->tensors[repeat->index].data, &number, sizeof number);
+  }
+}
+
+static neocpu_status make_calls(nc_session *session, size_t first, size_t end, size_t next);
+
+static neocpu_status repeat_calls(nc_session *session, size_t index) {
+  const nc_repeat *repeat = &session->header->repeats[index];
+  size_t times;
+  neocpu_status status = count_times(session, repeat, &times);
+  for (size_t i = 0; i < times && status == NEOCPU_OK; ++i) {
+    move_on(session, index, i);
+    status = make_calls(session, repeat->first, repeat->end, index + 1);
+    if (repeat->condition != NC_NONE && !is_true(session, repeat->condition)) break;
+  }
+  return status;
+}
+
+/* Make the calls from `first` to before `end`; `next` is the first repeat that may be among them. */
+static neocpu_status make_calls(nc_session *session, size_t first, size_t end, size_t next) {
+  const nc_header *header = session->header;
+  neocpu_status status = NEOCPU_OK;
+  for (size_t i = first; i < end && status == NEOCPU_OK;) {
+    if (next < header->repeat_count && header->repeats[next].first == i) {
+      const size_t behind = header->repeats[next].end;
+      status = repeat_calls(session, next);
+      while (next < header->repeat_count && header->repeats[next].first < behind) ++next;
+      i = behind;
+    } else {
+      status = make_one(session, i++);
     }
   }
-  return NEOCPU_OK;
+  return status;
 }
 
 /* How many rows of an output count in this run. */
@@ -184,7 +253,7 @@ static neocpu_status run(nc_session *session, const neocpu_input *inputs, neocpu
     if (status != NEOCPU_OK) return status;
   }
   place_outputs(session, outputs);
-  const neocpu_status status = make_calls(session);
+  const neocpu_status status = make_calls(session, 0, session->header->call_count, 0);
   return status == NEOCPU_OK ? copy_outputs(session, outputs) : status;
 }
 

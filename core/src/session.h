@@ -41,9 +41,9 @@ typedef struct nc_session {
 } nc_session;
 
 /* Get memory, load the code, and check every call against it: then none reads or writes outside its
- * tensors. `path` is for messages. Free with nc_session_free, also after a failure. */
-neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, const char *path,
-                               nc_pool *pool, int huge_pages);
+ * tensors. Free with nc_session_free, also after a failure. */
+neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, nc_pool *pool,
+                               int huge_pages);
 
 /* Run the model; its outputs are then at the caller's: of bounded ones, the rows that count. Between
  * nc_pool_enter and nc_pool_leave. */

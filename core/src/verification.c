@@ -58,7 +58,7 @@ static neocpu_status compare(const nc_verification *verification) {
   return memcmp(found, wanted, sizeof found) == 0 ? NEOCPU_OK : NEOCPU_ARTIFACT;
 }
 
-neocpu_status nc_verification_wait(nc_verification *verification, const char *path) {
+neocpu_status nc_verification_wait(nc_verification *verification) {
   if (!atomic_load_explicit(&verification->over, memory_order_acquire)) {
     hash_pieces(verification);
     pthread_mutex_lock(&verification->lock);
@@ -70,9 +70,7 @@ neocpu_status nc_verification_wait(nc_verification *verification, const char *pa
     pthread_mutex_unlock(&verification->lock);
   }
   if (verification->verdict == NEOCPU_OK) return NEOCPU_OK;
-  return nc_fail(NEOCPU_ARTIFACT,
-                 "%s: the weights are damaged; compile the model again with `neocpu compile`",
-                 path);
+  return nc_artifact_damaged(verification->artifact);
 }
 
 void nc_verification_end(nc_verification *verification) {

@@ -27,7 +27,7 @@ neocpu_status nc_verification_start(nc_verification *verification, const nc_arti
                                     int threads);
 
 /* Hash what is left, wait for the others, and return the verdict. Of many threads at once. */
-neocpu_status nc_verification_wait(nc_verification *verification, const char *path);
+neocpu_status nc_verification_wait(nc_verification *verification);
 
 /* Stop what is in progress. Nothing happens if none was started and all is zero. */
 void nc_verification_end(nc_verification *verification);

@@ -1,25 +1,39 @@
-"""Combine artifacts of one model for several CPUs into one file: `artifact_file/fat.py`."""
+"""Fat files: complete artifacts of one model for several CPUs, after an index.
+
+::
+
+    NEOCPU-FAT 1\\n
+    {"variants": [{"name": "avx2", "offset": 65536, "size": 2097152, "target": "llvm …",
+                   "machine": "x86_64", "isa_features": ["avx", …]}, …]}\\n
+    SHA-256 of the two lines above, 64 hexadecimal digits\\n
+    zeros up to byte 65536, then the variants in the index's order
+
+Each variant is an artifact as `building.link` writes it, its offsets counted from its own first
+byte, which lies on a multiple of 64 KiB: the largest page, so that its weights are mapped where
+they lie. Zeros fill the gaps, and the file ends with its last variant.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace as changed
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Final
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import replacing
-from neocpu.runtime.artifact import Artifact, Variant, open_variants
-from neocpu.runtime.artifact_file.fat import (
-    BLOCK,
-    MAX_NAME,
-    MAX_VARIANTS,
-    Entry,
-    encode_index,
-    is_name,
-)
+from neocpu.runtime.artifact import ArtifactFile, Variant
+
+MAGIC: Final = b"NEOCPU-FAT 1\n"
+BLOCK: Final = 1 << 16
+"""Bytes each variant starts on a multiple of, and bytes of the index at most."""
+MAX_VARIANTS: Final = 32
+MAX_NAME: Final = 63
+"""Characters of a variant's name."""
 
 
 def combine(
@@ -60,17 +74,17 @@ def combine_each(
     artifacts : iterable of (str, path)
         Names and files; a file may go when the next is asked for.
     """
-    with ExitStack() as stack, replacing(Path(path)) as file:
-        opened: Iterable[tuple[Variant, Artifact]] = _opened(artifacts, stack)
+    with replacing(Path(path)) as file:
+        opened: Iterable[tuple[Variant, ArtifactFile]] = _opened(artifacts)
         if file.seekable():
             file.write(bytes(BLOCK))
         else:  # a pipe, where the index has to come first
             opened = list(opened)
             file.write(_index(variant for variant, _ in opened))
         variants, end = [], BLOCK
-        for variant, artifact in opened:
+        for variant, source in opened:
             file.write(bytes(variant.offset - end))  # a pipe cannot skip
-            _copy(artifact, file)
+            _copy(source, file)
             end = variant.offset + variant.size
             variants.append(variant)
         index = _index(variants)
@@ -80,41 +94,60 @@ def combine_each(
     return tuple(variants)
 
 
+def is_name(name: str) -> bool:
+    """Whether a variant may be called so: 1 to `MAX_NAME` printable ASCII characters."""
+    return 1 <= len(name) <= MAX_NAME and name.isascii() and name.isprintable()
+
+
+def encode_index(entries: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return the three lines a fat file begins with."""
+    document = json.dumps({"variants": entries}, separators=(",", ":"))
+    lines = MAGIC + document.encode() + b"\n"
+    return lines + hashlib.sha256(lines).hexdigest().encode() + b"\n"
+
+
+def index_entry(variant: Variant) -> dict[str, Any]:
+    """Return what the index says of a variant."""
+    header = variant.header
+    return {
+        "name": variant.name,
+        "offset": variant.offset,
+        "size": variant.size,
+        "target": header.target,
+        "machine": header.machine,
+        "isa_features": list(header.isa_features),
+    }
+
+
 def _opened(
-    artifacts: Iterable[tuple[str, str | os.PathLike[str]]], stack: ExitStack
-) -> Iterator[tuple[Variant, Artifact]]:
-    """Open artifacts until the end of ``stack``, and say where each goes."""
+    artifacts: Iterable[tuple[str, str | os.PathLike[str]]],
+) -> Iterator[tuple[Variant, ArtifactFile]]:
+    """Open artifacts, and say where each goes."""
     variants: list[Variant] = []
     end = BLOCK
-    for name, source in artifacts:
+    for name, path in artifacts:
         if not is_name(name):
             raise UsageError(f"a variant's name is 1 to {MAX_NAME} ASCII characters, not {name!r}")
-        artifact = stack.enter_context(_only_artifact(name, source))
-        offset = -(-end // BLOCK) * BLOCK
-        variants.append(Variant(name, offset, artifact.size, artifact.header))
+        source = ArtifactFile(path)
+        (only, *others) = source.variants
+        if only.name or others:
+            raise UsageError(
+                f"variant '{name}': {path} is a fat file itself; name what it was made of"
+            )
+        variants.append(changed(only, name=name, offset=-(-end // BLOCK) * BLOCK))
         _check_same_model(variants[0], variants[-1])
-        end = offset + artifact.size
-        yield variants[-1], artifact
+        end = variants[-1].offset + only.size
+        yield variants[-1], source
 
 
-def _copy(artifact: Artifact, file: BinaryIO) -> None:
-    with open(os.dup(artifact.fd), "rb") as source:
-        shutil.copyfileobj(source, file, 1 << 22)
+def _copy(source: ArtifactFile, file: BinaryIO) -> None:
+    start = file.tell() if file.seekable() else 0
+    with open(os.dup(source.fd), "rb") as data:
+        shutil.copyfileobj(data, file, 1 << 22)
     if file.seekable():
         # Sent to the disk now, so that there is less to wait for at the end.
         file.flush()
-        start = file.tell() - artifact.size
-        os.posix_fadvise(file.fileno(), start, artifact.size, os.POSIX_FADV_DONTNEED)
-        artifact.close()
-
-
-def _only_artifact(name: str, path: str | os.PathLike[str]) -> Artifact:
-    opened = open_variants(path)
-    if len(opened) == 1 and not opened[0].variant:
-        return opened[0]
-    for artifact in opened:
-        artifact.close()
-    raise UsageError(f"variant '{name}': {path} is a fat file itself; name what it was made of")
+        os.posix_fadvise(file.fileno(), start, file.tell() - start, os.POSIX_FADV_DONTNEED)
 
 
 def _check_same_model(first: Variant, other: Variant) -> None:
@@ -129,21 +162,9 @@ def _check_same_model(first: Variant, other: Variant) -> None:
 
 def _index(variants: Iterable[Variant]) -> bytes:
     """Return the block a file of these begins with."""
-    entries = [_entry(variant) for variant in variants]
+    entries = [index_entry(variant) for variant in variants]
     if not 1 <= len(entries) <= MAX_VARIANTS:
         raise UsageError(f"a fat file holds 1 to {MAX_VARIANTS} variants, got {len(entries)}")
     index = encode_index(entries)
     assert len(index) <= BLOCK
     return index.ljust(BLOCK, b"\0")
-
-
-def _entry(variant: Variant) -> Entry:
-    header = variant.header
-    return Entry(
-        variant.name,
-        variant.offset,
-        variant.size,
-        header.target,
-        header.machine,
-        header.isa_features,
-    )

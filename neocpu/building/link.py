@@ -16,17 +16,17 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
+from neocpu.building.elf import Section, read_elf, with_sections
 from neocpu.building.kernel_table import SYMBOL
 from neocpu.building.pipeline import Built
+from neocpu.building.weights_digest import WeightsDigest
 from neocpu.core import ROOT
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import ArtifactError, UnsupportedError
 from neocpu.foundation.files import replacing
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.runtime.artifact_file.content import DIGEST_SIZE
-from neocpu.runtime.artifact_file.elf import Section, read_elf, with_sections
-from neocpu.runtime.artifact_file.header import (
+from neocpu.runtime.header import (
     DIGEST_SECTION,
     HEADER_SECTION,
     WEIGHT_ALIGN,
@@ -34,7 +34,6 @@ from neocpu.runtime.artifact_file.header import (
     ArtifactHeader,
     Placement,
 )
-from neocpu.runtime.weights_digest import WeightsDigest
 
 _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
 """Largest page size of each machine's Linux: the weights are mapped, so they start on a page."""
@@ -45,6 +44,8 @@ _TABLE: Final = ROOT / "src" / "kernel_table.h"
 #: Bytes by which `replace_header` may lengthen a header: two more phases, and the errors found of
 #: as many plans as `accuracy.LADDER` has.
 HEADER_ROOM: Final = 2048
+
+_DIGEST: Final = hashlib.sha256().digest_size
 
 AnyArray = np.ndarray[Any, Any]
 
@@ -137,7 +138,7 @@ def replace_header(path: str | os.PathLike[str], header: ArtifactHeader) -> Arti
         data[old.offset : old.offset + old.size] = text.ljust(old.size, b"\n")
         body = hashlib.sha256(data[: weights.offset])
         body.update(data[weights.offset + weights.size : digest.offset])
-        data[digest.offset : digest.offset + DIGEST_SIZE] = body.digest()
+        data[digest.offset : digest.offset + _DIGEST] = body.digest()
     return header
 
 
@@ -174,13 +175,13 @@ class _Layout:
         sections = [
             Section(WEIGHTS_SECTION, weights_offset, weights_size, page),
             Section(HEADER_SECTION, header_offset, len(text)),
-            Section(DIGEST_SECTION, 0, 2 * DIGEST_SIZE),
+            Section(DIGEST_SECTION, 0, 2 * _DIGEST),
         ]
         _, tables = with_sections(code, sections, tables_offset)
         digest_offset = tables_offset + len(tables)
         sections[-1] = replace(sections[-1], offset=digest_offset)
         patched, tables = with_sections(code, sections, tables_offset)
-        size = digest_offset + 2 * DIGEST_SIZE
+        size = digest_offset + 2 * _DIGEST
         return cls(patched, text, tables, weights_offset, weights_size, size)
 
 

@@ -21,7 +21,7 @@ from neocpu.passes.lift_constants import lift_constants
 from neocpu.passes.plan_memory import plan_memory
 from neocpu.passes.view_results import view_results
 from neocpu.relax_utils import bindings, is_op
-from neocpu.runtime.artifact_file.header import Placement
+from neocpu.runtime.header import Placement
 from neocpu.schedules.operators.normalization import group_norm, layer_norm
 from neocpu.schedules.vocabulary.target import CpuTarget
 

@@ -8,15 +8,14 @@ import re
 import shutil
 import string
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from neocpu import core
 from neocpu.foundation.errors import ArtifactError, UsageError
-from neocpu.runtime.artifact import Artifact, open_variants
-from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.artifact import ArtifactFile
+from neocpu.runtime.header import ArtifactHeader
 
 NATIVE: Final = Path(__file__).parent / "native"
 """What every bundle holds besides the model and the runtime."""
@@ -97,7 +96,9 @@ def write_bundle(
         If ``folder`` holds something else, or cannot be written.
     """
     artifact, folder = Path(artifact), Path(folder)
-    headers, weight_bytes = _read(artifact)
+    source = ArtifactFile(artifact)
+    source.check_weights()
+    variants = source.variants
     if artifact.name in {path.parts[0] for path in _sources()} | _BUILT:
         raise UsageError(f"{artifact} has the name of another file of the bundle: rename it")
     if not _SPEAKABLE.fullmatch(artifact.name):
@@ -109,7 +110,7 @@ def write_bundle(
         parent = folder.absolute().parent
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=parent) as temporary:
             made = Path(temporary) / "new"
-            _fill(made, artifact, headers[0], static=static)
+            _fill(made, artifact, variants[0].header, static=static)
             _put(made, folder, Path(temporary) / "old")
     except OSError as error:
         raise _write_error(folder, error) from error
@@ -119,7 +120,8 @@ def write_bundle(
         if path.is_file()
     ]
     files.sort(key=lambda file: (-file.size, file.path))
-    machines = tuple(dict.fromkeys(header.machine for header in headers))
+    machines = tuple(dict.fromkeys(each.header.machine for each in variants))
+    weight_bytes = sum(each.weight_bytes for each in variants)
     return Bundle(folder, artifact.name, machines, tuple(files), weight_bytes)
 
 
@@ -130,19 +132,6 @@ def _sources() -> dict[Path, Path]:
         **{path.relative_to(core.ROOT): path for path in runtime},
         **{path.relative_to(NATIVE): path for path in NATIVE.iterdir()},
     }
-
-
-def _read(path: Path) -> tuple[tuple[ArtifactHeader, ...], int]:
-    """Check a file's artifacts; return their headers, and the bytes of all their weights."""
-    opened: Sequence[Artifact] = open_variants(path)
-    try:
-        for artifact in opened:
-            artifact.verify_weights()
-        headers = tuple(artifact.header for artifact in opened)
-        return headers, sum(artifact.weights.nbytes for artifact in opened)
-    finally:
-        for artifact in opened:
-            artifact.close()
 
 
 def _check_folder(folder: Path, *, replace: bool) -> None:

@@ -176,9 +176,9 @@ def _compile(model: str, path: Path, **settings: Any) -> dict[str, Any]:
 
 
 def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
-    from neocpu.runtime.artifact import obstacle
+    from neocpu.foundation.instruction_sets import code_obstacle, host_features
 
-    plan = compiled.plan
+    plan, header = compiled.plan, compiled.header
     convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
     schemes = {tuple(op["scheme"].items()) for op in convolutions if op["scheme"]}
     return {
@@ -195,7 +195,7 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         "predicted_us": plan["predicted_us"],
         "search": plan["search"],
         **{key: plan[key] for key in ("admission", "verification", "unchecked", "missed")},
-        "obstacle": obstacle(compiled.header),
+        "obstacle": code_obstacle(header.machine, header.isa_features, host_features()),
         "phases": compiled.seconds,
         "tuning": None if (tuned := compiled.tuned) is None else _tuning(tuned),
     }

@@ -6,7 +6,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,12 +13,11 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
-from neocpu.foundation.errors import TargetError
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size
 
 if TYPE_CHECKING:
-    from neocpu.runtime.artifact import Artifact
+    from neocpu.runtime.artifact import ArtifactFile, Variant
 
 PATIENCE: Final = 2.0
 """Seconds of hashing before progress is shown."""
@@ -41,68 +39,51 @@ def command(terminal: Terminal, artifact: Path, verify: bool) -> None:
     Nothing of it is loaded or run, so it may be for another machine. Code and header are always
     checked against their digest; a damaged file ends this command with exit code 8.
     """
-    from neocpu.runtime.artifact import open_variants
+    from neocpu.runtime.artifact import ArtifactFile
 
-    with ExitStack() as stack:
-        opened = [stack.enter_context(each) for each in open_variants(artifact)]
-        if verify:
-            with terminal.progress() as on_progress:
-                _verify(opened, on_progress)
-        report = {
-            "artifact": str(artifact),
-            "bytes": os.fstat(opened[0].fd).st_size,
-            "fat": bool(opened[0].variant),
-            "loaded_here": _loaded_here(artifact),
-            "variants": [_describe(each, verify) for each in opened],
-        }
+    file = ArtifactFile(artifact)
+    if verify:
+        with terminal.progress() as on_progress:
+            _verify(file, on_progress)
+    report = {
+        "artifact": str(artifact),
+        "bytes": os.fstat(file.fd).st_size,
+        "fat": bool(file.variants[0].name),
+        "loaded_here": file.loadable and file.loadable.name,
+        "variants": [_describe(each, verify) for each in file.variants],
+    }
     terminal.result(report, lambda: _show(report))
 
 
-def _verify(opened: Sequence[Artifact], on_progress: ProgressCallback) -> None:
+def _verify(file: ArtifactFile, on_progress: ProgressCallback) -> None:
     start = time.monotonic()
-    total = sum(each.weights.nbytes for each in opened)
-    before = 0
+    total = sum(each.weight_bytes for each in file.variants)
 
     def report(done: int) -> None:
         if time.monotonic() - start > PATIENCE:
-            share = f"{size(before + done)} of {size(total)}"
-            on_progress(Progress("verify", (before + done) >> 20, total >> 20, share))
+            share = f"{size(done)} of {size(total)}"
+            on_progress(Progress("verify", done >> 20, total >> 20, share))
 
-    for artifact in opened:
-        artifact.verify_weights(report)
-        before += artifact.weights.nbytes
+    file.check_weights(report)
 
 
-def _loaded_here(path: Path) -> str | None:
-    """Return the name of the variant that `neocpu.load` would take; None if it would refuse."""
-    from neocpu.runtime.artifact import obstacle, open_artifact
-
-    try:
-        with open_artifact(path) as artifact:
-            return None if obstacle(artifact.header) else artifact.variant
-    except TargetError:
-        return None
-
-
-def _describe(artifact: Artifact, verified: bool) -> dict[str, Any]:
-    from neocpu.runtime.artifact import obstacle
-
-    header = artifact.header
+def _describe(variant: Variant, verified: bool) -> dict[str, Any]:
+    header = variant.header
     return {
-        "name": artifact.variant,
-        "bytes": artifact.size,
+        "name": variant.name,
+        "bytes": variant.size,
         "format": header.format,
         "model": header.name,
         "versions": header.to_json()["versions"],
         "target": header.target,
         "machine": header.machine,
         "isa_features": list(header.isa_features),
-        "obstacle": obstacle(header),
+        "obstacle": variant.obstacle,
         "threads": header.threads,
         "inputs": [spec.to_json() for spec in header.inputs],
         "outputs": [spec.to_json() for spec in header.outputs],
-        "code_bytes": artifact.code_bytes,
-        "weight_bytes": artifact.weights.nbytes,
+        "code_bytes": variant.code_bytes,
+        "weight_bytes": variant.weight_bytes,
         "arena_bytes": header.arena_bytes,
         "weights_verified": verified,
         "templates": _templates(header.plan),

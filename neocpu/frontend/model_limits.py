@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import onnx
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
-from neocpu.runtime.artifact_file.header import MAX_RANK, MAX_SPECS
+from neocpu.runtime.header import MAX_RANK, MAX_SPECS
 
 MAX_NODES: Final = 50_000
 """Of a graph whose functions are inlined, inner graphs included. The largest networks have a few

@@ -20,7 +20,7 @@ from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.planning.arena import Span, place
 from neocpu.relax_utils import Expr, bindings, dtype_of, is_op, static_shape, used_vars
-from neocpu.runtime.artifact_file.header import Placement
+from neocpu.runtime.header import Placement
 from neocpu.schedules.operators.concat import END_TO_END, lower_concat
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW

@@ -70,6 +70,31 @@ class Output(ctypes.Structure):
     _fields_ = (("data", c_void_p), ("bytes", c_size_t), ("rows", c_size_t))
 
 
+class Variant(ctypes.Structure):
+    """``neocpu_variant``."""
+
+    _fields_ = (
+        ("name", c_char_p),
+        ("offset", c_uint64),
+        ("size", c_uint64),
+        ("code_size", c_uint64),
+        ("weights_size", c_uint64),
+        ("metadata", c_char_p),
+        ("obstacle", c_char_p),
+    )
+
+
+class Contents(ctypes.Structure):
+    """``neocpu_contents``."""
+
+    _fields_ = (
+        ("file", c_int),
+        ("variants", POINTER(Variant)),
+        ("count", c_size_t),
+        ("loadable", c_size_t),
+    )
+
+
 class Event(ctypes.Structure):
     """``neocpu_event``."""
 
@@ -87,6 +112,8 @@ class Event(ctypes.Structure):
 
 # Of every function that returns a status: what it takes. Those of other results are below.
 _CALLS: Final[dict[str, tuple[Any, ...]]] = {
+    "neocpu_check_weights": (c_void_p, c_size_t, POINTER(c_uint64)),
+    "neocpu_inspect": (c_char_p, POINTER(c_void_p)),
     "neocpu_load": (c_char_p, POINTER(Options), POINTER(c_void_p)),
     "neocpu_open_memory": (c_void_p, c_size_t, POINTER(Options), POINTER(c_void_p)),
     "neocpu_pool_start": (c_int, POINTER(c_void_p)),
@@ -96,6 +123,7 @@ _CALLS: Final[dict[str, tuple[Any, ...]]] = {
     "neocpu_trace_stop": (c_void_p, POINTER(POINTER(Event)), POINTER(c_size_t)),
 }
 _OTHERS: Final[dict[str, tuple[Any, ...]]] = {
+    "neocpu_contents_free": (None, c_void_p),
     "neocpu_describe": (POINTER(Description), c_void_p),
     "neocpu_error": (c_char_p,),
     "neocpu_free": (None, c_void_p),
@@ -141,6 +169,20 @@ def made_by(function: Callable[..., Any], *arguments: Any) -> int:
     function(*arguments, byref(address))
     assert address.value is not None
     return address.value
+
+
+def encoded_path(path: str | os.PathLike[str]) -> bytes:
+    """Return the path of an artifact as C takes it.
+
+    Raises
+    ------
+    ArtifactError
+        If there is a zero in it, at which C would end it.
+    """
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise ArtifactError(f"cannot open artifact {os.fspath(path)!r}: embedded null byte")
+    return encoded
 
 
 def _raise(status: int, _: Any, __: Any) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from neocpu.runtime.artifact_file.header import ArtifactHeader, Placement
+from neocpu.runtime.header import ArtifactHeader, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,9 @@ def describe_calls(header: ArtifactHeader) -> tuple[DescribedCall, ...]:
     """Return the calls of a model, in turn."""
     first, end = len(header.inputs), len(header.inputs) + len(header.weights)
     inputs = (Placement(0, spec.dtype, spec.shape) for spec in header.inputs)
-    sizes = [one.end - one.offset for one in (*inputs, *header.weights, *header.activations)]
+    slices = (Placement(0, one.dtype, one.shape) for one in header.slices)
+    places = (*inputs, *header.weights, *header.activations, *slices)
+    sizes = [one.end - one.offset for one in places]
     operators = operators_in_turn(header.plan, (kernel for kernel, _ in header.calls))
     return tuple(
         DescribedCall(

@@ -13,7 +13,7 @@ import numpy as np
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_named, check_positional
 from neocpu.runtime.outputs import check_named_out, check_positional_out
 from neocpu.runtime.session import Session, Source

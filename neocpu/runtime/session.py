@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import address_of, aligned_empty
 from neocpu.runtime.binding import (
     Description,
@@ -19,6 +19,7 @@ from neocpu.runtime.binding import (
     Input,
     Options,
     Output,
+    encoded_path,
     library,
     made_by,
 )
@@ -74,7 +75,7 @@ class Session:
         options = Options(trust_weights=not verify, huge_pages=hugepages, pool=used.address)
         memory: AnyArray | None = None
         if isinstance(source, str | os.PathLike):
-            address = made_by(core.neocpu_load, _encoded(source), byref(options))
+            address = made_by(core.neocpu_load, encoded_path(source), byref(options))
         else:
             memory = _bytes_of(source)
             place = address_of(memory)
@@ -207,13 +208,6 @@ class Session:
             else:
                 arrays.append(aligned_empty(spec.shape, spec.dtype))
         return arrays
-
-
-def _encoded(path: str | os.PathLike[str]) -> bytes:
-    encoded = os.fsencode(path)
-    if b"\0" in encoded:
-        raise ArtifactError(f"cannot open artifact {os.fspath(path)!r}: embedded null byte")
-    return encoded
 
 
 def _bytes_of(source: Any) -> AnyArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.serving.datatypes import DATATYPES
 from neocpu.tensor_spec import TensorSpec
 

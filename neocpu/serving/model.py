@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from neocpu import Module, ThreadPool, load
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
-from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.metrics import Metrics, ModelMetrics
 from neocpu.serving.refusals import (

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.host import usable_cpus, usable_memory
-from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.in_flight import InFlight, Share
 from neocpu.serving.metadata import model_metadata

@@ -12,7 +12,7 @@ import neocpu
 from neocpu import stages
 from neocpu.foundation.errors import TargetError
 from neocpu.reference.runner import run_reference
-from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.target import parse_target
 
 x86_64 = needs.machine("x86_64")

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.mutations.bugs import BUGS, Bug
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("foundation", "schedules", "search", "tuning_db")
+PACKAGES = ("core", "foundation", "schedules", "search", "tuning_db")
 TIMEOUT = 600
 
 
@@ -34,18 +34,30 @@ def copied(folder: Path) -> Path:
             shutil.copy2(ROOT / name, tree / name)
     for name in PACKAGES:
         (tree / "neocpu" / name).symlink_to(tree / name)
+    build_core(tree)
     return tree
+
+
+def build_core(tree: Path) -> None:
+    """Compile the copy's C library, whose source may have a bug planted."""
+    code = "from wheels.backend import *; compile_core(CORE / LIBRARY, ['cc'])"
+    subprocess.run([sys.executable, "-c", code], cwd=tree, check=True)
 
 
 def is_caught(tree: Path, bug: Bug) -> bool:
     """Plant ``bug``, run its tests, and take it out again; whether they failed."""
     path = tree / bug.path
     text = path.read_text()
+    is_core = bug.path.startswith("core/")
     path.write_text(text.replace(bug.right, bug.wrong))
     try:
+        if is_core:
+            build_core(tree)
         return not passes(tree, bug.tests)
     finally:
         path.write_text(text)
+        if is_core:
+            build_core(tree)
 
 
 def passes(tree: Path, tests: tuple[str, ...]) -> bool:

@@ -316,30 +316,6 @@ BUGS = (
     ),
     # Runtime
     Bug(
-        "artifact: its checksum is not compared",
-        "neocpu/runtime/artifact_file/content.py",
-        "if body.digest() != digests[:DIGEST_SIZE]:",
-        "if len(body.digest()) != len(digests[:DIGEST_SIZE]):",
-        ("tests/neocpu/runtime/test_artifact.py", "tests/neocpu/runtime/test_fuzz.py"),
-    ),
-    Bug(
-        "artifact: bytes may follow its end",
-        "neocpu/runtime/artifact_file/content.py",
-        "if digest.offset + digest.size != part.size or",
-        "if digest.offset + digest.size > part.size or",
-        ("tests/neocpu/runtime/test_artifact.py", "tests/neocpu/runtime/test_fuzz.py"),
-    ),
-    Bug(
-        "artifact: weights overlap",
-        "neocpu/runtime/artifact_file/header.py",
-        "if placement.offset != end:",
-        "if placement.offset > end:",
-        (
-            "tests/neocpu/runtime/test_header.py",
-            "tests/neocpu/runtime/test_crafted_headers.py",
-        ),
-    ),
-    Bug(
         "inputs: any shape will do",
         "neocpu/runtime/inputs.py",
         "    if shape != spec.shape:\n",
@@ -388,6 +364,48 @@ BUGS = (
         'if (weight->offset != end) wrong(r, "weights");',
         'if (weight->offset > end) wrong(r, "weights");',
         ("tests/neocpu/bundle/test_native_crafted.py",),
+    ),
+    Bug(
+        "C: bytes may follow its end",
+        "core/src/artifact.c",
+        "digest->offset + digest->size != file->size) {",
+        "digest->offset + digest->size > file->size) {",
+        ("tests/neocpu/runtime/test_artifact.py",),
+    ),
+    Bug(
+        "C: only the first piece of the weights is looked at",
+        "core/src/contents.c",
+        "nc_sha256_update(&mine->digests, digest, sizeof digest);",
+        "if (mine->checked == 0) nc_sha256_update(&mine->digests, digest, sizeof digest);",
+        ("tests/neocpu/runtime/test_weights_digest.py",),
+    ),
+    Bug(
+        "C: the first variant will do",
+        "core/src/fat.c",
+        "if (chosen == NC_MAX_VARIANTS || better(&read, &best)) best = read, chosen = i;",
+        "if (chosen == NC_MAX_VARIANTS) best = read, chosen = i;",
+        ("tests/neocpu/bundle/test_native_fat.py",),
+    ),
+    Bug(
+        "C: an index may promise more than the code needs",
+        "core/src/artifact.c",
+        "variant != NULL && !nc_fat_agrees(",
+        "variant == NULL && !nc_fat_agrees(",
+        ("tests/neocpu/runtime/test_fat.py",),
+    ),
+    Bug(
+        "C: a slice may leave its tensor",
+        "core/src/header.c",
+        "header->repeats[slice->repeat].limit > room / slice->spec.bytes) {",
+        "header->repeats[slice->repeat].limit > room) {",
+        ("tests/neocpu/runtime/test_repeats.py",),
+    ),
+    Bug(
+        "C: an inner loop is made once more behind the outer one",
+        "core/src/session.c",
+        "while (next < header->repeat_count && header->repeats[next].first < behind) ++next;",
+        "++next;",
+        ("tests/neocpu/runtime/test_repeats.py",),
     ),
     # Serving
     Bug(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from neocpu.building.link import write_artifact
-from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.tensor_spec import TensorSpec
 
 PLAIN = {"x86_64": "llvm -mcpu=x86-64", "aarch64": "llvm -mcpu=generic"}[os.uname().machine]

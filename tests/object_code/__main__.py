@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from neocpu import models
-from neocpu.runtime.artifact import read_variants
+from neocpu.runtime.artifact import ArtifactFile
 from tests.object_code.functions import changes, functions
 
 CPUS = ("znver3", "znver4", "skylake-avx512", "cortex-a72", "neoverse-n1")
@@ -31,7 +31,7 @@ def compiled(
     subprocess.run(arguments, check=True, stdout=sys.stderr)
     found = {}
     with fat.open("rb") as file:
-        for variant in read_variants(fat):
+        for variant in ArtifactFile(fat).variants:
             file.seek(variant.offset)
             part.write_bytes(file.read(variant.size))
             found[variant.name] = functions(part)

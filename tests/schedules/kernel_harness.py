@@ -15,10 +15,10 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import tirx
 
-from neocpu.runtime.artifact_file.header import ARGUMENT_ALIGN
 from neocpu.runtime.guarding import is_guarded
 from neocpu.runtime.guarding.guarded_memory import EDGES, guarded
 from neocpu.runtime.guarding.guarded_workspaces import Workspaces
+from neocpu.runtime.header import ARGUMENT_ALIGN
 from neocpu.schedules.tir import codegen
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.format import Format

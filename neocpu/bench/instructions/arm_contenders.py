@@ -21,7 +21,7 @@ from neocpu.bench.instructions.arm_kernels import Kernel
 from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Dump, begin_build, finish_build
-from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import Operands, kernel_arguments
 from neocpu.schedules.vocabulary.target import CpuTarget

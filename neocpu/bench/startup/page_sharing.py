@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from neocpu.foundation.errors import ArtifactError
-from neocpu.runtime.artifact import open_artifact
+from neocpu.runtime.artifact import ArtifactFile
 
 PROCESSES: Final = 2
 
@@ -113,10 +113,11 @@ def measure_sharing(artifact: Path, threads: int) -> SharingReport:
     ArtifactError
         If a process does not get as far as its first output.
     """
-    with open_artifact(artifact) as opened:
-        status = os.fstat(opened.fd)
-        start = opened.offset + opened.code_bytes
-        weights = range(start, start + opened.weights.nbytes)
+    opened = ArtifactFile(artifact)
+    loaded = opened.loadable or opened.variants[0]
+    start = loaded.offset + loaded.code_bytes
+    weights = range(start, start + loaded.weight_bytes)
+    status = os.fstat(opened.fd)
     file = (status.st_dev, status.st_ino)
     with ExitStack() as stack:
         pids = [stack.enter_context(_running(artifact, threads)) for _ in range(PROCESSES)]

@@ -9,14 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from file_limits import files_up_to
+from forgery import without_calls
 
 from neocpu.building import link
+from neocpu.building.elf import read_elf
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, UnsupportedError, UsageError
 from neocpu.foundation.files import check_destination
-from neocpu.runtime.artifact import read_header
-from neocpu.runtime.artifact_file.elf import read_elf
-from neocpu.runtime.artifact_file.header import WEIGHT_ALIGN, WEIGHTS_SECTION, Placement
+from neocpu.runtime.artifact import ArtifactFile, read_header
+from neocpu.runtime.header import WEIGHT_ALIGN, WEIGHTS_SECTION, Placement
 from neocpu.runtime.module import load
 from neocpu.tensor_spec import TensorSpec
 from tests.neocpu.conftest import build_module
@@ -57,14 +58,15 @@ def test_weights_of_any_kind(linear, tmp_path):
         np.arange(5, dtype="int8"),
     ]
     path = tmp_path / "a.so"
-    write_artifact(linear.built, weights, linear.header, path)
-    from neocpu.runtime.artifact import open_artifact
-
-    with open_artifact(path) as artifact:
-        artifact.verify_weights()
-        for array, weight in zip(artifact.weight_arrays(), weights, strict=True):
-            assert array.dtype == weight.dtype
-            np.testing.assert_array_equal(array, weight)
+    write_artifact(without_calls(linear, len(weights)), weights, linear.header, path)
+    file = ArtifactFile(path)
+    file.check_weights()
+    (variant,) = file.variants
+    data = path.read_bytes()[variant.code_bytes :][: variant.weight_bytes]
+    for placement, weight in zip(variant.header.weights, weights, strict=True):
+        array = np.ndarray(placement.shape, placement.dtype, data, placement.offset)
+        assert array.dtype == weight.dtype
+        np.testing.assert_array_equal(array, weight)
 
 
 @pytest.mark.parametrize("field", ["outputs", "activations"])

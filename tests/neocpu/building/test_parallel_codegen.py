@@ -14,12 +14,14 @@ import onnx
 import psutil
 import pytest
 import tvm
+from forgery import checked_header
 from onnx import TensorProto, helper, numpy_helper
 from tvm import te
 
 import neocpu
 from neocpu import compiler, stages
 from neocpu.building import parallel_codegen
+from neocpu.building.elf import read_elf
 from neocpu.building.forked import Limits
 from neocpu.building.parallel_codegen import CodeGeneration
 from neocpu.compile_options import CompileOptions
@@ -27,8 +29,6 @@ from neocpu.compiler import compile_each
 from neocpu.foundation import temporary
 from neocpu.foundation.errors import ArtifactError, NeoCPUError, UnsupportedError
 from neocpu.foundation.progress import silent
-from neocpu.runtime.artifact import read_header
-from neocpu.runtime.artifact_file.elf import read_elf
 from neocpu.schedules.vocabulary.target import host_target, parse_target
 from neocpu.tensor_spec import random_inputs
 
@@ -328,7 +328,7 @@ def test_a_system_without_processes_to_give_is_said(monkeypatch):
 def test_the_artifact_says_how_long_each_phase_took_and_what_verification_found(tmp_path):
     with neocpu.compile(chain(), threads=1) as compiled:
         compiled.export(tmp_path / "chain.so")
-    header = read_header(tmp_path / "chain.so", verify_weights=True)
+    header = checked_header(tmp_path / "chain.so")
     assert header == compiled.header
     phases = {phase["name"]: phase["seconds"] for phase in header.plan["passes"]}
     assert phases == compiled.seconds

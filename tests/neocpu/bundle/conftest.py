@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from neocpu.bundle.write_bundle import write_bundle
-from tests.neocpu.runtime import test_bounded_outputs
+from tests.neocpu.runtime import test_bounded_outputs, test_repeats
 
 SOURCES = Path(__file__).parent / "native"
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
@@ -16,6 +16,7 @@ SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 RACES = ("-g", "-fsanitize=thread")
 
 counted = test_bounded_outputs.counted
+looped = test_repeats.looped
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from forgery import forge, forge_header
 
+from neocpu.building.elf import read_elf
 from neocpu.cli.main import main
 from neocpu.foundation.instruction_sets import host_features
-from neocpu.runtime.artifact_file.elf import read_elf
-from neocpu.runtime.artifact_file.header import FORMAT, WEIGHTS_SECTION
+from neocpu.runtime.header import FORMAT, WEIGHTS_SECTION
 from neocpu.schedules.vocabulary.target import ISA_FEATURES
 
 
@@ -27,10 +27,11 @@ def refused(run, capfd):
     def check(path, code=8):
         done = run(path)
         assert done.returncode == code, done.stderr
-        assert main(["run", str(path)]) == code, capfd.readouterr().err
         capfd.readouterr()
+        assert main(["run", str(path)]) == code
         (line,) = done.stderr.splitlines()
         assert line.startswith("neocpu_run: error: ")
+        assert capfd.readouterr().err == line.replace("neocpu_run", "neocpu", 1) + "\n"
         assert path.name in line
         return line
 

@@ -171,7 +171,7 @@ def test_wrong_inputs(run, linear, tmp_path):
         "takes shape (4, 64), the file holds (64, 4)": x.reshape(64, 4),
         "takes shape (4, 64), the file holds (256,)": x.reshape(-1),
         "x.astype('<f4')": x.astype(">f4"),
-        "takes float32, the file holds dtype '<f8'": x.astype("f8"),
+        "takes float32, the file holds dtype '<f8': convert": x.astype("f8"),
         "np.ascontiguousarray": np.asfortranarray(x),
     }
     for message, array in wrong.items():

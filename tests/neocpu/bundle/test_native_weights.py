@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from neocpu.building.elf import read_elf
 from neocpu.building.link import write_artifact
-from neocpu.runtime.artifact_file.elf import read_elf
-from neocpu.runtime.artifact_file.header import WEIGHTS_SECTION
+from neocpu.runtime.header import WEIGHTS_SECTION
 from neocpu.tensor_spec import TensorSpec
 from tests.neocpu.conftest import _build, _header
 

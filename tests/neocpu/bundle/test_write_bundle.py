@@ -8,11 +8,19 @@ import pytest
 import tvm_ffi
 
 from neocpu import core
+from neocpu.building.weights_digest import WEIGHTS_PIECE
 from neocpu.bundle import write_bundle as bundle_module
 from neocpu.bundle.write_bundle import NATIVE, write_bundle
 from neocpu.cli.main import main
 from neocpu.foundation.errors import ArtifactError, UsageError
-from neocpu.runtime.artifact_file.header import ARGUMENT_ALIGN, FORMAT, WEIGHT_ALIGN, WEIGHTS_PIECE
+from neocpu.runtime.header import (
+    ARGUMENT_ALIGN,
+    FORMAT,
+    MAX_RANK,
+    MAX_SPECS,
+    MAX_THREADS,
+    WEIGHT_ALIGN,
+)
 
 BUDGET = 4e5
 """Bytes of a bundle without its weights."""
@@ -143,11 +151,15 @@ def check_c(source, *options):
 
 def test_c_and_python_agree_on_the_format():
     check_c(
-        '#include "src/header.h"\n'
+        '#include "src/header.c"\n'
         f'_Static_assert(NC_FORMAT == {FORMAT}, "format");\n'
         f'_Static_assert(NC_WEIGHTS_PIECE == {WEIGHTS_PIECE}, "pieces");\n'
         f'_Static_assert(NC_ALIGN == {WEIGHT_ALIGN}, "weights");\n'
         f'_Static_assert(NC_ARGUMENT_ALIGN == {ARGUMENT_ALIGN}, "arguments");\n'
+        f'_Static_assert(MAX_SPECS == {MAX_SPECS}, "tensors");\n'
+        f'_Static_assert(MAX_RANK == {MAX_RANK}, "rank");\n'
+        f'_Static_assert(MAX_THREADS == {MAX_THREADS}, "threads");\n',
+        "-D_GNU_SOURCE",
     )
 
 

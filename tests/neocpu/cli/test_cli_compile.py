@@ -226,7 +226,7 @@ class TestCompiles:
         self, cli: Cli, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Seen from a host without any instruction sets."""
-        for module in ("neocpu.compiler", "neocpu.runtime.artifact"):
+        for module in ("neocpu.compiler", "neocpu.foundation.instruction_sets"):
             monkeypatch.setattr(f"{module}.host_features", lambda: frozenset())
         outcome = cli("compile", onnx_file, "-o", "x.so")
         assert outcome.code == 0

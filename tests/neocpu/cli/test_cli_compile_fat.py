@@ -14,8 +14,8 @@ from neocpu import compiler, stages, verification
 from neocpu.foundation import linker
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress
-from neocpu.runtime.artifact import read_header, read_variants
-from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.artifact import ArtifactFile, read_header
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 BASE = "sse" if os.uname().machine == "x86_64" else "neon"
@@ -76,7 +76,7 @@ def test_the_model_is_imported_and_the_truth_computed_once(
 @pytest.fixture
 def compiled(fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Take the parts of a file that is there instead of compiling; return the CPUs' names."""
-    parts = {each.header.target: each for each in read_variants(fat)}
+    parts = {each.header.target: each for each in ArtifactFile(fat).variants}
     calls: list[str] = []
 
     def take(target: CpuTarget, on_progress: Any) -> Compiled:
@@ -112,7 +112,7 @@ def test_json_report(cli: Cli, compiled: list[str]) -> None:
     report = json.loads(cli("compile", "small.onnx", "--fat", HOST_FIRST, "--json", "-q").out)
     assert report["bytes"] == Path("small.so").stat().st_size
     assert [each["name"] for each in report["variants"]] == ["host", BASE]
-    headers = [each.header for each in read_variants("small.so")]
+    headers = [each.header for each in ArtifactFile("small.so").variants]
     assert [each["target"] for each in report["variants"]] == [each.target for each in headers]
     assert all(each["verification"]["norm_error"] < 1e-5 for each in report["variants"])
     assert headers[0].isa_features != headers[1].isa_features

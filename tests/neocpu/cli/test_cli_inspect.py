@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from command_line import Cli, environment
 
+from neocpu.building.elf import read_elf
 from neocpu.building.fat_file import combine
 from neocpu.building.link import write_artifact
 from neocpu.cli import inspect as inspect_module
 from neocpu.runtime.artifact import read_header
-from neocpu.runtime.artifact_file.elf import read_elf
-from neocpu.runtime.artifact_file.header import WEIGHTS_SECTION
+from neocpu.runtime.header import WEIGHTS_SECTION
 
 HOST = os.uname().machine
 

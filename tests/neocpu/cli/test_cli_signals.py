@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_line import environment
+from forgery import checked_header
 
 from neocpu.runtime.artifact import read_header
 
@@ -72,7 +73,7 @@ def test_what_a_killed_one_leaves_is_swept_by_the_next(compiling):
         process.communicate(timeout=60)
     assert process.returncode == 0
     assert left(scratch) == []
-    read_header("out.so", verify_weights=True)
+    checked_header("out.so")
 
 
 def test_a_full_temporary_folder_is_named(onnx_file, tmp_path):

@@ -18,7 +18,7 @@ from neocpu.building.pipeline import Built, Dump, begin_build, finish_build
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured_costs import Measured
-from neocpu.runtime.artifact_file.header import ArtifactHeader
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target import host_target

@@ -1,14 +1,27 @@
 """Artifacts whose digests are right and whose content is not."""
 
 import hashlib
+import itertools
 import json
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from neocpu.runtime.artifact_file.elf import read_elf
-from neocpu.runtime.artifact_file.header import DIGEST_SECTION, HEADER_SECTION, WEIGHTS_SECTION
+from neocpu.building.elf import read_elf
+from neocpu.building.pipeline import Built
+from neocpu.runtime.artifact import ArtifactFile
+from neocpu.runtime.header import (
+    DIGEST_SECTION,
+    HEADER_SECTION,
+    MAX_RANK,
+    MAX_THREADS,
+    WEIGHTS_SECTION,
+    ArtifactHeader,
+    Placement,
+)
+from neocpu.tensor_spec import TensorSpec
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 
@@ -19,6 +32,24 @@ def forge(source: Path, path: Path, edit: Callable[[bytearray], None]) -> Path:
     edit(data)
     path.write_bytes(sign(data))
     return path
+
+
+def checked_header(path: Path) -> ArtifactHeader:
+    """Return a file's header, its weights checked too."""
+    file = ArtifactFile(path)
+    file.check_weights()
+    return (file.loadable or file.variants[0]).header
+
+
+def without_calls(toy: Any, weights: int) -> Built:
+    """Return a toy's code that calls no kernel, and so takes any number of weights."""
+    (spec,) = toy.header.outputs
+    planned = toy.built.planned
+    program = replace(planned.program, calls=(), results=(len(toy.header.inputs) + weights,))
+    activations = (Placement(0, spec.dtype, spec.shape),)
+    arena = Placement(0, spec.dtype, spec.shape).end
+    changes = {"program": program, "activations": activations, "arena_bytes": arena}
+    return replace(toy.built, planned=replace(planned, **changes))
 
 
 def sign(data: bytearray) -> bytearray:
@@ -55,3 +86,25 @@ def with_header(data: bytes, text: bytes) -> bytearray:
             fields[4] += moved
         _SECTION.pack_into(changed, place, *fields)
     return sign(changed)
+
+
+def check_places(header: ArtifactHeader, weight_bytes: int) -> None:
+    """Check that all a header speaks of is there: what a reader must not let through otherwise."""
+    weights, arena = header.weights, header.activations
+    assert all(one.offset % 128 == 0 and one.end <= weight_bytes for one in weights)
+    assert all(a.end <= b.offset for a, b in itertools.pairwise(weights))
+    assert all(one.offset % 64 == 0 and one.end <= header.arena_bytes for one in arena)
+    sizes = [Placement(0, spec.dtype, spec.shape).end for spec in header.inputs]
+    sizes += [one.end - one.offset for one in (*weights, *arena)]
+    for _, tensors in header.calls:
+        assert all(0 <= tensor < len(sizes) for tensor in tensors)
+    counts = {count for count in header.row_counts if count is not None}
+    results = (*header.outputs, *(TensorSpec("rows", "int64", (1,)) for _ in counts))
+    assert len(header.returns) == len(results)
+    for number, spec in zip(header.returns, results, strict=True):
+        assert sizes[number] == Placement(0, spec.dtype, spec.shape).end
+    assert header.outputs
+    assert 1 <= header.threads <= MAX_THREADS
+    for spec in (*header.inputs, *header.outputs):
+        assert len(spec.shape) <= MAX_RANK
+        assert spec.shape or not spec.bounded

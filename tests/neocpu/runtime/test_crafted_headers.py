@@ -14,16 +14,17 @@ from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.module import load
 from neocpu.tensor_spec import random_inputs
-from tests.neocpu.runtime import test_bounded_outputs
+from tests.neocpu.runtime import test_bounded_outputs, test_repeats
 
 counted = test_bounded_outputs.counted
+looped = test_repeats.looped
 MUTANTS = 300
 # Of each file: refused, or what it gave, which the test compares with what the right one gives.
 CHILD = """
 import json, sys
 import numpy as np
 import neocpu
-from neocpu.foundation.errors import ArtifactError, TargetError
+from neocpu.foundation.errors import NeoCPUError
 inputs, *paths = sys.argv[1:]
 with np.load(inputs) as stored:
     arrays = [stored[name] for name in stored.files]
@@ -31,21 +32,21 @@ for path in paths:
     print(path, end=' ', flush=True)
     try:
         with neocpu.load(path, 1) as module:
-            fitting = [x.reshape(spec.shape) for x, spec in zip(arrays, module.inputs)]
+            fitting = [np.resize(x, spec.shape) for x, spec in zip(arrays, module.inputs)]
             results = module(fitting)
             results = results if isinstance(results, tuple) else (results,)
             print(json.dumps([y.tobytes().hex() for y in results]))
-    except (ArtifactError, TargetError) as error:
+    except NeoCPUError as error:
         assert '\\n' not in str(error)
         print('refused')
 """
 
 
-@pytest.fixture(scope="module", params=["small", "counted"])
+@pytest.fixture(scope="module", params=["small", "counted", "looped"])
 def original(request):
-    """A compiled model with activations; one with a count of rows."""
+    """A compiled model with activations; one with a count of rows; one with a loop."""
     chosen = request.getfixturevalue(request.param)
-    return chosen if request.param == "counted" else chosen.path
+    return getattr(chosen, "path", chosen)
 
 
 def test_a_header_that_lies_is_refused_or_is_another_program(original, tmp_path):
@@ -73,7 +74,8 @@ def test_a_header_that_lies_is_refused_or_is_another_program(original, tmp_path)
 
 def program(header):
     """What of a header says what is computed; another one may be within bounds too."""
-    return header.calls, header.returns, header.weights, header.activations, header.row_counts
+    parts = header.calls, header.repeats, header.slices, header.returns
+    return (*parts, header.weights, header.activations, header.row_counts)
 
 
 @pytest.mark.parametrize(

@@ -10,23 +10,14 @@ import numpy as np
 import pytest
 from forgery import forge_header
 
-from neocpu.building.fat_file import combine, combine_each
+from neocpu.building.fat_file import BLOCK, MAGIC, combine, combine_each, encode_index
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, TargetError, UsageError
-from neocpu.runtime import artifact as artifact_module
-from neocpu.runtime.artifact import open_artifact, open_variants, read_header, read_variants
-from neocpu.runtime.artifact_file.fat import BLOCK, MAGIC, Entry, choose, encode_index, read_index
-from neocpu.runtime.artifact_file.strict_json import FieldError
+from neocpu.runtime.artifact import ArtifactFile, read_header
 from neocpu.runtime.module import load
 
 X86, ARM = "x86_64", "aarch64"
-AVX2 = ("avx", "avx2", "fma")
-AVX512 = (*AVX2, "avx512f", "avx512vl")
 HOST = os.uname().machine
-
-
-def entry(name, features=(), machine=X86, cpu="some"):
-    return Entry(name, BLOCK, 1, f"llvm -mtriple=t -mcpu={cpu} -mattr=+x", machine, features)
 
 
 def variant(toy, path, *, factor=1.0, **fields):
@@ -63,63 +54,10 @@ def refused(path, kind=ArtifactError, by=load):
     return str(caught.value)
 
 
-class TestChoice:
-    ABLE = frozenset(AVX512)
-
-    def test_widest_vectors(self):
-        entries = [entry("a", AVX2), entry("b", AVX512), entry("c", AVX2)]
-        assert choose(entries, X86, self.ABLE).name == "b"
-
-    def test_wide_vectors_count_more_than_many_instruction_sets(self):
-        many = entry("a", (*AVX2, *(f"x{i}" for i in range(9))))
-        able = self.ABLE.union(many.isa_features)
-        assert choose([many, entry("b", AVX512)], X86, able).name == "b"
-
-    def test_most_instruction_sets(self):
-        entries = [entry("a", AVX2), entry("b", (*AVX2, "avxvnni"))]
-        assert choose(entries, X86, frozenset((*AVX2, "avxvnni"))).name == "b"
-
-    def test_first_of_equals(self):
-        assert choose([entry("a", AVX2), entry("b", AVX2)], X86, self.ABLE).name == "a"
-
-    def test_the_very_cpu_comes_before_all(self):
-        entries = [entry("a", AVX512), entry("b", AVX2, cpu="znver9")]
-        assert choose(entries, X86, self.ABLE, "znver9").name == "b"
-        assert choose(entries, X86, self.ABLE, "znver").name == "a"
-
-    def test_only_what_the_host_can_run(self):
-        entries = [entry("a", AVX512), entry("b", AVX2), entry("c", ("neon",), ARM)]
-        assert choose(entries, X86, frozenset(AVX2)).name == "b"
-        assert choose(entries, ARM, frozenset(("neon", "sve"))).name == "c"
-        assert choose(entries, X86, frozenset(("sse4.2",)), "some") is None
-        assert choose(entries, ARM, frozenset()) is None
-
-
 def test_the_variant_for_this_host_is_loaded_and_computes(fat, linear):
     (x,) = linear.inputs()
     with load(fat) as module:
         np.testing.assert_allclose(module(x), 2 * linear.reference(x)[0], rtol=1e-4, atol=1e-5)
-
-
-def test_two_loads_share_the_code_and_variants_do_not(fat, linear, tmp_path):
-    with open_artifact(fat) as one, open_artifact(fat) as two, open_artifact(fat, "far") as far:
-        assert one.identity == two.identity
-        assert one.identity != far.identity
-        paths = {a.library_path() for a in (one, two, far) for _ in range(2)}
-        assert len(paths) == 6
-    with load(fat) as first, load(fat) as second:
-        (x,) = linear.inputs()
-        np.testing.assert_array_equal(first(x), second(x))
-
-
-def test_weights_are_used_where_they_lie(fat):
-    with open_artifact(fat) as artifact:
-        (array, _) = artifact.weight_arrays()
-        with open("/proc/self/maps") as file:
-            lines = [line.split() for line in file if str(fat) in line]
-        bounds = [[int(part, 16) for part in line[0].split("-")] for line in lines]
-        assert any(low <= array.ctypes.data < high for low, high in bounds)
-        assert not array.flags.writeable
 
 
 def test_a_variant_may_be_asked_for(fat):
@@ -132,22 +70,36 @@ def test_a_variant_may_be_asked_for(fat):
 def test_a_plain_file_has_no_variants(linear):
     with pytest.raises(UsageError, match="has no variants"):
         read_header(linear.path, "avx2")
-    (only,) = read_variants(linear.path)
+    (only,) = ArtifactFile(linear.path).variants
     assert (only.name, only.offset, only.size) == ("", 0, linear.path.stat().st_size)
     assert only.header == linear.header
+    assert only.obstacle is None
 
 
 def test_all_variants_are_read(fat):
-    variants = read_variants(fat)
+    file = ArtifactFile(fat)
+    file.check_weights()
+    variants = file.variants
     assert [each.name for each in variants] == ["far", "near", "alien"]
     assert all(each.offset % BLOCK == 0 for each in variants)
     assert variants[-1].offset + variants[-1].size == fat.stat().st_size
-    assert [each.header for each in variants] == [
-        read_header(fat, each.name, verify_weights=True) for each in variants
+    assert [each.header for each in variants] == [read_header(fat, each.name) for each in variants]
+    assert [each.obstacle for each in variants] == [
+        "this host lacks avx4096",
+        None,
+        "this host lacks avx8192",
     ]
+    assert file.loadable is variants[1]
 
 
-def test_no_variant_for_this_host(linear, tmp_path, monkeypatch):
+def entry(name, path, fields):
+    """Return what an index may say of a file that it begins with."""
+    default = {"target": "llvm", "machine": HOST, "isa_features": []}
+    place = {"name": name, "offset": BLOCK, "size": path.stat().st_size}
+    return {**place, **default, **fields}
+
+
+def test_no_variant_for_this_host(linear, tmp_path):
     other = ARM if HOST == X86 else X86
     sources = {
         name: variant(linear, tmp_path / f"{name}.so", isa_features=(name,))
@@ -157,10 +109,13 @@ def test_no_variant_for_this_host(linear, tmp_path, monkeypatch):
     combine(sources, path)
     message = refused(path, TargetError)
     assert f"no variant that this host ({HOST}) can run: avx99 (lacks avx99); avx77" in message
-    monkeypatch.setattr(artifact_module.os, "uname", lambda: type("U", (), {"machine": other}))
-    with pytest.raises(TargetError, match=rf"avx99 \(for {HOST}\); avx77 \(for {HOST}\)"):
-        open_artifact(path)
     assert read_header(path).isa_features == ("avx99",)  # the first, to look at
+    assert ArtifactFile(path).loadable is None
+    foreign = {"isa_features": [], "machine": other}
+    content = forge_header(linear.path, tmp_path / "b.so", {**linear.header.to_json(), **foreign})
+    index = encode_index([entry("b", content, foreign)])
+    path.write_bytes(index.ljust(BLOCK, b"\0") + content.read_bytes())
+    assert f"can run: b (for {other}): compile" in refused(path, TargetError)
 
 
 def test_combined_file_is_replaced_at_once(linear, tmp_path, monkeypatch):
@@ -205,7 +160,7 @@ def test_each_part_is_written_when_it_is_there_and_may_go(linear, tmp_path):
             path.unlink()
 
     combine_each(parts("a", "b"), tmp_path / "fat.so")
-    assert [each.name for each in read_variants(tmp_path / "fat.so")] == ["a", "b"]
+    assert [each.name for each in ArtifactFile(tmp_path / "fat.so").variants] == ["a", "b"]
     before = (tmp_path / "fat.so").read_bytes()
     with pytest.raises(UsageError, match="no such part"):
         combine_each(parts("a", "bad"), tmp_path / "fat.so")
@@ -237,38 +192,42 @@ def resigned(lines: list[bytes]) -> bytes:
 @pytest.mark.parametrize(
     ("old", "new", "blamed"),
     [
-        (b'"offset":65536', b'"offset":65537', "variants[0].offset"),
-        (b'"offset":65536', b'"offset":-65536', "variants[0].offset: -65536"),
-        (b'"offset":65536', b'"offset":1e5', "variants[0].offset: 100000.0"),
-        (b'"offset":131072', b'"offset":65536', "variants[1].offset"),
-        (b'"size":100', b'"size":0', "variants[0].size: 0"),
-        (b'"size":100', b'"size":99999999999999999999999', "variants[0].size"),
-        (b'"name":"b"', b'"name":"a"', "variants[1].name: there is another"),
-        (b'"name":"b"', b'"name":""', "variants[1].name: not 1 to 63"),
-        (b'"name":"b"', b'"nome":"b"', "variants[1].name is missing"),
-        (b'"variants"', b'"variant"', "variants is missing"),
-        (b'["x"]', b'"x"', "variants[0].isa_features"),
-        (MAGIC, b"NEOCPU-FAT 2\n", "fat file of version '2', not 1"),
+        (b'"offset":65536', b'"offset":65537', "a variant is not behind the one before"),
+        (b'"offset":65536', b'"offset":-65536', "a variant;"),
+        (b'"offset":65536', b'"offset":1e5', "a variant;"),
+        (b'"offset":131072', b'"offset":65536', "a variant is not behind the one before"),
+        (b'"size":100', b'"size":0', "a variant is not behind the one before"),
+        (b'"size":100', b'"size":99999999999999999999999', "a variant;"),
+        (b'"name":"b"', b'"name":"a"', "a variant's name"),
+        (b'"name":"b"', b'"name":""', "a variant's name"),
+        (b'"name":"b"', b'"nome":"b"', "a variant's name"),
+        (b'"variants"', b'"variant"', "variants"),
+        (b'["x"]', b'"x"', "a variant;"),
+        (MAGIC, b"NEOCPU-FAT 2\n", "of a version that this neocpu does not read"),
     ],
 )
-def test_absurd_indices_are_named(old, new, blamed):
+def test_absurd_indices_are_named(tmp_path, old, new, blamed):
+    common = {"target": "t", "machine": HOST}
     index = encode_index(
-        [Entry("a", BLOCK, 100, "t", X86, ("x",)), Entry("b", 2 * BLOCK, 50, "t", X86, ())]
+        [
+            {"name": "a", "offset": BLOCK, "size": 100, **common, "isa_features": ["x"]},
+            {"name": "b", "offset": 2 * BLOCK, "size": 50, **common, "isa_features": []},
+        ]
     )
     assert index.count(old) == 1
-    text = resigned(index.replace(old, new).split(b"\n"))
-    with pytest.raises(FieldError) as caught:
-        read_index(text, 2 * BLOCK + 50)
-    assert blamed in str(caught.value)
-    assert len(read_index(index, 2 * BLOCK + 50)) == 2
+    path = tmp_path / "fat.so"
+    path.write_bytes(resigned(index.replace(old, new).split(b"\n")).ljust(2 * BLOCK + 50))
+    assert f"has a malformed index: {blamed}" in refused(path).replace("it is a fat file ", "")
+    path.write_bytes(index.ljust(2 * BLOCK + 50, b"\0"))
+    assert "is not a complete neocpu artifact" in refused(path)
 
 
 @pytest.mark.parametrize("count", [0, 33])
-def test_number_of_variants(count):
-    document = {"variants": [e.to_json() for e in [entry("a")] * count]}
-    text = resigned([MAGIC.rstrip(), json.dumps(document).encode()])
-    with pytest.raises(FieldError, match="variants: "):
-        read_index(text, BLOCK + 1)
+def test_number_of_variants(tmp_path, count):
+    document = {"variants": [{"name": str(i)} for i in range(count)]}
+    path = tmp_path / "fat.so"
+    path.write_bytes(resigned([MAGIC.rstrip(), json.dumps(document).encode()]))
+    assert "malformed index: variants" in refused(path)
 
 
 def test_truncated_or_lengthened_anywhere(fat, tmp_path):
@@ -277,7 +236,7 @@ def test_truncated_or_lengthened_anywhere(fat, tmp_path):
     for length in (0, 5, 11, 13, 100, 700, BLOCK - 1, BLOCK, BLOCK + 9, len(data) - 1):
         path.write_bytes(data[:length])
         refused(path)
-        refused(path, by=open_variants)
+        refused(path, by=ArtifactFile)
     path.write_bytes(data + b"\0")
     refused(path)
 
@@ -294,7 +253,7 @@ def test_every_flipped_bit_of_the_index_is_noticed(fat, tmp_path):
 
 
 def test_damage_is_blamed_on_the_variant(fat, tmp_path):
-    far, near, _ = read_variants(fat)
+    far, near, _ = ArtifactFile(fat).variants
     path = tmp_path / "b.so"
     for offset in (near.offset + 5000, near.offset + near.size - 70):
         data = bytearray(fat.read_bytes())
@@ -305,24 +264,13 @@ def test_damage_is_blamed_on_the_variant(fat, tmp_path):
     data[far.offset + 5000] ^= 1
     path.write_bytes(data)
     load(path).close()  # it is another variant's
-    assert f"{path} (far)" in refused(path, by=open_variants)
+    assert f"{path} (far)" in refused(path, by=ArtifactFile)
 
 
 def test_index_that_promises_less_than_the_code_needs(linear, tmp_path):
     """The gate looks at the index: one that lies about instruction sets is refused."""
     source = variant(linear, tmp_path / "a.so", isa_features=("avx99",))
-    size = source.stat().st_size
-    lying = Entry("a", BLOCK, size, linear.header.target, linear.header.machine, ())
+    lying = entry("a", source, {})
     path = tmp_path / "fat.so"
     path.write_bytes(encode_index([lying]).ljust(BLOCK, b"\0") + source.read_bytes())
     assert "index and header disagree on the target" in refused(path)
-
-
-def test_code_in_memory_is_all_the_loader_needs(fat):
-    with open_artifact(fat) as artifact, open(artifact.library_path(), "rb") as file:
-        assert len(file.read()) == artifact.code_bytes < artifact.size
-    assert not any("neocpu-code" in os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors())
-
-
-def _descriptors():
-    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]

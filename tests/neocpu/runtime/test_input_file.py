@@ -1,6 +1,5 @@
 """Files that are none, or that change while they are read."""
 
-import errno
 import os
 import shutil
 import subprocess
@@ -8,14 +7,26 @@ import sys
 import threading
 
 import pytest
+from forgery import checked_header
 
 from neocpu.foundation.errors import ArtifactError
-from neocpu.runtime import input_file
-from neocpu.runtime.artifact import open_artifact, open_variants, read_header
+from neocpu.runtime.artifact import ArtifactFile, read_header
 from neocpu.runtime.module import load
 
-READS = 7
-"""How often an artifact of one piece is read before its weights are mapped."""
+MOST_READS = 20
+SHEARS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+ssize_t pread(int fd, void *data, size_t size, off_t offset) {
+  static int reads;
+  ssize_t (*real)(int, void *, size_t, off_t) =
+      (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+  if (reads++ == atoi(getenv("READS")) && truncate(getenv("CUT"), 0) != 0) abort();
+  return real(fd, data, size, offset);
+}
+"""
 
 
 def refused(path, match, *, by=read_header):
@@ -24,7 +35,7 @@ def refused(path, match, *, by=read_header):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("by", [read_header, open_variants, load])
+@pytest.mark.parametrize("by", [read_header, load])
 def test_what_is_no_file(tmp_path, by):
     refused(tmp_path, "it is a folder", by=by)
     refused(tmp_path / "none.so", "No such file", by=by)
@@ -42,22 +53,6 @@ def test_a_pipe_nobody_writes_to_is_not_waited_for(tmp_path):
     refused(tmp_path / "pipe", "pipe or device")
 
 
-def test_unreadable_file(linear, monkeypatch):
-    def denied(*arguments):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(input_file.os, "open", denied)  # root may read everything
-    refused(linear.path, "Permission denied")
-
-
-@pytest.mark.timeout(20)
-def test_a_pipe_that_takes_a_files_place(linear, tmp_path, monkeypatch):
-    os.mkfifo(tmp_path / "pipe")
-    file = os.stat(linear.path)
-    monkeypatch.setattr(input_file.os, "stat", lambda path: file)
-    refused(tmp_path / "pipe", "pipe or device")
-
-
 def test_a_path_that_leads_through_a_link(linear, tmp_path):
     (tmp_path / "link.so").symlink_to(linear.path)
     assert read_header(tmp_path / "link.so") == linear.header
@@ -66,13 +61,12 @@ def test_a_path_that_leads_through_a_link(linear, tmp_path):
 def test_replaced_after_it_was_opened(linear, two_way, tmp_path):
     path = tmp_path / "a.so"
     shutil.copy(linear.path, path)
-    with open_artifact(path) as artifact:
-        shutil.copy(two_way.path, tmp_path / "b.so")
-        os.replace(tmp_path / "b.so", path)
-        artifact.verify_weights()
-        assert artifact.header == linear.header
-        with open(artifact.library_path(), "rb") as file:
-            assert file.read() == linear.path.read_bytes()
+    file = ArtifactFile(path)
+    shutil.copy(two_way.path, tmp_path / "b.so")
+    os.replace(tmp_path / "b.so", path)
+    file.check_weights()
+    assert file.variants[0].header == linear.header
+    assert os.pread(file.fd, 1 << 30, 0) == linear.path.read_bytes()
     assert read_header(path) == two_way.header
 
 
@@ -90,45 +84,48 @@ def test_replaced_over_and_over_while_others_read(linear, two_way, tmp_path):
     thread = threading.Thread(target=replace)
     thread.start()
     try:
-        names = {read_header(path, verify_weights=True).name for _ in range(100)}
+        names = {checked_header(path).name for _ in range(100)}
     finally:
         done.set()
         thread.join()
     assert names <= {"linear", "two_way"}
 
 
-@pytest.mark.parametrize("reads", range(READS + 1))
-def test_cut_short_while_it_is_read(linear, tmp_path, monkeypatch, reads):
-    """Cut before each of the reads and the mapping: never a signal, always the same error."""
+@pytest.fixture(scope="module")
+def shears(tmp_path_factory):
+    """A library that empties the file $CUT before the process's read number $READS."""
+    folder = tmp_path_factory.mktemp("shears")
+    (folder / "shears.c").write_text(SHEARS)
+    path = folder / "shears.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", path, folder / "shears.c"], check=True)
+    return path
+
+
+@pytest.mark.parametrize("call", ["ArtifactFile(path)", "load(path, 1)"])
+def test_cut_short_while_it_is_read(linear, tmp_path, shears, call):
+    """Cut before each of the reads: never a signal, always the same error."""
     path = tmp_path / "a.so"
-    shutil.copy(linear.path, path)
-    real, left = os.pread, [reads]
-
-    def pread(fd, size, offset):
-        if left[0] == 0:
-            os.truncate(path, 0)
-        left[0] -= 1
-        return real(fd, size, offset)
-
-    monkeypatch.setattr(input_file.os, "pread", pread)
-    if reads < READS:
-        refused(path, "was cut short while it was read", by=open_artifact)
-    else:
-        open_artifact(path).close()
-        assert left[0] == 0, f"there are more reads than {READS}"
-
-
-def test_cut_short_before_it_is_mapped(linear, tmp_path, monkeypatch):
-    path = tmp_path / "a.so"
-    shutil.copy(linear.path, path)
-    real = input_file.FilePart.map
-
-    def map_cut(part, offset, size):
-        os.truncate(path, 0)
-        return real(part, offset, size)
-
-    monkeypatch.setattr(input_file.FilePart, "map", map_cut)
-    refused(path, "was cut short")
+    refusals = 0
+    for reads in range(MOST_READS):
+        shutil.copy(linear.path, path)
+        code = f"import sys; from neocpu.runtime.module import load; path = {str(path)!r}\n"
+        code += "from neocpu.runtime.artifact import ArtifactFile\n"
+        code += f"try: kept = {call}\nexcept Exception as error: sys.exit(str(error))"
+        settings = {"LD_PRELOAD": str(shears), "CUT": str(path), "READS": str(reads)}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **settings},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if path.stat().st_size:
+            assert done.returncode == 0, done.stderr
+            break
+        assert done.returncode == 1, (reads, done.returncode)
+        assert "was cut short while it was read" in done.stderr
+        refusals += 1
+    assert 4 < refusals < MOST_READS
 
 
 def test_a_foreign_library_is_never_loaded(tmp_path):
@@ -142,7 +139,7 @@ def test_a_foreign_library_is_never_loaded(tmp_path):
     )
     path = tmp_path / "evil.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", path, source], check=True)
-    for by in (load, open_variants):
+    for by in (load, read_header):
         refused(path, "not a neocpu artifact", by=by)
     assert not witness.exists()
     code = f"import ctypes; ctypes.CDLL({str(path)!r})"
@@ -153,10 +150,9 @@ def test_a_foreign_library_is_never_loaded(tmp_path):
 def test_descriptors_are_closed(linear, tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        with open_artifact(linear.path) as artifact:
-            artifact.library_path()
-        artifact.close()  # again
-    del artifact
+        file = ArtifactFile(linear.path)
+        assert os.fstat(file.fd).st_size == linear.path.stat().st_size
+        del file
     (tmp_path / "bad.so").write_bytes(linear.path.read_bytes()[:-1])
     for _ in range(3):
         refused(tmp_path / "bad.so", "is damaged|not a complete")

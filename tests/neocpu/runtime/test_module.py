@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import neocpu
+from neocpu.building.elf import read_elf
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, UsageError
-from neocpu.runtime.artifact_file.elf import read_elf
-from neocpu.runtime.artifact_file.header import WEIGHTS_SECTION
+from neocpu.runtime.header import WEIGHTS_SECTION
 from neocpu.runtime.module import Module, load
 
 

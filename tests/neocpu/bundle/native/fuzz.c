@@ -62,14 +62,28 @@ static void sign(char *data, const nc_section *weights, const nc_section *digest
   nc_sha256_finish(&hash, (uint8_t *)data + digest->offset);
 }
 
+static void look_into(const char *path) {
+  neocpu_contents *contents;
+  if (neocpu_inspect(path, &contents) != NEOCPU_OK) return;
+  for (size_t i = 0; i < contents->count; ++i) {
+    uint64_t checked = 0;
+    const neocpu_variant *variant = &contents->variants[i];
+    while (neocpu_check_weights(contents, i, &checked) == NEOCPU_OK &&
+           checked < variant->weights_size) {
+    }
+  }
+  neocpu_contents_free(contents);
+}
+
 static int accepted(const char *path) {
   nc_artifact artifact;
   nc_file file;
   if (nc_file_open(path, &file) != NEOCPU_OK) return 0;
   const int read = nc_artifact_open(&file, &artifact) == NEOCPU_OK;
-  if (read) nc_artifact_check_host(&artifact, path);
+  if (read) nc_artifact_check_host(&artifact);
   nc_artifact_free(&artifact);
   nc_file_close(&file);
+  look_into(path);
   return read;
 }
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from typing import Final
 
-from neocpu.runtime.artifact_file.header import WEIGHTS_PIECE
-
-
-def digest_of_pieces(digests: Iterable[bytes]) -> bytes:
-    """Return the digest of weights whose pieces of `WEIGHTS_PIECE` bytes have these, in order."""
-    return hashlib.sha256(b"".join(digests)).digest()
+WEIGHTS_PIECE: Final = 4 << 20
+"""Bytes of weights that are hashed at a time: several threads share the pieces."""
 
 
 class WeightsDigest:
@@ -36,7 +32,7 @@ class WeightsDigest:
         """Return the digest of all; nothing can be added afterwards."""
         if self._room < WEIGHTS_PIECE:
             self._end_piece()
-        return digest_of_pieces(self._pieces)
+        return hashlib.sha256(b"".join(self._pieces)).digest()
 
     def _end_piece(self) -> None:
         self._pieces.append(self._current.digest())

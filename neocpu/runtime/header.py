@@ -1,0 +1,302 @@
+"""The JSON header of an artifact: what it computes, for which machine, with which libraries."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from neocpu.foundation.units import size
+from neocpu.runtime.header_text import accuracy, screen, summary, tensors
+from neocpu.tensor_spec import TensorSpec, group_rows
+
+Call: TypeAlias = tuple[str, tuple[int, ...]]
+"""A kernel's name, and the numbers of its tensors: inputs, then weights, activations and slices."""
+
+FORMAT: Final = 6
+"""Version of layout and header: raised when an older runtime could not read a newer file."""
+
+HEADER_SECTION: Final = ".neocpu"
+WEIGHTS_SECTION: Final = ".neocpu.weights"
+DIGEST_SECTION: Final = ".neocpu.sha256"
+
+WEIGHT_ALIGN: Final = 128
+"""Bytes each weight starts on a multiple of: two cache lines, the adjacent-line prefetch unit."""
+
+ARGUMENT_ALIGN: Final = 64
+"""Bytes each argument of generated code starts on a multiple of: TVM's ``kAllocAlignment``."""
+
+# What a header may say, of what models and options may ask for; the library checks all of it.
+MAX_SPECS: Final = 4096
+"""Inputs, and outputs."""
+MAX_RANK: Final = 32
+MAX_THREADS: Final = 1024
+"""No CPU has as many cores; a pool of more would take a machine down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one array lies in a block of memory: a weight, or a tensor between two kernels.
+
+    Attributes
+    ----------
+    offset : int
+        Bytes from the start of the weights section, a multiple of `WEIGHT_ALIGN`; or of the arena.
+    dtype : str
+        A numpy dtype name.
+    shape : tuple of int
+        C-contiguous, in the (packed) layout the compiled code reads.
+    """
+
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+
+    def to_json(self) -> list[Any]:
+        """Return the JSON form."""
+        return [self.offset, self.dtype, list(self.shape)]
+
+    @property
+    def end(self) -> int:
+        """The byte after the last one."""
+        return self.offset + math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Calls that are made again and again, or, with a limit of one, perhaps.
+
+    Attributes
+    ----------
+    first, end : int
+        Position of the first call, and the one behind the last.
+    limit : int
+        How often at most.
+    count : int, optional
+        Number of a tensor: how often (int64), or whether (bool).
+    unless : int, optional
+        Of a tensor: whether not at all (bool).
+    condition : int, optional
+        Of a tensor, looked at after each time: whether once more (bool). In JSON, ``while``.
+    index : int, optional
+        Of an activation that is given the number of the time, from 0 (int64).
+    """
+
+    first: int
+    end: int
+    limit: int
+    count: int | None = None
+    unless: int | None = None
+    condition: int | None = None
+    index: int | None = None
+
+    def to_json(self) -> dict[str, int]:
+        """Return the JSON form."""
+        items = ((each.name, getattr(self, each.name)) for each in fields(self))
+        named = (("while" if name == "condition" else name, value) for name, value in items)
+        return {name: value for name, value in named if value is not None}
+
+    @classmethod
+    def from_json(cls, data: dict[str, int]) -> Repeat:
+        """Inverse of `to_json`."""
+        return cls(**{"condition" if name == "while" else name: data[name] for name in data})
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of a tensor, which moves on with each time that calls are repeated.
+
+    Attributes
+    ----------
+    repeat : int
+        Position among the header's repeats.
+    tensor : int
+        Number of the tensor that it is a part of: no slice.
+    backward : bool
+        Whether it begins with the last of as many parts as the repeat's limit.
+    dtype : str
+    shape : tuple of int
+        Its bytes are a multiple of `ARGUMENT_ALIGN`.
+    """
+
+    repeat: int
+    tensor: int
+    backward: bool
+    dtype: str
+    shape: tuple[int, ...]
+
+    def to_json(self) -> list[Any]:
+        """Return the JSON form."""
+        return [self.repeat, self.tensor, self.backward, self.dtype, list(self.shape)]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> Slice:
+        """Inverse of `to_json`."""
+        return cls(*data[:4], tuple(data[4]))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ArtifactHeader:
+    """Everything known of an artifact without loading it.
+
+    Attributes
+    ----------
+    name : str
+        The model's name.
+    neocpu_version, tvm_version, ffi_version : str
+        Versions of neocpu, apache-tvm and apache-tvm-ffi that compiled it: informative, because
+        ``format`` is the contract.
+    target : str
+        Canonical target, such as ``llvm -mcpu=znver5``.
+    machine : str
+        ``x86_64`` or ``aarch64``.
+    isa_features : tuple of str
+        Instruction sets the code uses, in LLVM's names (``avx512f``).
+    threads : int
+        The thread count it was compiled for.
+    inputs, outputs : tuple of TensorSpec
+        In graph order.
+    row_counts : tuple of int or None
+        Of each output, the position in what ``main`` returns of the count of its rows (int64, one
+        element); None where all rows count. Counts come after the outputs.
+    weights : tuple of Placement
+        In the weights section: the parameters of ``main`` after the inputs, in order.
+    activations : tuple of Placement
+        In the arena: the parameters of ``main`` after the weights, in order. They may overlap.
+    arena_bytes : int
+        Size of the memory that a module allocates for them.
+    calls : tuple of Call
+        Of kernels, in turn: what ``main`` does.
+    repeats : tuple of Repeat
+        In order of their first calls; each within one before, or behind it.
+    slices : tuple of Slice
+        Tensors that are parts of others.
+    returns : tuple of int
+        Numbers of the tensors that ``main`` returns, as `Call` has them.
+    plan : dict
+        What ``neocpu explain`` prints; opaque here.
+    format : int
+        See `FORMAT`.
+    """
+
+    name: str
+    neocpu_version: str
+    tvm_version: str
+    ffi_version: str
+    target: str
+    machine: str
+    isa_features: tuple[str, ...]
+    threads: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    row_counts: tuple[int | None, ...] = ()
+    weights: tuple[Placement, ...] = ()
+    activations: tuple[Placement, ...] = ()
+    arena_bytes: int = 0
+    calls: tuple[Call, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
+    slices: tuple[Slice, ...] = ()
+    returns: tuple[int, ...] = ()
+    plan: dict[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def __repr__(self) -> str:
+        return f"<neocpu.ArtifactHeader {self.summary}>"
+
+    def __str__(self) -> str:
+        weights = max((weight.end for weight in self.weights), default=0)
+        versions = (
+            f"neocpu {self.neocpu_version}, apache-tvm {self.tvm_version}, "
+            f"apache-tvm-ffi {self.ffi_version}"
+        )
+        lines = [
+            *(("input", text) for text in tensors(self.inputs)),
+            *(("output", text) for text in tensors(self.outputs)),
+            ("target", self.target),
+            ("machine", self.machine),
+            ("instructions", ", ".join(self.isa_features) or "no extensions"),
+            ("threads", f"planned for {self.threads}"),
+            ("weights", f"{size(weights)}, {len(self.weights)} of them"),
+            ("activations", size(self.arena_bytes)),
+            ("accuracy", accuracy(self.plan)),
+            ("versions", versions),
+            ("format", str(self.format)),
+        ]
+        return screen(self.name, lines)
+
+    @property
+    def summary(self) -> str:
+        """The model's name, inputs, outputs and target, on one line."""
+        return summary(self.name, self.inputs, self.outputs, self.target)
+
+    @property
+    def row_groups(self) -> tuple[tuple[int, ...], ...]:
+        """Positions of the outputs whose rows are counted together."""
+        return group_rows(self.row_counts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "format": self.format,
+            "name": self.name,
+            "versions": {
+                "neocpu": self.neocpu_version,
+                "apache-tvm": self.tvm_version,
+                "apache-tvm-ffi": self.ffi_version,
+            },
+            "target": self.target,
+            "machine": self.machine,
+            "isa_features": list(self.isa_features),
+            "threads": self.threads,
+            "inputs": [spec.to_json() for spec in self.inputs],
+            "outputs": [spec.to_json() for spec in self.outputs],
+            "row_counts": list(self.row_counts),
+            "weights": [placement.to_json() for placement in self.weights],
+            "activations": [placement.to_json() for placement in self.activations],
+            "arena_bytes": self.arena_bytes,
+            "slices": [each.to_json() for each in self.slices],
+            "calls": [[kernel, *tensors] for kernel, tensors in self.calls],
+            "repeats": [each.to_json() for each in self.repeats],
+            "returns": list(self.returns),
+            "plan": self.plan,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> ArtifactHeader:
+        """Inverse of `to_json`, for what the C library has read and checked."""
+        versions = data["versions"]
+        return cls(
+            name=data["name"],
+            neocpu_version=versions["neocpu"],
+            tvm_version=versions["apache-tvm"],
+            ffi_version=versions["apache-tvm-ffi"],
+            target=data["target"],
+            machine=data["machine"],
+            isa_features=tuple(data["isa_features"]),
+            threads=data["threads"],
+            inputs=tuple(map(TensorSpec.from_json, data["inputs"])),
+            outputs=tuple(map(TensorSpec.from_json, data["outputs"])),
+            row_counts=tuple(data["row_counts"]),
+            weights=tuple(map(_placement, data["weights"])),
+            activations=tuple(map(_placement, data["activations"])),
+            arena_bytes=data["arena_bytes"],
+            calls=tuple((kernel, tuple(tensors)) for kernel, *tensors in data["calls"]),
+            repeats=tuple(map(Repeat.from_json, data["repeats"])),
+            slices=tuple(map(Slice.from_json, data["slices"])),
+            returns=tuple(data["returns"]),
+            plan=data["plan"],
+            format=data["format"],
+        )
+
+    def encode(self) -> bytes:
+        """Return the bytes of the header section: one line of JSON and a newline."""
+        text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
+        return text.encode() + b"\n"
+
+
+def _placement(parts: Any) -> Placement:
+    offset, dtype, shape = parts
+    return Placement(offset, dtype, tuple(shape))
