@@ -135,7 +135,8 @@ class Slice:
     @classmethod
     def from_json(cls, data: list[Any]) -> Slice:
         """Inverse of `to_json`."""
-        return cls(*data[:4], tuple(data[4]))
+        repeat, tensor, backward, dtype, shape = data
+        return cls(repeat, tensor, backward, dtype, tuple(shape))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
