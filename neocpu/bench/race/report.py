@@ -12,6 +12,7 @@ from neocpu.bench.engines.timed_compilation import Compilation
 from neocpu.bench.limits.roofline import Roofline
 from neocpu.bench.race.convolution_kernels import KernelReport
 from neocpu.bench.race.latency import LatencyReport, LatencyResult
+from neocpu.bench.race.neighbour import NeighbourReport
 from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.results.sample_statistics import Ratio
@@ -65,6 +66,7 @@ class ModelReport:
     roofline: Roofline | None = None
     ablation: LatencyReport | None = None
     untuned: LatencyReport | None = None
+    neighbour: NeighbourReport | None = None
     kernels: KernelReport | None = None
     cold_start: ColdStartReport | None = None
 
@@ -119,6 +121,7 @@ class ModelReport:
             "roofline": self.roofline,
             "ablation": self.ablation,
             "untuned": self.untuned,
+            "neighbour": self.neighbour,
             "kernels": self.kernels,
             "cold_start": self.cold_start,
         }

@@ -16,6 +16,7 @@ from neocpu.bench.limits.roofline import Limits, Roofline, measure_limits, work_
 from neocpu.bench.race.ablation import measure_ablation
 from neocpu.bench.race.convolution_kernels import KernelReport, best_cases, measure_kernels
 from neocpu.bench.race.latency import LatencyOptions, LatencyReport
+from neocpu.bench.race.neighbour import NeighbourReport, measure_neighbour
 from neocpu.bench.race.report import ModelReport, Planned
 from neocpu.bench.race.scaling import measure_scaling
 from neocpu.bench.race.untuned import measure_untuned
@@ -53,6 +54,8 @@ class Request:
         The model an artifact was compiled from.
     ablation, untuned, kernels, cold_start, roofline : bool
         What to measure besides the latency.
+    neighbour : int
+        Beside how many busy processes to measure it once more, if beside any.
     """
 
     peers: tuple[str, ...]
@@ -66,6 +69,7 @@ class Request:
     kernels: bool = False
     cold_start: bool = False
     roofline: bool = False
+    neighbour: int = 0
 
     @property
     def most_threads(self) -> int:
@@ -150,6 +154,9 @@ class _Measurement:
             yield report
         if request.untuned:
             report = replace(report, untuned=self._untuned(subject, inputs))
+            yield report
+        if request.neighbour:
+            report = replace(report, neighbour=self._neighbour(subject, inputs, report.latency))
             yield report
         if request.kernels:
             report = replace(report, kernels=self._kernels(subject))
@@ -241,6 +248,17 @@ class _Measurement:
             self.request.most_threads,
             self.folder,
             self._options(subject),
+            self.on_progress,
+        )
+
+    def _neighbour(self, subject: Subject, inputs: Inputs, alone: LatencyReport) -> NeighbourReport:
+        return measure_neighbour(
+            subject.contenders(self.request.peers),
+            inputs,
+            alone,
+            self.request.neighbour,
+            self._options(subject),
+            self.folder,
             self.on_progress,
         )
 

@@ -26,6 +26,7 @@ def tables(report: SuiteReport, peers: Sequence[str]) -> list[Table]:
         roofline_table(models),
         ablation_summary(models),
         untuned_table(models),
+        neighbour_table(models),
     )
     made = [summary_table(report, peers), *(table for table in optional if table is not None)]
     return made + [scaling_table(model) for model in models if model.scaling is not None]
@@ -51,6 +52,8 @@ def model_tables(model: ModelReport) -> list[Table]:
         made.append(ablation_table(f"Ablation of {where}", model.ablation))
     if (untuned := untuned_table((model,))) is not None:
         made.append(untuned)
+    if (neighbour := neighbour_table((model,))) is not None:
+        made.append(neighbour)
     return made + _single_tables(model)
 
 
@@ -322,6 +325,30 @@ def untuned_table(models: Sequence[ModelReport]) -> Table | None:
     header = ("model", f"{TUNED} ms", f"{UNTUNED} ms", f"{UNTUNED} / {TUNED} (95 %)")
     notes = tuple(f"{name}: {warning}" for name, report in reports for warning in report.warnings)
     return Table("What tuning brings", header, tuple(rows), notes)
+
+
+def neighbour_table(models: Sequence[ModelReport]) -> Table | None:
+    """Return what each engine loses beside processes that keep CPUs busy."""
+    reports = [(model.name, model.neighbour) for model in models if model.neighbour is not None]
+    if not reports:
+        return None
+    rows, notes = [], []
+    for name, report in reports:
+        for result in report.beside.results:
+            alone, loss = report.alone.find(result.label), report.loss(result.label)
+            shown = (NONE if one is None else ms(one.median) for one in (alone, result))
+            rows.append((name, result.label, *shown, NONE if loss is None else interval(loss)))
+        own, best = report.loss(OWN), report.smallest_loss
+        if own is not None and best is not None:
+            label, least = best
+            notes.append(
+                f"{name}: {OWN} takes {own.value:.2f} times as long, of the peers {label} loses "
+                f"least: {least.value:.2f}."
+            )
+    count = reports[0][1].processes
+    processes = "a busy process" if count == 1 else f"{count} busy processes"
+    header = ("model", "engine", "alone ms", "beside ms", "beside / alone (95 %)")
+    return Table(f"Latency beside {processes}", header, tuple(rows), tuple(notes))
 
 
 def scaling_table(model: ModelReport) -> Table:

@@ -23,6 +23,8 @@ from neocpu.foundation.temporary import TemporaryFolder
 
 ROUNDS: Final = 9
 TIMEOUT: Final = 300.0
+REST: Final = 1.0
+"""Seconds after a call in which processes are watched once."""
 
 # What a user's shortest program does, and no more: nothing of the benchmark is imported. The clock
 # is the system's own, the same in every process.
@@ -31,6 +33,7 @@ import sys
 import time
 import numpy as np
 path, threads, archive = sys.argv[1], int(sys.argv[2]), np.load(sys.argv[3])
+rest = float(sys.argv[4])
 names = [str(name) for name in archive["names"]]
 arrays = [archive[f"arr_{i}"] for i in range(len(names))]
 marks = [time.perf_counter()]
@@ -38,9 +41,12 @@ mark = lambda: marks.append(time.perf_counter())
 """
 # The peak of this very process: getrusage would count the parent's memory before exec.
 _END: Final = """
+busy = time.process_time()
+time.sleep(rest)
+busy = time.process_time() - busy
 for line in open("/proc/self/status"):
     if line.startswith("VmHWM:"):
-        print("started:", line.split()[1], *marks, flush=True)
+        print("started:", line.split()[1], busy, *marks, flush=True)
 """
 _REPORT: Final = b"started:"
 # Each marks the end of its import, of loading, of the first call and of the second one.
@@ -137,11 +143,14 @@ class ColdStartResult:
         By round.
     peak_bytes : int
         Most memory the process held, median over the rounds.
+    idle_seconds : float
+        CPU time that it used in the second after a call, all threads together.
     """
 
     label: str
     starts: tuple[Start, ...]
     peak_bytes: int
+    idle_seconds: float
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -164,6 +173,7 @@ class ColdStartResult:
             "label": self.label,
             "seconds": self.seconds,
             "peak_bytes": self.peak_bytes,
+            "idle_seconds": self.idle_seconds,
             "median": self.median,
             "steps": {step.name: self.step(step.name) for step in fields(Start)},
         }
@@ -210,26 +220,27 @@ def measure_cold_start(
     workspace : Path, optional
         Where models converted for a peer are kept: see `neocpu.bench.engines.contenders.converted`.
     """
-    samples: dict[str, list[tuple[Start, int]]] = {c.label: [] for c in contenders}
+    samples: dict[str, list[_Sample]] = {c.label: [] for c in contenders}
     failures: dict[str, Failure] = {}
     with TemporaryFolder("bench") as folder:
         path = Path(folder) / "inputs.npz"
         save_inputs(path, inputs)
         ready = _converted(contenders, workspace or Path(folder), failures)
-        # The first round reads the files from disk; it does not count.
+        # The first round reads the files from disk, so its times do not count. There the processes
+        # rest, too.
         for number in range(rounds + 1):
             on_progress(Progress("cold start", number, rounds + 1))
             for contender in ready:
                 if contender.label in failures:
                     continue
                 try:
-                    sample = _start(contender, threads, path)
+                    sample = _start(contender, threads, path, REST if number == 0 else 0.0)
                 except _StartError as error:
                     failures[contender.label] = Failure(contender.label, str(error))
                 else:
                     samples[contender.label].append(sample)
     results = tuple(
-        _result(label, taken[1:]) for label, taken in samples.items() if label not in failures
+        _result(label, *taken) for label, taken in samples.items() if label not in failures
     )
     return ColdStartReport(threads, results, tuple(failures.values()))
 
@@ -251,10 +262,20 @@ class _StartError(RuntimeError):
     """A process ended without a first output."""
 
 
-def _start(contender: Contender, threads: int, inputs: Path) -> tuple[Start, int]:
-    """Return what a new process took for each step, and the peak of its resident bytes."""
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """What a process took for each step, its peak in bytes, and CPU seconds while it rested."""
+
+    start: Start
+    peak_bytes: int
+    idle_seconds: float
+
+
+def _start(contender: Contender, threads: int, inputs: Path, rest: float) -> _Sample:
+    """Start a process, which rests for some seconds after its second call."""
     program = _BEGIN + _PROGRAMS[contender.engine] + _END
-    command = [sys.executable, "-c", program, str(contender.path), str(threads), str(inputs)]
+    arguments = (contender.path, threads, inputs, rest)
+    command = [sys.executable, "-c", program, *map(str, arguments)]
     with tempfile.TemporaryFile() as errors:
         begin = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
@@ -265,9 +286,10 @@ def _start(contender: Contender, threads: int, inputs: Path) -> tuple[Start, int
                 # An engine may print a banner first.
                 for line in process.stdout:
                     if line.startswith(_REPORT):
-                        peak, *marks = line.split()[1:]
+                        peak, idle, *marks = line.split()[1:]
                         ends = [begin, *map(float, marks)]
-                        return Start(*(b - a for a, b in pairwise(ends))), int(peak) * 1024
+                        start = Start(*(b - a for a, b in pairwise(ends)))
+                        return _Sample(start, int(peak) * 1024, float(idle))
             finally:
                 watchdog.cancel()
         errors.seek(0)
@@ -275,9 +297,10 @@ def _start(contender: Contender, threads: int, inputs: Path) -> tuple[Start, int
     raise _StartError(words[-1] if words else f"exit code {process.returncode}")
 
 
-def _result(label: str, samples: Sequence[tuple[Start, int]]) -> ColdStartResult:
-    starts, peaks = zip(*samples, strict=True)
-    return ColdStartResult(label, starts, int(statistics.median(peaks)))
+def _result(label: str, rested: _Sample, *samples: _Sample) -> ColdStartResult:
+    starts = tuple(sample.start for sample in samples)
+    peak = statistics.median(sample.peak_bytes for sample in samples)
+    return ColdStartResult(label, starts, int(peak), rested.idle_seconds)
 
 
 def _rounds(result: ColdStartResult) -> tuple[tuple[float, ...], ...]:

@@ -17,12 +17,14 @@ def cold_start_table(title: str, report: ColdStartReport, baseline: str) -> Tabl
             "" if base is None or result is base else interval(report.ratio(result, base)),
             ms(result.step("second_call")),
             f"{result.peak_bytes / 1e6:.0f}",
+            f"{result.idle_seconds * 1e3:.2f}",
         )
         for result in report.results
     )
-    notes = tuple(f"{failure.label} failed: {failure.reason}" for failure in report.failures)
+    failed = (f"{failure.label} failed: {failure.reason}" for failure in report.failures)
+    notes = ("Idle: CPU time of all threads in the second after a call.", *failed)
     header = (
         *("contender", "Python, numpy ms", "import ms", "load ms", "first call ms"),
-        *("first output ms", f"it / {baseline} (95 %)", "second call ms", "peak MB"),
+        *("first output ms", f"it / {baseline} (95 %)", "second call ms", "peak MB", "idle ms"),
     )
     return Table(title, header, rows, notes)

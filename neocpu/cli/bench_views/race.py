@@ -38,6 +38,7 @@ Examples:
   neocpu bench resnet50.so --model resnet50 --vs onnxruntime --cold-start
   neocpu bench net.onnx --ablation --kernels --markdown > results.md
   neocpu bench resnet50 --vs onnxruntime --threads 1,2,4 --chart scaling.svg
+  neocpu bench resnet50 --vs onnxruntime,openvino --neighbour 1
   neocpu bench --suite paper --vs onnxruntime,openvino --roofline -o bench.md"""
 
 
@@ -61,6 +62,12 @@ Examples:
 @click.option(
     "--kernels", is_flag=True, help="Also measure every convolution against the FMA peak."
 )
+@click.option(
+    "--neighbour",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Also measure beside N processes that keep a CPU busy each.",
+)
 @click.option("--cold-start", is_flag=True, help="Also measure process start to first output.")
 @click.option(
     "--roofline", is_flag=True, help="Also measure the machine's limits, and how near models come."
@@ -79,6 +86,7 @@ def command(
     counts: tuple[int, ...] | None,
     rounds: int,
     chart: Path | None,
+    neighbour: int | None,
     **extras: bool,
 ) -> int:
     """Measure latency: of a MODEL, compiled first, or of an OUT.so that neocpu compile wrote.
@@ -94,7 +102,14 @@ def command(
     most = usable_threads(counts[-1] if counts else None)
     known = asked.known
     request = Request(
-        peers or (), counts or (most,), rounds, known.databases, known.shapes, source, **extras
+        peers or (),
+        counts or (most,),
+        rounds,
+        known.databases,
+        known.shapes,
+        source,
+        neighbour=neighbour or 0,
+        **extras,
     )
     return _measure(terminal, asked.models, request, replace(asked.page, chart=chart))
 

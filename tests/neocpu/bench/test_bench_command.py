@@ -85,6 +85,7 @@ def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
         "onnxruntime",
         "--ablation",
         "--untuned",
+        *("--neighbour", 1),
         "--kernels",
         "--roofline",
     )
@@ -100,6 +101,8 @@ def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
     assert all(one["agrees"] for one in levels)
     labels = [one["label"] for one in result["untuned"]["results"]]
     assert labels == ["tuned", "untuned"]
+    assert result["neighbour"]["processes"] == 1
+    assert result["neighbour"]["losses"].keys() == {"neocpu", "onnxruntime"}
     assert result["roofline"]["flops"] == 2 * 2 * (256 * 16 * 27 + 256 * 16 * 16 + 160)
     assert result["roofline"]["limits"]["flops"] == 1e11
     workloads = [one["workload"] for one in result["kernels"]["kernels"]]

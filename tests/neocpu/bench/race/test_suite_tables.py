@@ -8,6 +8,7 @@ from synthetic import PEERS, latency, model, result, roofline, scaling, suite
 from neocpu.bench.engines.contenders import Failure
 from neocpu.bench.race import suite_tables
 from neocpu.bench.race.latency import LatencyReport
+from neocpu.bench.race.neighbour import NeighbourReport
 from neocpu.bench.race.report import SuiteReport
 from neocpu.bench.results.failure import ModelFailure
 
@@ -128,6 +129,21 @@ def test_what_tuning_brings():
         ("geometric mean", "", "", "1.414"),
     )
     assert suite_tables.untuned_table((model("c", 10),)) is None
+
+
+def test_what_is_lost_beside_others():
+    neighbour = NeighbourReport(1, latency(10, 20, 12), latency(15, 24, 24))
+    table = suite_tables.neighbour_table((model("a", 10, neighbour=neighbour), model("b", 10)))
+    assert table.title == "Latency beside a busy process"
+    assert table.rows == (
+        ("a", "neocpu", "10.00", "15.00", "1.50 (1.50 to 1.50)"),
+        ("a", "onnxruntime", "20.00", "24.00", "1.20 (1.20 to 1.20)"),
+        ("a", "openvino", "12.00", "24.00", "2.00 (2.00 to 2.00)"),
+    )
+    assert table.notes == (
+        "a: neocpu takes 1.50 times as long, of the peers onnxruntime loses least: 1.20.",
+    )
+    assert suite_tables.neighbour_table((model("b", 10),)) is None
 
 
 def test_scaling_of_each_engine():

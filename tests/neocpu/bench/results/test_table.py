@@ -67,17 +67,19 @@ def _starts(seconds):
 
 def test_cold_start_names_what_failed():
     report = ColdStartReport(
-        1, (ColdStartResult("neocpu", _starts(0.2), 150_000_000),), (Failure("openvino", "no"),)
+        1,
+        (ColdStartResult("neocpu", _starts(0.2), 150_000_000, 0.0004),),
+        (Failure("openvino", "no"),),
     )
     table = cold_start_table("net", report, "neocpu")
     steps = ("100.00", "50.00", "25.00", "25.00")
-    assert table.rows == (("neocpu", *steps, "200.00", "", "10.00", "150"),)
-    assert table.notes == ("openvino failed: no",)
+    assert table.rows == (("neocpu", *steps, "200.00", "", "10.00", "150", "0.40"),)
+    assert table.notes[1:] == ("openvino failed: no",)
 
 
 def test_cold_start_is_relative_to_neocpu():
     results = [
-        ColdStartResult(label, _starts(s), 1) for label, s in (("neocpu", 0.2), ("peer", 0.5))
+        ColdStartResult(label, _starts(s), 1, 0.0) for label, s in (("neocpu", 0.2), ("peer", 0.5))
     ]
     table = cold_start_table("net", ColdStartReport(1, tuple(results), ()), "neocpu")
     # As in the tables of many models, more than 1 is in neocpu's favour.
