@@ -58,6 +58,9 @@ typedef struct neocpu_options {
   /* Null: threads of the model's own, which `threads` counts. Else these: calls of all models that
    * share them take turns, in order. */
   neocpu_pool *pool;
+  /* Nonzero: each of the model's own threads stays on one CPU. For machines that run nothing else: a
+   * busy neighbour on that CPU holds it up. The calling thread is the caller's to pin. */
+  int pin;
 } neocpu_options;
 
 /* One input or output. */
@@ -135,8 +138,8 @@ NEOCPU_API neocpu_status neocpu_load(const char *path, const neocpu_options *opt
 NEOCPU_API neocpu_status neocpu_open_memory(const void *data, size_t size,
                                             const neocpu_options *options, neocpu_model **model);
 
-/* Make threads for models to share: as many as neocpu_options.threads says. */
-NEOCPU_API neocpu_status neocpu_pool_start(int threads, neocpu_pool **pool);
+/* Make threads for models to share: as many as neocpu_options.threads says, pinned or not. */
+NEOCPU_API neocpu_status neocpu_pool_start(int threads, int pin, neocpu_pool **pool);
 
 /* How many threads a pool has, the calling one of each run included. */
 NEOCPU_API int neocpu_pool_threads(const neocpu_pool *pool);

@@ -42,7 +42,9 @@ static neocpu_status choose_threads(const neocpu_options *options, int *threads)
 
 /* The pool of the options, or one of the model's own. */
 static neocpu_status choose_pool(neocpu_model *model, const neocpu_options *options, int threads) {
-  if (options->pool == NULL) return nc_pool_start(threads, &model->pool);
+  if (options->pool == NULL) {
+    return nc_pool_start(threads, options->pin, &model->pool);
+  }
   if (!nc_pool_is_ours(options->pool)) {
     return nc_fail(NEOCPU_USAGE,
                    "the pool was made before this process forked: make one in the child");
@@ -115,11 +117,11 @@ neocpu_status neocpu_open_memory(const void *data, size_t size, const neocpu_opt
   return load(&file, options, model);
 }
 
-neocpu_status neocpu_pool_start(int threads, neocpu_pool **pool) {
+neocpu_status neocpu_pool_start(int threads, int pin, neocpu_pool **pool) {
   if (pool == NULL) return nc_fail(NEOCPU_USAGE, "the place for the pool is a null pointer");
   *pool = NULL;
   const neocpu_status status = choose_threads(&(neocpu_options){.threads = threads}, &threads);
-  return status == NEOCPU_OK ? nc_pool_start(threads, pool) : status;
+  return status == NEOCPU_OK ? nc_pool_start(threads, pin, pool) : status;
 }
 
 int neocpu_pool_threads(const neocpu_pool *pool) { return pool == NULL ? 0 : nc_pool_size(pool); }

@@ -74,7 +74,7 @@ struct nc_pool {
   nc_trace *trace; /* of the run in progress; null: none */
   const uint32_t *expected;
   uint32_t expected_count, launches;
-  int size, started;
+  int size, started, pinned;
   pid_t process;
   atomic_int owners;
   share *shares;
@@ -121,6 +121,7 @@ static int take(share *from, uint32_t launch, int last, int *task) {
 static void work(nc_pool *pool, int index, uint32_t launch) {
   int done = 0, task;
   atomic_store(&pool->members[index].working, 1);
+  if (index > 0) pool->members[index].workspaces.used = 0; /* what a task that failed has left */
   for (int i = 0; i < pool->size; ++i) {
     const int owner = (index + i) % pool->size;
     while (take(&pool->shares[owner], launch, i > 0, &task)) {
@@ -176,6 +177,18 @@ static unsigned await_launch(nc_pool *pool, unsigned seen) {
   }
 }
 
+/* Stay on one of the CPUs allowed: the first one is left to whoever calls. */
+static void pin(member *me) {
+  int left = me->index % (CPU_COUNT(&me->allowed) > 0 ? CPU_COUNT(&me->allowed) : 1);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &me->allowed) || left-- > 0) continue;
+    CPU_ZERO(&me->allowed);
+    CPU_SET(cpu, &me->allowed);
+    sched_setaffinity(0, sizeof me->allowed, &me->allowed);
+    return;
+  }
+}
+
 static void *serve(void *data) {
   self = data;
   busy = 1;
@@ -183,6 +196,7 @@ static void *serve(void *data) {
   unsigned state = 0;
   pthread_setname_np(pthread_self(), "neocpu");
   sched_getaffinity(0, sizeof self->allowed, &self->allowed);
+  if (pool->pinned) pin(self);
   atomic_store(&self->id, (int)syscall(SYS_gettid));
   nc_flush_denormals();
   for (;;) {
@@ -385,6 +399,7 @@ void nc_pool_enter(nc_pool *pool) {
   await_turn(pool);
   pool->denormals = nc_flush_denormals();
   self = &pool->members[0];
+  self->workspaces.used = 0; /* what a kernel that failed has left */
 }
 
 void nc_pool_leave(nc_pool *pool) {
@@ -415,7 +430,7 @@ static void *allocate_lines(size_t size) {
   return memory == NULL ? NULL : memset(memory, 0, size);
 }
 
-neocpu_status nc_pool_start(int size, nc_pool **started) {
+neocpu_status nc_pool_start(int size, int pinned, nc_pool **started) {
   *started = NULL;
   nc_pool *pool = allocate_lines(sizeof *pool);
   if (pool != NULL) {
@@ -427,6 +442,7 @@ neocpu_status nc_pool_start(int size, nc_pool **started) {
     return nc_fail(NEOCPU_FAILURE, "out of memory for %d threads", size);
   }
   pool->size = size;
+  pool->pinned = pinned;
   pool->process = getpid();
   atomic_init(&pool->owners, 1);
   pthread_mutex_init(&pool->lock, NULL);

@@ -15,8 +15,9 @@
 
 typedef struct nc_pool nc_pool;
 
-/* Make a pool of `threads` threads, the calling one of each run included. */
-neocpu_status nc_pool_start(int threads, nc_pool **pool);
+/* Make a pool of `threads` threads, the calling one of each run included. If it is pinned, each of the
+ * others stays on one CPU. */
+neocpu_status nc_pool_start(int threads, int pinned, nc_pool **pool);
 
 /* Have the pool end only after one more nc_pool_release. */
 void nc_pool_retain(nc_pool *pool);

@@ -28,6 +28,7 @@ class Options(ctypes.Structure):
         ("trust_weights", c_int),
         ("huge_pages", c_int),
         ("pool", c_void_p),
+        ("pin", c_int),
     )
 
 
@@ -116,7 +117,7 @@ _CALLS: Final[dict[str, tuple[Any, ...]]] = {
     "neocpu_inspect": (c_char_p, POINTER(c_void_p)),
     "neocpu_load": (c_char_p, POINTER(Options), POINTER(c_void_p)),
     "neocpu_open_memory": (c_void_p, c_size_t, POINTER(Options), POINTER(c_void_p)),
-    "neocpu_pool_start": (c_int, POINTER(c_void_p)),
+    "neocpu_pool_start": (c_int, c_int, POINTER(c_void_p)),
     "neocpu_verify": (c_void_p,),
     "neocpu_run": (c_void_p, POINTER(Input), c_size_t, POINTER(Output), c_size_t),
     "neocpu_trace_start": (c_void_p,),

@@ -36,6 +36,7 @@ def load(
     threads: int | None = None,
     *,
     pool: ThreadPool | None = None,
+    pin: bool = False,
     verify: bool = True,
     hugepages: bool = False,
 ) -> Module:
@@ -54,6 +55,8 @@ def load(
     pool : ThreadPool, optional
         Threads to run on, instead of the module's own: modules of one pool share them, and their
         calls take turns.
+    pin : bool
+        Keep each of the module's own threads but the calling one on one CPU: see `ThreadPool`.
     verify : bool
         Check the weights against their digest. It happens beside the caller, who gets the module
         at once; the first call waits for it, and raises if they are damaged. Code and header are
@@ -72,9 +75,9 @@ def load(
     UsageError
         If ``threads`` is not positive, or given beside ``pool``, or the pool is closed.
     """
-    if pool is not None and threads is not None:
-        raise UsageError("threads= and pool= exclude each other: a pool has its number of threads")
-    own = ThreadPool(threads, name="neocpu-submitted") if pool is None else None
+    if pool is not None and (threads is not None or pin):
+        raise UsageError("threads= and pin= exclude pool=: a pool has its threads")
+    own = ThreadPool(threads, pin=pin, name="neocpu-submitted") if pool is None else None
     used = pool or own
     assert used is not None
     try:

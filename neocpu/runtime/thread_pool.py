@@ -35,6 +35,9 @@ class ThreadPool(Unpicklable):
     threads : int, optional
         How many, the calling one included; by default the CPUs this process may use (affinity and
         control-group quota), and at most as many as affinity allows.
+    pin : bool
+        Keep each thread but the calling one on a CPU of its own. For machines that run nothing
+        else: a busy neighbour on that CPU holds the thread up.
     name : str
         Of the thread that makes queued calls, in a debugger.
 
@@ -50,9 +53,11 @@ class ThreadPool(Unpicklable):
 
     _instead = "make one in each process"
 
-    def __init__(self, threads: int | None = None, *, name: str = "neocpu-pool") -> None:
+    def __init__(
+        self, threads: int | None = None, *, pin: bool = False, name: str = "neocpu-pool"
+    ) -> None:
         core = library()
-        address = made_by(core.neocpu_pool_start, check_threads(threads))
+        address = made_by(core.neocpu_pool_start, check_threads(threads), pin)
         self._handle: Handle | None = Handle(address, core.neocpu_pool_free)
         self.threads: Final[int] = core.neocpu_pool_threads(address)
         self._queue = QueuedCalls(name)

@@ -65,9 +65,23 @@ def test_modules_of_one_pool_share_its_threads(linear, two_way):
         assert len(tasks() - before) == 1  # and the caller
 
 
-def test_threads_and_pool_exclude_each_other(linear):
-    with ThreadPool(1) as pool, pytest.raises(UsageError, match="exclude each other"):
-        load(linear.path, 1, pool=pool)
+@pytest.mark.parametrize("given", [{"threads": 1}, {"pin": True}])
+def test_what_a_pool_decides_is_not_to_be_given_too(linear, given):
+    with ThreadPool(1) as pool, pytest.raises(UsageError, match="exclude pool="):
+        load(linear.path, **given, pool=pool)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU")
+@pytest.mark.parametrize("pin", [False, True])
+def test_pinned_threads_stay_on_one_cpu(linear, pin):
+    before, cpus = tasks(), os.sched_getaffinity(0)
+    with load(linear.path, 2, pin=pin) as module:
+        for _ in range(50):
+            module(linear.inputs())
+        (other,) = tasks() - before
+        found = os.sched_getaffinity(other)
+        assert found == {sorted(cpus)[1]} if pin else found <= cpus
+    assert os.sched_getaffinity(0) == cpus
 
 
 @pytest.mark.parametrize("threads", [0, -1, 10**6, 1.5, "2"])

@@ -110,7 +110,7 @@ int main(int count, char **words) {
   neocpu_pool *pool;
   neocpu_model *models[8];
   int cancelled = 0;
-  if (neocpu_pool_start(2, &pool) != NEOCPU_OK) return 1;
+  if (neocpu_pool_start(2, 0, &pool) != NEOCPU_OK) return 1;
   const neocpu_options options = {.pool = pool};
   for (int i = 1; i < count; ++i) {
     if (neocpu_load(words[i], &options, &models[i]) != NEOCPU_OK) return 2;
