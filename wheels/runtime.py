@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from neocpu import core
 from wheels.backend import LIBRARY
 from wheels.imports import Closure, closure
 from wheels.platforms import compile_library
@@ -92,6 +93,7 @@ def build(platform: str, dist: Path, stage: Path, compiler: str | None = None) -
         _copy(path, package, _place(name, path))
     for path, place in _data(found):
         _copy(path, package, place)
+    _pack(core.sources(), package / "neocpu" / "core" / core.ARCHIVE)
     tag = compile_library(platform, package / "neocpu" / "core" / LIBRARY, compiler)
     for path in (ROOT / "LICENSE", HERE / "README.md", HERE / "setup.py"):
         shutil.copy(path, stage)
@@ -110,6 +112,14 @@ def build(platform: str, dist: Path, stage: Path, compiler: str | None = None) -
     return wheel
 
 
+def _pack(sources: Mapping[str, bytes], archive: Path) -> None:
+    """Write files into an archive, the same bytes whenever that is done."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
+        for name in sorted(sources):
+            file.writestr(zipfile.ZipInfo(name), sources[name], zipfile.ZIP_DEFLATED)
+
+
 def _place(name: str, path: Path) -> Path:
     """Return where a module lies in an installation."""
     inner = Path(*name.split("."))
@@ -117,9 +127,9 @@ def _place(name: str, path: Path) -> Path:
 
 
 def _data(found: Closure) -> Iterator[tuple[Path, Path]]:
-    """Yield the data files of the shipped packages, and where they lie in an installation."""
+    """Yield data files of the shipped packages, but for the C sources, and where they go."""
     for package, patterns in PROJECT["tool"]["setuptools"]["package-data"].items():
-        if package in found.modules:
+        if package in found.modules and package != core.__name__:
             folder = found.modules[package].parent
             for path in (path for pattern in patterns for path in folder.glob(pattern)):
                 if path.is_file():

@@ -99,7 +99,7 @@ def write_bundle(
     source = ArtifactFile(artifact)
     source.check_weights()
     variants = source.variants
-    if artifact.name in {path.parts[0] for path in _sources()} | _BUILT:
+    if artifact.name in {name.partition("/")[0] for name in _sources()} | _BUILT:
         raise UsageError(f"{artifact} has the name of another file of the bundle: rename it")
     if not _SPEAKABLE.fullmatch(artifact.name):
         raise UsageError(
@@ -125,13 +125,9 @@ def write_bundle(
     return Bundle(folder, artifact.name, machines, tuple(files), weight_bytes)
 
 
-def _sources() -> dict[Path, Path]:
-    """Return where what every bundle holds goes in there, and where it is here."""
-    runtime = [*core.ROOT.glob("*.[chS]"), *core.ROOT.glob("src/*.[ch]")]
-    return {
-        **{path.relative_to(core.ROOT): path for path in runtime},
-        **{path.relative_to(NATIVE): path for path in NATIVE.iterdir()},
-    }
+def _sources() -> dict[str, bytes]:
+    """Return the files that every bundle holds, by their paths in there."""
+    return {**core.sources(), **{path.name: path.read_bytes() for path in NATIVE.iterdir()}}
 
 
 def _check_folder(folder: Path, *, replace: bool) -> None:
@@ -146,9 +142,9 @@ def _check_folder(folder: Path, *, replace: bool) -> None:
 
 
 def _fill(folder: Path, artifact: Path, header: ArtifactHeader, *, static: bool) -> None:
-    for place, source in _sources().items():
+    for place, content in _sources().items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, folder / place)
+        (folder / place).write_bytes(content)
     shutil.copyfile(artifact, folder / artifact.name)
     makefile = (folder / _BUILD_FILE).read_text()
     makefile = makefile.replace("@MODEL@", artifact.name).replace("@STATIC@", "1" * static)
