@@ -196,6 +196,7 @@ static size_t count_wholes(const nc_header *header) {
 
 /* [repeat, tensor, whether backward, dtype, shape] */
 static void read_slices(reader *r, const nc_json *array, nc_header *header) {
+  if (array == NULL) return; /* most models have none */
   header->slices = read_array(r, array, "slices", sizeof *header->slices, &header->slice_count);
   const nc_json *item = nc_json_first(array);
   for (size_t i = 0; i < header->slice_count && r->wrong == NULL;
@@ -262,6 +263,7 @@ static int is_nested(const nc_header *header, size_t index) {
 
 /* {"first", "end", "limit"} and perhaps {"count", "unless", "while", "index"} */
 static void read_repeats(reader *r, const nc_json *array, nc_header *header) {
+  if (array == NULL) return;
   header->repeats = read_array(r, array, "repeats", sizeof *header->repeats, &header->repeat_count);
   if (header->repeat_count > MAX_REPEATS) wrong(r, "repeats");
   const nc_json *item = nc_json_first(array);

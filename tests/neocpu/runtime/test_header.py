@@ -87,7 +87,9 @@ def test_absurd_fields_are_named(linear, tmp_path, path, value):
     assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("name", ArtifactHeader.__dataclass_fields__)
+@pytest.mark.parametrize(
+    "name", sorted(ArtifactHeader.__dataclass_fields__.keys() - {"repeats", "slices"})
+)
 def test_missing_fields_are_named(linear, tmp_path, name):
     fields = linear.header.to_json()
     name = "versions" if name.endswith("_version") else name
