@@ -49,7 +49,7 @@ typedef struct neocpu_options {
   /* Threads of a call, at most as many as there are CPUs that the calling thread may run on; 0: the
    * CPUs this process may use (affinity and control-group quota). */
   int threads;
-  /* Weights are hashed in the background, and no kernel runs before they were found undamaged.
+  /* Weights are checked in the background, and no kernel runs before they were found undamaged.
    * Nonzero: trust them. Code and header are always checked before any of it runs. */
   int trust_weights;
   /* Nonzero: copy the weights to huge pages of this process. They stream a few per cent faster, but

@@ -2,11 +2,12 @@
  *
  *     ELF .. code .. | pad | .neocpu.weights | .neocpu | section tables | .neocpu.sha256
  *
- * The last section holds two SHA-256 digests: of everything but the weights, and of the digests of
- * the weights' pieces. */
+ * The last section holds two SHA-256 digests: of everything but the weights, and of the checksums of
+ * their pieces (checksum.h). */
 #ifndef NEOCPU_ARTIFACT_H_
 #define NEOCPU_ARTIFACT_H_
 
+#include "checksum.h"
 #include "fat.h"
 #include "header.h"
 #include "sha256.h"
@@ -25,7 +26,10 @@ typedef struct nc_artifact {
   size_t mapping_size;
 } nc_artifact;
 
-enum { NC_OBSTACLE_SIZE = 320 /* bytes of any reason */ };
+enum {
+  NC_SUMS = NC_WEIGHTS_PIECE / NC_CHECKED, /* checksums of what is checked at a time */
+  NC_OBSTACLE_SIZE = 320 /* bytes of any reason */
+};
 
 /* Read an artifact and check everything but the weights, which are not mapped: a variant of a fat
  * file, or, null, a file that is none. Free with nc_artifact_free. */

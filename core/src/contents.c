@@ -8,7 +8,7 @@
 typedef struct part {
   nc_artifact artifact;
   char obstacle[NC_OBSTACLE_SIZE];
-  nc_sha256 digests; /* of the pieces of its weights that are checked */
+  nc_sha256 sums;    /* the digest of the checksums so far */
   uint64_t checked;  /* bytes */
 } part;
 
@@ -27,7 +27,7 @@ static neocpu_status read_part(contents *made, size_t index) {
   nc_artifact *artifact = &mine->artifact;
   const neocpu_status status = nc_artifact_read(&made->file, variant, artifact);
   if (status != NEOCPU_OK) return status;
-  nc_sha256_start(&mine->digests);
+  nc_sha256_start(&mine->sums);
   free(artifact->code);
   artifact->code = NULL;
   const int hindered = nc_artifact_obstacle(artifact, mine->obstacle, sizeof mine->obstacle);
@@ -92,16 +92,14 @@ neocpu_status neocpu_check_weights(neocpu_contents *shown, size_t variant, uint6
     neocpu_status status = nc_file_read_new(
         &made->file, mine->artifact.weights_offset + mine->checked, size, &piece);
     if (status != NEOCPU_OK) return status;
-    nc_sha256 hash;
-    nc_sha256_start(&hash);
-    nc_sha256_update(&hash, piece, size);
-    nc_sha256_finish(&hash, digest);
+    uint32_t sums[NC_SUMS];
+    neocpu_checksums(piece, size, sums);
     free(piece);
-    nc_sha256_update(&mine->digests, digest, sizeof digest);
+    nc_sha256_update(&mine->sums, sums, (size + NC_CHECKED - 1) / NC_CHECKED * sizeof *sums);
   }
   *checked = mine->checked += size;
   if (mine->checked < mine->artifact.weights_size) return NEOCPU_OK;
-  nc_sha256 all = mine->digests; /* to be finished once more, if asked again */
+  nc_sha256 all = mine->sums; /* to be finished once more, if asked again */
   nc_sha256_finish(&all, digest);
   if (memcmp(digest, mine->artifact.weights_digest, sizeof digest) == 0) return NEOCPU_OK;
   return nc_artifact_damaged(&mine->artifact);

@@ -7,8 +7,8 @@
 #define NC_NONE UINT32_MAX /* no tensor */
 
 enum {
-  NC_FORMAT = 6, /* of the artifacts this code reads */
-  NC_WEIGHTS_PIECE = 4 << 20, /* bytes of weights that are hashed at a time */
+  NC_FORMAT = 7, /* of the artifacts this code reads */
+  NC_WEIGHTS_PIECE = 4 << 20, /* bytes of weights that are checked at a time */
   NC_ALIGN = 128, /* bytes that weights start on a multiple of */
   NC_ARGUMENT_ALIGN = 64 /* bytes that generated code assumes of every tensor's start */
 };

@@ -6,18 +6,15 @@
 #include "error.h"
 #include "threads.h"
 
-static void *hash_pieces(void *data) {
+static void *check_pieces(void *data) {
   nc_verification *verification = data;
   const nc_artifact *artifact = verification->artifact;
   for (;;) {
     const size_t piece = atomic_fetch_add(&verification->next, 1);
     if (piece >= verification->piece_count) return NULL;
     const size_t start = piece * NC_WEIGHTS_PIECE, left = artifact->weights_size - start;
-    nc_sha256 hash;
-    nc_sha256_start(&hash);
-    nc_sha256_update(&hash, artifact->weights + start,
-                     left < NC_WEIGHTS_PIECE ? left : NC_WEIGHTS_PIECE);
-    nc_sha256_finish(&hash, verification->digests[piece]);
+    neocpu_checksums(artifact->weights + start, left < NC_WEIGHTS_PIECE ? left : NC_WEIGHTS_PIECE,
+                     verification->sums + piece * NC_SUMS);
   }
 }
 
@@ -26,14 +23,14 @@ neocpu_status nc_verification_start(nc_verification *verification, const nc_arti
   const size_t count = (artifact->weights_size + NC_WEIGHTS_PIECE - 1) / NC_WEIGHTS_PIECE;
   *verification = (nc_verification){.artifact = artifact, .piece_count = count};
   pthread_mutex_init(&verification->lock, NULL);
-  verification->digests = malloc((count + 1) * sizeof *verification->digests);
-  if (verification->digests == NULL) {
+  verification->sums = malloc((count + 1) * NC_SUMS * sizeof *verification->sums);
+  if (verification->sums == NULL) {
     return nc_fail(NEOCPU_FAILURE, "out of memory for the check of the weights");
   }
   if (threads > NC_VERIFIERS) threads = NC_VERIFIERS;
   for (size_t i = 0; i < (size_t)threads && i < count; ++i) {
     const neocpu_status status =
-        nc_thread_start(&verification->threads[i], hash_pieces, verification);
+        nc_thread_start(&verification->threads[i], check_pieces, verification);
     if (status != NEOCPU_OK) return status;
     ++verification->thread_count;
   }
@@ -51,8 +48,8 @@ static neocpu_status compare(const nc_verification *verification) {
   uint8_t found[NC_SHA256_SIZE];
   nc_sha256 all;
   nc_sha256_start(&all);
-  nc_sha256_update(&all, verification->digests,
-                   verification->piece_count * sizeof *verification->digests);
+  const size_t count = (verification->artifact->weights_size + NC_CHECKED - 1) / NC_CHECKED;
+  nc_sha256_update(&all, verification->sums, count * sizeof *verification->sums);
   nc_sha256_finish(&all, found);
   const uint8_t *wanted = verification->artifact->weights_digest;
   return memcmp(found, wanted, sizeof found) == 0 ? NEOCPU_OK : NEOCPU_ARTIFACT;
@@ -60,7 +57,7 @@ static neocpu_status compare(const nc_verification *verification) {
 
 neocpu_status nc_verification_wait(nc_verification *verification) {
   if (!atomic_load_explicit(&verification->over, memory_order_acquire)) {
-    hash_pieces(verification);
+    check_pieces(verification);
     pthread_mutex_lock(&verification->lock);
     if (!atomic_load(&verification->over)) {
       join(verification);
@@ -77,7 +74,7 @@ void nc_verification_end(nc_verification *verification) {
   if (verification->artifact == NULL) return;
   atomic_store(&verification->next, verification->piece_count);
   join(verification);
-  free(verification->digests);
+  free(verification->sums);
   pthread_mutex_destroy(&verification->lock);
   *verification = (nc_verification){0};
 }

@@ -1,4 +1,4 @@
-/* The check of an artifact's weights: threads hash their pieces side by side, beside whoever loads
+/* The check of an artifact's weights: threads read their pieces side by side, beside whoever loads
  * the model and with whoever waits for the verdict. */
 #ifndef NEOCPU_VERIFICATION_H_
 #define NEOCPU_VERIFICATION_H_
@@ -12,9 +12,9 @@ enum { NC_VERIFIERS = 16 /* at most */ };
 
 typedef struct nc_verification {
   const nc_artifact *artifact;
-  atomic_size_t next; /* piece that nobody hashes yet */
+  atomic_size_t next; /* piece that nobody reads yet */
   size_t piece_count;
-  uint8_t (*digests)[NC_SHA256_SIZE]; /* of each piece */
+  uint32_t *sums; /* of all pieces */
   pthread_t threads[NC_VERIFIERS];
   int thread_count;
   pthread_mutex_t lock; /* of who comes to the verdict */
@@ -22,11 +22,11 @@ typedef struct nc_verification {
   neocpu_status verdict;
 } nc_verification;
 
-/* Start to hash, on so many threads. End with nc_verification_end, also after a failure. */
+/* Start to read, on so many threads. End with nc_verification_end, also after a failure. */
 neocpu_status nc_verification_start(nc_verification *verification, const nc_artifact *artifact,
                                     int threads);
 
-/* Hash what is left, wait for the others, and return the verdict. Of many threads at once. */
+/* Read what is left, wait for the others, and return the verdict. Of many threads at once. */
 neocpu_status nc_verification_wait(nc_verification *verification);
 
 /* Stop what is in progress. Nothing happens if none was started and all is zero. */

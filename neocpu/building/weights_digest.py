@@ -1,40 +1,48 @@
-"""The digest of weights: of their pieces' digests, so that threads can share the work."""
+"""The digest of weights: of their pieces' checksums, which threads compute side by side."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import Final
 
-WEIGHTS_PIECE: Final = 4 << 20
-"""Bytes of weights that are hashed at a time: several threads share the pieces."""
+import numpy as np
+
+from neocpu.runtime.aligned_memory import address_of
+from neocpu.runtime.binding import library
+
+WEIGHTS_PIECE: Final = 16 << 10
+"""Bytes of weights that have a checksum of their own."""
 
 
 class WeightsDigest:
-    """The digest of weights that come in parts of any size."""
+    """The digest of weights that come in parts of any size: SHA-256 of CRC-32C of each piece."""
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._current = hashlib.sha256()
-        self._room = WEIGHTS_PIECE
+        self._sums = hashlib.sha256()
+        self._rest = b""
 
     def update(self, part: bytes | memoryview) -> None:
         """Add the bytes that follow."""
         view = memoryview(part)
-        while view.nbytes:
-            taken = view[: self._room]
-            self._current.update(taken)
-            self._room -= taken.nbytes
-            view = view[taken.nbytes :]
-            if not self._room:
-                self._end_piece()
+        if self._rest:
+            taken = WEIGHTS_PIECE - len(self._rest)
+            self._rest += view[:taken]
+            view = view[taken:]
+            if len(self._rest) < WEIGHTS_PIECE:
+                return
+            self._add(self._rest)
+        whole = view.nbytes - view.nbytes % WEIGHTS_PIECE
+        self._add(view[:whole])
+        self._rest = bytes(view[whole:])
 
     def digest(self) -> bytes:
         """Return the digest of all; nothing can be added afterwards."""
-        if self._room < WEIGHTS_PIECE:
-            self._end_piece()
-        return hashlib.sha256(b"".join(self._pieces)).digest()
+        self._add(self._rest)
+        return self._sums.digest()
 
-    def _end_piece(self) -> None:
-        self._pieces.append(self._current.digest())
-        self._current = hashlib.sha256()
-        self._room = WEIGHTS_PIECE
+    def _add(self, part: bytes | memoryview) -> None:
+        data = np.frombuffer(part, np.uint8)
+        sums = np.empty(-(-data.nbytes // WEIGHTS_PIECE), np.uint32)
+        if data.nbytes:
+            library().neocpu_checksums(address_of(data), data.nbytes, address_of(sums))
+        self._sums.update(sums)

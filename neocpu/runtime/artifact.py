@@ -104,7 +104,7 @@ class ArtifactFile:
         return self.variants[names.index(name)]
 
     def check_weights(self, on_piece: Callable[[int], None] | None = None) -> None:
-        """Hash the weights of all variants (about 2 GB/s) and compare.
+        """Check the weights of all variants, at the speed of memory.
 
         Parameters
         ----------

@@ -124,6 +124,7 @@ _CALLS: Final[dict[str, tuple[Any, ...]]] = {
     "neocpu_trace_stop": (c_void_p, POINTER(POINTER(Event)), POINTER(c_size_t)),
 }
 _OTHERS: Final[dict[str, tuple[Any, ...]]] = {
+    "neocpu_checksums": (None, c_void_p, c_size_t, c_void_p),
     "neocpu_contents_free": (None, c_void_p),
     "neocpu_describe": (POINTER(Description), c_void_p),
     "neocpu_error": (c_char_p,),

@@ -16,7 +16,7 @@ from neocpu.tensor_spec import TensorSpec, group_rows
 Call: TypeAlias = tuple[str, tuple[int, ...]]
 """A kernel's name, and the numbers of its tensors: inputs, then weights, activations and slices."""
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 """Version of layout and header: raised when an older runtime could not read a newer file."""
 
 HEADER_SECTION: Final = ".neocpu"

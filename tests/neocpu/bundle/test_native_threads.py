@@ -40,6 +40,11 @@ def test_no_leak_and_no_undefined_behaviour(sanitized, linear, two_way):
         assert done.returncode == 0, done.stderr
 
 
+def test_checksums_by_instructions_and_by_table(sanitized):
+    done = sanitized.run(sanitized.compile("checksums.c"))
+    assert done.returncode == 0, done.stderr
+
+
 def test_damaged_files_crash_nothing(sanitized, linear):
     done = sanitized.run(sanitized.compile("fuzz.c"), linear.path, 1500)
     assert done.returncode == 0, done.stderr

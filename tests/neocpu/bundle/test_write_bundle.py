@@ -151,9 +151,9 @@ def check_c(source, *options):
 
 def test_c_and_python_agree_on_the_format():
     check_c(
-        '#include "src/header.c"\n'
+        '#include "src/header.c"\n#include "src/checksum.h"\n'
         f'_Static_assert(NC_FORMAT == {FORMAT}, "format");\n'
-        f'_Static_assert(NC_WEIGHTS_PIECE == {WEIGHTS_PIECE}, "pieces");\n'
+        f'_Static_assert(NC_CHECKED == {WEIGHTS_PIECE}, "pieces");\n'
         f'_Static_assert(NC_ALIGN == {WEIGHT_ALIGN}, "weights");\n'
         f'_Static_assert(NC_ARGUMENT_ALIGN == {ARGUMENT_ALIGN}, "arguments");\n'
         f'_Static_assert(MAX_SPECS == {MAX_SPECS}, "tensors");\n'
