@@ -45,4 +45,4 @@ class WeightsDigest:
         sums = np.empty(-(-data.nbytes // WEIGHTS_PIECE), np.uint32)
         if data.nbytes:
             library().neocpu_checksums(address_of(data), data.nbytes, address_of(sums))
-        self._sums.update(sums)
+        self._sums.update(sums.data)
