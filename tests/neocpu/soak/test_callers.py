@@ -52,4 +52,4 @@ def test_callers_of_both_languages(small, call_from_threads, soak):
             assert all(threads.map(call, range(PYTHON)))
             assert c.result() == 0
 
-        soak(check_flat(round_of_calls, soak.count(3, 16_000), warmup=5))
+        soak(check_flat(round_of_calls, soak.count(3, 25_000), warmup=5))
