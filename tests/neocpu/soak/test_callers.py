@@ -55,4 +55,4 @@ def test_callers_of_both_languages(small, call_from_threads, soak):
 
         together = threading.Barrier(PYTHON + 1)  # an executor starts a thread if none is idle
         list(threads.map(lambda _: together.wait(), range(PYTHON + 1)))
-        soak(check_flat(round_of_calls, soak.count(3, 25_000), warmup=5))
+        soak(check_flat(round_of_calls, soak.count(3, 30_000), warmup=5))
