@@ -19,6 +19,7 @@ from neocpu.schedules.convolutions import (
     conv2d_pointwise,
     conv2d_winograd,
 )
+from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.layout import DataLayout
@@ -199,6 +200,7 @@ for _module in (
     conv2d_depthwise,
     conv2d_grouped,
     conv2d_pointwise,
+    conv2d_dot,
     conv2d_nchw,
     layout_transform,
     join_template,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neocpu.schedules.vocabulary.scheme import Scheme, WinogradScheme
-from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL, STEP_KINDS
+from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL, STEP_KINDS, TENSOR
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 Array: TypeAlias = NDArray[Any]
@@ -40,42 +40,60 @@ class Operands:
         Of each step that reads one, in order: ``(O,)`` per channel, or of the output's shape.
     prologue : tuple of array
         The same for the steps in front: ``(C,)`` per channel, or ``(N, C, 1, 1)`` of a gate.
+    border : int
+        What lies around the image: the zero point of the data's integers.
     """
 
     data: Array
     weights: Array
     epilogue: tuple[Array, ...]
     prologue: tuple[Array, ...] = ()
+    border: int = 0
 
 
 def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
-    """Return normal float32 operands, scaled so that the sums are about normal too.
+    """Return random operands, scaled so that what is stored is neither saturated nor infinite.
 
-    Activations are then neither saturated nor infinite, however many channels are summed.
+    Of float32 they are normal, and their sums about normal too, however many channels are summed;
+    integers are of all values that they can have.
     """
     rng = np.random.default_rng(seed)
-
-    def normal(shape: tuple[int, ...]) -> Array:
-        return rng.standard_normal(shape, np.float32)
-
     fan_in = math.prod(workload.kernel_shape[1:])
-    shapes = [
-        (workload.out_channels,) if op.operand == PER_CHANNEL else workload.output_shape
-        for op in workload.epilogue
+    numerics = workload.numerics
+
+    def values(shape: tuple[int, ...], dtype: str) -> Array:
+        if np.issubdtype(dtype, np.floating):
+            return rng.standard_normal(shape, np.float32)
+        span = np.iinfo(dtype)
+        if span.bits > 16:  # a bias, which is to matter beside the sums
+            return rng.integers(-1 << 16, 1 << 16, shape, dtype)
+        return rng.integers(span.min, span.max, shape, dtype, endpoint=True)
+
+    def of_step(op: EpilogueOp, shape: tuple[int, ...], dtype: str) -> Array:
+        if op.kind != "rescale":
+            return values(shape, dtype)
+        # Of uniform integers the sums are then within a few hundred.
+        spread = rng.random(shape, np.float32) + np.float32(0.5)
+        return spread / np.float32(200 * math.sqrt(fan_in))
+
+    data = values(workload.input_shape, numerics.data)
+    weights = values(workload.kernel_shape, numerics.weights)
+    if weights.dtype == np.float32:
+        weights = weights / np.float32(math.sqrt(fan_in))
+    shapes = {PER_CHANNEL: (workload.out_channels,), TENSOR: workload.output_shape}
+    after = [
+        of_step(op, shapes[op.operand], dtype)
+        for op, dtype in zip(workload.epilogue, workload.epilogue_types, strict=True)
         if op.operand != NO_OPERAND
     ]
     gate = (*workload.input_shape[:2], 1, 1)
     before = [
-        (workload.in_channels,) if op.operand == PER_CHANNEL else gate
+        values((workload.in_channels,) if op.operand == PER_CHANNEL else gate, numerics.data)
         for op in workload.prologue
         if op.operand != NO_OPERAND
     ]
-    return Operands(
-        normal(workload.input_shape),
-        normal(workload.kernel_shape) / np.float32(math.sqrt(fan_in)),
-        tuple(normal(shape) for shape in shapes),
-        tuple(normal(shape) for shape in before),
-    )
+    border = int(rng.integers(1, 100)) if workload.pads_with_zero_point else 0
+    return Operands(data, weights, tuple(after), tuple(before), border)
 
 
 def kernel_arguments(
@@ -88,11 +106,13 @@ def kernel_arguments(
     data = scheme.in_layout.pack(operands.data)
     if scheme.in_layout.block > 1:
         lanes = np.arange(data.shape[1] * data.shape[4]).reshape(data.shape[1], 1, 1, -1)
-        data = np.where(lanes < workload.in_channels, data, GARBAGE)
+        data = np.where(lanes < workload.in_channels, data, GARBAGE.astype(data.dtype))
+    border = np.full(scheme.in_layout.block, operands.border, operands.data.dtype)
     both = (scheme.in_layout, operands.prologue), (scheme.out_layout, operands.epilogue)
     return [
         data,
         packed_weights,
+        *((border,) if workload.pads_with_zero_point else ()),
         *(
             layout.pack_channels(array) if array.ndim == 1 else layout.pack(array)
             for layout, arrays in both
@@ -102,10 +122,18 @@ def kernel_arguments(
 
 
 def conv2d(workload: Conv2dWorkload, operands: Operands) -> Array:
-    """Return the convolution with all that is fused, ``(N, O, OH, OW)``, in the data's type."""
+    """Return the convolution with all that is fused, ``(N, O, OH, OW)``.
+
+    Floats are of the data's type, so that float64 makes it exact; integers are of the output's.
+    """
     data = _steps(operands.data, workload.prologue, operands.prologue)
-    value = convolve(workload, data, operands.weights)
-    return _steps(value, workload.epilogue, operands.epilogue)
+    if np.issubdtype(data.dtype, np.floating):
+        value = convolve(workload, data, operands.weights)
+        return _steps(value, workload.epilogue, operands.epilogue)
+    # In float64 their products are exact, and numpy multiplies matrices of integers slowly.
+    sums = convolve(workload, data.astype(np.float64), operands.weights, operands.border)
+    exact = sums.astype(workload.numerics.sum)
+    return _steps(exact, workload.epilogue, operands.epilogue).astype(workload.numerics.output)
 
 
 def _steps(value: Array, steps: Sequence[EpilogueOp], arrays: Sequence[Array]) -> Array:
@@ -120,10 +148,11 @@ def _steps(value: Array, steps: Sequence[EpilogueOp], arrays: Sequence[Array]) -
     return value
 
 
-def convolve(workload: Conv2dWorkload, data: Array, weights: Array) -> Array:
+def convolve(workload: Conv2dWorkload, data: Array, weights: Array, border: int = 0) -> Array:
     """Return the convolution alone, ``(N, O, OH, OW)``, in the data's type."""
     top, left, bottom, right = workload.padding
-    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    around = ((0, 0), (0, 0), (top, bottom), (left, right))
+    padded = np.pad(data, around, constant_values=border)
     n, _, out_h, out_w = workload.output_shape
     (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
     o, i, kernel_h, kernel_w = workload.kernel_shape
@@ -144,6 +173,8 @@ def convolve(workload: Conv2dWorkload, data: Array, weights: Array) -> Array:
 def wrong_answer(scheme: Scheme, output: Array, expected: Array) -> str | None:
     """Say by how much a kernel's output is wrong, or None if rounding explains the difference.
 
+    Integers are to be the same, to the last step.
+
     Parameters
     ----------
     scheme : Scheme
@@ -156,6 +187,9 @@ def wrong_answer(scheme: Scheme, output: Array, expected: Array) -> str | None:
     if not np.isfinite(output).all():
         return "wrong answer: not finite"
     got = scheme.out_layout.unpack(output, expected.shape[1])
+    if np.issubdtype(expected.dtype, np.integer):
+        wrong = int(np.count_nonzero(got != expected))
+        return f"wrong answer: {wrong} of {got.size} integers differ" if wrong else None
     scale = float(np.sqrt(np.mean(np.square(expected, dtype=np.float64)))) or 1.0
     error = float(np.max(np.abs(got - expected))) / scale
     tolerance = WINOGRAD_TOLERANCE if isinstance(scheme, WinogradScheme) else TOLERANCE

@@ -7,7 +7,7 @@ from itertools import pairwise, product
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.vocabulary.layout import ceil_div
-from neocpu.schedules.vocabulary.scheme import PointwiseScheme
+from neocpu.schedules.vocabulary.scheme import DotScheme, PointwiseScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # Sums that a task keeps between its passes, in bytes, where it may take fewer output channels.
@@ -160,7 +160,7 @@ class Tiling:
         return self.scheme.reg_n * self.scheme.reg_oc * bytes_of(self.workload.numerics.sum)
 
 
-def output_blocks(workload: Conv2dWorkload, scheme: PointwiseScheme) -> int:
+def output_blocks(workload: Conv2dWorkload, scheme: PointwiseScheme | DotScheme) -> int:
     """Blocks of ``reg_oc`` channels that make up the output's whole blocks of ``oc_bn``."""
     return ceil_div(ceil_div(workload.out_channels, scheme.oc_bn) * scheme.oc_bn, scheme.reg_oc)
 

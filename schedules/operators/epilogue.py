@@ -36,12 +36,9 @@ def epilogue_operands(
     workload: Conv2dWorkload, layout: DataLayout
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of every operand of the epilogue, in order."""
-    found = ((op, operand_shape(op, workload, layout)) for op in workload.epilogue)
-    return tuple((shape, _type(op, workload)) for op, shape in found if shape is not None)
-
-
-def _type(op: EpilogueOp, workload: Conv2dWorkload) -> str:
-    return workload.numerics.output if op.operand == TENSOR else workload.numerics.sum
+    shapes = (operand_shape(op, workload, layout) for op in workload.epilogue)
+    found = zip(shapes, workload.epilogue_types, strict=True)
+    return tuple((shape, dtype) for shape, dtype in found if shape is not None)
 
 
 def prologue_operands(
@@ -62,10 +59,14 @@ def convolution_arguments(
     """Physical ``(shape, dtype)`` of a convolution kernel's arguments, in every template's order.
 
     Data, packed ``weights`` (their shape), operands of the prologue, of the epilogue, and output.
+    Where the image is padded with a zero point, that comes after the weights, once for each channel
+    of a block.
     """
+    border = ((scheme.in_layout.block,), workload.numerics.data)
     return (
         (scheme.in_layout.shape(workload.input_shape), workload.numerics.data),
         (weights, workload.numerics.weights),
+        *((border,) if workload.pads_with_zero_point else ()),
         *prologue_operands(workload, scheme.in_layout),
         *epilogue_operands(workload, scheme.out_layout),
         (scheme.out_layout.shape(workload.output_shape), workload.numerics.output),
@@ -94,12 +95,13 @@ def apply_epilogue(
     """
     operands: list[te.Tensor] = []
     readers: list[Callable[..., Any] | None] = []
+    types = workload.epilogue_types
     for number, op in enumerate(workload.epilogue):
         shape = operand_shape(op, workload, layout)
         if shape is None:
             readers.append(None)
             continue
-        tensor = te.placeholder(shape, _type(op, workload), name=f"operand{number}")
+        tensor = te.placeholder(shape, types[number], name=f"operand{number}")
         operands.append(tensor)
         if op.operand == PER_CHANNEL:
             readers.append(lambda *i, t=tensor: t(*(0, i[1], 0, 0, *i[4:])))
@@ -160,7 +162,10 @@ def apply_steps(
 ) -> Any:
     """Return ``value``, the element at ``index``, with ``steps`` applied; see `epilogue_value`."""
     for op, reader in zip(steps, readers, strict=True):
-        value = STEP_KINDS[op.kind].emit(value, reader(*index) if reader else None, *op.args)
+        operand: Any = reader(*index) if reader else None
+        if op.operand == TENSOR and operand.ty.dtype != value.ty.dtype:
+            operand = operand.astype(value.ty.dtype)
+        value = STEP_KINDS[op.kind].emit(value, operand, *op.args)
     return value
 
 

@@ -34,6 +34,9 @@ class DotUnit:
         Whether it broadcasts one operand itself: from memory, or from a lane.
     by_lane : bool
         Whether it takes one lane of a vector (one group of it) as a factor of all.
+    intrinsic : str
+        LLVM's name of it: ``(sums, data, weights)`` to sums. Empty where a multiplication and an
+        addition say it.
     """
 
     group: int
@@ -44,6 +47,7 @@ class DotUnit:
     registers: int
     broadcasts: bool
     by_lane: bool
+    intrinsic: str = ""
 
     @property
     def macs(self) -> int:
@@ -55,7 +59,7 @@ class DotUnit:
 class _Kind:
     """Numerics of an instruction: element types of data, weights and sums; its feature, and group.
 
-    A feature of "" is in every CPU of the instruction set.
+    A feature of "" is in every CPU of the instruction set. Last comes LLVM's name of it.
     """
 
     isas: frozenset[str]
@@ -64,17 +68,20 @@ class _Kind:
     sum: str
     feature: str
     group: int
+    intrinsic: str = ""
 
 
 _X86 = frozenset({"avx512", "avx2"})
 _ARM = frozenset({"neon"})
+# On 32-byte vectors of a CPU with AVX-VNNI alone LLVM gives it its other encoding.
+_VPDPBUSD = "llvm.x86.avx512.vpdpbusd"
 _KINDS = (
     _Kind(_X86 | _ARM | {"sse"}, "float32", "float32", "float32", "", 1),
-    _Kind(frozenset({"avx512"}), "uint8", "int8", "int32", "avx512vnni", 4),
-    _Kind(frozenset({"avx2"}), "uint8", "int8", "int32", "avxvnni", 4),
-    _Kind(_ARM, "int8", "int8", "int32", "dotprod", 4),
-    _Kind(_ARM, "uint8", "uint8", "int32", "dotprod", 4),
-    _Kind(_ARM, "uint8", "int8", "int32", "i8mm", 4),
+    _Kind(frozenset({"avx512"}), "uint8", "int8", "int32", "avx512vnni", 4, f"{_VPDPBUSD}.512"),
+    _Kind(frozenset({"avx2"}), "uint8", "int8", "int32", "avxvnni", 4, f"{_VPDPBUSD}.256"),
+    _Kind(_ARM, "int8", "int8", "int32", "dotprod", 4, "llvm.aarch64.neon.sdot"),
+    _Kind(_ARM, "uint8", "uint8", "int32", "dotprod", 4, "llvm.aarch64.neon.udot"),
+    _Kind(_ARM, "uint8", "int8", "int32", "i8mm", 4, "llvm.aarch64.neon.usdot"),
 )
 
 
@@ -104,6 +111,14 @@ def find_dot_unit(
             by_lane = isa == "neon"
             broadcasts = isa in ("avx512", "neon")
             return DotUnit(
-                kind.group, lanes, per_cycle, LATENCY, vector_bytes, registers, broadcasts, by_lane
+                kind.group,
+                lanes,
+                per_cycle,
+                LATENCY,
+                vector_bytes,
+                registers,
+                broadcasts,
+                by_lane,
+                kind.intrinsic,
             )
     return None

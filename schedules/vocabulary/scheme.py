@@ -244,6 +244,32 @@ class PointwiseScheme(BlockedScheme):
 
 
 @dataclass(frozen=True, slots=True)
+class DotScheme(BlockedScheme):
+    """Direct convolution by instructions that add several products to each sum, in NCHW[x]c.
+
+    Attributes
+    ----------
+    ic_bn, oc_bn : int
+        Channel blocks of the input and output layouts: whole groups of products, and whole vectors
+        of sums; need not divide the channels.
+    reg_n : int
+        Output columns of one register tile.
+    unroll_ker : bool
+        Unroll the loops over the kernel window.
+    reg_oh : int
+        Output rows of one register tile, which holds ``reg_oh * reg_n * reg_oc`` sums.
+    reg_oc : int
+        Output channels of one register tile: whole vectors.
+    """
+
+    template: ClassVar[str] = "conv2d_dot"
+    reg_n: int
+    unroll_ker: bool
+    reg_oh: int
+    reg_oc: int
+
+
+@dataclass(frozen=True, slots=True)
 class TransformScheme(Scheme):
     """The one way to transform a layout: its workload says all."""
 
@@ -267,6 +293,7 @@ SCHEMES: dict[str, type[Scheme]] = {
         NchwScheme,
         WinogradScheme,
         PointwiseScheme,
+        DotScheme,
         TransformScheme,
         JoinScheme,
     )

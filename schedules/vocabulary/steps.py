@@ -68,6 +68,11 @@ def _emit_gelu(x: Any, _: None) -> Any:
     return x * _const(0.5, x) * (_const(1.0, x) + _tirx().erf(x * _const(0.5**0.5, x)))
 
 
+def _emit_round(x: Any, _: None) -> Any:
+    # TVM's own nearbyint is not vectorised.
+    return _tirx().call_llvm_pure_intrin(x.ty.dtype, "llvm.nearbyint", x)
+
+
 def _emit_leaky(x: Any, slope: Any) -> Any:
     return _tirx().Select(x > _const(0.0, x), x, x * slope)
 
@@ -78,6 +83,10 @@ def _sigmoid(x: Any) -> Any:
 
 def _leaky(x: Any, slope: Any) -> Any:
     return np.where(x > 0, x, x * slope)
+
+
+def _rescaled(x: Any, scale: Any) -> Any:
+    return x.astype("float32") * scale
 
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -103,6 +112,10 @@ def _multiplied(x: Any, y: Any) -> Any:
 STEP_KINDS: Final[Mapping[str, StepKind]] = {
     "bias_add": StepKind(PER_CHANNEL, "relax.add", _added, _added),
     "scale": StepKind(PER_CHANNEL, "relax.multiply", _multiplied, _multiplied),
+    # Of integer sums: what follows is in float32.
+    "rescale": StepKind(PER_CHANNEL, "", _rescaled, _rescaled, before=False),
+    # Half to even, as ONNX's QuantizeLinear does.
+    "round": StepKind(NO_OPERAND, "relax.round", _emit_round, np.rint, before=False),
     "prelu": StepKind(PER_CHANNEL, "relax.nn.prelu", _emit_leaky, _leaky),
     # Of the input's shape, a second tensor would have to be packed too.
     "add": StepKind(TENSOR, "relax.add", _added, _added, before=False),

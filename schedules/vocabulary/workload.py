@@ -18,7 +18,7 @@ from neocpu.foundation.dtypes import DTYPES
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, UnknownTypeError
-from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS
+from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS, TENSOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Conv2dWorkload(Keyed):
         Input channels of one group are ``in_channels / groups``.
     numerics : Numerics
         What data, weights, sums and output are made of. A step's vectors and gates are as what it
-        changes, the sums or the data; its tensors are as the output.
+        changes: the sums (see `epilogue_types`), or the data; its tensors are as the output.
     epilogue : tuple of EpilogueOp
         Elementwise steps fused after the accumulation, in order.
     prologue : tuple of EpilogueOp
@@ -134,6 +134,24 @@ class Conv2dWorkload(Keyed):
     def is_depthwise(self) -> bool:
         """Whether each input channel makes exactly one output channel."""
         return self.groups == self.in_channels == self.out_channels and self.groups > 1
+
+    @property
+    def epilogue_types(self) -> tuple[str, ...]:
+        """Element types of what each step of the epilogue reads, or would.
+
+        Tensors are as the output; vectors as the sums, and after these are rescaled in float32.
+        """
+        types, value = [], self.numerics.sum
+        for op in self.epilogue:
+            value = "float32" if op.kind == "rescale" else value
+            types.append(self.numerics.output if op.operand == TENSOR else value)
+        return tuple(types)
+
+    @property
+    def pads_with_zero_point(self) -> bool:
+        """Whether what lies around the image is not 0 but the zero point of its integers."""
+        roles = dict(self.numerics.quantised)
+        return any(self.padding) and "data" in roles and not roles["data"].symmetric
 
     @property
     def flops(self) -> int:

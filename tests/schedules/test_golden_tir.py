@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import scheme_from_json
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import (
@@ -27,8 +28,15 @@ TARGETS = {
     "avx512": parse_target("llvm -mcpu=skylake-avx512"),
     "neon": parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"),
 }
+# Those that have what the template is for.
+WITH_DOT_PRODUCTS = {
+    "avx512": parse_target("llvm -mcpu=cascadelake"),
+    "neon": parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1"),
+}
 PAD = (1, 1, 1, 1)
 STEPS = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
+INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
+ROUNDED = tuple(EpilogueOp(kind) for kind in ("bias_add", "rescale", "relu", "round"))
 # Odd sizes, so that tails are there to be seen.
 WORKLOADS = {
     "conv2d_direct": Conv2dWorkload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
@@ -41,9 +49,16 @@ WORKLOADS = {
     ),
     "conv2d_pointwise": Conv2dWorkload(1, 32, 9, 11, 48, (1, 1), epilogue=STEPS),
     "conv2d_winograd": Conv2dWorkload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
+    "conv2d_dot": Conv2dWorkload(
+        1, 32, 9, 11, 32, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=ROUNDED
+    ),
     "layout_transform": TransformWorkload(1, 32, 9, 11, 1, 16),
     "join": JoinWorkload("concat", 1, (32, 32), 9, 11, 16),
 }
+
+
+def target_of(name: str, target: str):
+    return (WITH_DOT_PRODUCTS if name == "conv2d_dot" else TARGETS)[target]
 
 
 def golden(name: str, target: str) -> Path:
@@ -60,7 +75,7 @@ def scheme_of(name: str, target: str, *, updating: bool):
             if not updating:
                 raise
     assert updating, f"no {path.name} yet: run pytest --update-golden on this file"
-    return registry.TEMPLATES[name].space(WORKLOADS[name], TARGETS[target])[0]
+    return registry.TEMPLATES[name].space(WORKLOADS[name], target_of(name, target))[0]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -69,7 +84,8 @@ def test_it_is_as_it_was_reviewed(request, name, target):
     assert name in WORKLOADS, "name a workload of the new template here"
     updating = request.config.getoption("--update-golden")
     scheme = scheme_of(name, target, updating=updating)
-    func = registry.TEMPLATES[name].lower(WORKLOADS[name], scheme, TARGETS[target], 2)
+    cpu = target_of(name, target)
+    func = registry.TEMPLATES[name].lower(WORKLOADS[name], scheme, cpu, 2)
     text = f"{json.dumps(scheme.to_json())}\n{func.script(show_meta=False)}\n"
     if updating:
         golden(name, target).write_text(text)

@@ -65,6 +65,8 @@ def scalar(kind: str, x: float, y: float, args: tuple[float, ...]) -> float:
         "bias_add": lambda: x + y,
         "add": lambda: x + y,
         "scale": lambda: x * y,
+        "rescale": lambda: x * y,
+        "round": lambda: float(round(x)),
         "multiply": lambda: x * y,
         "prelu": lambda: x if x > 0 else x * y,
         "relu": lambda: max(x, 0.0),

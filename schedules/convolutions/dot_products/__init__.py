@@ -1,0 +1,1 @@
+"""Convolutions by instructions that add several products to each sum."""

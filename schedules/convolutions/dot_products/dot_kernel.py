@@ -1,0 +1,196 @@
+"""The loop nest of a convolution by dot products: pad, multiply, store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from math import gcd
+from typing import Any, TypeAlias
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
+from neocpu.schedules.operators.epilogue import buffer_readers, epilogue_value, zero_padding
+from neocpu.schedules.tir.builder import part_start, span
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+# Groups of products that follow each other without a branch.
+UNROLLED_GROUPS = 4
+
+# Data of one group of products: of a chunk, row and column of what is read, and its number.
+Source: TypeAlias = Callable[[Any, Any, Any, Any], Any]
+
+
+class Emitter:
+    """Emits the loop nest; created inside the builder's frame."""
+
+    def __init__(self, tiling: DotTiling, data: Any, weights: Any, rest: Sequence[Any]) -> None:
+        self._tiling, self._unit = tiling, tiling.unit
+        self._workload, self._scheme = tiling.workload, tiling.scheme
+        self._data, self._weights, self._output = data, weights, rest[-1]
+        pads = self._workload.pads_with_zero_point
+        self._border = rest[0] if pads else None
+        self._readers = buffer_readers(self._workload.epilogue, rest[int(pads) : -1])
+        self._places = list(
+            product(
+                range(self._scheme.reg_oh), range(self._scheme.reg_n), range(self._tiling.vectors)
+            )
+        )
+        self._every = span(0, self._unit.lanes)
+
+    def emit(self) -> None:
+        """Emit everything; see `neocpu.schedules.convolutions.dot_products.conv2d_dot.lower`."""
+        t = self._tiling
+        with T.parallel(t.tasks) as task:
+            strip = T.Bind(tirx.floormod(task, t.strips))
+            group = T.Bind(tirx.floormod(tirx.floordiv(task, t.strips), t.groups))
+            image = T.Bind(tirx.floordiv(task, t.strips * t.groups))
+            first = T.Bind(part_start(strip, t.tiles, t.strips))
+            end = T.Bind(part_start(strip + 1, t.tiles, t.strips))
+            from_block = T.Bind(part_start(group, t.oc_blocks, t.groups))
+            to_block = T.Bind(part_start(group + 1, t.oc_blocks, t.groups))
+            top = self._first_row(first)
+            source = self._padded(image, top) if any(self._workload.padding) else None
+            with T.serial(to_block - from_block) as block, T.serial(end - first) as tile:
+                self._tiles(image, from_block + block, first + tile, top, source)
+
+    def _first_row(self, tile: Any) -> Any:
+        """First row of a row of tiles."""
+        t = self._tiling
+        if t.is_flat:
+            return 0
+        return T.Bind(_moved_back(tile, self._scheme.reg_oh, t.rows))
+
+    def _tiles(self, image: Any, block: Any, tile: Any, top: Any, padded: Any) -> None:
+        """Emit the register tiles of a strip's part, for one block of output channels."""
+        t, w, reg_n = self._tiling, self._workload, self._scheme.reg_n
+        if t.is_flat:
+            column = T.Bind(_moved_back(tile, reg_n, t.columns))
+            self._tile(image, block, 0, column, self._stored(image, 0, column))
+            return
+        row = self._first_row(tile)
+        with T.serial(t.column_tiles) as number:
+            column = T.Bind(_moved_back(number, reg_n, t.columns))
+            y, x = row * w.stride[0], column * w.stride[1]
+            if padded is None:
+                source = self._stored(image, T.Bind(y), T.Bind(x))
+            else:
+                y = T.Bind(y - top * w.stride[0])
+                source = self._copied(padded, y, T.Bind(x))
+            self._tile(image, block, row, column, source)
+
+    def _stored(self, image: Any, top: Any, left: Any) -> Source:
+        return lambda chunk, y, x, at: self._data[image, chunk, top + y, left + x, at]
+
+    def _copied(self, padded: Any, top: Any, left: Any) -> Source:
+        return lambda chunk, y, x, at: padded[chunk, top + y, left + x, at]
+
+    def _padded(self, image: Any, top: Any) -> Any:
+        """Copy the input rows of a strip whose first output row is ``top``, with the border."""
+        t, w, block = self._tiling, self._workload, self._scheme.ic_bn
+        shape = (t.chunks, t.strip_rows, t.strip_columns, block)
+        padded = T.alloc_buffer(shape, w.numerics.data, layout=None)
+
+        def fill(chunk: Any, row: Any, first: Any, columns: int) -> None:
+            if columns:
+                with T.serial(columns) as x, T.vectorized(block) as lane:
+                    zero = tirx.const(0, w.numerics.data)
+                    value = zero if self._border is None else self._border[lane]
+                    T.buffer_store(padded, value, [chunk, row, first + x, lane])
+
+        above, left, _, right = w.padding
+        with T.serial(t.chunks) as chunk, T.serial(t.strip_rows) as row:
+            y = T.Bind(top * w.stride[0] + row - above)
+            with T.If(tirx.all(y >= 0, y < w.height)):
+                with T.Then():
+                    fill(chunk, row, 0, left)
+                    with T.serial(w.width) as x, T.vectorized(block) as lane:
+                        value = self._data[image, chunk, y, x, lane]
+                        T.buffer_store(padded, value, [chunk, row, left + x, lane])
+                    fill(chunk, row, left + w.width, right)
+                with T.Else():
+                    fill(chunk, row, 0, t.strip_columns)
+        return padded
+
+    def _tile(self, image: Any, block: Any, row: Any, column: Any, source: Source) -> None:
+        """Compute and store one register tile."""
+        s, unit = self._scheme, self._unit
+        shape = (s.reg_oh, s.reg_n, self._tiling.vectors, unit.lanes)
+        sums = T.alloc_buffer(shape, self._workload.numerics.sum, scope="local", layout=None)
+        zero = T.broadcast(tirx.const(0, self._workload.numerics.sum), unit.lanes)
+        for place in self._places:
+            T.buffer_store(sums, zero, [*place, self._every])
+        groups = s.ic_bn // unit.group
+        unrolled = gcd(groups, UNROLLED_GROUPS)
+        with T.serial(self._tiling.chunks) as chunk, self._window() as taps:
+            for kh, kw in taps:
+                with T.serial(groups // unrolled) as g:
+                    for k in range(unrolled):
+                        at = (block, chunk, kh, kw, g * unrolled + k)
+                        self._multiply(sums, at, source)
+        self._store(sums, image, block, row, column)
+
+    @contextmanager
+    def _window(self) -> Iterator[list[tuple[Any, Any]]]:
+        """Emit what is in its body for all taps of the window, one by one or in loops."""
+        kernel_h, kernel_w = self._workload.kernel
+        if self._scheme.unroll_ker or (kernel_h, kernel_w) == (1, 1):
+            yield list(product(range(kernel_h), range(kernel_w)))
+            return
+        with T.serial(kernel_h) as kh, T.serial(kernel_w) as kw:
+            yield [(kh, kw)]
+
+    def _multiply(self, sums: Any, at: tuple[Any, ...], source: Source) -> None:
+        """Add the products of a group of input channels at one tap."""
+        w, unit = self._workload, self._unit
+        _, chunk, kh, kw, group = at
+        width = unit.lanes * unit.group
+        vector = f"{w.numerics.sum}x{unit.lanes}"
+        taps = [
+            T.Bind(self._weights[(*at, span(v * width, width))])
+            for v in range(self._tiling.vectors)
+        ]
+        for r, j in product(range(self._scheme.reg_oh), range(self._scheme.reg_n)):
+            y = r * w.stride[0] + kh * w.dilation[0]
+            x = j * w.stride[1] + kw * w.dilation[1]
+            few = source(chunk, y, x, span(group * unit.group, unit.group))
+            word = T.broadcast(tirx.reinterpret("int32", few), unit.lanes)
+            pixels = T.Bind(tirx.reinterpret(f"{w.numerics.data}x{width}", word))
+            for v, tap in enumerate(taps):
+                place = [r, j, v, self._every]
+                factors = sums[r, j, v, self._every], pixels, tap
+                total = tirx.call_llvm_pure_intrin(vector, unit.intrinsic, *factors)
+                T.buffer_store(sums, total, place)
+
+    def _store(self, sums: Any, image: Any, block: Any, row: Any, column: Any) -> None:
+        """Store a register tile, but for the vectors that overhang the output's channels."""
+        s, lanes = self._scheme, self._unit.lanes
+        existing = ceil_div(self._workload.out_channels, s.oc_bn) * s.oc_bn
+        for v in range(self._tiling.vectors):
+            channel = T.Bind(block * s.reg_oc + v * lanes)
+            chunk = T.Bind(tirx.floordiv(channel, s.oc_bn))
+            lane = T.Bind(tirx.floormod(channel, s.oc_bn))
+            if (self._tiling.oc_blocks - 1) * s.reg_oc + (v + 1) * lanes <= existing:
+                self._store_vectors(sums, v, (image, chunk, row, column, lane))
+                continue
+            with T.If(channel < existing), T.Then():
+                self._store_vectors(sums, v, (image, chunk, row, column, lane))
+
+    def _store_vectors(self, sums: Any, v: int, at: tuple[Any, ...]) -> None:
+        w, s = self._workload, self._scheme
+        image, chunk, row, column, lane = at
+        for r, j in product(range(s.reg_oh), range(s.reg_n)):
+            with T.vectorized(self._unit.lanes) as o:
+                index = (image, chunk, row + r, column + j, lane + o)
+                value = epilogue_value(sums[r, j, v, o], w, self._readers, index)
+                if w.numerics.output == "float32":
+                    value = zero_padding(value, w, s.oc_bn, index)
+                T.buffer_store(self._output, T.cast(value, w.numerics.output), list(index))
+
+
+def _moved_back(number: Any, size: int, total: int) -> Any:
+    """First element of a tile; the last one moves back where it would overhang."""
+    first = number * size
+    return T.min(first, total - size) if total % size else first

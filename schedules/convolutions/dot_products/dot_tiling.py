@@ -1,0 +1,141 @@
+"""How a convolution by dot products falls into register tiles, and these into tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
+from neocpu.schedules.vocabulary.dot_unit import DotUnit
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.scheme import DotScheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+# Strips of rows for each thread: so many that they are about equal, so few that the weights, which
+# each strip reads, come from L1 most of the time.
+STRIPS_PER_THREAD = 4
+# Weights, in L2 caches, up to which a thread takes rows and not channels.
+ROWS_FIRST_L2_SHARE = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class DotTiling:
+    """How a workload falls into register tiles, strips of them and groups of output channels.
+
+    A 1x1 convolution whose pixels lie side by side sees the image as one row. The last tiles of a
+    row and of an image move back, so that they end with it.
+
+    Attributes
+    ----------
+    unit : DotUnit
+        The instruction that multiplies.
+    l2 : int
+        Bytes of a core's cache.
+    threads : int
+        Threads that share the tasks.
+    """
+
+    workload: Conv2dWorkload
+    scheme: DotScheme
+    unit: DotUnit
+    l2: int
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        # Tiles move back, but not beyond the output's beginning.
+        assert self.scheme.reg_oh <= self.rows, self
+        assert self.scheme.reg_n <= self.columns, self
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether an image's pixels count as one row."""
+        w = self.workload
+        return w.kernel == (1, 1) and w.stride == (1, 1) and not any(w.padding)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the output."""
+        return 1 if self.is_flat else self.workload.out_height
+
+    @property
+    def columns(self) -> int:
+        """Columns of the output."""
+        w = self.workload
+        return w.out_height * w.out_width if self.is_flat else w.out_width
+
+    @property
+    def row_tiles(self) -> int:
+        """Register tiles along the rows."""
+        return ceil_div(self.rows, self.scheme.reg_oh)
+
+    @property
+    def column_tiles(self) -> int:
+        """Register tiles along the columns."""
+        return ceil_div(self.columns, self.scheme.reg_n)
+
+    @property
+    def tiles(self) -> int:
+        """What strips are made of: rows of register tiles, or the tiles of the one row."""
+        return self.column_tiles if self.is_flat else self.row_tiles
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of sums for each pixel of a register tile."""
+        return self.scheme.reg_oc // self.unit.lanes
+
+    @property
+    def chunks(self) -> int:
+        """Blocks of input channels."""
+        return ceil_div(self.workload.in_channels, self.scheme.ic_bn)
+
+    @property
+    def oc_blocks(self) -> int:
+        """Register tiles along the output channels."""
+        return output_blocks(self.workload, self.scheme)
+
+    @property
+    def block_bytes(self) -> int:
+        """Weights of one register tile."""
+        taps = self.workload.kernel[0] * self.workload.kernel[1]
+        each = self.scheme.reg_oc * bytes_of(self.workload.numerics.weights)
+        return self.chunks * self.scheme.ic_bn * taps * each
+
+    @property
+    def strips(self) -> int:
+        """Strips that an image's tiles are shared out in.
+
+        One where the weights are too many to be read more than once.
+        """
+        if self.oc_blocks * self.block_bytes > ROWS_FIRST_L2_SHARE * self.l2:
+            return 1
+        return min(self.tiles, STRIPS_PER_THREAD * self.threads)
+
+    @property
+    def strip_tiles(self) -> int:
+        """Tiles of the longest strip."""
+        return ceil_div(self.tiles, self.strips)
+
+    @property
+    def groups(self) -> int:
+        """Groups of output channels: one, unless there are fewer strips than threads."""
+        strips = self.workload.batch * self.strips
+        if strips >= self.threads:
+            return 1
+        return min(self.oc_blocks, STRIPS_PER_THREAD * self.threads)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of the parallel loop."""
+        return self.workload.batch * self.strips * self.groups
+
+    @property
+    def strip_rows(self) -> int:
+        """Input rows that the longest strip reads."""
+        w = self.workload
+        rows = min(self.strip_tiles * self.scheme.reg_oh, self.rows)
+        return (rows - 1) * w.stride[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
+
+    @property
+    def strip_columns(self) -> int:
+        """Columns of a padded row."""
+        return self.workload.width + self.workload.padding[1] + self.workload.padding[3]

@@ -1,0 +1,177 @@
+"""Convolutions of integers, bit for bit as the reference has them, over sizes that fit nothing."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm_ffi
+from kernel_harness import HOST, build, call, compile_for
+from tvm import tirx
+from tvm.ir import Call
+
+from neocpu.schedules import registry
+from neocpu.schedules.convolutions.conv2d_reference import (
+    conv2d,
+    kernel_arguments,
+    random_operands,
+    wrong_answer,
+)
+from neocpu.schedules.convolutions.dot_products import conv2d_dot as template
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, Quantisation
+from neocpu.schedules.vocabulary.scheme import DotScheme
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+
+ZEN4 = parse_target("llvm -mcpu=znver4")
+ALDER_LAKE = parse_target("llvm -mcpu=alderlake")
+NEOVERSE = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1")
+TARGETS = [ZEN4, ALDER_LAKE, NEOVERSE]
+
+INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
+TO_FLOAT = replace(INTEGERS, output="float32")
+ASYMMETRIC = replace(INTEGERS, quantised=(("data", Quantisation("tensor", symmetric=False)),))
+STORED = (EpilogueOp("round"), EpilogueOp("clip", (0.0, 255.0)))
+SCALED = (EpilogueOp("bias_add"), EpilogueOp("rescale"))
+PLAIN = (*SCALED, *STORED)
+RESIDUAL = (*SCALED, EpilogueOp("add"), EpilogueOp("relu"), *STORED)
+ZERO_POINT = (*SCALED, EpilogueOp("round"), EpilogueOp("bias_add"), *STORED)
+PAD = (1, 1, 1, 1)
+
+WORKLOADS = [
+    Conv2dWorkload(1, 67, 7, 7, 59, (1, 1), numerics=INTEGERS, epilogue=PLAIN),
+    Conv2dWorkload(1, 64, 9, 5, 64, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
+    Conv2dWorkload(2, 41, 5, 9, 37, (1, 1), (2, 2), numerics=INTEGERS, epilogue=PLAIN),
+    Conv2dWorkload(1, 130, 1, 1, 31, (1, 1), numerics=TO_FLOAT, epilogue=SCALED),
+    Conv2dWorkload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    Conv2dWorkload(1, 17, 9, 11, 20, (3, 3), padding=PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT),
+    Conv2dWorkload(
+        2, 3, 17, 13, 20, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), numerics=ASYMMETRIC, epilogue=PLAIN
+    ),
+    Conv2dWorkload(1, 16, 3, 3, 16, (3, 3), numerics=TO_FLOAT, epilogue=SCALED),
+    Conv2dWorkload(3, 5, 6, 7, 7, (2, 2), (3, 3), (0, 1, 1, 0), numerics=INTEGERS, epilogue=PLAIN),
+]
+
+
+def in_any_integers(func, target):
+    """Return a kernel with its instruction spelt out: for hosts that lack it."""
+    if target.find_dot_unit(INTEGERS) == HOST.find_dot_unit(INTEGERS):
+        return func
+
+    def spelt_out(one):
+        if getattr(one.op, "name", "") != "tirx.call_llvm_pure_intrin" or len(one.args) != 4:
+            return one
+        _, sums, pixels, taps = one.args
+        for k in range(template.GROUP):
+            lanes = range(k, template.GROUP * sums.ty.dtype.lanes, template.GROUP)
+            factors = (tirx.Shuffle([each], list(lanes)) for each in (pixels, taps))
+            a, b = (each.astype(sums.ty.dtype) for each in factors)
+            sums = sums + a * b
+        return sums
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (Call, spelt_out)))
+
+
+def check(workload, scheme, threads=1, target=ZEN4):
+    operands = random_operands(workload, 1)
+    weights = template.pack_weights(operands.weights, workload, scheme)
+    arguments = kernel_arguments(workload, scheme, operands, weights)
+    *shapes, (shape, dtype) = template.argument_shapes(workload, scheme)
+    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
+    func = in_any_integers(template.lower(workload, scheme, target, threads), target)
+    expected = conv2d(workload, operands)
+    assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal
+    for unwritten in (1, 2):  # where nothing is written, either shows
+        (got,) = call(build(func), arguments, [np.full(shape, unwritten, dtype)])
+        assert wrong_answer(scheme, got, expected) is None, (str(workload), str(scheme))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.mcpu)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+def test_is_exact(workload, target):
+    assert template.applies(workload, target)
+    schemes = template.space(workload, target)
+    assert len(set(schemes)) == len(schemes) > 0
+    check(workload, schemes[0], target=target)
+    check(workload, schemes[-1], threads=3, target=target)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        DotScheme(64, 16, 3, True, 2, 48),
+        DotScheme(16, 64, 1, False, 1, 16),
+        DotScheme(32, 32, 6, True, 1, 64),
+        DotScheme(4, 16, 2, False, 4, 32),
+    ],
+    ids=str,
+)
+def test_tiles_and_blocks_that_divide_nothing(scheme):
+    check(WORKLOADS[4], scheme, threads=2)
+    check(replace(WORKLOADS[4], padding=(0, 2, 3, 1)), scheme)
+
+
+def test_channels_are_shared_out_where_weights_are_many():
+    workload = Conv2dWorkload(1, 520, 3, 3, 300, (3, 3), padding=PAD, numerics=INTEGERS)
+    check(replace(workload, epilogue=PLAIN), template.space(workload, ZEN4)[0], threads=3)
+
+
+def test_sums_as_large_as_they_get():
+    """Each product at its bound: no instruction may saturate."""
+    workload = Conv2dWorkload(1, 256, 3, 3, 16, (1, 1), numerics=TO_FLOAT, epilogue=SCALED)
+    scheme = template.space(workload, ZEN4)[0]
+    weights = np.full(workload.kernel_shape, -128, np.int8)
+    func = in_any_integers(template.lower(workload, scheme, ZEN4), ZEN4)
+    *shapes, (shape, dtype) = template.argument_shapes(workload, scheme)
+    (data, _), _, (vector, _), _ = shapes
+    arguments = [
+        np.full(data, 255, np.uint8),
+        template.pack_weights(weights, workload, scheme),
+        np.zeros(vector, np.int32),
+        np.ones(vector, np.float32),
+    ]
+    (got,) = call(build(func), arguments, [np.zeros(shape, dtype)])
+    assert np.all(got == -128 * 255 * 256)
+
+
+@pytest.mark.parametrize(
+    ("target", "instruction"),
+    [(ZEN4, "vpdpbusd"), (ALDER_LAKE, "vpdpbusd"), (NEOVERSE, "usdot")],
+    ids=["znver4", "alderlake", "neoverse-v1"],
+)
+def test_hot_loops_are_the_instruction_and_its_loads(target, instruction):
+    workload = Conv2dWorkload(1, 256, 14, 14, 256, (3, 3), padding=PAD, numerics=INTEGERS)
+    workload = replace(workload, epilogue=PLAIN)
+    scheme = template.space(workload, target)[0]
+    text = compile_for(template.lower(workload, scheme, target), target)
+    hottest = max(re.split(r"\n\.L", text), key=lambda block: block.count(instruction))
+    hottest = hottest.split("\n\tj")[0]  # to the jump back
+    dots = hottest.count(instruction)
+    sums = scheme.reg_oh * scheme.reg_n * scheme.reg_oc // target.dot_unit(INTEGERS).lanes
+    assert dots >= sums
+    assert dots % sums == 0
+    assert not re.findall(r"\b(?:str\s+q|vmovdq\w+\s+%[yz]mm\d+, )", hottest), "spilt"
+
+
+def test_folds_between_any_blocks_of_whole_vectors():
+    workload = WORKLOADS[4]
+    scheme = template.space(workload, ZEN4)[0]
+    folded = registry.fold(workload, scheme, DataLayout(8), DataLayout(48), ZEN4)
+    assert folded == replace(scheme, ic_bn=8, oc_bn=48)
+    check(workload, folded)
+    assert registry.fold(workload, scheme, DataLayout(6), DataLayout(16), ZEN4) is None
+    assert registry.fold(workload, scheme, DataLayout(16), DataLayout(8), ZEN4) is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"numerics": FLOAT32}, {"groups": 2, "in_channels": 40, "out_channels": 32}], ids=str
+)
+def test_leaves_the_rest_to_others(change):
+    assert not template.applies(replace(WORKLOADS[4], epilogue=(), **change), ZEN4)
+
+
+def test_needs_the_instruction():
+    haswell = parse_target("llvm -mcpu=haswell")
+    assert not template.applies(WORKLOADS[0], haswell)
+    assert template.applies(WORKLOADS[0], ALDER_LAKE)
