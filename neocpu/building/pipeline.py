@@ -23,6 +23,7 @@ from neocpu.passes.view_results import view_results
 from neocpu.relax_utils import bindings, is_op
 from neocpu.runtime.header import Placement
 from neocpu.schedules.operators.normalization import group_norm, layer_norm
+from neocpu.schedules.operators.quantise import dequantise, quantise
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 MAX_FUSED: Final = 64
@@ -41,7 +42,21 @@ def _group_norm(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
     return bb.call_te(group_norm, *call.args, attrs.num_groups, attrs.epsilon)
 
 
-LEGALIZATIONS: Final = {"relax.nn.layer_norm": _layer_norm, "relax.nn.group_norm": _group_norm}
+def _quantise(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
+    attrs = call.attrs
+    return bb.call_te(quantise, *call.args, int(attrs.axis), str(attrs.out_dtype))
+
+
+def _dequantise(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
+    return bb.call_te(dequantise, *call.args, int(call.attrs.axis))
+
+
+LEGALIZATIONS: Final = {
+    "relax.dequantize": _dequantise,
+    "relax.nn.group_norm": _group_norm,
+    "relax.nn.layer_norm": _layer_norm,
+    "relax.quantize": _quantise,
+}
 """Operators that are not computed as TVM defines them."""
 
 

@@ -18,6 +18,8 @@ from neocpu.frontend.extents import refuse_extents, refuse_inputs
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.model_limits import refuse_large_models
 from neocpu.frontend.number_formats import refuse_number_formats
+from neocpu.frontend.quantised.quantised_operators import expand_quantised
+from neocpu.frontend.quantised.scale_checks import refuse_scales
 from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, read_model
@@ -57,6 +59,8 @@ def load_model(
     original = read_model(model)
     where = "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
     refuse_large_models(original)
+    original = expand_quantised(original)
+    refuse_scales(original.graph)
     refuse_unknown_operators(original)
     _check(original, where)
     _refuse_repeated_outputs(original.graph, where)

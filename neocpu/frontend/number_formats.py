@@ -1,7 +1,6 @@
-"""Name models that compute in other numbers than float32, before they fail later on.
+"""Name models that compute in narrow floats or integers, before they fail later on.
 
-What has no rounding of its own, and what becomes float32 when constants are folded, as quantised
-weights do, is no matter.
+What has no rounding of its own, and what becomes float32 when constants are folded, is no matter.
 """
 
 from __future__ import annotations
@@ -15,14 +14,6 @@ import onnx
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, node_name
-
-_ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear")
-"""Operators that round to steps: another order of summation in front of one is another step."""
-
-_INTEGER: Final = ("ConvInteger", "QLinearConv", "QLinearMatMul")
-
-_CONTRIBUTED: Final = ("QLinear", "QGemm", "QAttention", "QMoE", "MatMulNBits", "Dynamic", "Quant")
-"""What the names of ONNX Runtime's own operators on quantised numbers begin with."""
 
 _SUMMING: Final = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
@@ -46,7 +37,7 @@ _NARROW: Final = {
 
 
 def refuse_number_formats(graph: onnx.GraphProto) -> None:
-    """Raise if a graph computes in quantised numbers or in floats of 16 bits or fewer.
+    """Raise if a graph computes in floats of 16 bits or fewer, or in integers of less than 8.
 
     Parameters
     ----------
@@ -58,16 +49,6 @@ def refuse_number_formats(graph: onnx.GraphProto) -> None:
     UnsupportedError
         Naming the operators, how often they occur and where first.
     """
-    given = {value.name for value in graph.input}
-    refused = [node for node in graph.node if _is_quantised(node, given)]
-    if refused:
-        steps = [
-            node for node in graph.node if "quantize" in node.op_type.lower() or node in refused
-        ]
-        raise UnsupportedError(
-            f"this is a quantised model ({_counted(steps)}); neocpu computes in float32: compile "
-            "the model that it was quantised from"
-        )
     types = _types(graph)
     narrow = {**_NARROW, onnx.TensorProto.FLOAT16: "float16"}
     shapes = known_shapes(graph)
@@ -85,15 +66,6 @@ def refuse_number_formats(graph: onnx.GraphProto) -> None:
                 f"this model computes with {_NARROW[tensor.data_type]} numbers (first tensor "
                 f"'{tensor.name}'); neocpu computes in float32: export it in float32"
             )
-
-
-def _is_quantised(node: onnx.NodeProto, given: Iterable[str]) -> bool:
-    if node.domain in STANDARD_DOMAINS:
-        # An input is what it is: no rounding of ours decides the step.
-        rounds = node.op_type in _ROUNDING and node.input[0] not in given
-        return rounds or node.op_type in _INTEGER
-    name: str = node.op_type
-    return node.domain == "com.microsoft" and name.startswith(_CONTRIBUTED)
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, int]:

@@ -16,21 +16,16 @@ from functools import partial
 import numpy as np
 import onnx
 import onnx.inliner
-import onnx.version_converter
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
-from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
-from neocpu.frontend.extents import known_shapes, refuse_axes, refuse_kernels
+from neocpu.foundation.errors import ModelError
+from neocpu.frontend.extents import known_shapes, refuse_kernels
 from neocpu.frontend.model_limits import FoldingBudget
-from neocpu.frontend.rewrites import (
-    absorb_pads,
-    anchor_old_resizes,
-    channel_slopes,
-    flatten_old_hardmax,
-    uses,
-)
+from neocpu.frontend.opset_raising import IR_VERSION, named, raise_opset
+from neocpu.frontend.quantised.kept_weights import keeps_stored
+from neocpu.frontend.rewrites import absorb_pads
 from neocpu.frontend.shapes import real_inputs
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import refuse_missing_inputs
@@ -39,7 +34,6 @@ from neocpu.frontend.weightless_model import Skeleton, strip_weights
 # From here on ONNX infers the shapes of pools in ceil mode as PyTorch and ONNX Runtime compute
 # them, and group normalisation has a scale per channel. Newer models are taken as they are.
 TARGET_OPSET = 22
-IR_VERSION = 10
 
 _GROUP_NORM = "GroupNormalization"
 _UNLIMITED = 2**62
@@ -47,12 +41,6 @@ _UNLIMITED = 2**62
 _GROWING = frozenset(
     ("ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample")
 )
-
-
-def opset_of(model: onnx.ModelProto) -> int:
-    """Return the model's version of the standard operator set."""
-    versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
-    return int(versions[0]) if versions else 1
 
 
 def simplify_model(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -69,7 +57,7 @@ def simplify_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     light = strip_weights(model)
     proto = _modernise(light)
-    with _quiet("onnxscript", "onnx_ir"), _named("simplify the model"):
+    with _quiet("onnxscript", "onnx_ir"), named("simplify the model"):
         module = ir.from_proto(proto)
         _restore_weights(module, light)
         _optimise(module)
@@ -88,24 +76,11 @@ def _modernise(light: Skeleton) -> onnx.ModelProto:
     _forget_shapes(proto.graph)
     proto.ir_version = IR_VERSION
     if proto.functions:
-        with _named("inline the model's functions"):
+        with named("inline the model's functions"):
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
     refuse_missing_inputs(proto)
     refuse_kernels(proto.graph)  # before anything is computed of the shapes they are said to make
-    if opset_of(proto) < 7:
-        with _named("infer the shapes of the model"):
-            channel_slopes(proto)
-    if opset_of(proto) < 13 and uses(proto, "Hardmax", "LogSoftmax", "Softmax"):
-        # Before they are flattened, which an axis after the last one is good for.
-        with _named("infer the shapes of the model"):
-            shaped = onnx.shape_inference.infer_shapes(proto)
-        refuse_axes(shaped.graph)
-        flatten_old_hardmax(proto)
-    if opset_of(proto) < 11 and uses(proto, "Resize", "Upsample"):
-        proto = _raise_opset(proto, 11)
-        anchor_old_resizes(proto)
-    if opset_of(proto) < TARGET_OPSET:
-        proto = _raise_opset(proto, TARGET_OPSET)
+    proto = raise_opset(proto, TARGET_OPSET)
     _forget_shapes(proto.graph)
     return _infer_shapes(proto)
 
@@ -141,18 +116,6 @@ def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     for index in groups:
         inferred.graph.node[index].op_type = _GROUP_NORM
     return inferred
-
-
-def _raise_opset(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
-    try:
-        raised = onnx.version_converter.convert_version(proto, target)
-    except Exception as error:  # the C++ converter has no exception type of its own
-        raise UnsupportedError(
-            f"cannot raise the model from opset {opset_of(proto)} to {target}: "
-            f"{first_line(error)}; export it again with a newer opset"
-        ) from error
-    raised.ir_version = IR_VERSION
-    return raised
 
 
 def _restore_weights(module: ir.Model, light: Skeleton) -> None:
@@ -195,7 +158,7 @@ def _optimise(module: ir.Model) -> None:
 
 
 def _is_folded(budget: FoldingBudget, node: ir.Node) -> bool:
-    return _is_portable(node) and _is_affordable(budget, node)
+    return not keeps_stored(node) and _is_portable(node) and _is_affordable(budget, node)
 
 
 def _is_portable(node: ir.Node) -> bool:
@@ -238,17 +201,6 @@ def _name_outputs(graph: ir.Graph, names: list[str | None]) -> None:
             output = ir.Value(name=name, shape=value.shape, type=value.type)
             graph.append(ir.node("Identity", [value], outputs=[output]))
             graph.outputs[index] = output
-
-
-@contextmanager
-def _named(task: str) -> Iterator[None]:
-    """Say what could not be done where onnx's own tools fail: each has exceptions of its own."""
-    try:
-        yield
-    except NeoCPUError:
-        raise
-    except Exception as error:
-        raise UnsupportedError(f"cannot {task}: {first_line(error)}") from error
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from neocpu.planning.costs import CostModel
 from neocpu.planning.network_graph import wanted
 from neocpu.planning.operators.layout_op import LayoutOp, Shape4
 from neocpu.planning.optimisation_levels import LayoutPlan
+from neocpu.planning.stored_weights import StoredWeights, stored_weights
 from neocpu.relax_utils import (
     OPAQUE,
     Expr,
@@ -82,6 +83,7 @@ class _Rewriter:
         self._shapes: dict[Var, Shape4] = {}
         self._plain: dict[Var, Expr] = {}
         self._tuples: dict[Var, relax.Tuple] = {}
+        self._stored: dict[Var, StoredWeights] = {}
         self._kernels: dict[Any, Any] = {}
         self._kernel_names: dict[str, str] = {}
         self._transforms: list[Transform] = []
@@ -106,6 +108,8 @@ class _Rewriter:
                         self._emit_op(*ops[binding.var])
                     elif binding.var in dense:
                         self._plain[binding.var] = dense[binding.var].emit(self)
+                    elif stored := stored_weights(binding.value, {}):
+                        self._stored[binding.var] = stored
                     elif isinstance(binding.value, relax.Tuple):
                         self._tuples[binding.var] = binding.value
                     elif binding.var not in absorbed:
@@ -168,6 +172,8 @@ class _Rewriter:
                 # Named tuples are resolved where they are read: one that only layout operators
                 # read must not ask for NCHW copies of its fields.
                 return self._substitute(self._tuples[value])
+            if value in self._stored:  # for what computes with real numbers alone
+                return self._weights.add(self._stored[value].real, value)
             return self._plain[value] if value in self._plain else self._plain_map(value)
         if isinstance(value, GenericConst):
             return self._constant(value)

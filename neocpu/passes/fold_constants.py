@@ -18,6 +18,7 @@ from neocpu.relax_utils import (
     Rewrite,
     constant_value,
     dtype_of,
+    is_op,
     make_const,
     op_name,
     rewrite_function,
@@ -52,7 +53,23 @@ def fold_constant(expr: Expr, rewrite: Rewrite) -> Expr | None:
     if name == "relax.tensor_to_shape":
         value = constant_value(expr.args[0])
         return None if value is None else relax.ShapeExpr([int(extent) for extent in value])
+    if name == "relax.permute_dims" and (stored := rewrite.definition(expr.args[0])) is not None:
+        permuted = _permuted(expr, stored)
+        if permuted is not None:
+            return permuted
     return _evaluate(expr, rewrite) if name in NUMPY_OPS else None
+
+
+def _permuted(call: Call, stored: Expr) -> Expr | None:
+    """Return the dequantisation of permuted weights, if ``stored`` is one of weights."""
+    values = constant_value(stored.args[0]) if is_op(stored, "relax.dequantize") else None
+    if values is None:
+        return None
+    axes = call.attrs.axes
+    order = [*range(values.ndim)][::-1] if axes is None else [int(a) % values.ndim for a in axes]
+    axis = order.index(int(stored.attrs.axis) % values.ndim)
+    permuted = make_const(np.ascontiguousarray(values.transpose(order)))
+    return relax.op.dequantize(permuted, *stored.args[1:], axis, str(stored.attrs.out_dtype))
 
 
 def _evaluate(call: Call, rewrite: Rewrite) -> Expr | None:

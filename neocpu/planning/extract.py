@@ -19,13 +19,15 @@ from neocpu.planning.operators.dense_op import DenseOp, dense_workload
 from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.prologues import Prologue, match_prologue
+from neocpu.planning.stored_weights import weight_values
 from neocpu.relax_utils import (
+    Array,
     Expr,
     bindings,
-    constant_value,
     consumers,
     definitions,
     feature_map_shape,
+    is_op,
     static_shape,
     used_vars,
 )
@@ -51,6 +53,7 @@ class _Core:
 
     call: Call
     workload: Any
+    weights: Array
     epilogue: Epilogue
     prologue: Prologue | None = None
 
@@ -92,9 +95,14 @@ class _Extractor:
         cores: dict[Var, _Core] = {}
         # Later operators claim a shared residual add first: by then its other side is computed.
         for binding in reversed(list(bindings(self._func))):
-            workload = conv_workload(binding.value) or dense_workload(binding.value)
+            if not is_op(binding.value, "relax.nn.conv2d", "relax.matmul"):
+                continue
+            weights = weight_values(binding.value.args[1], self._definitions)
+            convolution = conv_workload(binding.value, weights)
+            workload = convolution or dense_workload(binding.value, weights)
             if workload is None:
                 continue
+            assert weights is not None
             if isinstance(workload, Conv2dWorkload):
                 shape: tuple[int, ...] = workload.output_shape
                 vector: tuple[int, ...] = (1, workload.out_channels, 1, 1)
@@ -111,7 +119,7 @@ class _Extractor:
             )
             self._claimed.update(matched.chain)
             fused = replace(workload, epilogue=matched.steps)
-            cores[matched.chain[-1]] = _Core(binding.value, fused, matched)
+            cores[matched.chain[-1]] = _Core(binding.value, fused, weights, matched)
         return cores
 
     def _fuse_prologues(self, cores: dict[Var, _Core]) -> None:
@@ -135,8 +143,7 @@ class _Extractor:
     def _conv(self, core: _Core) -> ConvOp:
         workload, chain = core.workload, core.epilogue.chain
         numerics = workload.numerics
-        weights = constant_value(core.call.args[1])
-        assert weights is not None
+        weights = core.weights
         before = core.prologue or Prologue(core.call.args[0], (), (), ())
         gates = [v for v in before.operands if isinstance(v, Var)]
         residuals = [v for v in core.epilogue.operands if isinstance(v, Var)]
@@ -160,15 +167,13 @@ class _Extractor:
 
     def _dense(self, core: _Core) -> DenseOp:
         chain = core.epilogue.chain
-        weights = constant_value(core.call.args[1])
-        assert weights is not None
         return DenseOp(
             self.name("dense"),
             chain[-1],
             core.call.args[0],
             frozenset(chain[:-1]),
             core.workload,
-            weights,
+            core.weights,
             core.epilogue.operands,
         )
 

@@ -12,8 +12,8 @@ from tvm.ir import Var
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp
 from neocpu.relax_utils import (
+    Array,
     Expr,
-    constant_value,
     dtype_of,
     feature_map_shape,
     four_of,
@@ -25,12 +25,12 @@ from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
-def conv_workload(value: Expr) -> Conv2dWorkload | None:
-    """Return the workload of a 2-D convolution with constant weights, else None."""
+def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
+    """Return the workload of a 2-D convolution with constant ``weights``, else None."""
     if not is_op(value, "relax.nn.conv2d"):
         return None
     data, out = feature_map_shape(value.args[0]), feature_map_shape(value)
-    weights, attrs = constant_value(value.args[1]), value.attrs
+    attrs = value.attrs
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
     if data is None or out is None or weights is None or layouts != ("NCHW", "OIHW"):
         return None

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from tvm.ir import Var
 
 from neocpu.planning.operators.layout_op import Emitter
-from neocpu.relax_utils import Expr, constant_value, dtype_of, is_op, static_shape
+from neocpu.relax_utils import Array, Expr, dtype_of, is_op, static_shape
 from neocpu.schedules.operators.dense import DenseWorkload, lower_dense, pack_weights
 from neocpu.schedules.vocabulary.numerics import Numerics
 
 
-def dense_workload(value: Expr) -> DenseWorkload | None:
-    """Return the workload of a float32 matrix product with constant weights, else None."""
+def dense_workload(value: Expr, weights: Array | None) -> DenseWorkload | None:
+    """Return the workload of a float32 matrix product with constant ``weights``, else None."""
     if not is_op(value, "relax.matmul") or not isinstance(value.args[0], Var):
         return None
-    weights, rows = constant_value(value.args[1]), static_shape(value.args[0])
+    rows = static_shape(value.args[0])
     if weights is None or weights.ndim != 2 or rows is None or len(rows) < 2:
         return None
     if dtype_of(value) != "float32" or weights.dtype != "float32":

@@ -45,45 +45,6 @@ def model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
 
 
-QDQ = [
-    node("QuantizeLinear", "x s middle", "q"),
-    node("DequantizeLinear", "q s middle", "d"),
-    node("DequantizeLinear", "wq s zero", "v"),
-    node("Conv", "d v", "c"),
-    node("QuantizeLinear", "c t middle", "r"),
-    node("DequantizeLinear", "r t middle", "y"),
-]
-
-
-@pytest.mark.parametrize(
-    ("nodes", "words"),
-    [
-        (QDQ, "QuantizeLinear 2x, DequantizeLinear 2x; first 'the_QuantizeLinear'"),
-        (
-            [
-                node("QuantizeLinear", "x s middle", "q"),
-                node("QLinearConv", "q s middle wq s zero t middle", "c"),
-                node("DequantizeLinear", "c t middle", "y"),
-            ],
-            "QuantizeLinear 1x, QLinearConv 1x, DequantizeLinear 1x",
-        ),
-        (
-            [
-                node("DynamicQuantizeLinear", "x", "q scale point"),
-                node("ConvInteger", "q wq point zero", "c"),
-                node("Cast", "c", "y", to=TensorProto.FLOAT),
-            ],
-            "DynamicQuantizeLinear 1x, ConvInteger 1x",
-        ),
-    ],
-)
-def test_quantised_models(nodes, words):
-    with pytest.raises(UnsupportedError, match="this is a quantised model") as caught:
-        load_model(model(*nodes))
-    assert words in str(caught.value)
-    assert "compile the model that it was quantised from" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("kind", "dtype", "name"),
     [

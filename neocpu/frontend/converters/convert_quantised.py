@@ -1,0 +1,142 @@
+"""Quantisation and its inverse: as one Relax operator each where the numbers are constants."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from tvm import relax
+
+from neocpu.frontend.converters.node import Node
+from neocpu.relax_utils import constant_value, dtype_of, make_const, static_shape
+
+_EIGHT_BITS: Final = ("int8", "uint8")
+_KINDS: Final = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}
+"""ONNX's numbers of the types that `quantize_linear` makes."""
+
+
+def quantize_linear(node: Node) -> relax.Expr:
+    """QuantizeLinear: ``saturate(round(x / scale) + zero)``, halves to even."""
+    data, scale, zero = node.inputs[0], node.inputs[1], node.optional(2)
+    named = _KINDS.get(node.attrs.get("output_dtype", 0), "uint8")
+    dtype = named if zero is None else dtype_of(zero)
+    if dtype not in _KINDS.values():
+        raise ValueError(f"it quantises to {dtype}; int8, uint8, int16 and uint16 are supported")
+    axis, rank = _axis(node, data), len(static_shape(data) or ())
+    single = data if dtype_of(data) == "float32" else relax.op.astype(data, "float32")
+    scale_value = _constant_or_none(scale)
+    zero_value = np.zeros((), dtype) if zero is None else _constant_or_none(zero)
+    if dtype in _EIGHT_BITS and scale_value is not None and zero_value is not None:
+        scales, zeros = _alike(scale_value.astype(np.float32), zero_value)
+        return relax.op.quantize(
+            node.bb.normalize(single), make_const(scales), make_const(zeros), axis, dtype
+        )
+    limits = np.iinfo(dtype)
+    scaled = relax.op.round(relax.op.divide(single, _spread(node, scale, axis, rank)))
+    moved = relax.op.add(node.bb.normalize(scaled), _spread(node, zero, axis, rank))
+    clipped = relax.op.clip(node.bb.normalize(moved), float(limits.min), float(limits.max))
+    return relax.op.astype(node.bb.normalize(clipped), dtype)
+
+
+def dequantize_linear(node: Node) -> relax.Expr:
+    """DequantizeLinear: ``(x - zero) * scale``."""
+    data, scale, zero = node.inputs[0], node.inputs[1], node.optional(2)
+    if int(node.attrs.get("block_size", 0)):
+        raise ValueError("it has a scale for each block")
+    axis, rank = _axis(node, data), len(static_shape(data) or ())
+    scale_value, dtype = _constant_or_none(scale), dtype_of(data)
+    zero_value = np.zeros((), dtype) if zero is None else _constant_or_none(zero)
+    result = dtype_of(scale)
+    if (
+        dtype in _EIGHT_BITS
+        and result == "float32"
+        and scale_value is not None
+        and zero_value is not None
+    ):
+        scales, zeros = _alike(scale_value, zero_value)
+        return relax.op.dequantize(data, make_const(scales), make_const(zeros), axis, "float32")
+    # Differences of 8 and 16 bits are exact in float32; those of 32 have no zero point.
+    moved = relax.op.astype(data, "float32")
+    if zero is not None and not (zero_value is not None and not zero_value.any()):
+        moved = relax.op.subtract(node.bb.normalize(moved), _spread(node, zero, axis, rank))
+    scaled = relax.op.multiply(node.bb.normalize(moved), _spread(node, scale, axis, rank))
+    scaled = node.bb.normalize(scaled)
+    return scaled if result == "float32" else relax.op.astype(scaled, result)
+
+
+def dynamic_quantize_linear(node: Node) -> relax.Expr:
+    """DynamicQuantizeLinear: uint8 numbers, their scale and zero point, of the data's range."""
+    bb, data = node.bb, node.inputs[0]
+    zero = relax.const(0.0, "float32")
+    low = bb.emit(relax.op.minimum(relax.op.min(data), zero))
+    high = bb.emit(relax.op.maximum(relax.op.max(data), zero))
+    scale = bb.emit(relax.op.divide(relax.op.subtract(high, low), relax.const(255.0, "float32")))
+    # Of data that are all zero any scale is right.
+    positive = relax.op.greater(scale, zero)
+    divisor = bb.emit(relax.op.where(positive, scale, relax.const(1.0, "float32")))
+    point = bb.emit(
+        relax.op.round(relax.op.clip(relax.op.divide(relax.op.negative(low), divisor), 0.0, 255.0))
+    )
+    moved = bb.emit(relax.op.add(relax.op.round(relax.op.divide(data, divisor)), point))
+    whole = bb.emit(relax.op.astype(relax.op.clip(moved, 0.0, 255.0), "uint8"))
+    return relax.Tuple([whole, scale, bb.emit(relax.op.astype(point, "uint8"))])
+
+
+def conv_integer(node: Node) -> relax.Expr:
+    """ConvInteger: sums in int32, of numbers that zero points were taken from."""
+    centred = []
+    for place, axis in ((0, 1), (1, 0)):
+        data, zero = node.inputs[place], node.optional(place + 2)
+        value = relax.op.astype(data, "int32")
+        if zero is not None:
+            rank = len(static_shape(data) or ())
+            spread = _spread(node, zero, axis, rank, "int32")
+            value = relax.op.subtract(node.bb.normalize(value), spread)
+        centred.append(node.bb.emit(value))
+    spatial = len(static_shape(centred[0]) or ()) - 2
+    if spatial != 2:
+        raise ValueError(f"its data have {spatial} spatial dimensions; 2 are supported")
+    pads = [int(p) for p in node.attrs.get("pads", (0,) * 2 * spatial)]
+    if node.attrs.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        raise ValueError("auto_pad is not supported")
+    return relax.op.nn.conv2d(
+        *centred,
+        strides=[int(s) for s in node.attrs.get("strides", (1,) * spatial)],
+        padding=pads,
+        dilation=[int(d) for d in node.attrs.get("dilations", (1,) * spatial)],
+        groups=int(node.attrs.get("group", 1)),
+    )
+
+
+def _axis(node: Node, data: relax.Expr) -> int:
+    rank = len(static_shape(data) or ())
+    axis = int(node.attrs.get("axis", 1))
+    return axis % rank if rank else 0
+
+
+def _constant_or_none(value: relax.Expr) -> Any:
+    return constant_value(value)
+
+
+def _alike(scale: np.ndarray[Any, Any], zero: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+    """Return both as scalars, or as vectors of the same length."""
+    if scale.size == zero.size == 1:
+        return scale.reshape(()), zero.reshape(())
+    length = max(scale.size, zero.size)
+    first, second = (np.broadcast_to(each.reshape(-1), (length,)) for each in (scale, zero))
+    return first, second
+
+
+def _spread(
+    node: Node, value: relax.Expr | None, axis: int, rank: int, dtype: str = "float32"
+) -> relax.Expr:
+    """Return scales or zero points in a shape that broadcasts along ``axis``."""
+    if value is None:
+        return relax.const(0, dtype)
+    shape = static_shape(value) or ()
+    size = int(np.prod(shape, dtype=np.int64))
+    wanted = [1] * rank
+    if size > 1:
+        wanted[axis] = size
+    shaped = relax.op.reshape(value, wanted if rank else [])
+    return node.bb.normalize(relax.op.astype(node.bb.normalize(shaped), dtype))

@@ -1,0 +1,68 @@
+"""Raise a model to a newer opset, as it computes in its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import onnx
+import onnx.version_converter
+
+from neocpu.foundation.errors import NeoCPUError, UnsupportedError
+from neocpu.frontend.extents import refuse_axes
+from neocpu.frontend.rewrites import anchor_old_resizes, channel_slopes, flatten_old_hardmax, uses
+from neocpu.frontend.source import first_line
+
+IR_VERSION = 10
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the model's version of the standard operator set."""
+    versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
+    return int(versions[0]) if versions else 1
+
+
+def raise_opset(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
+    """Return the model in opset ``target``; one of a newer opset as it is. ``proto`` is changed.
+
+    Raises
+    ------
+    UnsupportedError
+        If an operator cannot be raised.
+    """
+    if opset_of(proto) < 7:
+        with named("infer the shapes of the model"):
+            channel_slopes(proto)
+    if opset_of(proto) < 13 and uses(proto, "Hardmax", "LogSoftmax", "Softmax"):
+        # Before they are flattened, which an axis after the last one is good for.
+        with named("infer the shapes of the model"):
+            shaped = onnx.shape_inference.infer_shapes(proto)
+        refuse_axes(shaped.graph)
+        flatten_old_hardmax(proto)
+    if opset_of(proto) < 11 and uses(proto, "Resize", "Upsample"):
+        proto = _converted(proto, 11)
+        anchor_old_resizes(proto)
+    return proto if opset_of(proto) >= target else _converted(proto, target)
+
+
+def _converted(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
+    try:
+        raised = onnx.version_converter.convert_version(proto, target)
+    except Exception as error:  # the C++ converter has no exception type of its own
+        raise UnsupportedError(
+            f"cannot raise the model from opset {opset_of(proto)} to {target}: "
+            f"{first_line(error)}; export it again with a newer opset"
+        ) from error
+    raised.ir_version = IR_VERSION
+    return raised
+
+
+@contextmanager
+def named(task: str) -> Iterator[None]:
+    """Say what could not be done where onnx's own tools fail: each has exceptions of its own."""
+    try:
+        yield
+    except NeoCPUError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(f"cannot {task}: {first_line(error)}") from error

@@ -1,0 +1,180 @@
+"""Operators on quantised numbers become the same on real ones, between dequantisations.
+
+What ONNX Runtime's and other quantisers write in QOperator form says what the QDQ form says:
+dequantise the operands, compute, quantise the result. Later passes know the latter alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import onnx
+from onnx import helper
+
+from neocpu.foundation.errors import UnsupportedError
+from neocpu.frontend.opset_raising import raise_opset
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+
+CONTRIBUTED: Final = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+
+_OPSET: Final = 21
+"""The first with scales along an axis and integers of 16 bits in the standard domain."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Where an operator on quantised numbers has what; places are indices of inputs.
+
+    Attributes
+    ----------
+    op : str
+        The operator on real numbers.
+    operands : tuple of int
+        Places of values, each of which its scale and its zero point follow.
+    result : int or None
+        Place of the result's scale, which its zero point follows.
+    bias : int or None
+        Place of the bias: integers in products of the operands' scales.
+    before : tuple of int
+        Places of operands that are no quantised numbers, and come first.
+    axes : callable
+        The axis along which an operand has scales, by attributes and the number of the operand.
+    dropped : tuple of str
+        Attributes that the operator on real numbers does not have.
+    """
+
+    op: str
+    operands: tuple[int, ...]
+    result: int | None
+    bias: int | None = None
+    before: tuple[int, ...] = ()
+    axes: Callable[[Mapping[str, object], int], int] = field(default=lambda attributes, number: 0)
+    dropped: tuple[str, ...] = ()
+
+
+def _gemm_axis(attributes: Mapping[str, object], number: int) -> int:
+    return 0 if number == 1 and attributes.get("transB") else 1
+
+
+_FORMS: Final[Mapping[str, _Form]] = {
+    "QLinearConv": _Form("Conv", (0, 3), 6, bias=8, dropped=("channels_last",)),
+    # A row of the first operand has its own scale, or a column of the second.
+    "QLinearMatMul": _Form("MatMul", (0, 3), 6, axes=lambda _, number: -1 if number else -2),
+    "QGemm": _Form("Gemm", (0, 3), 7, bias=6, axes=_gemm_axis),
+    "QLinearAdd": _Form("Add", (0, 3), 6),
+    "QLinearMul": _Form("Mul", (0, 3), 6),
+    "QLinearAveragePool": _Form("AveragePool", (0,), 3, dropped=("channels_last",)),
+    "QLinearGlobalAveragePool": _Form("GlobalAveragePool", (0,), 3, dropped=("channels_last",)),
+    "QLinearLeakyRelu": _Form("LeakyRelu", (0,), 3),
+    "QLinearSigmoid": _Form("Sigmoid", (0,), 3),
+    "QLinearSoftmax": _Form("Softmax", (0,), 3, dropped=("opset",)),
+    "QLinearWhere": _Form("Where", (1, 4), 7, before=(0,)),
+}
+
+
+def expand_quantised(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model in QDQ form: itself, changed in place, or raised to a newer opset.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Without functions of its own, or these as they are.
+
+    Raises
+    ------
+    UnsupportedError
+        Of an operator that has channels last, or if the model cannot be raised.
+    """
+    graph, nodes, changed = model.graph, [], False
+    for index, node in enumerate(graph.node):
+        expanded = _expanded(node, f"_{index}")
+        changed |= expanded != [node]
+        nodes += expanded
+    if not changed:
+        return model
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return raise_opset(model, _OPSET)
+
+
+def _expanded(node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
+    if node.domain == CONTRIBUTED and node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+        renamed = onnx.NodeProto()
+        renamed.CopyFrom(node)
+        renamed.domain = ""
+        return [renamed]
+    if node.domain not in (*STANDARD_DOMAINS, CONTRIBUTED):
+        return [node]
+    if node.op_type == "QLinearConcat":
+        return _concat(node, suffix)
+    form = _FORMS.get(node.op_type)
+    return [node] if form is None else _around(node, form, suffix)
+
+
+def _around(node: onnx.NodeProto, form: _Form, suffix: str) -> list[onnx.NodeProto]:
+    """Return the operator on real numbers with what is around it."""
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    if attributes.get("channels_last"):
+        raise UnsupportedError(f"{describe(node)} has channels last; export it in NCHW")
+    made: list[onnx.NodeProto] = []
+    inputs = [node.input[place] for place in form.before]
+    for number, place in enumerate(form.operands):
+        axis = form.axes(attributes, number)
+        inputs.append(_dequantised(made, _three(node.input, place), axis, f"{suffix}_{number}"))
+    bias = _optional(node.input, form.bias)
+    if bias:
+        scale = f"{bias}_scale{suffix}"
+        scales = [node.input[place + 1] for place in form.operands]
+        made.append(helper.make_node("Mul", scales, [scale]))
+        inputs.append(_dequantised(made, [bias, scale, ""], 0, suffix))
+    kept = {k: v for k, v in attributes.items() if k not in form.dropped}
+    quantises = bool(_optional(node.input, form.result))
+    result = f"{node.output[0]}_real{suffix}" if quantises else node.output[0]
+    made.append(helper.make_node(form.op, inputs, [result], name=node.name, **kept))
+    if quantises:
+        assert form.result is not None
+        made.append(_quantised(result, _two(node.input, form.result), node.output[0]))
+    return made
+
+
+def _concat(node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
+    made: list[onnx.NodeProto] = []
+    parts = [
+        _dequantised(made, _three(node.input, place), 0, f"{suffix}_{place}")
+        for place in range(2, len(node.input), 3)
+    ]
+    result = f"{node.output[0]}_real{suffix}"
+    concat = helper.make_node("Concat", parts, [result], name=node.name)
+    concat.attribute.extend(node.attribute)
+    return [*made, concat, _quantised(result, _two(node.input, 0), node.output[0])]
+
+
+def _dequantised(made: list[onnx.NodeProto], inputs: Sequence[str], axis: int, suffix: str) -> str:
+    """Append a dequantisation to ``made``; return its result."""
+    name = f"{inputs[0]}_real{suffix}"
+    made.append(helper.make_node("DequantizeLinear", _trimmed(inputs), [name], axis=axis))
+    return name
+
+
+def _quantised(value: str, scale_and_zero: Sequence[str], name: str) -> onnx.NodeProto:
+    return helper.make_node("QuantizeLinear", _trimmed([value, *scale_and_zero]), [name])
+
+
+def _three(inputs: Sequence[str], place: int) -> list[str]:
+    return [inputs[place], *_two(inputs, place + 1)]
+
+
+def _two(inputs: Sequence[str], place: int) -> list[str]:
+    return [inputs[place], _optional(inputs, place + 1)]
+
+
+def _optional(inputs: Sequence[str], place: int | None) -> str:
+    return inputs[place] if place is not None and place < len(inputs) else ""
+
+
+def _trimmed(inputs: Sequence[str]) -> list[str]:
+    """Return the inputs without empty ones at the end."""
+    return list(inputs) if inputs[-1] else list(inputs[:-1])

@@ -1,0 +1,50 @@
+"""Quantisation and its inverse in TE, as ONNX defines them: what no kernel has taken in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+
+def quantise(data: te.Tensor, scale: Any, zero: Any, axis: int, dtype: str) -> te.Tensor:
+    """Return ``saturate(round(data / scale) + zero)``, halves to even.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        Float32.
+    scale, zero : te.Tensor or number
+        For all elements, or a vector along ``axis``.
+    dtype : str
+        ``int8`` or ``uint8``.
+    """
+    limits = np.iinfo(dtype)
+    low, high = (tirx.const(float(limit), "float32") for limit in (limits.min, limits.max))
+
+    def element(*place: Any) -> Any:
+        scaled = data[place] / _along(scale, place[axis : axis + 1])
+        # TVM's own nearbyint is not vectorised.
+        whole = tirx.call_llvm_pure_intrin("float32", "llvm.nearbyint", scaled)
+        moved = whole + _along(zero, place[axis : axis + 1]).astype("float32")
+        return tirx.max(tirx.min(moved, high), low).astype(dtype)
+
+    return te.compute(data.shape, element, name="quantise")
+
+
+def dequantise(data: te.Tensor, scale: Any, zero: Any, axis: int) -> te.Tensor:
+    """Return ``(data - zero) * scale`` in float32: see `quantise`."""
+
+    def element(*place: Any) -> Any:
+        index = place[axis : axis + 1]
+        # Of 8 bits each, the difference is exact in float32.
+        centred = data[place].astype("float32") - _along(zero, index).astype("float32")
+        return centred * _along(scale, index)
+
+    return te.compute(data.shape, element, name="dequantise")
+
+
+def _along(values: Any, index: Any) -> Any:
+    """Return the element of a vector, or the one there is."""
+    return values[index] if len(values.shape) else values[()]
