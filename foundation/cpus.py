@@ -64,6 +64,15 @@ FMA_BYTES: Final[dict[str, int]] = {
     "cortex-a73": 8,
 }
 
+# Multiplications of whole vectors of 16-bit integers that a core starts per cycle, where they are
+# not two. A Zen 1 has one unit for them, of half a vector (measured).
+INTEGER_MULTIPLIES: Final[dict[str, float]] = {
+    "haswell": 1.0,
+    "broadwell": 1.0,
+    "znver1": 0.5,
+    "znver2": 1.0,
+}
+
 # LLVM's name of the CPU for other names: of instruction sets (the oldest CPU that has one), of
 # machines, and of Apple's cores, which LLVM names after the telephones.
 ALIASES: Final[dict[str, str]] = {

@@ -69,6 +69,13 @@ def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
             return rng.integers(-1 << 16, 1 << 16, shape, dtype)
         return rng.integers(span.min, span.max, shape, dtype, endpoint=True)
 
+    def bounded(weights: Array) -> Array:
+        # So many products by 255 at most then add up to what 16 bits hold.
+        if not numerics.int16_sums:
+            return weights
+        each = 128 // numerics.int16_sums
+        return (weights.astype(np.int32) % (2 * each + 1) - each).astype(weights.dtype)
+
     def of_step(op: EpilogueOp, shape: tuple[int, ...], dtype: str) -> Array:
         if op.kind != "rescale":
             return values(shape, dtype)
@@ -77,7 +84,7 @@ def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
         return spread / np.float32(200 * math.sqrt(fan_in))
 
     data = values(workload.input_shape, numerics.data)
-    weights = values(workload.kernel_shape, numerics.weights)
+    weights = bounded(values(workload.kernel_shape, numerics.weights))
     if weights.dtype == np.float32:
         weights = weights / np.float32(math.sqrt(fan_in))
     shapes = {PER_CHANNEL: (workload.out_channels,), TENSOR: workload.output_shape}

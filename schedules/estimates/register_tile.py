@@ -32,7 +32,7 @@ def broadcast_limit(vectors: int, unit: DotUnit) -> int:
     """
     if unit.by_lane:
         return (unit.registers - SPARE_REGISTERS - vectors) // (vectors + 1)
-    return (unit.registers - 1 - vectors) // vectors
+    return (unit.registers - 1 - vectors * unit.operand_vectors) // vectors
 
 
 def unrolled_limit(vectors: int, unit: DotUnit) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.vocabulary.numerics import Numerics
@@ -14,7 +15,7 @@ LATENCY = 4.0
 
 @dataclass(frozen=True, slots=True)
 class DotUnit:
-    """An instruction that adds products to every lane of a vector of sums.
+    """An instruction, or a sequence, that adds products to every lane of a vector of sums.
 
     Attributes
     ----------
@@ -22,37 +23,61 @@ class DotUnit:
         Products it adds to each sum: of so many neighbouring input channels.
     lanes : int
         Sums in its vector.
-    per_cycle : int
+    per_cycle : float
         How many a core starts per cycle.
     latency : float
         Cycles before a sum can be added to again.
     vector_bytes : int
         Of a vector of sums, or of weights.
     registers : int
-        Vector registers that the CPU has.
+        Vector registers that the CPU has, less those that a sequence needs for itself.
     broadcasts : bool
         Whether it broadcasts one operand itself: from memory, or from a lane.
     by_lane : bool
         Whether it takes one lane of a vector (one group of it) as a factor of all.
     intrinsic : str
         LLVM's name of it: ``(sums, data, weights)`` to sums. Empty where a multiplication and an
-        addition say it.
+        addition say it, or a sequence does.
+    int16_sums : int
+        Of a sequence: how many products it may add up in 16 bits, see `Numerics.int16_sums`.
+    operand_vectors : int
+        Registers that a vector of weights of a step takes.
     """
 
     group: int
     lanes: int
-    per_cycle: int
+    per_cycle: float
     latency: float
     vector_bytes: int
     registers: int
     broadcasts: bool
     by_lane: bool
     intrinsic: str = ""
+    int16_sums: int = 0
+    operand_vectors: int = 1
 
     @property
     def macs(self) -> int:
         """Multiply-accumulates of one instruction."""
         return self.group * self.lanes
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether products and sums are instructions of their own, of 16-bit integers."""
+        return self.group == _BYTES_OF_A_SUM and not self.intrinsic
+
+    def adding(self, groups: int) -> DotUnit:
+        """Return a sequence that adds the products of ``groups`` groups in 16 bits first.
+
+        It starts as many as it starts multiplications: two for each group by itself, one for each
+        and one for all otherwise.
+        """
+        if groups == 1:
+            return self
+        assert self.is_sequence, self
+        assert 2 * groups <= self.int16_sums, self
+        faster = self.per_cycle * 2 * groups / (groups + 1)
+        return replace(self, per_cycle=faster, operand_vectors=groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +100,20 @@ _X86 = frozenset({"avx512", "avx2"})
 _ARM = frozenset({"neon"})
 # On 32-byte vectors of a CPU with AVX-VNNI alone LLVM gives it its other encoding.
 _VPDPBUSD = "llvm.x86.avx512.vpdpbusd"
+_BYTES_OF_A_SUM: Final = 4
+# In the order of preference.
 _KINDS = (
     _Kind(_X86 | _ARM | {"sse"}, "float32", "float32", "float32", "", 1),
     _Kind(frozenset({"avx512"}), "uint8", "int8", "int32", "avx512vnni", 4, f"{_VPDPBUSD}.512"),
     _Kind(frozenset({"avx2"}), "uint8", "int8", "int32", "avxvnni", 4, f"{_VPDPBUSD}.256"),
+    _Kind(frozenset({"avx512"}), "uint8", "int8", "int32", "avx512bw", 4),
+    _Kind(frozenset({"avx2"}), "uint8", "int8", "int32", "", 4),
     _Kind(_ARM, "int8", "int8", "int32", "dotprod", 4, "llvm.aarch64.neon.sdot"),
     _Kind(_ARM, "uint8", "uint8", "int32", "dotprod", 4, "llvm.aarch64.neon.udot"),
     _Kind(_ARM, "uint8", "int8", "int32", "i8mm", 4, "llvm.aarch64.neon.usdot"),
 )
+# What a sequence needs besides sums, weights and data: a product, and ones to multiply by.
+_SEQUENCE_REGISTERS: Final = 2
 
 
 def find_dot_unit(
@@ -92,6 +123,7 @@ def find_dot_unit(
     vector_bytes: int,
     registers: int,
     per_cycle: int,
+    integer_multiplies: float = 2.0,
 ) -> DotUnit | None:
     """Return the unit that a CPU has for ``numerics``; None if it has none.
 
@@ -102,23 +134,39 @@ def find_dot_unit(
     per_cycle : int
         Multiply-adds of whole vectors that a core starts per cycle; as many of the others, as on
         all CPUs that were looked at.
+    integer_multiplies : float
+        Multiplications of 16-bit integers that it starts per cycle, which bound sequences.
     """
     types = (numerics.data, numerics.weights, numerics.sum)
     for kind in _KINDS:
         fits = isa in kind.isas and (not kind.feature or kind.feature in features)
         if fits and types == (kind.data, kind.weights, kind.sum):
-            lanes = vector_bytes // bytes_of(kind.sum)
-            by_lane = isa == "neon"
-            broadcasts = isa in ("avx512", "neon")
-            return DotUnit(
+            unit = DotUnit(
                 kind.group,
-                lanes,
+                vector_bytes // bytes_of(kind.sum),
                 per_cycle,
                 LATENCY,
                 vector_bytes,
                 registers,
-                broadcasts,
-                by_lane,
-                kind.intrinsic,
+                broadcasts=isa in ("avx512", "neon"),
+                by_lane=isa == "neon",
+                intrinsic=kind.intrinsic,
             )
+            return _sequence(unit, numerics, integer_multiplies) if unit.is_sequence else unit
     return None
+
+
+def _sequence(unit: DotUnit, numerics: Numerics, multiplies: float) -> DotUnit:
+    """Return the unit of two multiplications: VPMADDUBSW and VPMADDWD, or the latter twice.
+
+    The former adds two products up in 16 bits, which weights that are not known to be small
+    enough overflow; these are widened, into two vectors.
+    """
+    return replace(
+        unit,
+        per_cycle=multiplies / 2,
+        registers=unit.registers - _SEQUENCE_REGISTERS,
+        broadcasts=False,
+        int16_sums=numerics.int16_sums,
+        operand_vectors=1 if numerics.int16_sums else 2,
+    )

@@ -9,12 +9,21 @@ there is a zero point at all, decides about the code, and so belongs to the work
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from neocpu.foundation.dtypes import DTYPES
 
 Granularity: TypeAlias = Literal["tensor", "channel"]
 Role: TypeAlias = Literal["data", "weights", "output"]
+
+
+INT16_SUMS: Final = (2, 4, 8)
+"""How many products of uint8 with int8 may be known to add up to 16 bits at most.
+
+Input channels lie in groups of four, of which x86 multiplies the first two and the last two and
+adds each pair up in 16 bits. Of so many products they are the same halves of 1, 2 or 4 groups that
+follow each other, beginning with a multiple of as many.
+"""
 
 
 class UnknownTypeError(ValueError):
@@ -53,6 +62,9 @@ class Numerics:
         stored.
     quantised : tuple of (str, Quantisation)
         By role, of those of data, weights and output whose integers stand for real numbers.
+    int16_sums : int
+        Products whose sum fits 16 bits, whatever the data: see `INT16_SUMS`. 0 if the weights are
+        not known to be so small.
     """
 
     data: str
@@ -60,6 +72,7 @@ class Numerics:
     sum: str
     output: str
     quantised: tuple[tuple[Role, Quantisation], ...] = ()
+    int16_sums: int = 0
 
     def __post_init__(self) -> None:
         for name in (self.data, self.weights, self.sum, self.output):
@@ -70,6 +83,9 @@ class Numerics:
         roles = [role for role, _ in self.quantised]
         known = len(set(roles)) == len(roles) and set(roles) <= set(get_args(Role))
         if not known or not all(DTYPES[getattr(self, role)].is_integer for role in roles):
+            raise ValueError(f"impossible numerics: {self!r}")
+        bytewise = (self.data, self.weights) == ("uint8", "int8")
+        if self.int16_sums not in ((0, *INT16_SUMS) if bytewise else (0,)):
             raise ValueError(f"impossible numerics: {self!r}")
         # Equal ones compare equal, whatever the order they were given in.
         object.__setattr__(self, "quantised", tuple(sorted(self.quantised, key=lambda q: q[0])))
@@ -93,7 +109,8 @@ class Numerics:
             role: {"granularity": each.granularity, "symmetric": each.symmetric}
             for role, each in self.quantised
         }
-        return {"numerics": {**types, **({"quantised": scales} if scales else {})}}
+        found = {**types, **({"quantised": scales} if scales else {})}
+        return {"numerics": found | ({"int16_sums": self.int16_sums} if self.int16_sums else {})}
 
     @classmethod
     def take_from(cls, fields: dict[str, Any]) -> Numerics:
@@ -121,7 +138,8 @@ class Numerics:
     def __str__(self) -> str:
         if self.is_uniform:
             return self.data
-        return f"{self.data}*{self.weights}>{self.sum}>{self.output}"
+        first = f"{self.sum}" if not self.int16_sums else f"{self.int16_sums}:int16>{self.sum}"
+        return f"{self.data}*{self.weights}>{first}>{self.output}"
 
 
 FLOAT32 = Numerics.uniform("float32")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
 
 # Parameters that need not be there; 0, their default, leaves a kernel as it is without them.
-OPTIONAL = ("out_bn", "sum_chunks")
+OPTIONAL = ("int16_groups", "out_bn", "sum_chunks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +260,10 @@ class DotScheme(BlockedScheme):
         Output rows of one register tile, which holds ``reg_oh * reg_n * reg_oc`` sums.
     reg_oc : int
         Output channels of one register tile: whole vectors.
+    int16_groups : int
+        Groups of products that are added up in 16 bits before they are added to a sum, where the
+        CPU has no instruction for all of it: 2 or 4, which the workload's weights must allow
+        (`Numerics.int16_sums`). 0 adds each by itself.
     """
 
     template: ClassVar[str] = "conv2d_dot"
@@ -267,6 +271,12 @@ class DotScheme(BlockedScheme):
     unroll_ker: bool
     reg_oh: int
     reg_oc: int
+    int16_groups: int = 0
+
+    @property
+    def step_groups(self) -> int:
+        """Groups of products of one step."""
+        return self.int16_groups or 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from neocpu.foundation.cpus import (
     DEFAULT_BANDWIDTHS,
     DEFAULT_CACHES,
     FMA_BYTES,
+    INTEGER_MULTIPLIES,
 )
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import TargetError, UnsupportedError, did_you_mean
@@ -125,6 +126,7 @@ class CpuTarget:
                 self.vector_bytes,
                 self.vector_registers,
                 per_cycle,
+                INTEGER_MULTIPLIES.get(self.mcpu, 2.0),
             )
         return self._units[numerics]
 

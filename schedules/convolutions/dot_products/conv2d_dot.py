@@ -1,5 +1,7 @@
 """Direct convolution of 8-bit integers in NCHW[x]c, by instructions that add four products a lane.
 
+Where the CPU has none, a sequence does the same (`dot_instructions`).
+
 The weights of so many neighbouring input channels lie side by side, and so do a pixel's channels:
 where float32 broadcasts one channel, a word of four is broadcast here. All sums are exact. What is
 made of them is the epilogue's business: a bias in the sums' integers, then scales, residuals and
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +33,7 @@ from neocpu.schedules.estimates.register_tile import (
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
+from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import DotScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -60,7 +64,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DotScheme, ...]:
     """Enumerate the best register tiles for every pair of input and output blocks."""
     unit = target.dot_unit(workload.numerics)
-    ins = [max(b, unit.group) for b in channel_blocks(workload.in_channels, unit.lanes)]
+    ins = _input_blocks(workload, unit)
     outs = [max(b, unit.lanes) for b in channel_blocks(workload.out_channels, unit.lanes)]
     tiles = sorted(_tiles(workload, target), key=lambda scheme: estimate(workload, scheme, target))
     found = [
@@ -68,6 +72,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DotScheme, ...]:
         for ic_bn in ins
         for oc_bn in outs
         for tile in tiles[: MORE_TILES if (ic_bn, oc_bn) == (ins[0], outs[0]) else TILES_PER_BLOCK]
+        if ic_bn % (GROUP * tile.step_groups) == 0
     ]
     found += [
         replace(scheme, unroll_ker=True)
@@ -80,18 +85,31 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DotScheme, ...]:
 def _tiles(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[DotScheme]:
     """Yield the register tiles that fit the registers and the output, between narrow layouts."""
     unit = target.dot_unit(workload.numerics)
-    ic_bn = max(unit.group, min(channel_blocks(workload.in_channels, unit.lanes)))
     lanes = unit.lanes
     needed = ceil_div(workload.out_channels, lanes) * lanes
-    for vectors in range(1, MAX_VECTORS + 1):
+    for vectors, groups in product(range(1, MAX_VECTORS + 1), _groups_in_16_bits(unit)):
         reg_oc = vectors * lanes
         if vectors > 1 and ceil_div(needed, reg_oc) * reg_oc > (1 + MAX_OVERHANG) * needed:
             continue
-        limit = broadcast_limit(vectors, unit)
-        whole = DotTiling(workload, DotScheme(ic_bn, lanes, 1, False, 1, reg_oc), unit, target.l2)
+        fitting = [b for b in _input_blocks(workload, unit) if b % (GROUP * groups) == 0]
+        if not fitting:
+            continue
+        limit = broadcast_limit(vectors, unit.adding(groups))
+        scheme = DotScheme(min(fitting), lanes, 1, False, 1, reg_oc, groups if groups > 1 else 0)
+        whole = DotTiling(workload, scheme, unit, target.l2)
         for reg_oh in range(1, min(MAX_ROWS, whole.rows) + 1):
             for reg_n in range(1, min(limit // reg_oh, whole.columns, MAX_COLUMNS) + 1):
-                yield replace(whole.scheme, reg_n=reg_n, reg_oh=reg_oh)
+                yield replace(scheme, reg_n=reg_n, reg_oh=reg_oh)
+
+
+def _input_blocks(workload: Conv2dWorkload, unit: DotUnit) -> list[int]:
+    blocks = channel_blocks(workload.in_channels, unit.lanes)
+    return list(dict.fromkeys(max(block, unit.group) for block in blocks))
+
+
+def _groups_in_16_bits(unit: DotUnit) -> list[int]:
+    """Return how many groups of products may be added up in 16 bits first."""
+    return [1, *(n for n in (2, 4) if unit.is_sequence and 2 * n <= unit.int16_sums)]
 
 
 def fold(
@@ -103,7 +121,7 @@ def fold(
 ) -> DotScheme | None:
     """Return the scheme with this one's register tiles between other layouts; None if none does."""
     unit = target.dot_unit(workload.numerics)
-    if in_layout.block % unit.group or out_layout.block % unit.lanes:
+    if in_layout.block % (unit.group * scheme.step_groups) or out_layout.block % unit.lanes:
         return None
     return replace(scheme, ic_bn=in_layout.block, oc_bn=out_layout.block)
 
@@ -166,7 +184,7 @@ def estimate(
     workload: Conv2dWorkload, scheme: DotScheme, target: CpuTarget, threads: int = 1
 ) -> float:
     """Return analytic seconds: the busiest thread's products and padding, and the weights' way."""
-    unit = target.dot_unit(workload.numerics)
+    unit = target.dot_unit(workload.numerics).adding(scheme.step_groups)
     t = DotTiling(workload, scheme, unit, target.l2, threads)
     steps = t.chunks * (scheme.ic_bn // unit.group) * workload.kernel[0] * workload.kernel[1]
     pixels = scheme.reg_oh * scheme.reg_n

@@ -11,6 +11,11 @@ from typing import Any, TypeAlias
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.convolutions.dot_products.dot_instructions import (
+    add_products,
+    load_data,
+    load_weights,
+)
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
 from neocpu.schedules.operators.epilogue import buffer_readers, epilogue_value, zero_padding
 from neocpu.schedules.tir.builder import part_start, span
@@ -122,12 +127,12 @@ class Emitter:
         zero = T.broadcast(tirx.const(0, self._workload.numerics.sum), unit.lanes)
         for place in self._places:
             T.buffer_store(sums, zero, [*place, self._every])
-        groups = s.ic_bn // unit.group
-        unrolled = gcd(groups, UNROLLED_GROUPS)
+        groups, step = s.ic_bn // unit.group, s.step_groups
+        unrolled = step * gcd(groups // step, max(1, UNROLLED_GROUPS // step))
         with T.serial(self._tiling.chunks) as chunk, self._window() as taps:
             for kh, kw in taps:
                 with T.serial(groups // unrolled) as g:
-                    for k in range(unrolled):
+                    for k in range(0, unrolled, step):
                         at = (block, chunk, kh, kw, g * unrolled + k)
                         self._multiply(sums, at, source)
         self._store(sums, image, block, row, column)
@@ -143,25 +148,32 @@ class Emitter:
             yield [(kh, kw)]
 
     def _multiply(self, sums: Any, at: tuple[Any, ...], source: Source) -> None:
-        """Add the products of a group of input channels at one tap."""
+        """Add the products of a step: of some groups of input channels at one tap."""
         w, unit = self._workload, self._unit
-        _, chunk, kh, kw, group = at
+        *before, chunk, kh, kw, first = at
         width = unit.lanes * unit.group
-        vector = f"{w.numerics.sum}x{unit.lanes}"
+        groups = [first + step for step in range(self._scheme.step_groups)]
         taps = [
-            T.Bind(self._weights[(*at, span(v * width, width))])
+            load_weights(
+                [
+                    self._weights[(*before, chunk, kh, kw, group, span(v * width, width))]
+                    for group in groups
+                ],
+                unit,
+            )
             for v in range(self._tiling.vectors)
         ]
         for r, j in product(range(self._scheme.reg_oh), range(self._scheme.reg_n)):
             y = r * w.stride[0] + kh * w.dilation[0]
             x = j * w.stride[1] + kw * w.dilation[1]
-            few = source(chunk, y, x, span(group * unit.group, unit.group))
-            word = T.broadcast(tirx.reinterpret("int32", few), unit.lanes)
-            pixels = T.Bind(tirx.reinterpret(f"{w.numerics.data}x{width}", word))
+            words = [
+                tirx.reinterpret("int32", source(chunk, y, x, span(g * unit.group, unit.group)))
+                for g in groups
+            ]
+            pixels = load_data(words, w.numerics.data, unit)
             for v, tap in enumerate(taps):
                 place = [r, j, v, self._every]
-                factors = sums[r, j, v, self._every], pixels, tap
-                total = tirx.call_llvm_pure_intrin(vector, unit.intrinsic, *factors)
+                total = add_products(sums[r, j, v, self._every], pixels, tap, unit)
                 T.buffer_store(sums, total, place)
 
     def _store(self, sums: Any, image: Any, block: Any, row: Any, column: Any) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm_ffi
-from kernel_harness import HOST, build, call, compile_for
+from kernel_harness import build, call, compile_for
 from tvm import tirx
 from tvm.ir import Call
 
@@ -21,13 +21,16 @@ from neocpu.schedules.convolutions.dot_products import conv2d_dot as template
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import DotScheme
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target import missing_on_host, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 ZEN4 = parse_target("llvm -mcpu=znver4")
 ALDER_LAKE = parse_target("llvm -mcpu=alderlake")
 NEOVERSE = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1")
-TARGETS = [ZEN4, ALDER_LAKE, NEOVERSE]
+# Without an instruction for it.
+HASWELL = parse_target("llvm -mcpu=haswell")
+SKYLAKE = parse_target("llvm -mcpu=skylake-avx512")
+TARGETS = [ZEN4, ALDER_LAKE, NEOVERSE, HASWELL]
 
 INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
 TO_FLOAT = replace(INTEGERS, output="float32")
@@ -54,14 +57,28 @@ WORKLOADS = [
 ]
 
 
+def multiplied(one):
+    """Return VPMADDUBSW or VPMADDWD in generic arithmetic, the former without saturating."""
+    _, first, second = one.args
+    lanes, kind = one.ty.dtype.lanes, one.ty.dtype
+    total = tirx.const(0, kind)
+    for k in range(2):
+        factors = (tirx.Shuffle([each], list(range(k, 2 * lanes, 2))) for each in (first, second))
+        a, b = (each.astype(kind) for each in factors)
+        total = a * b if k == 0 else total + a * b
+    return total
+
+
 def in_any_integers(func, target):
     """Return a kernel with its instruction spelt out: for hosts that lack it."""
-    if target.find_dot_unit(INTEGERS) == HOST.find_dot_unit(INTEGERS):
+    if not missing_on_host(target.features):
         return func
 
     def spelt_out(one):
-        if getattr(one.op, "name", "") != "tirx.call_llvm_pure_intrin" or len(one.args) != 4:
+        if getattr(one.op, "name", "") != "tirx.call_llvm_pure_intrin" or len(one.args) < 3:
             return one
+        if len(one.args) == 3:
+            return multiplied(one)
         _, sums, pixels, taps = one.args
         for k in range(template.GROUP):
             lanes = range(k, template.GROUP * sums.ty.dtype.lanes, template.GROUP)
@@ -122,7 +139,13 @@ def test_sums_as_large_as_they_get():
     workload = Conv2dWorkload(1, 256, 3, 3, 16, (1, 1), numerics=TO_FLOAT, epilogue=SCALED)
     scheme = template.space(workload, ZEN4)[0]
     weights = np.full(workload.kernel_shape, -128, np.int8)
-    func = in_any_integers(template.lower(workload, scheme, ZEN4), ZEN4)
+    (got,) = brightest(workload, scheme, weights, ZEN4)
+    assert np.all(got == -128 * 255 * 256)
+
+
+def brightest(workload, scheme, weights, target):
+    """Return the sums of an image of nothing but 255."""
+    func = in_any_integers(template.lower(workload, scheme, target), target)
     *shapes, (shape, dtype) = template.argument_shapes(workload, scheme)
     (data, _), _, (vector, _), _ = shapes
     arguments = [
@@ -131,8 +154,7 @@ def test_sums_as_large_as_they_get():
         np.zeros(vector, np.int32),
         np.ones(vector, np.float32),
     ]
-    (got,) = call(build(func), arguments, [np.zeros(shape, dtype)])
-    assert np.all(got == -128 * 255 * 256)
+    return call(build(func), arguments, [np.zeros(shape, dtype)])
 
 
 @pytest.mark.parametrize(
@@ -171,7 +193,42 @@ def test_leaves_the_rest_to_others(change):
     assert not template.applies(replace(WORKLOADS[4], epilogue=(), **change), ZEN4)
 
 
-def test_needs_the_instruction():
-    haswell = parse_target("llvm -mcpu=haswell")
-    assert not template.applies(WORKLOADS[0], haswell)
+def test_needs_an_instruction():
+    assert not template.applies(WORKLOADS[0], parse_target("llvm -mcpu=nehalem"))
+    assert template.applies(WORKLOADS[0], HASWELL)
     assert template.applies(WORKLOADS[0], ALDER_LAKE)
+
+
+@pytest.mark.parametrize("sums", [2, 4, 8])
+@pytest.mark.parametrize("target", [HASWELL, SKYLAKE], ids=lambda target: target.mcpu)
+@pytest.mark.parametrize("workload", [WORKLOADS[n] for n in (1, 5, 6)], ids=str)
+def test_small_weights_are_added_up_in_16_bits(workload, target, sums):
+    small = replace(workload, numerics=replace(workload.numerics, int16_sums=sums))
+    schemes = template.space(small, target)
+    if small.in_channels == 64:
+        longest = max(scheme.int16_groups for scheme in schemes)
+        assert longest == (sums // 2 if sums > 2 else 0)
+    for groups in {scheme.int16_groups for scheme in schemes}:
+        check(small, next(s for s in schemes if s.int16_groups == groups), 2, target)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("sums", [2, 4, 8])
+def test_16_bits_hold_what_the_workload_promises(sums, sign):
+    """Each sum of 16 bits at its bound."""
+    numerics = replace(TO_FLOAT, int16_sums=sums)
+    workload = Conv2dWorkload(1, 64, 3, 3, 16, (1, 1), numerics=numerics, epilogue=SCALED)
+    weights = np.full(workload.kernel_shape, sign * 128 // sums, np.int8)
+    for scheme in template.space(workload, HASWELL)[:8]:
+        (got,) = brightest(workload, scheme, weights, HASWELL)
+        assert np.all(got == sign * 128 // sums * 255 * 64), scheme
+
+
+def test_larger_weights_are_widened():
+    """Neighbouring products that 16 bits do not hold the sum of."""
+    workload = Conv2dWorkload(1, 64, 3, 3, 16, (1, 1), numerics=TO_FLOAT, epilogue=SCALED)
+    for weight in (-128, 127):
+        weights = np.full(workload.kernel_shape, weight, np.int8)
+        scheme = template.space(workload, HASWELL)[0]
+        (got,) = brightest(workload, scheme, weights, HASWELL)
+        assert np.all(got == weight * 255 * 64)

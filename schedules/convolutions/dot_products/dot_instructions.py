@@ -1,0 +1,94 @@
+"""The instructions of a step of products: one for each vector of sums, or a sequence on x86.
+
+A CPU without an instruction for four products has VPMADDUBSW, which multiplies unsigned bytes by
+signed ones and adds neighbouring products up in 16 bits, and VPMADDWD, which does the same of
+16-bit integers in 32 bits, where nothing overflows. The former saturates: it is for weights that
+are known to be small enough. Others are widened, even channels and odd ones by themselves::
+
+    small:   sum += maddwd(ones, maddubsw(data, weights))
+    several: sum += maddwd(ones, maddubsw(data, weights) + maddubsw(more data, more weights) …)
+    any:     sum += maddwd(even data, even weights) + maddwd(odd data, odd weights)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.vocabulary.dot_unit import DotUnit
+
+Operand: TypeAlias = tuple[Any, ...]
+"""What a step reads of a pixel or of a vector of weights, in registers."""
+
+# By bytes of a vector.
+_MADDUBSW = {32: "llvm.x86.avx2.pmadd.ub.sw", 64: "llvm.x86.avx512.pmaddubs.w.512"}
+_MADDWD = {32: "llvm.x86.avx2.pmadd.wd", 64: "llvm.x86.avx512.pmaddw.d.512"}
+
+
+def load_data(words: Sequence[Any], dtype: str, unit: DotUnit) -> Operand:
+    """Bind the channels of a pixel.
+
+    Parameters
+    ----------
+    words : sequence of expression
+        Four channels of each group of the step, as int32.
+    """
+    spread = [T.broadcast(word, unit.lanes) for word in words]
+    if not _widens(unit):
+        return tuple(T.Bind(tirx.reinterpret(f"{dtype}x{_bytes(unit)}", each)) for each in spread)
+    (word,) = (T.Bind(tirx.reinterpret(f"uint32x{unit.lanes}", each)) for each in spread)
+    low = T.broadcast(tirx.const(0x00FF00FF, "uint32"), unit.lanes)
+    odd = tirx.bitwise_and(tirx.shift_right(word, _splat(8, "uint32", unit.lanes)), low)
+    halves = (tirx.bitwise_and(word, low), odd)
+    return tuple(T.Bind(tirx.reinterpret(f"int16x{2 * unit.lanes}", half)) for half in halves)
+
+
+def load_weights(vectors: Sequence[Any], unit: DotUnit) -> Operand:
+    """Bind a vector of weights of each group of the step."""
+    if not _widens(unit):
+        return tuple(T.Bind(vector) for vector in vectors)
+    (vector,) = vectors
+    kind = f"int16x{2 * unit.lanes}"
+    pairs, eight = T.Bind(tirx.reinterpret(kind, vector)), _splat(8, "int16", 2 * unit.lanes)
+    even = tirx.shift_right(tirx.shift_left(pairs, eight), eight)
+    return T.Bind(even), T.Bind(tirx.shift_right(pairs, eight))
+
+
+def add_products(sums: Any, data: Operand, weights: Operand, unit: DotUnit) -> Any:
+    """Return the vector ``sums`` with the products of `load_data` and `load_weights` added."""
+    if unit.intrinsic:
+        (pixels,), (taps,) = data, weights
+        return tirx.call_llvm_pure_intrin(sums.ty.dtype, unit.intrinsic, sums, pixels, taps)
+    if _widens(unit):
+        for pixels, taps in zip(data, weights, strict=True):
+            sums = sums + _maddwd(pixels, taps, unit)
+        return sums
+    kind, name = f"int16x{2 * unit.lanes}", _MADDUBSW[_bytes(unit)]
+    products = [
+        tirx.call_llvm_pure_intrin(kind, name, pixels, taps)
+        for pixels, taps in zip(data, weights, strict=True)
+    ]
+    total = products[0]
+    for product in products[1:]:
+        total = total + product
+    return sums + _maddwd(total, _splat(1, "int16", 2 * unit.lanes), unit)
+
+
+def _widens(unit: DotUnit) -> bool:
+    return unit.is_sequence and not unit.int16_sums
+
+
+def _maddwd(first: Any, second: Any, unit: DotUnit) -> Any:
+    name = _MADDWD[_bytes(unit)]
+    return tirx.call_llvm_pure_intrin(f"int32x{unit.lanes}", name, first, second)
+
+
+def _splat(value: int, dtype: str, lanes: int) -> Any:
+    return T.broadcast(tirx.const(value, dtype), lanes)
+
+
+def _bytes(unit: DotUnit) -> int:
+    return unit.lanes * unit.group
