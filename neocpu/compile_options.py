@@ -65,6 +65,7 @@ class CompileOptions:
         opt: str = "global",
         algorithms: Sequence[str] | None = None,
         accuracy: str = "default",
+        precision: str = "auto",
         max_weights: int | None = None,
         solver: str = "auto",
         search_seconds: float | None = None,
@@ -76,7 +77,7 @@ class CompileOptions:
         ------
         UsageError
         """
-        plan = PlanOptions.parse(opt, solver, search_seconds, max_weights)
+        plan = PlanOptions.parse(opt, solver, search_seconds, max_weights, precision)
         return cls(
             threads=parse_threads(threads),
             shapes=InputShapes.parse(shapes, batch),

@@ -64,6 +64,7 @@ def compile(
     opt: str = "global",
     algorithms: Sequence[str] | None = None,
     accuracy: str = "default",
+    precision: str = "auto",
     max_weights: int | None = None,
     solver: str = "auto",
     search_seconds: float | None = None,
@@ -101,6 +102,10 @@ def compile(
         ``default``: outputs err at most 1e-4, norm-wise; ``strict``: at most 5e-6, and convolutions
         that err more than direct float32 summation, Winograd's, are excluded. See
         `neocpu.schedules.vocabulary.accuracy`.
+    precision : str
+        Of a quantised model: ``auto`` computes each operator in integers where that is faster in
+        the network, ``int8`` wherever the CPU has instructions for it, ``fp32`` nowhere. What it
+        computes is the same; float32 models are computed in float32.
     max_weights : int, optional
         Bytes that the packed weights may take: the plan is the fastest one found within them, and
         its gap says how far it may be from the best one. Winograd's transformed weights are up to
@@ -129,6 +134,7 @@ def compile(
         opt=opt,
         algorithms=algorithms,
         accuracy=accuracy,
+        precision=precision,
         max_weights=max_weights,
         solver=solver,
         search_seconds=search_seconds,

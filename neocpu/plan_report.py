@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.passes.apply_plan import RewrittenModule, Transform
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.optimisation_levels import LayoutPlan
+from neocpu.planning.precision import Precision
 from neocpu.schedules.operators.dense import estimate
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy, Admission
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.solver.plan import Plan
@@ -41,6 +44,8 @@ class OperatorReport:
     weight_bytes : int or None
         Packed; None of dense layers, whose weights no plan changes.
     in_layout, out_layout : str
+    precision : str
+        What it computes with: ``fp32`` or ``int8``.
     seconds : float
         What the plan takes it to cost.
     cost_source : str
@@ -57,6 +62,7 @@ class OperatorReport:
     weight_bytes: int | None
     in_layout: str
     out_layout: str
+    precision: str
     seconds: float
     cost_source: str
     kernel: str | None
@@ -73,6 +79,7 @@ class OperatorReport:
             **bytes_,
             "in_layout": self.in_layout,
             "out_layout": self.out_layout,
+            "precision": self.precision,
             "cost_us": self.seconds * MICRO,
             "cost_source": self.cost_source,
             "kernel": self.kernel,
@@ -217,16 +224,22 @@ def _op(op: LayoutOp, choice: Choice, kernel: str | None) -> OperatorReport:
     return OperatorReport(
         op.name,
         op.name.rpartition("_")[0],
-        op.described,
+        op.describe(choice),
         op.flops,
         choice.scheme,
         choice.weight_bytes,
-        str(choice.in_format.layout),
-        str(choice.out_format.layout),
+        _format(choice.in_format),
+        _format(choice.out_format),
+        Precision.INT8 if DTYPES[choice.in_format.dtype].is_integer else Precision.FP32,
         choice.seconds,
         choice.source,
         kernel,
     )
+
+
+def _format(form: Format) -> str:
+    """Return the layout, and the element type where it is another than float32."""
+    return str(form.layout if form.dtype == "float32" else form)
 
 
 def _dense(op: DenseOp, seconds: float, kernel: str | None) -> OperatorReport:
@@ -240,6 +253,7 @@ def _dense(op: DenseOp, seconds: float, kernel: str | None) -> OperatorReport:
         None,
         "NC",
         "NC",
+        Precision.FP32,
         seconds,
         "estimated",
         kernel,
@@ -248,8 +262,8 @@ def _dense(op: DenseOp, seconds: float, kernel: str | None) -> OperatorReport:
 
 def _transform(each: Transform) -> dict[str, Any]:
     return {
-        "from": str(each.source.layout),
-        "to": str(each.destination.layout),
+        "from": _format(each.source),
+        "to": _format(each.destination),
         "shape": list(each.shape),
         "kernel": each.kernel,
         "cost_us": each.cost.seconds * MICRO,

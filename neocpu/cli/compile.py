@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from neocpu.compiled_module import CompiledModule
     from neocpu.search.tuner import TuneReport
 
+PRECISIONS = ("auto", "int8", "fp32")
 OPT_LEVELS = ("nchw", "conv-layout", "uniform", "global")
 SOLVERS = ("auto", "exact", "dp", "pbqp")
 
@@ -89,6 +90,14 @@ Examples:
     "infinity in the image, and of what lies beside one; the others keep both where they belong.",
 )
 @options.accuracy
+@click.option(
+    "--precision",
+    type=options.OneOf(PRECISIONS),
+    default="auto",
+    show_default=True,
+    help="Of a quantised model: compute in 8-bit integers where that is faster in the network "
+    "(auto), wherever the CPU has instructions for it (int8), or nowhere (fp32).",
+)
 @click.option(
     "--max-weights",
     type=options.Size(),

@@ -95,10 +95,11 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
 
 def _show_ops(plan: Mapping[str, Any]) -> None:
     print_table(
-        ("op", "workload", "scheme", "in", "out", "µs", "source"),
+        ("op", "computes in", "workload", "scheme", "in", "out", "µs", "source"),
         [
             (
                 op["name"],
+                op.get("precision", "fp32"),  # an older neocpu had no other
                 op["workload"],
                 scheme_text(op["scheme"]),
                 op["in_layout"],

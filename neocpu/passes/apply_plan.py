@@ -20,6 +20,8 @@ from tvm.ir import Call, GenericConst, Var
 from neocpu.passes.weight_table import WeightTable
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.costs import CostModel
+from neocpu.planning.grids import STORED
+from neocpu.planning.memory_costs import halfway
 from neocpu.planning.network_graph import wanted
 from neocpu.planning.operators.layout_op import LayoutOp, Shape4
 from neocpu.planning.optimisation_levels import LayoutPlan
@@ -43,13 +45,16 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """One layout transform of the rewritten network, and the name of its kernel."""
+    """One layout transform of the rewritten network, and the name of its kernel.
+
+    A change of element type alone has none: it may become a part of what reads it.
+    """
 
     source: Format
     destination: Format
     shape: Shape4
     cost: Cost
-    kernel: str
+    kernel: str | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,17 +212,26 @@ class _Rewriter:
             if form == plain:
                 return versions[plain]
         source = next(iter(versions))
+        if (via := halfway(source, form)) is not None:
+            self._feature_map(var, via)
+            source = via
         shape = self._shapes.get(var) or feature_map_shape(var)
         assert shape is not None, var
+        cost = self._costs.transform(shape, source, form, from_registers=var in self._in_registers)
+        # Under a name of its own: kernels are known by the tensors of the model that they make.
+        name = f"{var.name}_{form.layout}"
+        if source.dtype != form.dtype:
+            self._transforms.append(Transform(source, form, shape, cost, None))
+            grid = self._plan.network.grids[var]
+            change = grid.quantise if form.dtype == STORED else grid.dequantise
+            versions[form] = self.emit(change(versions[source]), f"{name}_{form.dtype}")
+            return versions[form]
         kernel = self.kernel(
             f"transform_{source.layout}_to_{form.layout}",
             (shape, source, form),
             lambda: lower_transform(shape, source, form, self._costs.target),
         )
-        cost = self._costs.transform(shape, source, form, from_registers=var in self._in_registers)
         self._transforms.append(Transform(source, form, shape, cost, kernel.name_hint))
-        # Under a name of its own: kernels are known by the tensors of the model that they make.
-        name = f"{var.name}_{form.layout}"
         versions[form] = self.call(kernel, [versions[source]], form, shape, name)
         return versions[form]
 

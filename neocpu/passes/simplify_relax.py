@@ -17,6 +17,7 @@ from neocpu.passes.eliminate_identities import EliminateIdentities
 from neocpu.passes.fold_batch_norm import FoldBatchNorm
 from neocpu.passes.fold_constants import FoldConstants
 from neocpu.passes.fold_scale import FoldScale
+from neocpu.passes.move_quantisation import MoveQuantisation
 from neocpu.passes.share_concat_prefix import ShareConcatPrefix
 from neocpu.relax_utils import bindings, shape_values
 
@@ -28,16 +29,18 @@ SIMPLIFY_PASSES: tuple[tuple[str, Any], ...] = (
     ("eliminate-identities", EliminateIdentities()),
     # 3. Operator replacement: one spelling for each activation, for subtract and for divide.
     ("canonicalize-activations", CanonicalizeActivations()),
-    # 4. Batch normalization becomes multiply and add ...
+    # 4. What a quantised model rounds is rounded where it is computed.
+    ("move-quantisation", MoveQuantisation()),
+    # 5. Batch normalization becomes multiply and add ...
     ("fold-batch-norm", FoldBatchNorm()),
-    # 5. ... and those merge with their neighbours and vanish in the convolution's weights and bias.
+    # 6. ... and those merge with their neighbours and vanish in the convolution's weights and bias.
     ("fold-scale", FoldScale()),
-    # 6. Equal work is done once; a concat continues the concat that it starts with.
+    # 7. Equal work is done once; a concat continues the concat that it starts with.
     ("eliminate-common-subexpressions", EliminateCommonSubexpressions()),
     ("share-concat-prefix", ShareConcatPrefix()),
-    # 7. Channel shuffles vanish in the weights around them.
+    # 8. Channel shuffles vanish in the weights around them.
     ("absorb-channel-shuffles", AbsorbChannelShuffles()),
-    # 8. Trivial bindings and functions nothing calls go.
+    # 9. Trivial bindings and functions nothing calls go.
     ("eliminate-dead-code", EliminateDeadCode()),
 )
 

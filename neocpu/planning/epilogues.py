@@ -13,20 +13,21 @@ from typing import Any
 
 from tvm.ir import Var
 
+from neocpu.planning.grids import Grid, grid_of, quantised_by
+from neocpu.planning.quantised_steps import Step
 from neocpu.relax_utils import Expr, constant_value, dtype_of, is_op, op_name, static_shape
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL, STEP_KINDS, TENSOR, find_kind
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 # A chain longer than this is rare, and the registers its operands take are not free.
-MAX_STEPS = 6
+MAX_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Epilogue:
-    """A matched chain: its steps, what they read, and the variables from the operator's own on."""
+    """A matched chain: its steps, and the variables from the operator's own on."""
 
-    steps: tuple[EpilogueOp, ...]
-    operands: tuple[Any, ...]
+    steps: tuple[Step, ...]
     chain: tuple[Var, ...]
 
 
@@ -54,22 +55,38 @@ def match_epilogue(
     result : container of Var
         Variables the function returns: these must exist.
     """
-    steps: list[EpilogueOp] = []
-    operands: list[Any] = []
+    steps: list[Step] = []
     chain = [start]
     while len(steps) < MAX_STEPS and chain[-1] not in result:
         users = readers.get(chain[-1], [])
         if len(users) != 1 or users[0] in claimed:
             break
+        if (rounded := _match_grid(users[0], readers, definitions, claimed, result)) is not None:
+            grid, last = rounded
+            steps.append((grid, None))
+            chain += [users[0], last]
+            continue
         matched = match_step(definitions[users[0]], chain[-1], shape, vector_shape)
         if matched is None:
             break
-        step, operand = matched
-        steps.append(step)
-        if operand is not None:
-            operands.append(operand)
+        steps.append(matched)
         chain.append(users[0])
-    return Epilogue(tuple(steps), tuple(operands), tuple(chain))
+    return Epilogue(tuple(steps), tuple(chain))
+
+
+def _match_grid(
+    stored: Var,
+    readers: dict[Var, list[Var]],
+    definitions: dict[Var, Expr],
+    claimed: Container[Var],
+    result: Container[Var],
+) -> tuple[Grid, Var] | None:
+    """Return the grid of a quantisation and the variable of its inverse, its only reader."""
+    grid, users = grid_of(definitions[stored]), readers.get(stored, [])
+    if grid is None or stored in result or len(users) != 1 or users[0] in claimed:
+        return None
+    inverse = quantised_by(definitions[users[0]], definitions)
+    return None if inverse is None else (grid, users[0])
 
 
 def match_step(

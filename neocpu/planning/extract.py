@@ -13,13 +13,15 @@ from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.planning.epilogues import Epilogue, match_epilogue
+from neocpu.planning.grids import Grid, grids_of
 from neocpu.planning.network import Network
 from neocpu.planning.operators.conv_op import ConvOp, conv_workload
 from neocpu.planning.operators.dense_op import DenseOp, dense_workload
 from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.prologues import Prologue, match_prologue
-from neocpu.planning.stored_weights import weight_values
+from neocpu.planning.quantised_steps import ConvForm, float_steps, split, stored_form
+from neocpu.planning.stored_weights import stored_weights, weight_values
 from neocpu.relax_utils import (
     Array,
     Expr,
@@ -55,6 +57,8 @@ class _Core:
     workload: Any
     weights: Array
     epilogue: Epilogue
+    operands: tuple[Any, ...]
+    forms: tuple[ConvForm, ...] = ()
     prologue: Prologue | None = None
 
 
@@ -64,6 +68,7 @@ class _Extractor:
         self._prologues = prologues
         self._definitions = definitions(func)
         self._readers = consumers(func)
+        self.grids = grids_of(self._definitions)
         self._results = set(used_vars(func.body.body))
         self._claims = {kind: kind.claims(self) for kind in KINDS}
         self._claimed: set[Var] = set().union(*self._claims.values())
@@ -88,7 +93,7 @@ class _Extractor:
                 if op is not None:
                     ops.append(op)
         inputs = frozenset(self._func.params)
-        return Network(tuple(ops), tuple(dense), self._nchw_reads(ops), inputs)
+        return Network(tuple(ops), tuple(dense), self._nchw_reads(ops), inputs, self.grids)
 
     def _fuse_epilogues(self) -> dict[Var, _Core]:
         """Return each convolution and dense layer with its epilogue, by the last variable."""
@@ -118,15 +123,35 @@ class _Extractor:
                 self._results,
             )
             self._claimed.update(matched.chain)
-            fused = replace(workload, epilogue=matched.steps)
-            cores[matched.chain[-1]] = _Core(binding.value, fused, weights, matched)
+            kinds, operands = split(
+                float_steps(matched.steps, vector[-1 if convolution is None else 1])
+            )
+            fused = replace(workload, epilogue=kinds)
+            forms = () if convolution is None else self._forms(binding.value, convolution, matched)
+            core = _Core(binding.value, fused, weights, matched, operands, forms)
+            cores[matched.chain[-1]] = core
         return cores
+
+    def _forms(
+        self, call: Call, workload: Conv2dWorkload, matched: Epilogue
+    ) -> tuple[ConvForm, ...]:
+        """Return the convolution as one of integers, with results stored as either."""
+        weights = stored_weights(call.args[1], self._definitions)
+        grid = self.grids.get(call.args[0])
+        if weights is None or grid is None or workload.groups > 1:
+            return ()
+        ends_on_grid = bool(matched.steps) and isinstance(matched.steps[-1][0], Grid)
+        forms = (
+            stored_form(workload, weights, grid, matched.steps, self.grids, store=store)
+            for store in ((True, False) if ends_on_grid else (False,))
+        )
+        return tuple(form for form in forms if form is not None)
 
     def _fuse_prologues(self, cores: dict[Var, _Core]) -> None:
         """Give convolutions the elementwise chains in front of them that no epilogue has."""
         taken = self._claimed | self._results
         for last, core in cores.items():
-            if not isinstance(core.workload, Conv2dWorkload):
+            if not isinstance(core.workload, Conv2dWorkload) or core.forms:
                 continue
             found = match_prologue(
                 core.call.args[0],
@@ -146,7 +171,7 @@ class _Extractor:
         weights = core.weights
         before = core.prologue or Prologue(core.call.args[0], (), (), ())
         gates = [v for v in before.operands if isinstance(v, Var)]
-        residuals = [v for v in core.epilogue.operands if isinstance(v, Var)]
+        residuals = [v for v in core.operands if isinstance(v, Var)]
         reads = [Read(before.source, workload.input_shape, numerics.data)]
         reads += [Read(var, (*workload.input_shape[:2], 1, 1), numerics.data) for var in gates]
         reads += [Read(v, workload.output_shape, numerics.output, True) for v in residuals]
@@ -159,10 +184,11 @@ class _Extractor:
             frozenset((*before.chain, *chain[:-1])),
             workload,
             weights,
-            core.epilogue.operands,
+            core.operands,
             before.operands,
             # A sum in float64 cannot overflow, and needs no array of flags.
             finite_weights=math.isfinite(weights.sum(dtype=np.float64)),
+            forms=core.forms,
         )
 
     def _dense(self, core: _Core) -> DenseOp:
@@ -174,7 +200,7 @@ class _Extractor:
             frozenset(chain[:-1]),
             core.workload,
             core.weights,
-            core.epilogue.operands,
+            core.operands,
         )
 
     def _layout_op(self, var: Var, value: Expr) -> LayoutOp | None:
@@ -204,6 +230,10 @@ class _Extractor:
     def is_result(self, var: Var) -> bool:
         """Whether the function returns ``var``."""
         return var in self._results
+
+    def is_on_grid(self, var: Var) -> bool:
+        """Whether ``var`` may be stored as integers."""
+        return var in self.grids
 
     def claimed_by(self, kind: type[LayoutOp]) -> frozenset[Var]:
         """Return what ``kind`` claimed of the function."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.planning.choice import IN_PLACE, Cost
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.memory_class import MemoryClass
@@ -85,16 +86,26 @@ class MemoryCosts:
         """
         if source == dest:
             return Cost(0.0)
-        workload = TransformWorkload.between(shape, source, dest)
-        estimate = registry.estimate(workload, TransformScheme(), self.target, self.threads)
-        kind = transform_class(source.layout, dest.layout)
-        cost = self._cost(kind, source.dtype, estimate, math.prod(shape))
+        cost = self._transform(shape, source, dest)
         if not from_registers:
             return cost
         size = source.bytes(shape) + dest.bytes(shape)
         estimate = fork_seconds(self.threads) + stream_seconds(size, self.target, self.threads)
         around = self._cost(MemoryClass.ELEMENTWISE, source.dtype, estimate, math.prod(shape))
         return Cost(cost.seconds + around.seconds, cost.source)
+
+    def _transform(self, shape: tuple[int, ...], source: Format, dest: Format) -> Cost:
+        if (via := halfway(source, dest)) is not None:
+            first, second = self._transform(shape, source, via), self._transform(shape, via, dest)
+            return Cost(first.seconds + second.seconds, first.source)
+        if source.layout == dest.layout:
+            size = source.bytes(shape) + dest.bytes(shape)
+            estimate = fork_seconds(self.threads) + stream_seconds(size, self.target, self.threads)
+            return self._cost(MemoryClass.ELEMENTWISE, "float32", estimate, math.prod(shape))
+        workload = TransformWorkload.between(shape, source, dest)
+        estimate = registry.estimate(workload, TransformScheme(), self.target, self.threads)
+        kind = transform_class(source.layout, dest.layout)
+        return self._cost(kind, source.dtype, estimate, math.prod(shape))
 
     def stream(
         self,
@@ -157,6 +168,18 @@ class MemoryCosts:
                     points.append((size, math.log(seconds / estimate), known.source))
         sizes, ratios, sources = zip(*points, strict=True) if points else ((), (), ())
         return _Curve(sizes, ratios, sources)
+
+
+def halfway(source: Format, dest: Format) -> Format | None:
+    """Return where a change of both layout and element type is one, then the other; else None.
+
+    The layout is changed of the smaller elements.
+    """
+    if source.layout == dest.layout or source.dtype == dest.dtype:
+        return None
+    if bytes_of(source.dtype) < bytes_of(dest.dtype):
+        return Format(dest.layout, source.dtype)
+    return Format(source.layout, dest.dtype)
 
 
 def transform_class(source: DataLayout, dest: DataLayout) -> MemoryClass:

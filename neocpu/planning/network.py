@@ -7,15 +7,19 @@ Paper §3.2 sorts operators into layout-oblivious, -tolerant and -dependent ones
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from tvm.ir import Var
 
+from neocpu.planning.grids import Grid
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
+from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,17 +34,24 @@ class Network:
         Feature maps that layout-dependent operators or the function's result read.
     inputs : frozenset of Var
         The function's parameters.
+    grids : mapping of Var to Grid
+        Feature maps that may be stored as integers.
     """
 
     ops: tuple[LayoutOp, ...]
     dense: tuple[DenseOp, ...]
     nchw_reads: dict[Var, Shape4]
     inputs: frozenset[Var] = frozenset()
+    grids: Mapping[Var, Grid] = field(default_factory=dict)
 
     @property
     def convs(self) -> tuple[ConvOp, ...]:
         """The convolutions, in program order."""
         return tuple(op for op in self.ops if isinstance(op, ConvOp))
+
+    def computing(self, precision: Precision, target: CpuTarget) -> Network:
+        """Return the network with those ways to compute an operator that a plan may choose from."""
+        return replace(self, ops=tuple(op.computing(precision, target) for op in self.ops))
 
     @property
     def in_registers(self) -> frozenset[Var]:

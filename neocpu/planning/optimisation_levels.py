@@ -99,7 +99,7 @@ def operator_choices(
     With ``fold`` convolutions may take layout transforms into their loads and stores.
     """
     convs: dict[_ConvKind, tuple[Choice, ...]] = {}
-    for kind in {_kind(conv) for conv in network.convs}:
+    for kind in {kind for conv in network.convs for kind in conv.ways}:
         workload, finite = kind
         admitted = costs if finite else replace(costs, admission=SHORT_SUMS)
         found = admitted.conv_choices(workload)
@@ -111,29 +111,33 @@ def operator_choices(
     copied = functools.cache(network.copied_parts)
 
     def memory_bound(op: LayoutOp) -> tuple[Choice, ...]:
-        legal = [Format(layout, op.dtype) for layout in layouts if _is_legal(op, layout)]
-        found = [op.cost(form, costs, inner, copied(form)) for form in legal]
+        legal = [
+            (Format(layout, read), Format(layout, written))
+            for read, written in op.dtypes
+            for layout in layouts
+            if _is_legal(op, layout)
+        ]
+        found = [op.cost(form, costs, inner, copied(form)) for _, form in legal]
         return tuple(
             Choice(
-                form,
-                form,
+                *forms,
                 cost.seconds,
                 cost.source,
-                weight_bytes=op.constant_bytes(form),
+                weight_bytes=op.constant_bytes(forms[1]),
             )
-            for form, cost in zip(legal, found, strict=True)
+            for forms, cost in zip(legal, found, strict=True)
         )
 
-    return [convs[_kind(op)] if isinstance(op, ConvOp) else memory_bound(op) for op in network.ops]
+    def computing(conv: ConvOp) -> tuple[Choice, ...]:
+        every = (choice for kind in conv.ways for choice in convs[kind])
+        return tuple(sorted(every, key=costs.price))
+
+    return [computing(op) if isinstance(op, ConvOp) else memory_bound(op) for op in network.ops]
 
 
 # A workload, and whether the weights are finite. Winograd's algorithm adds weights of both signs up
 # and makes NaN of an infinity; what strict accuracy admits keeps it as it is.
 _ConvKind: TypeAlias = tuple[Conv2dWorkload, bool]
-
-
-def _kind(conv: ConvOp) -> _ConvKind:
-    return conv.workload, conv.finite_weights
 
 
 def _blocks(every: Sequence[Sequence[Choice]]) -> list[int]:

@@ -12,6 +12,7 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel, plan_layouts
+from neocpu.planning.precision import Precision, parse_precision
 from neocpu.planning.weight_limit import plan_within
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -29,16 +30,24 @@ class PlanOptions:
     ----------
     max_weights : int or None
         Limit of the packed weights, in bytes.
+    precision : Precision
+        In what numbers operators may compute.
     """
 
     opt: OptLevel
     solver: Solver
     limits: SearchLimits
     max_weights: int | None = None
+    precision: Precision = Precision.AUTO
 
     @classmethod
     def parse(
-        cls, opt: str, solver: str, seconds: float | None, max_weights: int | None = None
+        cls,
+        opt: str,
+        solver: str,
+        seconds: float | None,
+        max_weights: int | None = None,
+        precision: str = Precision.AUTO,
     ) -> PlanOptions:
         """Check the options of ``neocpu compile``.
 
@@ -48,7 +57,13 @@ class PlanOptions:
         """
         if max_weights is not None and (type(max_weights) is not int or max_weights < 0):
             raise UsageError(f"max_weights must be bytes, 0 or more, got {max_weights!r}")
-        return cls(_opt_level(opt), _solver(solver), _limits(solver, seconds), max_weights)
+        return cls(
+            _opt_level(opt),
+            _solver(solver),
+            _limits(solver, seconds),
+            max_weights,
+            parse_precision(precision),
+        )
 
     def fuses_prologues(self, templates: Container[str] | None) -> bool:
         """Whether 1x1 convolutions may take what is in front: not all of ``templates`` can."""
@@ -72,10 +87,11 @@ class PlanOptions:
         UsageError
             If no plan keeps the limit on the weights.
         """
+        choosing = network.computing(self.precision, costs.target)
 
         def solve(byte_price: float = 0.0) -> LayoutPlan:
             priced = replace(costs, byte_price=byte_price)
-            return plan_layouts(network, priced, self.opt, self.solver, self.limits)
+            return plan_layouts(choosing, priced, self.opt, self.solver, self.limits)
 
         limit = self.max_weights
         plan = solve() if limit is None else plan_within(limit, fixed_weights, solve)

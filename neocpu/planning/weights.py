@@ -19,6 +19,7 @@ from tvm import relax
 from neocpu.planning.network import Network
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.dense_op import DenseOp
+from neocpu.planning.stored_weights import stored_weights
 from neocpu.relax_utils import Expr, bindings, constant_value
 from neocpu.schedules import registry
 from neocpu.schedules.operators import dense
@@ -66,7 +67,7 @@ def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: 
     given: dict[Expr, int] = {}
     plain: dict[Expr, int] = {}
     for binding in bindings(mod["main"]):
-        if binding.var in owned:
+        if binding.var in owned or stored_weights(binding.value, {}) is not None:
             continue
         for const in _leaves(binding.value):
             if (array := _weight(const)) is not None:
@@ -80,11 +81,12 @@ def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: 
 def packed_bytes(workload: Conv2dWorkload, scheme: Scheme) -> int:
     """Bytes of a convolution's weights and per-channel operands, as ``scheme`` reads them."""
     _, weights, *operands, _ = registry.argument_shapes(workload, scheme)
+    border = [operands.pop(0)] if workload.pads_with_zero_point else []
     reading = [op for op in (*workload.prologue, *workload.epilogue) if op.operand != NO_OPERAND]
     vectors = [
         shape for shape, op in zip(operands, reading, strict=True) if op.operand == PER_CHANNEL
     ]
-    return sum(_size(*argument) for argument in (weights, *vectors))
+    return sum(_size(*argument) for argument in (weights, *border, *vectors))
 
 
 def _weight(expr: Expr) -> NDArray[np.generic] | None:

@@ -25,6 +25,8 @@ from neocpu.schedules.vocabulary.workload import TransformWorkload
 
 # Pixels of one task: 16 channels of 512 fp32 pixels are 32 KiB on either side.
 TASK_PIXELS = 512
+# A tile of bytes that fill vectors would be as many vectors as these have lanes.
+MAX_EDGE = 16
 # Shuffling takes as long again as moving the bytes in whole lines.
 SHUFFLE_FACTOR = 2
 
@@ -109,7 +111,7 @@ def _flat(block: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _tile_edge(block: int, pixels: int, lanes: int) -> int:
     """Largest power of two that divides ``block`` and fits a vector and the pixels."""
     edge = 1
-    while edge * 2 <= min(lanes, pixels) and block % (edge * 2) == 0:
+    while edge * 2 <= min(lanes, pixels, MAX_EDGE) and block % (edge * 2) == 0:
         edge *= 2
     return edge
 

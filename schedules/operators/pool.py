@@ -215,6 +215,8 @@ def lower_global_pool(
 
 
 def _identity(kind: str, dtype: str, width: int) -> Any:
+    if not dtype.startswith("float"):
+        return splat(tirx.min_value(dtype) if kind == "max" else tirx.const(0, dtype), width)
     return splat(tirx.const(float("-inf") if kind == "max" else 0.0, dtype), width)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tvm.ir import Var
 
 from neocpu.planning.choice import Choice, Cost
+from neocpu.planning.grids import STORED
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.gather_op import GatherOp, concatenated
@@ -22,6 +23,8 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 class ConcatOp(LayoutOp):
     """A concatenation of channels."""
 
+    is_on_grid: bool = False
+
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ConcatOp | None:
         """Find concatenations of whole feature maps."""
@@ -32,7 +35,15 @@ class ConcatOp(LayoutOp):
             return None
         dtype = dtype_of(value)
         reads = tuple(Read(v, s, dtype) for v, s in zip(fields, shapes, strict=True) if s)
-        return cls(function.name("concat"), var, shape, dtype, reads, frozenset())
+        return cls(
+            function.name("concat"), var, shape, dtype, reads, frozenset(), function.is_on_grid(var)
+        )
+
+    @property
+    def dtypes(self) -> tuple[tuple[str, str], ...]:
+        """Either, if all its parts are on one grid."""
+        plain = (self.dtype, self.dtype)
+        return (plain, (STORED, STORED)) if self.is_on_grid else (plain,)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
         """Return whether lanes are shifted."""

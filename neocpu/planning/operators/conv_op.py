@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from tvm.ir import Var
 
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp
+from neocpu.planning.precision import Precision
+from neocpu.planning.quantised_steps import ConvForm
 from neocpu.relax_utils import (
     Array,
     Expr,
@@ -22,6 +24,7 @@ from neocpu.relax_utils import (
 )
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
@@ -61,6 +64,10 @@ class ConvOp(LayoutOp):
         What the prologue's steps read: a ``(C,)`` vector or a gate of shape ``(N, C, 1, 1)``.
     finite_weights : bool
         Whether no weight is infinite or NaN.
+    forms : tuple of ConvForm
+        Ways to compute it in integers.
+    in_float : bool
+        Whether float32, which `weights` and `operands` are for, is a way to compute it.
     """
 
     workload: Conv2dWorkload
@@ -68,32 +75,57 @@ class ConvOp(LayoutOp):
     operands: tuple[Any, ...]
     before: tuple[Any, ...] = ()
     finite_weights: bool = True
+    forms: tuple[ConvForm, ...] = ()
+    in_float: bool = True
+
+    def computing(self, precision: Precision, target: CpuTarget) -> ConvOp:
+        """Leave out what the CPU has no instruction for, and what is not asked for."""
+        if not self.forms:
+            return self
+        found = (form.on(target) for form in self.forms if precision is not Precision.FP32)
+        forms = tuple(form for form in found if form is not None)
+        return replace(self, forms=forms, in_float=not (forms and precision is Precision.INT8))
 
     @property
-    def described(self) -> str:
-        """The workload."""
-        return str(self.workload)
+    def ways(self) -> tuple[tuple[Conv2dWorkload, bool], ...]:
+        """What tells its choices: workloads, and whether the weights are finite."""
+        in_float = ((self.workload, self.finite_weights),) if self.in_float else ()
+        return (*in_float, *((form.workload, True) for form in self.forms))
+
+    def describe(self, choice: Choice) -> str:
+        """Return the workload."""
+        return str(self.form(choice).workload)
 
     @property
     def flops(self) -> int:
         """Those of direct convolution."""
         return self.workload.flops
 
+    def form(self, choice: Choice) -> ConvForm:
+        """Return the way to compute it that reads and writes the formats of ``choice``."""
+        types = (choice.in_format.dtype, choice.out_format.dtype)
+        own = ConvForm(self.workload, self.weights, self.operands)
+        return next(f for f in (own, *self.forms) if f.types == types)
+
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         """Emit the template's kernel, on packed weights and operands."""
-        scheme, workload = choice.scheme, self.workload
+        scheme, form = choice.scheme, self.form(choice)
         assert scheme is not None
+        workload = form.workload
         kernel = emitter.kernel(
             self.name,
             (workload, scheme),
             lambda: registry.lower(workload, scheme, emitter.target, emitter.threads),
         )
-        packed = registry.pack_weights(self.weights, workload, scheme)
+        packed = registry.pack_weights(form.weights, workload, scheme)
         args = [reads[0], emitter.weight(packed)]
+        if workload.pads_with_zero_point:
+            border = np.full(scheme.in_layout.block, form.zero, workload.numerics.data)
+            args.append(emitter.weight(border))
         feature_maps = iter(reads[1:])
         for layout, operands in (
             (scheme.in_layout, self.before),
-            (scheme.out_layout, self.operands),
+            (scheme.out_layout, form.operands),
         ):
             for operand in operands:
                 if isinstance(operand, Var):

@@ -8,6 +8,7 @@ from neocpu.planning.operators.gather_op import GatherOp
 from neocpu.planning.operators.global_pool_op import GlobalPoolOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.operators.pool_op import PoolOp
+from neocpu.planning.operators.quantise_op import QuantiseOp
 
-KINDS: list[type[LayoutOp]] = [PoolOp, GlobalPoolOp, ConcatOp, GatherOp, ElementwiseOp]
+KINDS: list[type[LayoutOp]] = [PoolOp, GlobalPoolOp, ConcatOp, GatherOp, ElementwiseOp, QuantiseOp]
 """In the order in which a binding is offered to them."""

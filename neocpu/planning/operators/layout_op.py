@@ -19,6 +19,7 @@ from tvm.ir import Var
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
+from neocpu.planning.precision import Precision
 from neocpu.relax_utils import Expr
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
@@ -67,6 +68,9 @@ class Function(Protocol):
 
     def is_result(self, var: Var) -> bool:
         """Whether the function returns ``var``."""
+
+    def is_on_grid(self, var: Var) -> bool:
+        """Whether ``var`` may be stored as integers."""
 
     def claimed_by(self, kind: type[LayoutOp]) -> frozenset[Var]:
         """Return what ``kind`` claimed of the function."""
@@ -149,15 +153,23 @@ class LayoutOp:
         """Return the operator that ``var``, bound to ``value``, is; None if of another kind."""
         return None
 
-    @property
-    def described(self) -> str:
-        """What it computes, for people."""
+    def describe(self, choice: Choice) -> str:
+        """Return what it computes as ``choice`` has it, for people."""
         return "x".join(map(str, self.shape))
 
     @property
     def flops(self) -> int:
         """Floating-point operations; 0 of what is bound by memory."""
         return 0
+
+    @property
+    def dtypes(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of element types that it can read and write, what the model has first."""
+        return ((self.dtype, self.dtype),)
+
+    def computing(self, precision: Precision, target: CpuTarget) -> LayoutOp:
+        """Return the operator with those of its ways that ``precision`` and a CPU admit."""
+        return self
 
     def memory_class(self, layout: DataLayout) -> MemoryClass | None:
         """Return whose measurements tell what it costs in ``layout``; None if none do."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm.ir import Var
 
 from neocpu.planning.choice import Choice, Cost
+from neocpu.planning.grids import STORED
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, four_of, is_op, pair_of
@@ -20,6 +21,7 @@ class PoolOp(LayoutOp):
     """A pooling with a window."""
 
     workload: PoolWorkload
+    is_on_grid: bool = False
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> PoolOp | None:
@@ -44,12 +46,21 @@ class PoolOp(LayoutOp):
             return None
         reads = (Read(value.args[0], source, workload.dtype),)
         name = function.name("pool")
-        return cls(name, var, shape, workload.dtype, reads, frozenset(), workload)
+        on_grid = workload.kind == "max" and function.is_on_grid(var)
+        return cls(name, var, shape, workload.dtype, reads, frozenset(), workload, on_grid)
 
     @property
-    def described(self) -> str:
-        """The workload."""
+    def dtypes(self) -> tuple[tuple[str, str], ...]:
+        """Either; maxima of integers are those of what they stand for."""
+        plain = (self.dtype, self.dtype)
+        return (plain, (STORED, STORED)) if self.is_on_grid else (plain,)
+
+    def describe(self, choice: Choice) -> str:
+        """Return the workload."""
         return str(self.workload)
+
+    def _in(self, form: Format) -> PoolWorkload:
+        return replace(self.workload, dtype=form.dtype)
 
     def cost(
         self,
@@ -59,14 +70,15 @@ class PoolOp(LayoutOp):
         copied: Container[Read] = (),
     ) -> Cost:
         """Return the kernel's own estimate: a window is more work than its bytes."""
-        return costs.estimated(estimate(self.workload, form.layout, costs.target, costs.threads))
+        return costs.estimated(estimate(self._in(form), form.layout, costs.target, costs.threads))
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         """Emit the pooling's kernel."""
         form = choice.out_format
+        workload = self._in(form)
         kernel = emitter.kernel(
             self.name,
-            (self.workload, form),
-            lambda: lower_pool(self.workload, form.layout, emitter.target),
+            (workload, form),
+            lambda: lower_pool(workload, form.layout, emitter.target),
         )
         return emitter.call(kernel, list(reads), form, self.shape)

@@ -55,6 +55,7 @@ class TestOptions:
                     "opt": "global",
                     "algorithms": None,
                     "accuracy": "default",
+                    "precision": "auto",
                     "max_weights": None,
                     "solver": "auto",
                     "search_seconds": None,
@@ -68,7 +69,8 @@ class TestOptions:
             "compile net.onnx -o net.so --target llvm -mcpu=skylake-avx512 -mattr=+avx2 "
             "--shape x:1,3,8,8 --shape y:0:4 --batch 2 --threads 3 --db a --db b --only-db "
             "--tune-budget 10m --opt uniform --algorithms direct,depthwise --no-verify "
-            "--solver dp --search-seconds 0.5 --max-weights 120MB --accuracy strict"
+            "--solver dp --search-seconds 0.5 --max-weights 120MB --accuracy strict "
+            "--precision int8"
         )
         cli(*line.split())
         assert compile_calls[0][1] == {
@@ -82,6 +84,7 @@ class TestOptions:
             "opt": "uniform",
             "algorithms": ("direct", "depthwise"),
             "accuracy": "strict",
+            "precision": "int8",
             "max_weights": 120_000_000,
             "solver": "dp",
             "search_seconds": 0.5,

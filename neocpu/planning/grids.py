@@ -1,0 +1,97 @@
+"""Which feature maps of a quantised model hold nothing but the values that 8 bits stand for.
+
+Such a feature map is one thing to the search, whatever it is stored as: float32 numbers on a grid
+or the integers themselves. Both say the same exactly, so that an operator may read and write
+either, and what lies between is a transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Call, Var
+
+from neocpu.relax_utils import Expr, constant_value, feature_map_shape, is_op, make_const
+
+STORED: Final = "uint8"
+"""What feature maps on a grid are stored as, whatever the model's own integers are."""
+
+_KEEPING: Final = ("relax.nn.max_pool2d", "relax.nn.relu")
+"""Operators whose results are among the values of what they read, or zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The values ``(stored - zero) * scale`` for ``stored`` from 0 to 255.
+
+    Attributes
+    ----------
+    zero : int
+        From 0 to 255.
+    """
+
+    scale: float
+    zero: int
+
+    def quantise(self, data: Expr) -> Expr:
+        """Return the Relax expression that brings float32 numbers to the grid, stored."""
+        scale, zero = self._constants()
+        return relax.op.quantize(data, scale, zero, 0, STORED)
+
+    def dequantise(self, data: Expr) -> Expr:
+        """Return the Relax expression of the float32 numbers that stored ones stand for."""
+        scale, zero = self._constants()
+        return relax.op.dequantize(data, scale, zero, 0, "float32")
+
+    def _constants(self) -> tuple[Expr, Expr]:
+        return make_const(np.float32(self.scale)), make_const(np.uint8(self.zero))
+
+
+def grid_of(call: Expr) -> Grid | None:
+    """Return the grid that a quantisation or its inverse has for all elements; None if several."""
+    if not is_op(call, "relax.quantize", "relax.dequantize"):
+        return None
+    scale, zero = constant_value(call.args[1]), constant_value(call.args[2])
+    if scale is None or zero is None or scale.size != 1 or zero.size != 1:
+        return None
+    middle = -int(np.iinfo(zero.dtype).min)  # of int8, -128 is stored as 0
+    return Grid(float(scale.reshape(())), int(zero.reshape(())) + middle)
+
+
+def quantised_by(call: Expr, definitions: Mapping[Var, Expr]) -> Call | None:
+    """Return the quantisation whose result ``call`` dequantises on the same grid, else None."""
+    if not is_op(call, "relax.dequantize") or not isinstance(call.args[0], Var):
+        return None
+    inner = definitions.get(call.args[0])
+    if not is_op(inner, "relax.quantize") or grid_of(inner) is None:
+        return None
+    return inner if grid_of(inner) == grid_of(call) else None
+
+
+def grids_of(definitions: Mapping[Var, Expr]) -> dict[Var, Grid]:
+    """Return the feature maps of a function that are on a grid."""
+    grids: dict[Var, Grid] = {}
+    for var, value in definitions.items():
+        if feature_map_shape(var) is not None:
+            grid = _grid(value, grids, definitions)
+            if grid is not None:
+                grids[var] = grid
+    return grids
+
+
+def _grid(value: Any, grids: Mapping[Var, Grid], definitions: Mapping[Var, Expr]) -> Grid | None:
+    if is_op(value, "relax.dequantize"):
+        return grid_of(value)
+    if is_op(value, *_KEEPING):
+        return grids.get(value.args[0]) if isinstance(value.args[0], Var) else None
+    if is_op(value, "relax.concat"):
+        parts = value.args[0]
+        parts = definitions.get(parts, parts) if isinstance(parts, Var) else parts
+        if isinstance(parts, relax.Tuple) and all(isinstance(part, Var) for part in parts.fields):
+            found = {grids.get(part) for part in parts.fields}
+            return found.pop() if len(found) == 1 else None
+    return None

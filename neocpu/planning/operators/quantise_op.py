@@ -1,0 +1,73 @@
+"""Rounding to a grid that no convolution has taken in: layout-oblivious."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tvm.ir import Var
+
+from neocpu.planning.choice import Choice, Cost
+from neocpu.planning.grids import STORED, Grid, grid_of, quantised_by
+from neocpu.planning.memory_class import MemoryClass
+from neocpu.planning.memory_costs import MemoryCosts
+from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.relax_utils import Expr, feature_map_shape
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantiseOp(LayoutOp):
+    """A quantisation and its inverse: what is made is stored either way."""
+
+    stays_in_registers: ClassVar[bool] = True
+
+    grid: Grid
+
+    @classmethod
+    def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> QuantiseOp | None:
+        """Find a quantisation that nothing else reads than its inverse."""
+        inner = quantised_by(value, function.definitions())
+        grid = grid_of(value)
+        if inner is None or grid is None or feature_map_shape(inner.args[0]) != shape:
+            return None
+        stored = value.args[0]
+        if function.readers(stored) != {var} or function.is_result(stored):
+            return None
+        if not isinstance(inner.args[0], Var):
+            return None
+        reads = (Read(inner.args[0], shape, "float32"),)
+        return cls(
+            function.name("quantise"), var, shape, "float32", reads, frozenset({stored}), grid
+        )
+
+    @property
+    def dtypes(self) -> tuple[tuple[str, str], ...]:
+        """Float32 in, and either out."""
+        return (("float32", "float32"), ("float32", STORED))
+
+    def memory_class(self, layout: DataLayout) -> MemoryClass:
+        """Return that of elementwise operators."""
+        return MemoryClass.ELEMENTWISE
+
+    def cost(
+        self,
+        form: Format,
+        costs: MemoryCosts,
+        in_registers: Container[Var] = (),
+        copied: Container[Read] = (),
+    ) -> Cost:
+        """Return what it costs to read float32 and to write ``form``."""
+        if form.dtype == STORED:
+            source = Format(form.layout, "float32")
+            return costs.transform(self.shape, source, form)
+        return LayoutOp.cost(self, form, costs, in_registers)
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        """Emit both, or the quantisation alone; fusion and lowering come later."""
+        stored = emitter.emit(self.grid.quantise(reads[0]))
+        if choice.out_format.dtype == STORED:
+            return stored
+        return emitter.emit(self.grid.dequantise(stored))

@@ -1,0 +1,272 @@
+"""The steps of a convolution whose results are quantised: in float32, and from integer sums.
+
+A chain of steps may hold grids: there, values are rounded to one. In float32 that is steps like
+others. Where sums are integers, a bias and the data's zero point come first, in integers; scales
+are merged as far as positive factors commute with what is between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from tvm.ir import Var
+
+from neocpu.planning.grids import STORED, Grid
+from neocpu.planning.stored_weights import StoredWeights
+from neocpu.relax_utils import Array
+from neocpu.schedules.vocabulary.numerics import INT16_SUMS, Numerics, Quantisation
+from neocpu.schedules.vocabulary.steps import NO_OPERAND
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+
+Step: TypeAlias = tuple[EpilogueOp | Grid, Any]
+"""A step, or the grid that values are rounded to, and the operand that it reads, if any."""
+
+_LARGEST: Final = 255.0
+_SUM_LIMIT: Final = 2**31
+# How far from an integer a bias may be that was one before it was multiplied, and relative to it.
+_WHOLE: Final = (1e-4, 1e-6)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConvForm:
+    """One way to compute a convolution: in what numbers.
+
+    Attributes
+    ----------
+    weights : array
+        OIHW.
+    operands : tuple of array or Var
+        What the epilogue's steps read, in order: a ``(C,)`` vector or a feature map.
+    zero : int
+        What stands for 0 in the data.
+    """
+
+    workload: Conv2dWorkload
+    weights: Array
+    operands: tuple[Any, ...]
+    zero: int = 0
+
+    def on(self, target: CpuTarget) -> ConvForm | None:
+        """Return it as a CPU's templates know it; None if it has no instruction for it."""
+        numerics = self.workload.numerics
+        unit = target.find_dot_unit(numerics)
+        if unit is None:
+            return None
+        known = replace(numerics, int16_sums=unit.int16_sums)
+        return replace(self, workload=replace(self.workload, numerics=known))
+
+    @property
+    def types(self) -> tuple[str, str]:
+        """Element types of what it reads and writes."""
+        return self.workload.numerics.data, self.workload.numerics.output
+
+
+def float_steps(steps: Sequence[Step], channels: int) -> list[Step]:
+    """Return the steps with those that round to a grid spelt out, as float32 stays on it."""
+    found: list[Step] = []
+    for op, operand in steps:
+        if isinstance(op, Grid):
+            found = _without_clips(found, op)
+            found += [*_rounded(op, channels), *_real(op, channels)]
+        else:
+            found.append((op, operand))
+    return found
+
+
+def stored_form(
+    workload: Conv2dWorkload,
+    weights: StoredWeights,
+    data: Grid,
+    steps: Sequence[Step],
+    grids: Mapping[Var, Grid],
+    *,
+    store: bool,
+) -> ConvForm | None:
+    """Return a convolution of integers; None if these numbers are not of such a form.
+
+    Parameters
+    ----------
+    workload : Conv2dWorkload
+        The same in float32, without its epilogue.
+    data : Grid
+        Of what it reads.
+    steps : sequence of Step
+        All that follows.
+    grids : mapping
+        Of the feature maps that steps read.
+    store : bool
+        Whether the results, which the last step rounds to a grid, are stored as integers; as
+        float32 otherwise.
+    """
+    centred = weights.centred
+    per_output = weights.scale.size == 1 or weights.axis == 0
+    bound = np.abs(centred.astype(np.int64)).sum(axis=(1, 2, 3)) * int(_LARGEST)
+    if not per_output or centred.min() < -128 or centred.max() > 127 or bound.max() >= _SUM_LIMIT:
+        return None
+    channels = workload.out_channels
+    scale = np.float64(data.scale) * np.broadcast_to(weights.scale.reshape(-1), (channels,))
+    rest = list(steps)
+    sums = -data.zero * centred.astype(np.int64).sum(axis=(1, 2, 3))
+    if rest and rest[0][0] == EpilogueOp("bias_add"):
+        whole = _whole_bias(rest[0][1], scale)
+        if whole is not None and (bound + np.abs(whole)).max() < _SUM_LIMIT:
+            sums, rest = sums + whole, rest[1:]
+    found: list[Step] = []
+    if sums.any():
+        found.append((EpilogueOp("bias_add"), sums.astype(np.int32)))
+    found.append((EpilogueOp("rescale"), scale))
+    for index, (op, operand) in enumerate(rest):
+        last = index == len(rest) - 1
+        if isinstance(op, Grid):
+            found = _without_clips(found, op) + _rounded(op, channels)
+            found += [] if last and store else _real(op, channels)
+        elif isinstance(operand, Var) and store:
+            grid = grids.get(operand)
+            if grid is None or op.kind != "add":
+                return None
+            found += [(EpilogueOp("scale"), _vector(1 / grid.scale, channels))]
+            found += _moved(-grid.zero, channels)
+            found += [(op, operand), (EpilogueOp("scale"), _vector(grid.scale, channels))]
+        else:
+            found.append((op, operand))
+    found = _merged(found)
+    asymmetric = any(workload.padding) and data.zero != 0
+    numerics = Numerics(
+        STORED,
+        "int8",
+        "int32",
+        STORED if store else "float32",
+        quantised=(("data", Quantisation("tensor", symmetric=not asymmetric)),),
+        int16_sums=_int16_sums(centred),
+    )
+    epilogue, operands = split(found)
+    return ConvForm(
+        replace(workload, numerics=numerics, epilogue=epilogue),
+        centred.astype(np.int8),
+        operands,
+        data.zero,
+    )
+
+
+def _int16_sums(weights: Array) -> int:
+    """Return how many products 16 bits hold the sum of, for `Numerics.int16_sums`; 0 if not two."""
+    channels, inputs, *window = weights.shape
+    for products in reversed(INT16_SUMS):
+        span = 2 * products
+        padded = np.pad(weights, ((0, 0), (0, -inputs % span), (0, 0), (0, 0)))
+        halves = padded.reshape(channels, -1, products // 2, 2, 2, *window)
+        # Data are 0 or more: the largest sum is that of the positive products, at 255.
+        largest = np.maximum(halves, 0).sum(axis=(2, 4)).max()
+        least = np.minimum(halves, 0).sum(axis=(2, 4)).min()
+        if largest * _LARGEST < 2**15 and least * _LARGEST >= -(2**15):
+            return products
+    return 0
+
+
+def split(steps: Sequence[Step]) -> tuple[tuple[EpilogueOp, ...], tuple[Any, ...]]:
+    """Return the kinds of steps, and what those that read something read, in their types."""
+    kinds, operands = [], []
+    for op, operand in steps:
+        assert isinstance(op, EpilogueOp)
+        kinds.append(op)
+        if op.operand == NO_OPERAND:
+            continue
+        real = isinstance(operand, np.ndarray) and operand.dtype == np.float64
+        operands.append(operand.astype(np.float32) if real else operand)
+    return tuple(kinds), tuple(operands)
+
+
+def _vector(value: float, channels: int) -> Array:
+    return np.full(channels, value, np.float64)
+
+
+def _moved(by: float, channels: int) -> list[Step]:
+    return [(EpilogueOp("bias_add"), _vector(by, channels))] if by else []
+
+
+def _rounded(grid: Grid, channels: int) -> list[Step]:
+    """Return the steps from real numbers to those that are stored."""
+    return [
+        (EpilogueOp("scale"), _vector(1 / grid.scale, channels)),
+        (EpilogueOp("round"), None),
+        *_moved(grid.zero, channels),
+        (EpilogueOp("clip", (0.0, _LARGEST)), None),
+    ]
+
+
+def _real(grid: Grid, channels: int) -> list[Step]:
+    """Return the steps from stored numbers to real ones."""
+    return [
+        *_moved(-grid.zero, channels),
+        (EpilogueOp("scale"), _vector(grid.scale, channels)),
+    ]
+
+
+def _without_clips(steps: list[Step], grid: Grid) -> list[Step]:
+    """Return the steps without those at the end that cut off what the grid cuts off as well."""
+    while steps:
+        op = steps[-1][0]
+        if op == EpilogueOp("relu"):
+            low, high = 0.0, np.inf
+        elif isinstance(op, EpilogueOp) and op.kind == "clip":
+            low, high = op.args
+        else:
+            break
+        # What is cut off is rounded to the first or the last number that is stored.
+        if low / grid.scale + grid.zero >= 0.5 or high / grid.scale + grid.zero <= _LARGEST - 0.5:
+            break
+        steps = steps[:-1]
+    return steps
+
+
+def _whole_bias(bias: Array, scale: Array) -> Array | None:
+    """Return the integers that a bias is, in products of the operands' scales; None if none."""
+    quotient = bias.astype(np.float64) / scale
+    whole = np.rint(quotient)
+    close = np.abs(quotient - whole) <= _WHOLE[0] + _WHOLE[1] * np.abs(whole)
+    return whole.astype(np.int64) if close.all() and np.abs(whole).max() < _SUM_LIMIT else None
+
+
+def _merged(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps with each scale moved to the front as far as it commutes, and merged."""
+    found: list[Step] = []
+    for op, operand in steps:
+        if op == EpilogueOp("scale") and isinstance(operand, np.ndarray) and (operand > 0).all():
+            _scale(found, operand)
+        elif (
+            op == EpilogueOp("bias_add") and found and found[-1][0] == op and _real_bias(found[-1])
+        ):
+            found[-1] = (op, found[-1][1] + operand)
+        else:
+            found.append((op, operand))
+    return found
+
+
+def _scale(steps: list[Step], factor: Array) -> None:
+    """Multiply what ``steps`` make, as early as can be."""
+    after: list[Step] = []
+    while steps:
+        op, operand = steps[-1]
+        assert isinstance(op, EpilogueOp)
+        if op.kind in ("scale", "rescale"):
+            steps[-1] = (op, operand * factor)
+            steps.extend(reversed(after))
+            return
+        if op.kind == "bias_add" and _real_bias(steps[-1]):
+            after.append((op, operand * factor))
+        elif op.kind in ("relu", "leaky_relu"):
+            after.append((op, operand))
+        else:
+            break
+        steps.pop()
+    steps.append((EpilogueOp("scale"), factor))
+    steps.extend(reversed(after))
+
+
+def _real_bias(step: Step) -> bool:
+    operand = step[1]
+    return isinstance(operand, np.ndarray) and operand.dtype != np.int32

@@ -1,0 +1,81 @@
+"""Rounding to a grid comes before what keeps values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from relax_modules import assert_same_results, module, names
+from tvm import relax
+
+from neocpu.passes.move_quantisation import MoveQuantisation
+
+R = relax.op
+SHAPE = (2, 3, 4, 5)
+SCALE, ZERO = relax.const(np.float32(0.05)), relax.const(np.uint8(7))
+
+
+def quantise(x):
+    return R.quantize(x, SCALE, ZERO, 0, "uint8")
+
+
+def dequantise(x):
+    return R.dequantize(x, SCALE, ZERO, 0, "float32")
+
+
+KEEPING = {
+    "max_pool": lambda x: R.nn.max_pool2d(x, (3, 2), (1, 2), (1, 0, 1, 1)),
+    "reshape": lambda x: R.reshape(x, (6, 20)),
+    "permute_dims": lambda x: R.permute_dims(x, [0, 2, 3, 1]),
+    "slice": lambda x: R.strided_slice(x, [1], [1], [3]),
+}
+
+
+@pytest.mark.parametrize("name", KEEPING)
+@pytest.mark.parametrize("between", [True, False], ids=["integers", "real numbers"])
+def test_what_keeps_values_comes_last(name, between):
+    keep = KEEPING[name]
+
+    def body(bb, x):
+        if between:
+            return bb.emit(dequantise(bb.emit(keep(bb.emit(quantise(x))))))
+        return bb.emit(dequantise(bb.emit(quantise(bb.emit(keep(x))))))
+
+    before = module(body, SHAPE)
+    after = MoveQuantisation()(before)
+    assert [each.split(".")[-1] for each in names(after)][:2] == ["quantize", "dequantize"]
+    assert_same_results(before, after)
+
+
+def test_parts_of_a_concatenation_are_rounded():
+    def body(bb, x, y):
+        joined = bb.emit(R.concat([x, y], 1))
+        return bb.emit(dequantise(bb.emit(quantise(joined))))
+
+    before = module(body, SHAPE, (2, 2, 4, 5))
+    after = MoveQuantisation()(before)
+    found = [each.split(".")[-1] for each in names(after)]
+    assert (found.count("quantize"), found.count("dequantize"), found[-1]) == (2, 2, "concat")
+    assert_same_results(before, after)
+
+
+def test_what_others_read_stays():
+    def body(bb, x):
+        pooled = bb.emit(R.nn.max_pool2d(x, (3, 2)))
+        rounded = bb.emit(dequantise(bb.emit(quantise(pooled))))
+        return bb.emit(R.add(rounded, pooled))
+
+    before = module(body, SHAPE)
+    assert MoveQuantisation()(before)["main"].same_as(before["main"])
+
+
+def test_scales_along_an_axis_stay():
+    scales = relax.const(np.array([0.1, 0.2, 0.3], np.float32))
+    zeros = relax.const(np.zeros(3, np.uint8))
+
+    def body(bb, x):
+        pooled = bb.emit(R.nn.max_pool2d(x, (3, 2)))
+        return bb.emit(R.dequantize(bb.emit(R.quantize(pooled, scales, zeros, 1, "uint8")),
+                                    scales, zeros, 1, "float32"))  # fmt: skip
+
+    before = module(body, SHAPE)
+    assert MoveQuantisation()(before)["main"].same_as(before["main"])

@@ -1,0 +1,125 @@
+"""Small networks, and what ONNX Runtime's quantiser makes of them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_static,
+)
+
+SHAPE = (2, 3, 17, 19)
+
+
+class Weights:
+    """Random initializers, by their names."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def add(self, name: str, *shape: int) -> str:
+        fan_in = int(np.prod(shape[1:])) if len(shape) > 1 else 1
+        scaled = self._rng.standard_normal(shape) * np.sqrt(2 / fan_in)
+        self.arrays[name] = scaled.astype(np.float32)
+        return name
+
+
+def network(seed: int = 0) -> onnx.ModelProto:
+    """Return a residual block, a pooling, a concatenation and a classifier, of awkward sizes."""
+    weights, nodes = Weights(seed), []
+
+    def conv(x: str, y: str, shape: Sequence[int], relu: bool = True, **attributes: object) -> str:
+        inputs = [x, weights.add(f"w_{y}", *shape), weights.add(f"b_{y}", shape[0])]
+        made = f"{y}_sum" if relu else y
+        nodes.append(helper.make_node("Conv", inputs, [made], name=f"conv_{y}", **attributes))
+        if relu:
+            nodes.append(helper.make_node("Relu", [made], [y]))
+        return y
+
+    same = {"pads": [1, 1, 1, 1]}
+    stem = conv("x", "stem", (20, 3, 3, 3), strides=[2, 1], pads=[1, 0, 2, 1])
+    nodes.append(
+        helper.make_node("MaxPool", [stem], ["pool"], kernel_shape=[3, 3], strides=[1, 2], **same)
+    )
+    left = conv("pool", "left", (37, 20, 3, 3), **same)
+    right = conv(left, "right", (20, 37, 1, 1), relu=False)
+    nodes.append(helper.make_node("Add", [right, "pool"], ["sum"]))
+    nodes.append(helper.make_node("Relu", ["sum"], ["block"]))
+    other = conv("block", "other", (24, 20, 3, 3), relu=False, dilations=[2, 1], pads=[2, 1, 2, 1])
+    nodes.append(helper.make_node("Concat", ["block", other], ["both"], axis=1))
+    last = conv("both", "last", (16, 44, 1, 1), strides=[2, 2])
+    nodes.append(helper.make_node("GlobalAveragePool", [last], ["mean"]))
+    nodes.append(helper.make_node("Flatten", ["mean"], ["flat"]))
+    nodes.append(helper.make_node("Gemm", ["flat", weights.add("w", 16, 10)], ["y"], name="fc"))
+    return _model(nodes, weights.arrays)
+
+
+def _model(nodes: Sequence[onnx.NodeProto], arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        list(nodes),
+        "quantised",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def image(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(SHAPE).astype(np.float32)
+
+
+class _Images(CalibrationDataReader):
+    def __init__(self, count: int) -> None:
+        self._feeds = iter([{"x": image(seed)} for seed in range(count)])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._feeds, None)
+
+
+def quantised(
+    model: onnx.ModelProto,
+    *,
+    activations: QuantType = QuantType.QUInt8,
+    form: QuantFormat = QuantFormat.QDQ,
+    **options: object,
+) -> onnx.ModelProto:
+    """Return what ONNX Runtime's static quantisation makes of a model."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "quantised.onnx"
+        quantize_static(
+            model,
+            path,
+            _Images(4),
+            quant_format=form,
+            activation_type=activations,
+            weight_type=QuantType.QInt8,
+            **options,
+        )
+        return onnx.load(path)
+
+
+def run_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    """Run a model as it is written: no fusion rounds otherwise than it says."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return session.run(None, {"x": x})[0]
+
+
+def last_step(model: onnx.ModelProto) -> float:
+    """Return the scale of what a model returns."""
+    arrays = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    (last,) = (each for each in model.graph.node if each.output[0] == model.graph.output[0].name)
+    return float(arrays[last.input[1]])

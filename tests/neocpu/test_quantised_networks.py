@@ -1,0 +1,64 @@
+"""Networks that ONNX Runtime quantised, compiled in integers and in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnxruntime.quantization import QuantFormat, QuantType
+
+import neocpu
+from neocpu.foundation.errors import UsageError
+from tests.neocpu.quantised_models import image, last_step, network, quantised, run_onnxruntime
+
+FORMS = {
+    "u8": {},
+    "u8 per channel": {"per_channel": True},
+    "s8 per channel": {"activations": QuantType.QInt8, "per_channel": True},
+    "reduced range": {"per_channel": True, "reduce_range": True},
+    # In this form ONNX Runtime's sums saturate where the CPU has no VNNI, unless weights are small.
+    "operators": {"form": QuantFormat.QOperator, "reduce_range": True},
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("precision", ["int8", "fp32", "auto"])
+def test_outputs_are_onnx_runtimes_within_a_step(name, precision):
+    model = quantised(network(), **FORMS[name])
+    with neocpu.compile(model, precision=precision, threads=2) as compiled:
+        module = compiled.module()
+        for seed in range(10, 14):
+            x = image(seed)
+            got, expected = module(x), run_onnxruntime(model, x)
+            steps = np.abs(got - expected) / last_step(model)
+            assert steps.max() <= 1.01
+    convolutions = [op for op in compiled.plan["ops"] if op["kind"] == "conv2d"]
+    in_integers = sum(op["precision"] == "int8" for op in convolutions)
+    if precision != "auto":
+        assert in_integers == (5 if precision == "int8" else 0), "all, or none"
+
+
+def test_neighbours_agree_on_integers():
+    """Nothing is brought to a grid, or from it, by itself, but where grids differ."""
+    model = quantised(network(), per_channel=True)
+    with neocpu.compile(model, precision="int8", verify=False) as compiled:
+        plan = compiled.plan
+    alone = [op for op in plan["ops"] if op["kind"] == "quantise" and "1x1" not in op["workload"]]
+    assert len(alone) <= 2, "the image, and what the concatenation has on another grid"
+    stored = [op["out_layout"] for op in plan["ops"] if op["kind"] in ("conv2d", "pool")]
+    assert sum("uint8" in each for each in stored) >= 4
+    changes = [t for t in plan["transforms"] if ("uint8" in t["from"]) != ("uint8" in t["to"])]
+    assert len(changes) <= 2
+
+
+def test_weights_are_stored_as_integers():
+    model = quantised(network(), per_channel=True)
+    sizes = {}
+    for precision in ("int8", "fp32"):
+        with neocpu.compile(model, precision=precision, verify=False) as compiled:
+            sizes[precision] = compiled.plan["weights"]["packed_bytes"]
+    assert sizes["int8"] < 0.4 * sizes["fp32"]
+
+
+def test_an_unknown_precision_is_named():
+    with pytest.raises(UsageError, match="unknown precision 'int9'; known: fp32, int8, auto"):
+        neocpu.compile(network(), precision="int9")
