@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from neocpu.building.fat_file import combine
     from neocpu.compiled_module import CompiledModule
     from neocpu.compiler import compile, tune
+    from neocpu.quantiser.quantise import quantize
+    from neocpu.quantiser.quantise_options import QuantiseOptions
     from neocpu.runtime.aligned_memory import aligned_empty
     from neocpu.runtime.module import Module, load
     from neocpu.runtime.thread_pool import ThreadPool
@@ -19,12 +21,14 @@ if TYPE_CHECKING:
 __all__ = [
     "CompiledModule",
     "Module",
+    "QuantiseOptions",
     "ThreadPool",
     "__version__",
     "aligned_empty",
     "combine",
     "compile",
     "load",
+    "quantize",
     "tune",
 ]
 
@@ -34,6 +38,8 @@ _HOMES = {
     "combine": "neocpu.building.fat_file",
     "compile": "neocpu.compiler",
     "tune": "neocpu.compiler",
+    "quantize": "neocpu.quantiser.quantise",
+    "QuantiseOptions": "neocpu.quantiser.quantise_options",
     "Module": "neocpu.runtime.module",
     "ThreadPool": "neocpu.runtime.thread_pool",
     "aligned_empty": "neocpu.runtime.aligned_memory",

@@ -232,7 +232,7 @@ def _begin_each(
             generations,
         )
         if simplified is None:
-            load = partial(_load, model, options.shapes)
+            load = partial(load_for_import, model, options.shapes)
             simplified = builder.read(load, keep=None in unchecked, uses=len(targets))
         tuned = _tune_one(simplified.source.network, cpu, store, options, clock)
         planned = builder.plan(simplified, options.accuracy.admissions[:1])
@@ -356,7 +356,7 @@ def read_network(model: ModelLike, shapes: InputShapes = NO_SHAPES) -> Network:
     """Return a model's operators as the layout search sees them."""
 
     def read() -> Network:
-        return extract(simplify(import_relax(_load(model, shapes))))
+        return extract(simplify(import_relax(load_for_import(model, shapes))))
 
     with BUILDING:
         return on_deep_stack(read)
@@ -366,7 +366,8 @@ def _is_path(model: ModelLike) -> bool:
     return isinstance(model, str | os.PathLike)
 
 
-def _load(model: ModelLike, shapes: InputShapes) -> LoadedModel:
+def load_for_import(model: ModelLike, shapes: InputShapes) -> LoadedModel:
+    """Read, check and simplify a model, or build one by its name."""
     if isinstance(model, str) and models.is_name(model):
         return replace(load_model(models.build_with_shapes(model, shapes)), name=model)
     return load_model(model, shapes)

@@ -11,6 +11,7 @@ from typing import Final
 # The line each command has in `neocpu --help`, here so that printing it imports no command.
 COMMANDS: Final[dict[str, str]] = {
     "compile": "Compile an ONNX model to a shared object.",
+    "quantize": "Write a model in 8 bits, as standard ONNX.",
     "tune": "Measure convolution schemes and keep the results in the tuning database.",
     "run": "Run a compiled model.",
     "inspect": "Show what a compiled file is, and whether it runs here, without loading it.",

@@ -45,10 +45,13 @@ class MoveQuantisation:
 def _move(expr: Expr, rewrite: Rewrite) -> Expr | None:
     if not is_op(expr, "relax.quantize", "relax.dequantize"):
         return None
+    assert isinstance(expr, Call)
     # One scale for all: an axis would move with the elements.
     if any(getattr(constant_value(arg), "size", 0) != 1 for arg in expr.args[1:]):
         return None
     inner = rewrite.sole_definition(expr.args[0])
+    if not isinstance(inner, Call):
+        return None
     if is_op(inner, *_KEEPING):
         first = rewrite.emit(_of(expr, inner.args[0]))
         return Call(inner.op, [first, *inner.args[1:]], inner.attrs, inner.ty_args)

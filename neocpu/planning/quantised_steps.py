@@ -17,6 +17,7 @@ from tvm.ir import Var
 from neocpu.planning.grids import STORED, Grid
 from neocpu.planning.stored_weights import StoredWeights
 from neocpu.relax_utils import Array
+from neocpu.schedules.convolutions.dot_products.int16_sums import SUM_BOUND, largest_sums
 from neocpu.schedules.vocabulary.numerics import INT16_SUMS, Numerics, Quantisation
 from neocpu.schedules.vocabulary.steps import NO_OPERAND
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -154,17 +155,8 @@ def stored_form(
 
 def _int16_sums(weights: Array) -> int:
     """Return how many products 16 bits hold the sum of, for `Numerics.int16_sums`; 0 if not two."""
-    channels, inputs, *window = weights.shape
-    for products in reversed(INT16_SUMS):
-        span = 2 * products
-        padded = np.pad(weights, ((0, 0), (0, -inputs % span), (0, 0), (0, 0)))
-        halves = padded.reshape(channels, -1, products // 2, 2, 2, *window)
-        # Data are 0 or more: the largest sum is that of the positive products, at 255.
-        largest = np.maximum(halves, 0).sum(axis=(2, 4)).max()
-        least = np.minimum(halves, 0).sum(axis=(2, 4)).min()
-        if largest * _LARGEST < 2**15 and least * _LARGEST >= -(2**15):
-            return products
-    return 0
+    fitting = (n for n in reversed(INT16_SUMS) if largest_sums(weights, n).max() <= SUM_BOUND)
+    return next(fitting, 0)
 
 
 def split(steps: Sequence[Step]) -> tuple[tuple[EpilogueOp, ...], tuple[Any, ...]]:

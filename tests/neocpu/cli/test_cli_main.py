@@ -93,7 +93,7 @@ class TestUsageErrors:
         ("arguments", "message"),
         [
             (["complie"], "no command 'complie'; did you mean 'compile'?"),
-            (["zzz"], "no command 'zzz'; known: compile, tune,"),
+            (["zzz"], "no command 'zzz'; known: compile, quantize, tune,"),
             (["compile", "m", "--tune-bugdet", "9"], "did you mean '--tune-budget'?"),
             (["compile", "m", "--opt", "globel"], "did you mean 'global'?"),
             (["compile", "m", "--tune-budget", "9w"], "'9w' is not a duration: write 90, 60s,"),

@@ -1,0 +1,242 @@
+"""``neocpu quantize``: write a model in 8 bits, as standard ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.own_process import collect_rarely, wait_idly
+from neocpu.foundation.units import plural, size
+
+if TYPE_CHECKING:
+    from neocpu.quantiser.quantisation_report import QuantisationReport
+
+EPILOG = """\b
+Examples:
+  neocpu quantize resnet50.onnx --calibrate photos/ -o resnet50.int8.onnx
+  neocpu quantize detector.onnx --calibrate images.npz --method percentile
+  neocpu quantize net.onnx --calibrate loader.py:samples --exclude Gemm
+  neocpu compile resnet50.int8.onnx -o resnet50.so"""
+
+METHODS = ("minmax", "moving-average", "percentile", "kl", "symmetric-kl", "js", "mse", "auto")
+CORRECTIONS = ("none", "weights", "mean-variance", "activations")
+FITS = ("stretch", "crop", "letterbox")
+
+
+class Numbers(click.ParamType[tuple[float, ...]]):
+    """``0.485,0.456,0.406``."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """Return the numbers."""
+        try:
+            return tuple(float(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"'{value}' is not a list of numbers such as 0.485,0.456,0.406", param, ctx)
+
+
+@click.command(epilog=EPILOG)
+@click.argument("model")
+@click.option(
+    "--calibrate",
+    required=True,
+    metavar="SOURCE",
+    help="What the model will see: a folder of pictures, an .npz file (arrays by input name, "
+    "samples along the first axis), or loader.py:function, which yields samples.",
+)
+@click.option("-o", "output", type=options.PATH, metavar="FILE", help="By default MODEL.int8.onnx.")
+@click.option(
+    "--samples",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    metavar="N",
+    help="Samples to use at most; of a folder, evenly out of all.",
+)
+@options.shape
+@options.batch
+@options.threads
+@click.option(
+    "--fit",
+    type=options.OneOf(FITS),
+    default="crop",
+    show_default=True,
+    help="How a picture becomes an input: both sides stretched; its middle; or all of it, on grey.",
+)
+@click.option(
+    "--mean",
+    type=Numbers(),
+    default="0.485,0.456,0.406",
+    show_default=True,
+    metavar="M,M,M",
+    help="Taken from pixels from 0 to 1.",
+)
+@click.option(
+    "--std",
+    type=Numbers(),
+    default="0.229,0.224,0.225",
+    show_default=True,
+    metavar="S,S,S",
+    help="What they are divided by then.",
+)
+@click.option("--bgr", is_flag=True, help="Blue first.")
+@click.option(
+    "--method",
+    type=options.OneOf(METHODS),
+    default="mse",
+    show_default=True,
+    help="How the range of a tensor is found: all that was seen; averages; all but outliers; what "
+    "changes its distribution least, by the divergence of Kullback and Leibler, the same both "
+    "ways, Jensen's and Shannon's, or the mean squared error; or whichever of these changes the "
+    "outputs least, measured tensor by tensor.",
+)
+@click.option(
+    "--percentile",
+    type=float,
+    default=99.99,
+    show_default=True,
+    metavar="P",
+    help="Of --method percentile.",
+)
+@click.option("--symmetric", is_flag=True, help="Zero in the middle, of tensors with both signs.")
+@click.option(
+    "--per",
+    type=options.OneOf(("channel", "layer")),
+    default="channel",
+    show_default=True,
+    help="What has a scale of its own: each output channel of weights, or all of a layer's.",
+)
+@click.option(
+    "--int16-sums",
+    type=options.OneOf(("0", "2", "4", "8")),
+    default="4",
+    show_default=True,
+    help="Weights so small that so many products fit 16 bits. CPUs without VNNI are fast by that, "
+    "and sums that do not fit saturate in other engines there; 8 costs some accuracy. 0 takes all "
+    "8 bits.",
+)
+@click.option(
+    "--correct-bias",
+    "correction",
+    type=options.OneOf(CORRECTIONS),
+    default="weights",
+    show_default=True,
+    help="What makes up for rounded weights: nothing; what they lost, by the mean of their inputs; "
+    "their mean and variance kept; or also what the layers' outputs still differ by on average.",
+)
+@click.option(
+    "--equalise", is_flag=True, help="Bring channels of neighbouring layers to alike ranges."
+)
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="NODE",
+    help="A node, or a type of operators, that stays in float32. Repeatable.",
+)
+@click.option("--wide", multiple=True, metavar="TENSOR", help="A tensor of 16 bits. Repeatable.")
+@click.option(
+    "--histograms",
+    type=options.PATH,
+    metavar="FILE",
+    help="Draw what was seen of each tensor, and its range, as .svg, .png or .pdf.",
+)
+@options.common
+def command(
+    terminal: Terminal,
+    model: str,
+    calibrate: str,
+    output: Path | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    batch: int | None,
+    threads: int | None,
+    fit: str,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    bgr: bool,
+    per: str,
+    int16_sums: str,
+    histograms: Path | None,
+    **others: Any,
+) -> None:
+    """Quantise MODEL, an .onnx file or the name of a built-in network, to 8 bits.
+
+    The result is standard ONNX in QDQ form, for any engine. Convolutions, dense layers and sums of
+    feature maps compute in integers; what these stand for is found by running the model in float32
+    on calibration data, some hundred samples of what it will see. Nothing leaves this machine.
+    """
+    import neocpu
+    from neocpu.foundation.files import check_destination
+    from neocpu.quantiser.pictures import Preprocessing
+
+    collect_rarely()
+    wait_idly()
+    path = output if output is not None else Path(f"{Path(model).stem}.int8.onnx")
+    if path.exists() and Path(model).exists() and path.samefile(model):
+        raise UsageError(f"the output {path} is the model itself; name another file with -o")
+    for destination in (path, histograms):
+        if destination is not None:
+            check_destination(destination)
+    how = neocpu.QuantiseOptions(
+        per_channel=per == "channel",
+        int16_sums=int(int16_sums),
+        pictures=Preprocessing(fit, mean, std, bgr),  # type: ignore[arg-type]
+        **others,
+    )
+    with terminal.progress() as on_progress:
+        quantised = neocpu.quantize(
+            model,
+            calibrate,
+            how,
+            shapes=shapes,
+            batch=batch,
+            threads=threads,
+            on_progress=on_progress,
+        )
+    quantised.save(path)
+    if histograms is not None:
+        from neocpu.quantiser.histogram_chart import draw
+
+        draw(quantised.report, histograms)
+    document = {"model": str(path), "bytes": path.stat().st_size, **quantised.report.to_json()}
+    terminal.result(document, lambda: _show(path, quantised.report))
+
+
+def _show(path: Path, report: QuantisationReport) -> None:
+    echo(f"{path}: {size(path.stat().st_size)}")
+    outputs = ", ".join(f"{name} {_decibels(value)}" for name, value in report.outputs.items())
+    agreement = [] if report.agreement is None else [("agreement", f"{report.agreement:.1%}")]
+    print_fields(
+        [
+            ("samples", str(report.samples)),
+            ("layers", str(len(report.layers))),
+            ("tensors", str(len(report.tensors))),
+            ("bias", report.correction),
+            ("signal/noise", outputs),
+            *agreement,
+        ]
+    )
+    for note in report.notes:
+        echo(f"note: {note}")
+    if report.poor:
+        echo(f"{plural(len(report.poor), 'layer')} with much noise, to leave out with --exclude:")
+        print_table(
+            ("layer", "operator", "weights", "output"),
+            [
+                (each.name, each.operator, _decibels(each.weights_db), _decibels(each.output_db))
+                for each in report.poor[:10]
+            ],
+            right=("weights", "output"),
+        )
+
+
+def _decibels(value: float) -> str:
+    return f"{value:.1f} dB" if value < float("inf") else "exact"

@@ -1,0 +1,179 @@
+"""Calibration data: pictures of a folder, arrays of a file, or what a function of the user yields.
+
+Nothing leaves the machine.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from neocpu.foundation.errors import UsageError
+from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.observation import Feeds
+from neocpu.quantiser.pictures import Preprocessing, find_pictures, read_picture
+from neocpu.tensor_spec import TensorSpec
+
+Source: TypeAlias = str | Path | Array | Mapping[str, Array] | Iterable[Any]
+"""A path as the command line takes it, an array of samples, arrays by input, or samples."""
+
+
+def read_samples(
+    source: Source, specs: Sequence[TensorSpec], limit: int, pictures: Preprocessing
+) -> list[Feeds]:
+    """Return at most ``limit`` samples, each of all inputs in their shapes.
+
+    An array with more than one sample along its first axis is several samples; what does not fill
+    the model's batch is left out.
+
+    Raises
+    ------
+    UsageError
+        If there are none, or one does not fit the model's inputs.
+    """
+    if isinstance(source, str | Path):
+        samples = _of_path(str(source), specs, limit, pictures)
+    elif isinstance(source, np.ndarray):
+        samples = _of_arrays(_by_name(source, specs, "the array"), specs, "the array", limit)
+    elif isinstance(source, Mapping):
+        samples = _of_arrays(dict(source), specs, "the arrays", limit)
+    else:
+        samples = _of_iterable(source, specs, "the calibration data", limit)
+    if not samples:
+        raise UsageError("there are no calibration data; give at least one sample")
+    return samples
+
+
+def _of_path(
+    text: str, specs: Sequence[TensorSpec], limit: int, pictures: Preprocessing
+) -> list[Feeds]:
+    path = Path(text)
+    if path.is_dir():
+        return _of_folder(path, specs, limit, pictures)
+    if path.suffix in (".npz", ".npy") and path.is_file():
+        return _of_arrays(_load(path, specs), specs, str(path), limit)
+    file, colon, name = text.rpartition(":")
+    if colon and file.endswith(".py"):
+        return _of_iterable(_function(Path(file), name)(), specs, text, limit)
+    known = "a folder of pictures, an .npz file or loader.py:function"
+    raise UsageError(
+        f"{text} is {'no ' + known if path.exists() else 'missing'}; calibrate with {known}"
+    )
+
+
+def _of_folder(
+    folder: Path, specs: Sequence[TensorSpec], limit: int, how: Preprocessing
+) -> list[Feeds]:
+    if len(specs) != 1:
+        names = ", ".join(spec.name for spec in specs)
+        raise UsageError(
+            f"the model has {len(specs)} inputs ({names}), and pictures are for one: "
+            "give calibration data as .npz or loader.py:function"
+        )
+    (spec,) = specs
+    found = find_pictures(folder)
+    batch = spec.shape[0]
+    # Evenly out of all, for folders often hold one class after the other.
+    places = np.linspace(0, len(found) - 1, min(len(found), limit * batch)).astype(int)
+    images = [read_picture(found[place], spec, how) for place in places]
+    return _of_arrays({spec.name: np.concatenate(images)}, specs, str(folder), limit)
+
+
+def _load(path: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return _by_name(loaded, specs, str(path))
+        with loaded:
+            arrays = {name: loaded[name] for name in loaded.files}
+    except Exception as error:  # numpy, zipfile and zlib each raise their own
+        raise UsageError(f"{path} cannot be read as arrays ({error})") from None
+    if set(arrays) == {"arr_0"}:
+        return _by_name(arrays["arr_0"], specs, str(path))
+    return arrays
+
+
+def _by_name(array: Array, specs: Sequence[TensorSpec], where: str) -> dict[str, Array]:
+    if len(specs) != 1:
+        names = ", ".join(spec.name for spec in specs)
+        raise UsageError(f"{where} has one array and the model {len(specs)} inputs: {names}")
+    return {specs[0].name: array}
+
+
+def _function(path: Path, name: str) -> Callable[[], Iterable[Any]]:
+    if not path.is_file():
+        raise UsageError(f"{path} is missing; --calibrate takes loader.py:function")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UsageError(f"{path} cannot be imported: {error!r}") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise UsageError(f"{path} has no function '{name}'")
+    return function  # type: ignore[no-any-return]
+
+
+def _of_iterable(
+    source: Iterable[Any], specs: Sequence[TensorSpec], where: str, limit: int
+) -> list[Feeds]:
+    """Take samples: mappings by input name, or arrays where there is one input."""
+    found: list[Feeds] = []
+    try:
+        for item in islice(iter(source), limit):
+            named = isinstance(item, Mapping)
+            arrays = dict(item) if named else _by_name(np.asarray(item), specs, where)
+            found += _of_arrays(arrays, specs, f"{where}, sample {len(found)}", limit - len(found))
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{where} failed after {len(found)} samples: {error!r}") from error
+    return found
+
+
+def _of_arrays(
+    arrays: Mapping[str, Array], specs: Sequence[TensorSpec], where: str, limit: int
+) -> list[Feeds]:
+    """Cut arrays along their first axis into samples."""
+    missing = [spec.name for spec in specs if spec.name not in arrays]
+    if missing:
+        has = ", ".join(sorted(arrays)) or "none"
+        raise UsageError(f"{where} has no array for input '{missing[0]}'; it has {has}")
+    counts = {_count(arrays[spec.name], spec, where) for spec in specs}
+    if len(counts) > 1:
+        raise UsageError(f"{where} has arrays of different numbers of samples: {sorted(counts)}")
+    number = min(counts.pop(), limit)
+    return [{spec.name: _cut(arrays[spec.name], spec, index) for spec in specs}
+            for index in range(number)]  # fmt: skip
+
+
+def _count(array: Array, spec: TensorSpec, where: str) -> int:
+    """Return how many samples of an input an array holds."""
+    if array.shape == spec.shape[1:] and spec.shape[0] == 1:
+        return 1
+    if not spec.shape or array.shape[1:] != spec.shape[1:] or len(array) < spec.shape[0]:
+        raise UsageError(
+            f"{where} has shape {'x'.join(map(str, array.shape))} for input '{spec.name}', which "
+            f"is {'x'.join(map(str, spec.shape))}; its first axis alone may be longer"
+        )
+    if not np.issubdtype(array.dtype, np.number) and array.dtype != np.bool_:
+        raise UsageError(f"{where} has {array.dtype} for input '{spec.name}', no numbers")
+    return int(len(array) // spec.shape[0])
+
+
+def _cut(array: Array, spec: TensorSpec, index: int) -> Array:
+    if array.shape == spec.shape[1:]:
+        array = array[None]
+    batch = spec.shape[0]
+    part: Array = array[index * batch : (index + 1) * batch]
+    return np.ascontiguousarray(part, np.dtype(spec.dtype))

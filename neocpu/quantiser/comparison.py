@@ -1,0 +1,105 @@
+"""Running a float32 model and a quantised one side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from neocpu.foundation.progress import ProgressCallback, silent
+from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.observation import Samples, VisibleModel
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How far a quantised model is from the one it was made of.
+
+    Attributes
+    ----------
+    decibels : dict of str to float
+        Signal to noise of tensors, outputs among them.
+    wanted_means, found_means : dict of str to array
+        Mean of each channel of tensors within, in the float32 model and in the other.
+    agreement : float or None
+        Share of rows whose largest score is the same; None of models without rows of scores.
+    outputs : tuple of str
+    """
+
+    decibels: dict[str, float]
+    wanted_means: dict[str, Array]
+    found_means: dict[str, Array]
+    agreement: float | None
+    outputs: tuple[str, ...]
+
+    @property
+    def worst(self) -> float:
+        """Of the outputs, in decibels."""
+        return min(self.decibels[name] for name in self.outputs)
+
+
+class _Tally:
+    """Sums over samples of one tensor's signal, noise and channel means."""
+
+    def __init__(self) -> None:
+        self.signal = self.noise = 0.0
+        self.means: list[tuple[Array, Array]] = []
+
+    def add(self, wanted: Array, found: Array) -> None:
+        difference = wanted - found
+        self.signal += float(np.vdot(wanted, wanted))
+        self.noise += float(np.vdot(difference, difference))
+        if wanted.ndim > 1:
+            axes = (0, *range(2, wanted.ndim))
+            self.means.append((wanted.mean(axis=axes), found.mean(axis=axes)))
+
+    @property
+    def decibels(self) -> float:
+        if self.noise == 0.0:
+            return float("inf")
+        return float(10 * np.log10(max(self.signal, 1e-300) / self.noise))
+
+
+def compare_models(
+    models: tuple[VisibleModel, VisibleModel],
+    outputs: tuple[str, ...],
+    tensors: Sequence[str],
+    samples: Samples,
+    on_progress: ProgressCallback,
+) -> Comparison:
+    """Run a model and what was made of it on all samples.
+
+    Parameters
+    ----------
+    tensors : sequence of str
+        What to compare besides the outputs, of the same name in both.
+    """
+    names = tuple(dict.fromkeys((*outputs, *tensors)))
+    runs = [
+        model.on(samples, tell, "compare")
+        for model, tell in zip(models, (silent, on_progress), strict=True)
+    ]
+    tallies = {name: _Tally() for name in names}
+    same = rows = 0
+    for first, second in zip(*runs, strict=True):
+        for name, tally in tallies.items():
+            tally.add(_real(first[name]), _real(second[name]))
+        scores = [(first[name], second[name]) for name in outputs if first[name].ndim == 2]
+        for a, b in scores:
+            same += int((a.argmax(axis=1) == b.argmax(axis=1)).sum())
+            rows += len(a)
+    within = {name: tallies[name].means for name in tensors}
+    wanted_means, found_means = (
+        {name: np.mean([pair[side] for pair in pairs], axis=0) for name, pairs in within.items()}
+        for side in (0, 1)
+    )
+    decibels = {name: tally.decibels for name, tally in tallies.items()}
+    agreement = same / rows if rows else None
+    return Comparison(decibels, wanted_means, found_means, agreement, outputs)
+
+
+def _real(array: Any) -> Array:
+    found: Array = np.asarray(array, np.float32)
+    return found

@@ -1,0 +1,95 @@
+"""Cross-layer equalisation: channels of neighbouring layers brought to alike ranges.
+
+Between two layers with nothing but a ReLU in between, a channel may be divided by any positive
+factor that the next layer's weights are multiplied by. With one scale for all channels, the best
+factor makes both ranges alike: ``sqrt(r1 / r2)`` (Nagel et al., "Data-Free Quantization through
+Weight Equalization and Bias Correction", ICCV 2019, §4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from neocpu.quantiser.float_graph import FloatGraph, Layer, readers_of
+from neocpu.quantiser.histogram import Array
+
+_ROUNDS: Final = 8
+_MOST: Final = 100.0
+"""The largest factor: channels that are nearly nothing would ask for any."""
+
+
+def equalise(graph: FloatGraph) -> FloatGraph:
+    """Return the same model with layers equalised; what it computes does not change."""
+    arrays = {name: array.copy() for name, array in graph.initializers.items()}
+    pairs = list(_pairs(graph))
+    for _ in range(_ROUNDS):
+        for first, second in pairs:
+            _equalise_pair(arrays, first, second)
+    if not pairs:
+        return graph
+    proto = onnx.ModelProto()
+    proto.CopyFrom(graph.proto)
+    for each in proto.graph.initializer:
+        if each.name in arrays:
+            each.CopyFrom(numpy_helper.from_array(arrays[each.name], each.name))
+    return replace(graph, proto=proto, initializers=arrays)
+
+
+def _pairs(graph: FloatGraph) -> Iterator[tuple[Layer, Layer]]:
+    """Yield convolutions that only a ReLU is between, with weights of their own."""
+    readers = readers_of(graph.proto.graph)
+    outputs = {value.name for value in graph.proto.graph.output}
+    uses: dict[str, int] = {}
+    for layer in graph.layers:
+        uses[layer.weights] = uses.get(layer.weights, 0) + 1
+    by_data = {layer.data: layer for layer in graph.layers}
+    for first in graph.layers:
+        made = first.result
+        while len(readers[made]) == 1 and made not in outputs:
+            (reader,) = readers[made]
+            second = by_data.get(made)
+            if second is not None and second.node is reader:
+                alone = uses[first.weights] == uses[second.weights] == 1
+                if alone and first.node.op_type == second.node.op_type == "Conv":
+                    yield first, second
+                break
+            if reader.op_type != "Relu":
+                break
+            made = reader.output[0]
+
+
+def _equalise_pair(arrays: dict[str, Array], first: Layer, second: Layer) -> None:
+    before, after = arrays[first.weights], arrays[second.weights]
+    channels = len(before)
+    made = np.abs(before).reshape(channels, -1).max(axis=1)
+    read = _by_input(after, channels)
+    if read is None:
+        return
+    taken = np.abs(read).reshape(channels, -1).max(axis=1)
+    usable = (made > 0) & (taken > 0)
+    ratio = np.sqrt(np.where(usable, made, 1) / np.where(usable, taken, 1))
+    # One factor for all would only move the range from one layer to the other.
+    factor = np.clip(ratio / np.exp(np.log(ratio).mean()), 1 / _MOST, _MOST).astype(np.float32)
+    arrays[first.weights] = before / factor.reshape(-1, 1, 1, 1)
+    if first.bias is not None:
+        arrays[first.bias] = arrays[first.bias] / factor
+    spread = factor.reshape(-1, 1, 1, 1)
+    multiplied = read * spread
+    arrays[second.weights] = (
+        multiplied if after.shape[1] == 1 else np.swapaxes(multiplied, 0, 1)
+    ).astype(np.float32)
+
+
+def _by_input(weights: Array, channels: int) -> Array | None:
+    """Return weights with input channels first; None of groups that are no depthwise ones."""
+    if weights.ndim != 4:
+        return None
+    if weights.shape[1] == channels:
+        return np.swapaxes(weights, 0, 1)
+    return weights if weights.shape[1] == 1 and weights.shape[0] == channels else None

@@ -1,0 +1,232 @@
+"""The model that is quantised: what of it computes in integers, and on which tensors.
+
+Convolutions, dense layers and sums of feature maps do. Every tensor that one of them reads is
+brought to a grid; what only keeps values (poolings by maximum, concatenations, reshapes) is on the
+grid of what it makes, so that integers go through it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import numpy_helper
+from onnxscript.rewriter import rewrite
+from onnxscript.rewriter.rules.common import (
+    fuse_batchnorm_into_conv_rule,
+    fuse_batchnorm_into_conv_transpose_rule,
+    fuse_batchnorm_into_gemm_rule,
+)
+
+from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.opset_raising import named
+from neocpu.frontend.shapes import static_dims
+from neocpu.quantiser.histogram import Array
+from neocpu.tensor_spec import TensorSpec
+
+KEEPING: Final = ("Concat", "Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators whose results are among the values of what they read."""
+
+_FUSED_NORMS: Final = (
+    fuse_batchnorm_into_conv_rule,
+    fuse_batchnorm_into_conv_transpose_rule,
+    fuse_batchnorm_into_gemm_rule,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """A node with weights that is computed in integers.
+
+    Attributes
+    ----------
+    node : onnx.NodeProto
+    data : str
+        The tensor it reads.
+    weights : str
+        Its weights' initializer.
+    weight_axis : int
+        The axis of output channels in it.
+    bias : str or None
+        Its bias' initializer, a vector.
+    """
+
+    node: onnx.NodeProto
+    data: str
+    weights: str
+    weight_axis: int
+    bias: str | None
+
+    @property
+    def name(self) -> str:
+        """What people know it by."""
+        return str(self.node.name or self.node.output[0])
+
+    @property
+    def result(self) -> str:
+        """The tensor it makes."""
+        return str(self.node.output[0])
+
+    def outputs_first(self, weights: Array) -> Array:
+        """Return weights with output channels first, input channels second."""
+        return np.moveaxis(weights, self.weight_axis, 0)
+
+    def as_stored(self, weights: Array) -> Array:
+        """Inverse of `outputs_first`."""
+        return np.moveaxis(weights, 0, self.weight_axis)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatGraph:
+    """A float32 model, its shapes fixed and its batch norms fused, and what of it is quantised.
+
+    Attributes
+    ----------
+    proto : onnx.ModelProto
+    inputs, outputs : tuple of TensorSpec
+    layers : tuple of Layer
+        In program order.
+    tensors : tuple of str
+        What is brought to a grid, in program order.
+    kept : mapping of str to str
+        Tensors that are on the grid of another.
+    initializers : mapping of str to array
+        Of the layers.
+    """
+
+    proto: onnx.ModelProto
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    layers: tuple[Layer, ...]
+    tensors: tuple[str, ...]
+    kept: Mapping[str, str]
+    initializers: Mapping[str, Array]
+
+    @property
+    def name(self) -> str:
+        """The graph's name."""
+        return str(self.proto.graph.name or "model")
+
+
+def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGraph:
+    """Return a loaded model as one to quantise.
+
+    Parameters
+    ----------
+    exclude : collection of str
+        Nodes, by name or by what they make, and types of operators, that stay in float32.
+
+    Raises
+    ------
+    UsageError
+        If the model is quantised already, computes nothing in integers, or ``exclude`` names what
+        it does not have.
+    """
+    with named("fuse the model's batch norms"):
+        module = ir.from_proto(loaded.simplified)
+        rewrite(module, pattern_rewrite_rules=list(_FUSED_NORMS))
+        proto = ir.to_proto(module)
+    graph = proto.graph
+    if any("Quantize" in node.op_type for node in graph.node):
+        raise UsageError("the model is quantised already; give the float32 model it was made of")
+    _check_excluded(graph, exclude)
+    arrays = {each.name: each for each in graph.initializer}
+    chosen = [
+        node for node in graph.node if not {node.name, node.op_type, *node.output} & set(exclude)
+    ]
+    layers = [layer for node in chosen if (layer := _layer(node, arrays)) is not None]
+    sums = [node for node in chosen if _is_sum(node, graph, arrays)]
+    if not layers:
+        raise UsageError("the model has no convolution or dense layer to quantise")
+    read = {layer.data for layer in layers} | {name for node in sums for name in node.input}
+    tensors, kept = _on_grids(graph, read, arrays)
+    wanted = {name for layer in layers for name in (layer.weights, layer.bias) if name}
+    return FloatGraph(
+        proto,
+        loaded.inputs,
+        loaded.outputs,
+        tuple(layers),
+        tensors,
+        kept,
+        {name: numpy_helper.to_array(arrays[name]) for name in wanted},
+    )
+
+
+def _check_excluded(graph: onnx.GraphProto, exclude: Collection[str]) -> None:
+    known = {name for node in graph.node for name in (node.name, node.op_type, *node.output)}
+    for name in exclude:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise UsageError(f"the model has no node or operator '{name}' to exclude{hint}")
+
+
+def _layer(node: onnx.NodeProto, arrays: Mapping[str, Any]) -> Layer | None:
+    """Return a node as a layer; None if it is none, or its weights are no constant."""
+    if node.op_type not in ("Conv", "Gemm", "MatMul") or node.input[1] not in arrays:
+        return None
+    if node.input[0] in arrays or arrays[node.input[1]].data_type != onnx.TensorProto.FLOAT:
+        return None
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    bias = node.input[2] if len(node.input) > 2 and node.input[2] else None
+    axis = 0
+    if node.op_type == "MatMul":
+        axis = 1
+        if len(arrays[node.input[1]].dims) != 2:
+            return None
+    if node.op_type == "Gemm":
+        axis = 0 if attributes.get("transB") else 1
+        plain = attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0
+        if not plain or attributes.get("transA"):
+            return None
+    if bias is not None and (bias not in arrays or len(arrays[bias].dims) != 1):
+        return None
+    if bias is not None and arrays[bias].dims[0] != arrays[node.input[1]].dims[axis]:
+        return None
+    return Layer(node, node.input[0], node.input[1], axis, bias)
+
+
+def _is_sum(node: onnx.NodeProto, graph: onnx.GraphProto, arrays: Mapping[str, Any]) -> bool:
+    """Whether a node adds two feature maps of one shape."""
+    if node.op_type != "Add" or any(name in arrays for name in node.input):
+        return False
+    shapes = {value.name: static_dims(value) for value in (*graph.value_info, *graph.input)}
+    first, second = (shapes.get(name) for name in node.input)
+    return first is not None and first == second and len(first) == 4
+
+
+def _on_grids(
+    graph: onnx.GraphProto, read: Collection[str], arrays: Mapping[str, Any]
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return what is brought to a grid of its own, and what is on that of a tensor made of it."""
+    own = {name for name in read if name not in arrays}
+    kept: dict[str, str] = {}
+    for node in reversed(graph.node):
+        made = node.output[0]
+        if node.op_type in KEEPING and (made in own or made in kept):
+            several = node.input if node.op_type == "Concat" else node.input[:1]
+            for name in several:
+                if name not in own and name not in kept and name not in arrays:
+                    kept[name] = kept.get(made, made)
+    order = [*(value.name for value in graph.input), *_made(graph)]
+    floats = [name for name in order if name in own]
+    return tuple(floats), kept
+
+
+def _made(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield from node.output
+
+
+def readers_of(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
+    """Return the nodes that read each tensor."""
+    found: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+    for node in graph.node:
+        for name in node.input:
+            found[name].append(node)
+    return found

@@ -1,0 +1,126 @@
+"""Which values a tensor takes over calibration data, in one pass and little memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+
+HALF_BINS: Final = 2048
+"""On either side of zero: eight for each step of 8 bits where a range has both signs."""
+
+MOMENTUM: Final = 0.9
+"""Of the moving averages of the least and the largest value: what each sample leaves as it was."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distribution:
+    """What was seen of a tensor.
+
+    Attributes
+    ----------
+    counts : array
+        Of values in equal bins from ``-limit`` to ``limit``, without exact zeros.
+    zeros : int
+        Values that are exactly zero.
+    low, high : float
+        The least and the largest value.
+    average_low, average_high : float
+        Moving averages of each sample's.
+    means : array or None
+        Of each channel, where the second axis is one of channels.
+    """
+
+    limit: float
+    counts: Array
+    zeros: int
+    low: float
+    high: float
+    average_low: float
+    average_high: float
+    means: Array | None = None
+
+    @property
+    def centres(self) -> Array:
+        """Middle of each bin."""
+        width = self.limit / HALF_BINS
+        return (np.arange(-HALF_BINS, HALF_BINS) + 0.5) * width
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all that was seen is one value."""
+        return self.low == self.high
+
+    def quantile(self, share: float) -> float:
+        """Return the value that ``share`` of all values are at most."""
+        before = np.concatenate([self.counts[:HALF_BINS], [self.zeros], self.counts[HALF_BINS:]])
+        total = np.cumsum(before)
+        place = int(np.searchsorted(total, share * total[-1]))
+        if place == HALF_BINS:
+            return 0.0
+        width = self.limit / HALF_BINS
+        # The outer edge of its bin, on either side of zero, but nothing that was not seen.
+        return float(min(max((place - HALF_BINS) * width, self.low), self.high))
+
+
+class Histogram:
+    """Collects a `Distribution`. Its bins double in width when a larger value comes."""
+
+    def __init__(self) -> None:
+        self._limit = 0.0
+        self._counts = np.zeros(2 * HALF_BINS, np.int64)
+        self._zeros = 0
+        self._low, self._high = math.inf, -math.inf
+        self._averages: tuple[float, float] | None = None
+        self._sums: Array | None = None
+        self._samples = 0
+
+    def add(self, values: Array) -> None:
+        """Add a sample's tensor, which has finite values alone."""
+        low, high = float(values.min()), float(values.max())
+        self._low, self._high = min(self._low, low), max(self._high, high)
+        before = self._averages or (low, high)
+        self._averages = (
+            MOMENTUM * before[0] + (1 - MOMENTUM) * low,
+            MOMENTUM * before[1] + (1 - MOMENTUM) * high,
+        )
+        if values.ndim > 1:
+            axes = (0, *range(2, values.ndim))
+            means = values.mean(axis=axes, dtype=np.float64)
+            self._sums = means if self._sums is None else self._sums + means
+        self._samples += 1
+        self._grow(max(-low, high))
+        some = values[values != 0]
+        self._zeros += values.size - some.size
+        if some.size:
+            scaled = np.floor(some * np.float32(HALF_BINS / self._limit)).astype(np.int64)
+            places = np.clip(scaled + HALF_BINS, 0, 2 * HALF_BINS - 1)
+            self._counts += np.bincount(places, minlength=2 * HALF_BINS)
+
+    def result(self) -> Distribution:
+        """Return what was collected."""
+        assert self._averages is not None, "nothing was added"
+        means = None if self._sums is None else self._sums / self._samples
+        return Distribution(
+            self._limit or 1.0,
+            self._counts.copy(),
+            self._zeros,
+            self._low,
+            self._high,
+            *self._averages,
+            means,
+        )
+
+    def _grow(self, reach: float) -> None:
+        if self._limit == 0.0:
+            self._limit = reach
+        while self._limit < reach:
+            pairs = self._counts.reshape(-1, 2).sum(axis=1)
+            self._counts[:] = 0
+            self._counts[HALF_BINS // 2 : HALF_BINS // 2 + HALF_BINS] = pairs
+            self._limit *= 2

@@ -1,0 +1,98 @@
+"""Running a float32 model on calibration data, with tensors inside it made visible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import onnx
+
+from neocpu.compiler import compile as compile_model
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.progress import Progress, ProgressCallback
+from neocpu.quantiser.histogram import Array, Distribution, Histogram
+from neocpu.runtime.module import Module
+
+Feeds: TypeAlias = Mapping[str, Array]
+Samples: TypeAlias = Sequence[Feeds]
+
+
+def with_outputs(proto: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelProto:
+    """Return a copy of a model that returns ``tensors`` too, after its own outputs."""
+    seen = onnx.ModelProto()
+    seen.CopyFrom(proto)
+    known = {value.name: value for value in (*seen.graph.value_info, *seen.graph.input)}
+    present = {value.name for value in (*seen.graph.output, *seen.graph.input)}
+    for name in dict.fromkeys(tensors):
+        if name not in present:
+            value = known.get(name)
+            seen.graph.output.append(value or onnx.ValueInfoProto(name=name))
+    return seen
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleModel:
+    """A compiled model that returns tensors inside it too."""
+
+    module: Module
+
+    def on(
+        self, samples: Samples, on_progress: ProgressCallback, phase: str
+    ) -> Iterator[dict[str, Array]]:
+        """Yield what it returns of each sample."""
+        for number, feeds in enumerate(samples):
+            on_progress(Progress(phase, number, len(samples)))
+            yield self.module.run(dict(feeds))
+        on_progress(Progress(phase, len(samples), len(samples)))
+
+
+@contextmanager
+def visible(
+    proto: onnx.ModelProto, tensors: Sequence[str], threads: int | None
+) -> Iterator[VisibleModel]:
+    """Compile a model in float32, with ``tensors`` inside it visible."""
+    seen = with_outputs(proto, tensors)
+    with (
+        compile_model(seen, precision="fp32", threads=threads, verify=False) as compiled,
+        compiled.module() as module,
+    ):
+        yield VisibleModel(module)
+
+
+def observe(
+    model: VisibleModel, tensors: Sequence[str], samples: Samples, on_progress: ProgressCallback
+) -> dict[str, Distribution]:
+    """Return what each tensor's values are over all samples.
+
+    Raises
+    ------
+    UsageError
+        If one is infinite or NaN, naming the sample.
+    """
+    histograms = {name: Histogram() for name in tensors}
+    for number, found in enumerate(model.on(samples, on_progress, "calibrate")):
+        for name, histogram in histograms.items():
+            values = found.get(name)
+            values = samples[number][name] if values is None else values
+            if not np.isfinite(values).all():
+                raise UsageError(
+                    f"calibration sample {number} makes tensor '{name}' infinite or NaN; "
+                    "leave the sample out, or correct how it is preprocessed"
+                )
+            histogram.add(values)
+    return {name: histogram.result() for name, histogram in histograms.items()}
+
+
+def signal_to_noise(truth: Iterable[Array], other: Iterable[Array]) -> float:
+    """Return the ratio of the powers of a signal and of what differs from it, in decibels."""
+    signal = noise = 0.0
+    for first, second in zip(truth, other, strict=True):
+        wide = first.astype(np.float64)
+        signal += float(np.square(wide).sum())
+        noise += float(np.square(wide - second).sum())
+    if noise == 0.0:
+        return float("inf")
+    return float(10 * np.log10(max(signal, 1e-300) / noise))

@@ -1,0 +1,129 @@
+"""Pictures as a model's input: read, resized, normalised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from neocpu.foundation.errors import UsageError
+from neocpu.quantiser.histogram import Array
+from neocpu.tensor_spec import TensorSpec
+
+Fit: TypeAlias = Literal["stretch", "crop", "letterbox"]
+FITS: Final = ("stretch", "crop", "letterbox")
+SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+_GREY: Final = 114
+"""What a letterbox is filled with, as detectors are trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """How a picture becomes an input: ``(pixel / 255 - mean) / std``, of pixels from 0 to 255.
+
+    Attributes
+    ----------
+    fit : {"stretch", "crop", "letterbox"}
+        Both sides as they are; the middle of what the shorter side fits; or all of it, on grey.
+    mean, std : tuple of float
+        Of each channel, or of all.
+    bgr : bool
+        Whether blue is first.
+    """
+
+    fit: Fit = "crop"
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+    bgr: bool = False
+
+    def __post_init__(self) -> None:
+        if self.fit not in FITS:
+            raise UsageError(f"unknown fit {self.fit!r}; known: {', '.join(FITS)}")
+        if any(len(each) not in (1, 3) for each in (self.mean, self.std)):
+            raise UsageError("mean and std take one number, or one for each of three channels")
+        if not all(value > 0 for value in self.std):
+            raise UsageError(f"std must be above 0, got {', '.join(map(str, self.std))}")
+
+
+def find_pictures(folder: Path) -> list[Path]:
+    """Return a folder's pictures, those of folders in it too, in order of their names.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    if not found:
+        raise UsageError(
+            f"{folder} has no pictures; calibration takes {', '.join(s[1:] for s in SUFFIXES)}"
+        )
+    return found
+
+
+def read_picture(path: Path, spec: TensorSpec, how: Preprocessing) -> Array:
+    """Return a picture as the input ``spec``, of shape ``(1, C, H, W)`` or ``(1, H, W, C)``.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read, Pillow is missing, or the input is no picture's.
+    """
+    channels, height, width, last = _layout(spec)
+    image = _open(path, "L" if channels == 1 else "RGB")
+    fitted = _fitted(image, (width, height), how.fit)
+    pixels = np.asarray(fitted, np.float32).reshape(height, width, channels)
+    if how.bgr:
+        pixels = pixels[:, :, ::-1]
+    scaled = (pixels / 255 - _of(how.mean, channels)) / _of(how.std, channels)
+    found: Array = scaled.astype(np.float32)
+    return np.ascontiguousarray((found if last else found.transpose(2, 0, 1))[None])
+
+
+def _of(values: Sequence[float], channels: int) -> Array:
+    given = np.asarray(values, np.float32)
+    return given if len(values) in (1, channels) else given.mean(keepdims=True)
+
+
+def _layout(spec: TensorSpec) -> tuple[int, int, int, bool]:
+    shape = spec.shape
+    if len(shape) == 4 and spec.dtype == "float32":
+        for place in (1, 3):
+            if shape[place] in (1, 3):
+                sides = shape[2:] if place == 1 else shape[1:3]
+                return shape[place], sides[0], sides[1], place == 3
+    raise UsageError(
+        f"input '{spec.name}' is {spec.dtype} of shape {'x'.join(map(str, shape))}, no picture's; "
+        "give calibration data as .npz or loader.py:function"
+    )
+
+
+def _open(path: Path, mode: str) -> Any:
+    try:
+        from PIL import Image
+    except ModuleNotFoundError:
+        raise UsageError("pictures are read with Pillow: pip install 'neocpu[quantize]'") from None
+    try:
+        with Image.open(path) as image:
+            return image.convert(mode)
+    except Exception as error:  # Pillow's decoders raise what they like
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise UsageError(
+            f"{path} cannot be read as a picture ({reason[0]}); take it out of the folder"
+        ) from None
+
+
+def _fitted(image: Any, size: tuple[int, int], fit: Fit) -> Any:
+    from PIL import Image, ImageOps
+
+    bilinear = Image.Resampling.BILINEAR
+    if fit == "stretch":
+        return image.resize(size, bilinear)
+    if fit == "crop":
+        return ImageOps.fit(image, size, bilinear)
+    grey: Any = _GREY if image.mode == "L" else (_GREY,) * 3
+    return ImageOps.pad(image, size, bilinear, color=grey)

@@ -1,0 +1,146 @@
+"""Writing a quantised model: QuantizeLinear and DequantizeLinear around what computes in integers.
+
+That is the form of ONNX itself, which every engine reads; its definition is what the integers mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from neocpu.quantiser.float_graph import FloatGraph, Layer
+from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.stored_tensors import Stored
+
+_BITS: Final[Mapping[int, type[np.unsignedinteger]]] = {8: np.uint8, 16: np.uint16}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorGrid:
+    """What a tensor's integers, of ``bits`` unsigned, stand for: ``(stored - zero) * scale``."""
+
+    scale: float
+    zero: int
+    bits: int = 8
+
+    @property
+    def levels(self) -> int:
+        """Steps between the least and the largest."""
+        return int(2**self.bits - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredLayer:
+    """A layer's numbers.
+
+    Attributes
+    ----------
+    weights : Stored
+    bias : array or None
+        In float32: it is stored in products of the operands' scales.
+    """
+
+    weights: Stored
+    bias: Array | None
+
+
+def write_qdq(
+    graph: FloatGraph, grids: Mapping[str, TensorGrid], layers: Mapping[str, StoredLayer]
+) -> onnx.ModelProto:
+    """Return the quantised model.
+
+    Parameters
+    ----------
+    grids : mapping
+        Of tensors, by name.
+    layers : mapping
+        By the names of what the layers make.
+    """
+    return _Writer(graph, grids).write(layers)
+
+
+class _Writer:
+    def __init__(self, graph: FloatGraph, grids: Mapping[str, TensorGrid]) -> None:
+        self._graph, self._grids = graph, grids
+        self._proto = onnx.ModelProto()
+        self._proto.CopyFrom(graph.proto)
+        self._before: list[onnx.NodeProto] = []
+        self._arrays: dict[str, Array] = {}
+
+    def write(self, layers: Mapping[str, StoredLayer]) -> onnx.ModelProto:
+        graph = self._proto.graph
+        own = {layer.result: layer for layer in self._graph.layers}
+        nodes = list(graph.node)
+        del graph.node[:]
+        for value in graph.input:
+            graph.node.extend(self._around(value.name))
+        for node in nodes:
+            layer = own.get(node.output[0])
+            if layer is not None:
+                graph.node.extend(self._weights(node, layer, layers[layer.result]))
+            for place, name in enumerate(node.input):
+                if name in self._grids:
+                    node.input[place] = f"{name}_dequantized"
+            graph.node.append(node)
+            for name in node.output:
+                graph.node.extend(self._around(name))
+        self._replace_initializers(graph)
+        return self._proto
+
+    def _around(self, name: str) -> list[onnx.NodeProto]:
+        """Return what brings a tensor to its grid, if it has one."""
+        grid = self._grids.get(name)
+        if grid is None:
+            return []
+        scale, zero = f"{name}_scale", f"{name}_zero_point"
+        self._arrays[scale] = np.array(grid.scale, np.float32)
+        self._arrays[zero] = np.array(grid.zero, _BITS[grid.bits])
+        stored, real = f"{name}_quantized", f"{name}_dequantized"
+        return [
+            helper.make_node("QuantizeLinear", [name, scale, zero], [stored], f"{name}_quantize"),
+            helper.make_node(
+                "DequantizeLinear", [stored, scale, zero], [real], f"{name}_dequantize"
+            ),
+        ]
+
+    def _weights(
+        self, node: onnx.NodeProto, layer: Layer, numbers: StoredLayer
+    ) -> list[onnx.NodeProto]:
+        stored = numbers.weights
+        values = np.ascontiguousarray(layer.as_stored(stored.values))
+        prefix = f"{layer.result}_weights"
+        made = [self._dequantised(prefix, values, stored.scale, layer.weight_axis)]
+        node.input[1] = made[0].output[0]
+        if numbers.bias is not None:
+            grid = self._grids[layer.data]
+            unit = np.broadcast_to(stored.scale * np.float32(grid.scale), numbers.bias.shape)
+            limit = np.iinfo(np.int32)
+            whole = np.rint(numbers.bias.astype(np.float64) / unit)
+            whole = np.clip(whole, limit.min, limit.max).astype(np.int32)
+            made.append(self._dequantised(f"{layer.result}_bias", whole, unit, 0))
+            while len(node.input) < 3:
+                node.input.append("")
+            node.input[2] = made[1].output[0]
+        return made
+
+    def _dequantised(self, name: str, values: Array, scale: Array, axis: int) -> onnx.NodeProto:
+        scalar = scale.size == 1 and values.ndim > 1
+        scale = scale.reshape(()) if scalar else scale
+        names = [f"{name}_quantized", f"{name}_scale", f"{name}_zero_point"]
+        zero = np.zeros(scale.shape, values.dtype)
+        self._arrays.update(zip(names, (values, scale.astype(np.float32), zero), strict=True))
+        return helper.make_node(
+            "DequantizeLinear", names, [f"{name}_dequantized"], f"{name}_dequantize", axis=axis
+        )
+
+    def _replace_initializers(self, graph: onnx.GraphProto) -> None:
+        read = {name for node in graph.node for name in node.input}
+        kept = [each for each in graph.initializer if each.name in read]
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
+        graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in self._arrays.items())

@@ -1,0 +1,119 @@
+"""What quantising a model did: ranges, and how far it is from the float32 model, layer by layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from neocpu.quantiser.histogram import Distribution
+from neocpu.quantiser.qdq import TensorGrid
+
+POOR: Final = 15.0
+"""Decibels of a layer's output below which it is worth a look: noise is a sixth of the signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorReport:
+    """A tensor's grid, and what was seen of it."""
+
+    name: str
+    grid: TensorGrid
+    low: float
+    high: float
+    method: str
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "name": self.name,
+            "scale": self.grid.scale,
+            "zero_point": self.grid.zero,
+            "bits": self.grid.bits,
+            "low": self.low,
+            "high": self.high,
+            "method": self.method,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LayerReport:
+    """A layer's signal to noise, in decibels: of its weights, and of its output in the network."""
+
+    name: str
+    operator: str
+    weights_db: float
+    output_db: float
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form; what is exact has no number."""
+        return {
+            "name": self.name,
+            "operator": self.operator,
+            "weights_db": _number(self.weights_db),
+            "output_db": _number(self.output_db),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class QuantisationReport:
+    """All of it.
+
+    Attributes
+    ----------
+    samples : int
+        Of calibration.
+    tensors : tuple of TensorReport
+    layers : tuple of LayerReport
+    outputs : mapping of str to float
+        Signal to noise of each output, in decibels.
+    agreement : float or None
+        Share of rows whose largest output is the same, of models that return rows of scores.
+    correction : str
+        What was done to biases.
+    notes : tuple of str
+        What is worth knowing.
+    """
+
+    samples: int
+    tensors: tuple[TensorReport, ...]
+    layers: tuple[LayerReport, ...]
+    outputs: Mapping[str, float]
+    agreement: float | None
+    correction: str
+    notes: tuple[str, ...] = ()
+    distributions: Mapping[str, Distribution] = field(default_factory=dict)
+
+    @property
+    def poor(self) -> tuple[LayerReport, ...]:
+        """Layers that are worth leaving in float32, the worst first."""
+        found = (layer for layer in self.layers if layer.output_db < POOR)
+        return tuple(sorted(found, key=lambda layer: layer.output_db))
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "samples": self.samples,
+            "correction": self.correction,
+            "outputs_db": {name: _number(value) for name, value in self.outputs.items()},
+            "agreement": self.agreement,
+            "layers": [layer.to_json() for layer in self.layers],
+            "tensors": [tensor.to_json() for tensor in self.tensors],
+            "notes": list(self.notes),
+        }
+
+
+def constant_notes(names: Sequence[str]) -> tuple[str, ...]:
+    """Return what is to be said of tensors that had one value over all samples."""
+    if not names:
+        return ()
+    some = ", ".join(f"'{name}'" for name in names[:3]) + (" …" if len(names) > 3 else "")
+    return (
+        f"calibration leaves {len(names)} of the tensors constant ({some}): "
+        "their ranges are unknown; calibrate with data as the model will see them",
+    )
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,78 @@
+"""How a model is to be quantised, checked once for the command line and Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.quantiser.correction import CORRECTIONS
+from neocpu.quantiser.pictures import Preprocessing
+from neocpu.quantiser.ranges import METHODS
+from neocpu.schedules.vocabulary.numerics import INT16_SUMS
+
+AUTO: Final = "auto"
+"""Of methods: the one that changes the outputs least, tensor by tensor."""
+
+DEFAULT_SAMPLES: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class QuantiseOptions:
+    """All that `neocpu.quantize` takes besides the model and the data.
+
+    Attributes
+    ----------
+    samples : int
+        Calibration samples at most.
+    method : str
+        A key of `METHODS`, or ``auto``: how ranges of tensors are found.
+    percentile : float
+        Of method ``percentile``: the values, in percent, that are not cut off.
+    symmetric : bool
+        Whether zero is in the middle of the ranges of tensors that have both signs.
+    per_channel : bool
+        Whether each output channel of weights has a scale of its own.
+    int16_sums : int
+        See `neocpu.quantiser.stored_tensors.store`.
+    correction : str
+        One of `CORRECTIONS`: how biases make up for rounded weights.
+    equalise : bool
+        Whether layers are equalised first.
+    exclude : tuple of str
+        Nodes, or types of operators, that stay in float32.
+    wide : tuple of str
+        Tensors of 16 bits.
+    pictures : Preprocessing
+        How pictures become inputs.
+    """
+
+    samples: int = DEFAULT_SAMPLES
+    method: str = "mse"
+    percentile: float = 99.99
+    symmetric: bool = False
+    per_channel: bool = True
+    int16_sums: int = 4
+    correction: str = "weights"
+    equalise: bool = False
+    exclude: tuple[str, ...] = ()
+    wide: tuple[str, ...] = ()
+    pictures: Preprocessing = field(default_factory=Preprocessing)
+
+    def __post_init__(self) -> None:
+        _known("method", self.method, (*METHODS, AUTO))
+        _known("correction", self.correction, CORRECTIONS)
+        if self.int16_sums not in (0, *INT16_SUMS):
+            known = ", ".join(map(str, (0, *INT16_SUMS)))
+            raise UsageError(f"int16_sums must be one of {known}, got {self.int16_sums!r}")
+        if not isinstance(self.samples, int) or self.samples < 1:
+            raise UsageError(f"samples must be a whole number, 1 or more, got {self.samples!r}")
+        if not 50 < self.percentile <= 100:
+            raise UsageError(f"percentile must be above 50 and at most 100, got {self.percentile}")
+
+
+def _known(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise UsageError(f"unknown {what} {name!r}; known: {', '.join(known)}{hint}")

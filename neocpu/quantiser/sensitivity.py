@@ -1,0 +1,221 @@
+"""What rounding one tensor, or one layer's weights, does to the outputs by itself.
+
+A laboratory: the float32 model with every tensor brought to a grid that is an input, or left as it
+is, and with what each layer's weights lose added to its sums or not. It is compiled once, and each
+question is a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu.compiler import compile as compile_model
+from neocpu.foundation.progress import Progress, ProgressCallback
+from neocpu.quantiser.float_graph import FloatGraph, Layer
+from neocpu.quantiser.histogram import Array, Distribution
+from neocpu.quantiser.observation import Samples
+from neocpu.quantiser.qdq import StoredLayer, TensorGrid
+from neocpu.quantiser.quantise_options import QuantiseOptions
+from neocpu.quantiser.ranges import METHODS, Rounding
+from neocpu.runtime.module import Module
+
+SAMPLES: Final = 4
+"""Of calibration, evenly out of all: what is measured is a ratio of powers over whole outputs."""
+
+_SCALES, _ZEROS, _WEIGHTS = "neocpu_scales", "neocpu_zeros", "neocpu_weights"
+_LEAST, _MOST, _ONE = "neocpu_least", "neocpu_most", "neocpu_one"
+_CONSTANTS: Final = {_LEAST: 0.0, _MOST: 255.0, _ONE: 1.0}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Laboratory:
+    """The compiled model, its samples, and what it returns of them untouched.
+
+    Attributes
+    ----------
+    tensors, layers : tuple of str
+        What can be rounded: tensors by name, layers' weights by what they make.
+    """
+
+    module: Module
+    tensors: tuple[str, ...]
+    layers: tuple[str, ...]
+    samples: Samples
+    truth: tuple[dict[str, Array], ...]
+
+    def noise(self, grids: Mapping[str, TensorGrid], rounded: Sequence[str] = ()) -> float:
+        """Return the outputs' noise, as a share of their power, with some of it rounded.
+
+        Parameters
+        ----------
+        grids : mapping
+            Of tensors to round.
+        rounded : sequence of str
+            Layers with rounded weights.
+        """
+        found = [self._run(feeds, grids, rounded) for feeds in self.samples]
+        power = noise = 0.0
+        for wanted, got in zip(self.truth, found, strict=True):
+            for name, array in wanted.items():
+                scale = float(np.square(array, dtype=np.float64).mean()) or 1.0
+                difference = array.astype(np.float64) - got[name]
+                noise += float(np.square(difference).mean()) / scale
+                power += 1.0
+        return noise / power
+
+    def _run(
+        self, feeds: Mapping[str, Array], grids: Mapping[str, TensorGrid], rounded: Sequence[str]
+    ) -> dict[str, Array]:
+        return self.module.run({**feeds, **_settings(self.tensors, self.layers, grids, rounded)})
+
+
+def _settings(
+    tensors: Sequence[str],
+    layers: Sequence[str],
+    grids: Mapping[str, TensorGrid],
+    rounded: Sequence[str],
+) -> dict[str, Array]:
+    chosen = [grids.get(name) for name in tensors]
+    return {
+        _SCALES: np.array([0 if grid is None else grid.scale for grid in chosen], np.float32),
+        _ZEROS: np.array([0 if grid is None else grid.zero for grid in chosen], np.float32),
+        _WEIGHTS: np.array([name in rounded for name in layers], np.float32),
+    }
+
+
+@contextmanager
+def laboratory_of(
+    graph: FloatGraph,
+    stored: Mapping[str, StoredLayer],
+    samples: Samples,
+    threads: int | None,
+) -> Iterator[Laboratory]:
+    """Compile a model's laboratory, in which the weights of ``stored`` layers can be rounded."""
+    tensors, layers = graph.tensors, tuple(layer.result for layer in graph.layers)
+    places = np.linspace(0, len(samples) - 1, min(SAMPLES, len(samples))).astype(int)
+    few = [samples[place] for place in places]
+    proto = _Writer(graph, stored).write()
+    with (
+        compile_model(proto, precision="fp32", threads=threads, verify=False) as compiled,
+        compiled.module() as module,
+    ):
+        nothing = _settings(tensors, layers, {}, ())
+        truth = tuple(module.run({**feeds, **nothing}) for feeds in few)
+        yield Laboratory(module, tensors, layers, few, truth)
+
+
+class _Writer:
+    """Writes the laboratory's graph."""
+
+    def __init__(self, graph: FloatGraph, stored: Mapping[str, StoredLayer]) -> None:
+        self._graph, self._stored = graph, stored
+        self._numbers = {name: index for index, name in enumerate(graph.tensors)}
+        self._layers = {layer.result: index for index, layer in enumerate(graph.layers)}
+        self._own = {layer.result: layer for layer in graph.layers if layer.result in stored}
+        self._made: list[onnx.NodeProto] = []
+        self._arrays = {name: np.array(value, np.float32) for name, value in _CONSTANTS.items()}
+
+    def write(self) -> onnx.ModelProto:
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self._graph.proto)
+        inner = proto.graph
+        sizes = (len(self._numbers), len(self._numbers), len(self._layers))
+        inner.input.extend(
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, [size])
+            for name, size in zip((_SCALES, _ZEROS, _WEIGHTS), sizes, strict=True)
+        )
+        for value in self._graph.inputs:
+            self._round(value.name)
+        for node in list(inner.node):
+            results = list(node.output)
+            for place, name in enumerate(node.input):
+                if name in self._numbers:
+                    node.input[place] = f"{name}_rounded"
+            if results[0] in self._own:
+                self._lose(node, self._own[results[0]])
+            else:
+                self._made.append(node)
+            for name in results:
+                self._round(name)
+        del inner.node[:]
+        inner.node.extend(self._made)
+        del inner.value_info[:]
+        inner.initializer.extend(numpy_helper.from_array(a, n) for n, a in self._arrays.items())
+        return proto
+
+    def _add(self, op: str, inputs: Sequence[str], output: str) -> str:
+        self._made.append(helper.make_node(op, list(inputs), [output]))
+        return output
+
+    def _pick(self, vector: str, index: int, name: str) -> str:
+        """Take one element of a vector of settings."""
+        place = f"neocpu_place_{index}"
+        self._arrays[place] = np.array(index, np.int64)
+        return self._add("Gather", [vector, place], name)
+
+    def _round(self, name: str) -> None:
+        """Bring a tensor to the grid that the settings have for it, unless its scale is 0."""
+        if name not in self._numbers:
+            return
+        index, at = self._numbers[name], f"{name}_neocpu"
+        scale = self._pick(_SCALES, index, f"{at}_scale")
+        zero = self._pick(_ZEROS, index, f"{at}_zero")
+        rounds = self._add("Greater", [scale, _LEAST], f"{at}_is")
+        by = self._add("Where", [rounds, scale, _ONE], f"{at}_by")
+        whole = self._add("Round", [self._add("Div", [name, by], f"{at}_scaled")], f"{at}_whole")
+        moved = self._add("Add", [whole, zero], f"{at}_moved")
+        above = self._add("Max", [moved, _LEAST], f"{at}_above")
+        kept = self._add("Min", [above, _MOST], f"{at}_kept")
+        centred = self._add("Sub", [kept, zero], f"{at}_centred")
+        real = self._add("Mul", [centred, by], f"{at}_real")
+        self._add("Where", [rounds, real, name], f"{name}_rounded")
+
+    def _lose(self, node: onnx.NodeProto, layer: Layer) -> None:
+        """Make a layer's sums of two parts: its own, and what its rounded weights add to them."""
+        weights = layer.outputs_first(self._graph.initializers[layer.weights])
+        name, at = f"{layer.result}_lost", f"{layer.result}_neocpu"
+        lost = self._stored[layer.result].weights.real - weights
+        self._arrays[name] = np.ascontiguousarray(layer.as_stored(lost))
+        extra = onnx.NodeProto()
+        extra.CopyFrom(node)
+        extra.name = extra.output[0] = f"{at}_extra"
+        del extra.input[2:]
+        extra.input[1] = name
+        node.output[0] = f"{at}_plain"
+        self._made += [node, extra]
+        share = self._pick(_WEIGHTS, self._layers[layer.result], f"{at}_share")
+        some = self._add("Mul", [f"{at}_extra", share], f"{at}_some")
+        self._add("Add", [f"{at}_plain", some], layer.result)
+
+
+def choose_methods(
+    graph: FloatGraph,
+    seen: Mapping[str, Distribution],
+    how: QuantiseOptions,
+    samples: Samples,
+    threads: int | None,
+    on_progress: ProgressCallback,
+) -> dict[str, str]:
+    """Return, for each tensor, the method whose range changes the outputs least by itself."""
+    rounding = Rounding(255, how.symmetric, how.percentile)
+    chosen = {}
+    with laboratory_of(graph, {}, samples, threads) as laboratory:
+        for number, name in enumerate(graph.tensors):
+            on_progress(Progress("choose", number, len(graph.tensors), name))
+            noise: dict[TensorGrid, float] = {}
+            best: dict[str, float] = {}
+            for method, find in METHODS.items():
+                steps = find(seen[name], rounding).steps(255, symmetric=how.symmetric)
+                grid = TensorGrid(*steps)
+                if grid not in noise:
+                    noise[grid] = laboratory.noise({name: grid})
+                best[method] = noise[grid]
+            chosen[name] = min(best, key=lambda method: best[method])
+    return chosen

@@ -1,0 +1,82 @@
+"""Weights as integers: symmetric, with a scale for each output channel or one for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from neocpu.quantiser.histogram import Array
+from neocpu.schedules.convolutions.dot_products.int16_sums import SUM_BOUND, largest_sums
+
+LARGEST: Final = 127
+"""-128 has no opposite."""
+
+_ROUNDS: Final = 8
+"""Rounding may exceed a bound that real numbers keep: scales grow until it does not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """Integers that stand for weights: ``values * scale``.
+
+    Attributes
+    ----------
+    values : array of int8
+        With the output channels first.
+    scale : array of float32
+        Of each output channel, or of all.
+    """
+
+    values: Array
+    scale: Array
+
+    @property
+    def real(self) -> Array:
+        """The weights that they stand for."""
+        found: Array = self.values.astype(np.float32) * _spread(self.scale, self.values.ndim)
+        return found
+
+
+def store(
+    weights: Array, *, per_channel: bool, products: int, least: Array | float = 0.0
+) -> Stored:
+    """Return weights as integers.
+
+    Parameters
+    ----------
+    weights : array
+        Output channels first, input channels second.
+    per_channel : bool
+        Whether each output channel has a scale of its own.
+    products : int
+        So many products of neighbouring input channels by uint8 are to fit 16 bits: 2, 4 or 8, see
+        `neocpu.schedules.vocabulary.numerics.INT16_SUMS`; 0 for any. The scales of channels that
+        would not fit grow, as little as can be.
+    least : array or float
+        The least scale of each output channel: a bias is stored in it too, and channels that are
+        nearly nothing but their bias would want a finer one than its 32 bits hold.
+    """
+    largest = np.abs(weights).reshape(len(weights), -1).max(axis=1)
+    if not per_channel:
+        largest = np.full_like(largest, largest.max())
+    scale = np.maximum(np.where(largest > 0, largest / LARGEST, 1.0), least)
+    if not per_channel:
+        scale = np.full_like(scale, scale.max())
+    for _ in range(_ROUNDS):
+        values = np.clip(np.rint(weights / _spread(scale, weights.ndim)), -LARGEST, LARGEST)
+        if not products or weights.ndim < 2:
+            break
+        excess = largest_sums(values, products) / SUM_BOUND
+        if not per_channel:
+            excess = np.full_like(excess, excess.max())
+        if (excess <= 1).all():
+            break
+        scale = scale * np.where(excess > 1, excess * 1.002, 1.0)
+    single = scale.astype(np.float32)
+    return Stored(values.astype(np.int8), single if per_channel else single[:1])
+
+
+def _spread(vector: Array, rank: int) -> Array:
+    return vector.reshape(-1, *[1] * (rank - 1))

@@ -1,0 +1,112 @@
+"""``neocpu quantize`` and what it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import neocpu
+from neocpu.cli import quantize as quantize_command
+from neocpu.quantiser.correction import CORRECTIONS
+from neocpu.quantiser.pictures import FITS, Preprocessing
+from neocpu.quantiser.quantise_options import AUTO, DEFAULT_SAMPLES, QuantiseOptions
+from neocpu.quantiser.ranges import METHODS
+from tests.neocpu.quantised_models import image, network
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with a model and data for it."""
+    onnx.save(network(), tmp_path / "net.onnx")
+    np.savez(tmp_path / "data.npz", x=np.concatenate([image(seed) for seed in range(3)]))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_model_is_written_and_described(cli: Any, folder: Path) -> None:
+    result = cli("quantize", "net.onnx", "--calibrate", "data.npz")
+    assert result.code == 0
+    onnx.checker.check_model(onnx.load(folder / "net.int8.onnx"))
+    assert "signal/noise" in result.out
+    document = json.loads(
+        cli("quantize", "net.onnx", "--calibrate", "data.npz", "-o", "a.onnx", "--json").out
+    )
+    assert document["samples"] == 3
+    assert len(document["layers"]) == 6
+    assert document["bytes"] == (folder / "a.onnx").stat().st_size
+
+
+def test_histograms_are_drawn(cli: Any, folder: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    line = ("quantize", "net.onnx", "--calibrate", "data.npz", "--samples", "1", "--histograms")
+    assert cli(*line, "seen.svg").code == 0
+    assert "<svg" in (folder / "seen.svg").read_text()
+    refused = cli(*line, "seen.gif")
+    assert refused.code == 2
+    assert "histograms are drawn as .pdf, .png, .svg" in refused.error
+
+
+def test_options_arrive(cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def record(*given: Any, **named: Any) -> None:
+        calls.append((given, named))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(neocpu, "quantize", record)
+    line = (
+        "quantize net.onnx --calibrate photos --samples 9 --fit letterbox --mean 0 --std 1,2,3 "
+        "--bgr --method percentile --percentile 99.9 --symmetric --per layer --int16-sums 0 "
+        "--correct-bias activations --equalise --exclude Gemm --exclude a --wide x --threads 1 "
+        "--shape x:2,3,17,19"
+    )
+    cli(*line.split())
+    ((given, named),) = calls
+    assert given == (
+        "net.onnx",
+        "photos",
+        QuantiseOptions(
+            9, "percentile", 99.9, True, False, 0, "activations", True, ("Gemm", "a"), ("x",),
+            Preprocessing("letterbox", (0.0,), (1.0, 2.0, 3.0), True),
+        ),
+    )  # fmt: skip
+    assert (named["threads"], named["shapes"]) == (1, {"x": (2, 3, 17, 19)})
+
+
+def test_defaults_and_choices_are_those_of_python(cli: Any) -> None:
+    options = {each.name: each for each in quantize_command.command.params}
+    assert tuple(options["method"].type.choices) == (*METHODS, AUTO)
+    assert tuple(options["correction"].type.choices) == CORRECTIONS
+    assert tuple(options["fit"].type.choices) == FITS
+    plain = QuantiseOptions()
+    assert options["samples"].default == DEFAULT_SAMPLES == plain.samples
+    assert options["method"].default == plain.method
+    assert options["correction"].default == plain.correction
+    assert int(options["int16_sums"].default) == plain.int16_sums
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("quantize net.onnx", 2, "missing option '--calibrate'"),
+        ("quantize net.onnx --calibrate none", 2, "none is missing; calibrate with a folder"),
+        ("quantize gone.onnx --calibrate data.npz", 3, "gone.onnx"),
+        ("quantize net.onnx --calibrate data.npz -o net.onnx", 2, "is the model itself"),
+        ("quantize net.onnx --calibrate data.npz -o no/where.onnx", 2, "no"),
+        ("quantize net.onnx --calibrate data.npz --mean a", 2, "not a list of numbers"),
+        ("quantize net.onnx --calibrate data.npz --method mze", 2, "did you mean 'mse'?"),
+    ],
+)
+def test_mistakes_are_one_line_and_write_nothing(
+    cli: Any, folder: Path, words: str, code: int, message: str
+) -> None:
+    before = sorted(path.name for path in folder.iterdir())
+    result = cli(*words.split())
+    assert result.code == code
+    assert message in result.error
+    assert sorted(path.name for path in folder.iterdir()) == before

@@ -1,0 +1,155 @@
+"""Calibration data of every kind, and what is wrong with some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from neocpu.foundation.errors import UsageError
+from neocpu.quantiser.calibration import read_samples
+from neocpu.quantiser.pictures import Preprocessing, read_picture
+from neocpu.tensor_spec import TensorSpec
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+IMAGE = TensorSpec("image", "float32", (1, 3, 8, 12))
+PLAIN = Preprocessing(mean=(0.0,), std=(1.0,))
+RNG = np.random.default_rng(0)
+
+
+def read(source, specs=(IMAGE,), limit=100, pictures=PLAIN):
+    return read_samples(source, specs, limit, pictures)
+
+
+def picture(path: Path, size=(30, 20), colour=(255, 0, 51)):
+    Image.new("RGB", size, colour).save(path)
+
+
+@pytest.mark.parametrize("fit", ["stretch", "crop", "letterbox"])
+def test_pictures_are_scaled_and_normalised(tmp_path, fit):
+    picture(tmp_path / "a.png")
+    how = Preprocessing(fit, (0.5, 0.25, 0.0), (0.5, 1.0, 2.0))
+    found = read_picture(tmp_path / "a.png", IMAGE, how)
+    assert found.shape == IMAGE.shape
+    assert found.dtype == np.float32
+    middle = found[0, :, 4, 6]
+    np.testing.assert_allclose(middle, [(1 - 0.5) / 0.5, -0.25, 0.1], atol=1e-6)
+
+
+def test_a_letterbox_is_grey_beside_the_picture(tmp_path):
+    picture(tmp_path / "a.png", (10, 10))
+    found = read_picture(tmp_path / "a.png", IMAGE, Preprocessing("letterbox", (0.0,), (1.0,)))
+    np.testing.assert_allclose(found[0, :, 4, 0], 114 / 255, atol=1e-6)
+    np.testing.assert_allclose(found[0, :, 4, 6], [1, 0, 0.2], atol=1e-6)
+
+
+def test_blue_first_channels_last_and_grey(tmp_path):
+    picture(tmp_path / "a.png")
+    bgr = read_picture(tmp_path / "a.png", IMAGE, Preprocessing(mean=(0.0,), std=(1.0,), bgr=True))
+    np.testing.assert_allclose(bgr[0, :, 0, 0], [0.2, 0, 1], atol=1e-6)
+    last = read_picture(tmp_path / "a.png", TensorSpec("x", "float32", (1, 8, 12, 3)), PLAIN)
+    np.testing.assert_allclose(last[0, 0, 0], [1, 0, 0.2], atol=1e-6)
+    grey = read_picture(tmp_path / "a.png", TensorSpec("x", "float32", (1, 1, 8, 12)), PLAIN)
+    assert grey.shape == (1, 1, 8, 12)
+
+
+def test_a_folder_gives_as_many_as_asked_for(tmp_path):
+    (tmp_path / "inner").mkdir()
+    for number in range(6):
+        picture(tmp_path / "inner" / f"{number}.jpg", colour=(number * 40, 0, 0))
+    (tmp_path / "notes.txt").write_text("no picture")
+    assert len(read(tmp_path)) == 6
+    first, last = read(tmp_path, limit=2)
+    assert last["image"].max() > first["image"].max() + 0.5, "evenly out of all"
+    pairs = read(tmp_path, (TensorSpec("image", "float32", (2, 3, 8, 12)),))
+    assert [each["image"].shape for each in pairs] == [(2, 3, 8, 12)] * 3
+
+
+def test_arrays_are_cut_into_samples(tmp_path):
+    whole = RNG.standard_normal((5, 3, 8, 12)).astype(np.float32)
+    np.savez(tmp_path / "a.npz", image=whole)
+    np.savez(tmp_path / "b.npz", whole)
+    np.save(tmp_path / "c.npy", whole)
+    for source in (
+        whole,
+        {"image": whole},
+        *map(str, tmp_path.iterdir()),
+        list(whole),
+        iter(whole),
+    ):
+        found = read(source)
+        assert len(found) == 5
+        np.testing.assert_array_equal(found[3]["image"][0], whole[3])
+    assert len(read(whole, limit=2)) == 2
+    two = (IMAGE, TensorSpec("size", "float32", (1, 2)))
+    both = read({"image": whole, "size": np.zeros((5, 2))}, two)
+    assert both[0]["size"].dtype == np.float32
+
+
+def test_a_function_yields_samples(tmp_path):
+    path = tmp_path / "a_loader.py"
+    path.write_text(
+        "import numpy as np\n"
+        "def samples():\n"
+        "    for n in range(9):\n"
+        "        yield {'image': np.full((3, 8, 12), n, 'float32')}\n"
+        "def broken():\n"
+        "    yield np.zeros((3, 8, 12))\n"
+        "    raise KeyError('disk')\n"
+        "number = 3\n"
+    )
+    assert len(read(f"{path}:samples")) == 9
+    for name, message in (
+        ("broken", "failed after 1 samples: KeyError"),
+        ("number", "has no function 'number'"),
+        ("nothing", "has no function 'nothing'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            read(f"{path}:{name}")
+
+
+def test_what_cannot_be_data_is_named(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "a.jpg").write_bytes(b"no jpeg")
+    (tmp_path / "bad.npz").write_bytes(b"no archive")
+    (tmp_path / "bad.py").write_text("import nothing_of_that_name")
+    np.savez(tmp_path / "other.npz", y=np.zeros(3))
+    np.savez(tmp_path / "text.npz", image=np.full((2, 3, 8, 12), "a"))
+    wrong = np.zeros((4, 3, 9, 12), np.float32)
+    cases = {
+        str(tmp_path / "empty"): "has no pictures",
+        str(tmp_path / "bad"): "a.jpg cannot be read as a picture",
+        str(tmp_path / "bad.npz"): "cannot be read as arrays",
+        str(tmp_path / "bad.py") + ":f": "cannot be imported: ModuleNotFoundError",
+        str(tmp_path / "other.npz"): "has no array for input 'image'; it has y",
+        str(tmp_path / "text.npz"): "no numbers",
+        str(tmp_path / "nowhere"): "nowhere is missing; calibrate with a folder of pictures",
+        str(tmp_path / "gone.py") + ":f": "gone.py is missing",
+    }
+    for source, message in cases.items():
+        with pytest.raises(UsageError, match=message):
+            read(source)
+    with pytest.raises(UsageError, match="4x3x9x12 for input 'image', which is 1x3x8x12"):
+        read(wrong)
+    with pytest.raises(UsageError, match="no calibration data"):
+        read([])
+    two = (IMAGE, TensorSpec("size", "float32", (1, 2)))
+    with pytest.raises(UsageError, match=r"2 inputs .image, size., and pictures are for one"):
+        read(tmp_path / "bad", two)
+    with pytest.raises(UsageError, match="different numbers of samples"):
+        read({"image": np.zeros((2, 3, 8, 12)), "size": np.zeros((3, 2))}, two)
+    picture(tmp_path / "a.png")
+    with pytest.raises(UsageError, match=r"no picture's; give calibration data as \.npz"):
+        read_picture(tmp_path / "a.png", TensorSpec("x", "float32", (1, 64)), PLAIN)
+
+
+def test_preprocessing_that_means_nothing_is_refused():
+    for wrong, message in (
+        ({"fit": "squeeze"}, "unknown fit 'squeeze'"),
+        ({"std": (0.0,)}, "std must be above 0"),
+        ({"mean": (1.0, 2.0)}, "one number, or one for each of three"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Preprocessing(**wrong)

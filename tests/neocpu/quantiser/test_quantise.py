@@ -1,0 +1,211 @@
+"""Quantised models are standard ONNX, near the model they were made of, in every engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import neocpu
+from neocpu import QuantiseOptions
+from neocpu.foundation.errors import UsageError
+from neocpu.frontend import load_model
+from neocpu.quantiser.equalisation import equalise
+from neocpu.quantiser.float_graph import float_graph
+from neocpu.quantiser.ranges import METHODS
+from tests.neocpu.quantised_models import image, network, run_onnxruntime
+
+DATA = [image(seed) for seed in range(6)]
+
+
+def quantise(model=None, **options):
+    return neocpu.quantize(model or network(), DATA, QuantiseOptions(**options), threads=2)
+
+
+def decibels(wanted, found):
+    noise = float(np.square(wanted - found).sum())
+    return 10 * np.log10(float(np.square(wanted).sum()) / noise) if noise else np.inf
+
+
+def ops(proto):
+    return [node.op_type for node in proto.graph.node]
+
+
+def test_the_model_is_near_its_own_in_every_engine(tmp_path):
+    made = quantise()
+    onnx.checker.check_model(made.proto, full_check=True)
+    path = tmp_path / "quantised.onnx"
+    made.save(path)
+    optimised = onnxruntime.InferenceSession(str(path))
+    with neocpu.compile(path, precision="int8") as compiled:
+        module = compiled.module()
+        for seed in range(20, 24):
+            x = image(seed)
+            wanted = run_onnxruntime(network(), x)
+            for found in (
+                run_onnxruntime(made.proto, x),
+                optimised.run(None, {"x": x})[0],
+                module(x),
+            ):
+                assert decibels(wanted, found) > 20
+    convolutions = [op for op in compiled.plan["ops"] if op["kind"] == "conv2d"]
+    assert all(op["precision"] == "int8" for op in convolutions)
+
+
+def test_openvino_reads_it(tmp_path):
+    openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    made = quantise()
+    made.save(tmp_path / "quantised.onnx")
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = openvino.Core().compile_model(tmp_path / "quantised.onnx", "CPU", exact)
+    x = image(20)
+    assert decibels(run_onnxruntime(network(), x), compiled({"x": x})[0]) > 20
+
+
+def test_what_it_reports_is_so():
+    made = quantise(correction="none")
+    found = [run_onnxruntime(made.proto, x) for x in DATA]
+    wanted = [run_onnxruntime(network(), x) for x in DATA]
+    measured = decibels(np.concatenate(wanted), np.concatenate(found))
+    assert made.report.outputs["y"] == pytest.approx(measured, abs=0.5)
+    assert made.report.layers[0].name == "conv_stem"
+    assert {tensor.method for tensor in made.report.tensors} == {"mse"}
+    assert made.report.to_json()["samples"] == len(DATA)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "auto"])
+def test_every_method_makes_a_model(method):
+    made = quantise(method=method, symmetric=method == "js")
+    assert made.report.outputs["y"] > 15
+    chosen = {tensor.method for tensor in made.report.tensors}
+    assert chosen <= set(METHODS) if method == "auto" else chosen == {method}
+
+
+def test_every_tensor_between_layers_is_on_a_grid():
+    made = quantise()
+    readers = {
+        name for node in made.proto.graph.node if node.op_type == "Conv" for name in node.input
+    }
+    real = {o for n in made.proto.graph.node if n.op_type == "DequantizeLinear" for o in n.output}
+    assert readers <= real
+    assert made.proto.graph.node[-1].op_type == "Gemm", "outputs stay as exact as they are"
+    assert "BatchNormalization" not in ops(made.proto)
+
+
+def test_a_pooling_and_a_concatenation_pass_integers_on():
+    made = quantise()
+    by_result = {node.output[0]: node for node in made.proto.graph.node}
+    for op in ("MaxPool", "Concat"):
+        (node,) = (n for n in made.proto.graph.node if n.op_type == op)
+        scales = {by_result[name].input[1] for name in node.input}
+        arrays = {each.name: numpy_helper.to_array(each) for each in made.proto.graph.initializer}
+        (after,) = (
+            n
+            for n in made.proto.graph.node
+            if n.op_type == "QuantizeLinear" and n.input[0] == node.output[0]
+        )
+        found = {float(arrays[name]) for name in scales}
+        assert float(arrays[after.input[1]]) in found
+
+
+def test_corrections_of_biases_help():
+    weights = {c: quantise(correction=c, int16_sums=8).report.outputs["y"]
+               for c in ("none", "weights", "mean-variance", "activations")}  # fmt: skip
+    assert weights["weights"] > weights["none"]
+    assert weights["activations"] >= weights["weights"]
+    assert weights["mean-variance"] > weights["none"] - 1
+
+
+def test_small_weights_cost_little_and_none_is_too_large():
+    from neocpu.schedules.convolutions.dot_products.int16_sums import SUM_BOUND, largest_sums
+
+    for products in (2, 4, 8):
+        made = quantise(int16_sums=products)
+        assert made.report.outputs["y"] > 20
+        for each in made.proto.graph.initializer:
+            values = numpy_helper.to_array(each)
+            if values.dtype == np.int8 and values.ndim == 4:
+                assert largest_sums(values, products).max() <= SUM_BOUND
+
+
+def test_layers_and_tensors_may_be_left_out_or_wide():
+    plain = quantise()
+    left = quantise(exclude=("conv_left", "Gemm"))
+    assert len(left.report.layers) == len(plain.report.layers) - 2
+    wide = quantise(wide=("x", "block"))
+    assert {t.name for t in wide.report.tensors if t.grid.bits == 16} == {"x", "block"}
+    everything = tuple(tensor.name for tensor in plain.report.tensors)
+    finest = quantise(wide=everything, int16_sums=0).report.outputs["y"]
+    assert finest > quantise(int16_sums=0).report.outputs["y"]
+    with neocpu.compile(wide.proto) as compiled:
+        x = image(9)
+        wanted = run_onnxruntime(wide.proto, x)
+        np.testing.assert_allclose(compiled.module()(x), wanted, atol=0.1 * np.abs(wanted).max())
+
+
+def test_equalised_layers_compute_the_same():
+    model = network()
+    for each in model.graph.initializer:  # channels of very different sizes
+        if each.name == "w_left":
+            uneven = numpy_helper.to_array(each) * np.geomspace(0.01, 10, 37).reshape(-1, 1, 1, 1)
+            each.CopyFrom(numpy_helper.from_array(uneven.astype(np.float32), each.name))
+    graph = float_graph(load_model(model))
+    equal = equalise(graph)
+    x = image(3)
+    np.testing.assert_allclose(
+        run_onnxruntime(equal.proto, x), run_onnxruntime(model, x), rtol=1e-3, atol=1e-4
+    )
+    gained = [
+        quantise(model, per_channel=False, equalise=e).report.outputs["y"] for e in (True, False)
+    ]
+    assert gained[0] > gained[1] + 1
+
+
+def test_what_cannot_be_quantised_is_refused():
+    made = quantise()
+    with pytest.raises(UsageError, match="quantised already"):
+        quantise(made.proto)
+    with pytest.raises(
+        UsageError, match="no node or operator 'conv_steam' to exclude; did you mean"
+    ):
+        quantise(exclude=("conv_steam",))
+    with pytest.raises(
+        UsageError, match="no quantised tensor is called 'blok'; did you mean 'block'"
+    ):
+        quantise(wide=("blok",))
+    relu = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Relu", ["x"], ["y"])],
+            "relu",
+            [onnx.helper.make_tensor_value_info("x", 1, (2, 3, 17, 19))],
+            [onnx.helper.make_tensor_value_info("y", 1, (2, 3, 17, 19))],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    with pytest.raises(UsageError, match="no convolution or dense layer"):
+        quantise(relu)
+    for wrong, message in (
+        ({"method": "mze"}, "unknown method 'mze'"),
+        ({"correction": "bias"}, "unknown correction 'bias'"),
+        ({"int16_sums": 3}, "int16_sums must be one of 0, 2, 4, 8"),
+        ({"samples": 0}, "samples must be"),
+        ({"percentile": 30.0}, "percentile must be above 50"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            QuantiseOptions(**wrong)
+
+
+def test_data_that_are_no_numbers_are_named():
+    spoilt = [x.copy() for x in DATA[:2]]
+    spoilt[1][0, 0, 0, 0] = np.nan
+    with pytest.raises(UsageError, match="calibration sample 1 makes tensor 'x' infinite or NaN"):
+        neocpu.quantize(network(), spoilt)
+
+
+def test_data_that_tell_nothing_are_told_of():
+    made = neocpu.quantize(network(), [np.zeros_like(DATA[0])])
+    assert "constant" in made.report.notes[0]
+    assert all(tensor.grid.scale > 0 for tensor in made.report.tensors)
