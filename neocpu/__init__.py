@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from neocpu.building.fat_file import combine
     from neocpu.compiled_module import CompiledModule
     from neocpu.compiler import compile, tune
+    from neocpu.quantiser.compile_calibrated import compile_calibrated
     from neocpu.quantiser.quantise import quantize
     from neocpu.quantiser.quantise_options import QuantiseOptions
     from neocpu.runtime.aligned_memory import aligned_empty
@@ -27,6 +28,7 @@ __all__ = [
     "aligned_empty",
     "combine",
     "compile",
+    "compile_calibrated",
     "load",
     "quantize",
     "tune",
@@ -38,6 +40,7 @@ _HOMES = {
     "combine": "neocpu.building.fat_file",
     "compile": "neocpu.compiler",
     "tune": "neocpu.compiler",
+    "compile_calibrated": "neocpu.quantiser.compile_calibrated",
     "quantize": "neocpu.quantiser.quantise",
     "QuantiseOptions": "neocpu.quantiser.quantise_options",
     "Module": "neocpu.runtime.module",

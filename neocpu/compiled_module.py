@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -35,6 +36,9 @@ class CompiledModule(Unpicklable):
         How long each phase took.
     tuned : TuneReport or None
         What was measured for it; None if nothing was to be.
+    integers : list of dict
+        Of a float32 model compiled with calibration data: the layers that compute in integers, what
+        each saves and adds to the outputs' noise.
     """
 
     _instead = "export it to a file, and neocpu.load() that in each process"
@@ -45,6 +49,7 @@ class CompiledModule(Unpicklable):
         self.verification: Comparison | None = None
         self.seconds: dict[str, float] = {}
         self.tuned: TuneReport | None = None
+        self.integers: list[Mapping[str, str | float]] = []
         self._folder = TemporaryFolder("compiled")
 
     @property

@@ -38,6 +38,7 @@ from neocpu.network_tuning import (
 )
 from neocpu.passes.simplify_relax import simplify
 from neocpu.phases import BUILDING, PhaseClock
+from neocpu.plan_report import PlanReport
 from neocpu.planning.extract import extract
 from neocpu.planning.network import Network
 from neocpu.schedules.vocabulary.accuracy import parse_accuracy
@@ -219,18 +220,7 @@ def _begin_each(
     simplified: Simplified | None = None
     for number, cpu in enumerate(targets):
         clock = PhaseClock(progress_of(number))
-        records = partial(measured_schemes, store, cpu, options.threads)
-        builder = Builder(
-            cpu,
-            options.threads,
-            options.plan,
-            options.templates,
-            records,
-            options.accuracy,
-            clock,
-            Dump(),
-            generations,
-        )
+        builder = _builder(cpu, options, store, clock, generations)
         if simplified is None:
             load = partial(load_for_import, model, options.shapes)
             simplified = builder.read(load, keep=None in unchecked, uses=len(targets))
@@ -238,6 +228,42 @@ def _begin_each(
         planned = builder.plan(simplified, options.accuracy.admissions[:1])
         assert planned is not None  # no plan was tried before
         yield _Begun(builder, builder.generate(planned), tuned, unchecked[number])
+
+
+def _builder(
+    cpu: CpuTarget,
+    options: CompileOptions,
+    store: Store,
+    clock: PhaseClock,
+    generations: OneAtATime,
+) -> Builder:
+    return Builder(
+        cpu,
+        options.threads,
+        options.plan,
+        options.templates,
+        partial(measured_schemes, store, cpu, options.threads),
+        options.accuracy,
+        clock,
+        Dump(),
+        generations,
+    )
+
+
+def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> PlanReport:
+    """Return what would be decided of a model, without generating code.
+
+    Raises
+    ------
+    ModelError, UnsupportedError, UsageError, DatabaseError
+    """
+    store = open_store(options.databases, only=options.only_databases)
+    with OneAtATime() as generations:
+        builder = _builder(cpu, options, store, PhaseClock(silent), generations)
+        simplified = builder.read(partial(load_for_import, model, options.shapes), keep=False)
+        planned = builder.plan(simplified, options.accuracy.admissions[:1])
+    assert planned is not None  # no plan was tried before
+    return planned.report
 
 
 def _tune_one(

@@ -19,6 +19,7 @@ from neocpu.foundation.units import duration, plural
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.memory_workloads import memory_workloads
 from neocpu.planning.network import Network
+from neocpu.planning.precision import Precision
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
 from neocpu.schedules.vocabulary.scheme import Scheme
@@ -148,7 +149,9 @@ def make_strategy(
 
 def workloads_of(network: Network, target: CpuTarget) -> list[Workload]:
     """Return what a plan of ``network`` needs to know: its convolutions, and what memory costs."""
-    return [*(conv.workload for conv in network.convs), *memory_workloads(network, target)]
+    convs = network.computing(Precision.AUTO, target).convs
+    ways = (workload for conv in convs for workload, _ in conv.ways)
+    return [*ways, *memory_workloads(network, target)]
 
 
 def search_space(target: CpuTarget, threads: int, admission: Admission = EVERY_TILE) -> SearchSpace:

@@ -52,6 +52,8 @@ class OperatorReport:
         Where that is from.
     kernel : str or None
         The function that computes it; None if fusion is yet to decide.
+    tensors : frozenset of str
+        Names of what it makes, and of what it absorbed, as far as the model's are left.
     """
 
     name: str
@@ -66,6 +68,7 @@ class OperatorReport:
     seconds: float
     cost_source: str
     kernel: str | None
+    tensors: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         """JSON form; costs are in microseconds."""
@@ -234,6 +237,7 @@ def _op(op: LayoutOp, choice: Choice, kernel: str | None) -> OperatorReport:
         choice.seconds,
         choice.source,
         kernel,
+        frozenset(str(var.name) for var in (op.result, *op.absorbed)),
     )
 
 

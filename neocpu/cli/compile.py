@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from neocpu.cli import options
+from neocpu.cli import calibration_options, options
 from neocpu.cli.compile_fat import compile_fat, show_variants
 from neocpu.cli.databases import tell_what_is_kept, writable_database
 from neocpu.cli.plan_text import (
@@ -29,6 +29,7 @@ from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:
     from neocpu.compiled_module import CompiledModule
+    from neocpu.quantiser.pictures import Preprocessing
     from neocpu.search.tuner import TuneReport
 
 PRECISIONS = ("auto", "int8", "fp32")
@@ -95,9 +96,25 @@ Examples:
     type=options.OneOf(PRECISIONS),
     default="auto",
     show_default=True,
-    help="Of a quantised model: compute in 8-bit integers where that is faster in the network "
-    "(auto), wherever the CPU has instructions for it (int8), or nowhere (fp32).",
+    help="Of a quantised model, or with --calibrate of any: compute in 8-bit integers where that "
+    "is faster in the network (auto), wherever the CPU has instructions for it (int8), or nowhere "
+    "(fp32).",
 )
+@calibration_options.calibrate(required=False)
+@click.option(
+    "--max-error",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="E",
+    help="With --calibrate: the most that outputs may differ from float32, norm-wise; 0.1 if no "
+    "limit is given. Checked on half of the data, which nothing is chosen by.",
+)
+@click.option(
+    "--min-agreement",
+    type=click.FloatRange(0, 1),
+    metavar="P",
+    help="With --calibrate: the least share of rows whose largest score stays the same.",
+)
+@calibration_options.data
 @click.option(
     "--max-weights",
     type=options.Size(),
@@ -130,6 +147,14 @@ def command(
     only_db: bool,
     tune_budget: float,
     no_verify: bool,
+    calibrate: str | None,
+    max_error: float | None,
+    min_agreement: float | None,
+    samples: int,
+    fit: str,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    bgr: bool,
     **others: Any,
 ) -> None:
     """Compile MODEL, an .onnx file or the name of a built-in network."""
@@ -147,6 +172,10 @@ def command(
         and click.get_current_context().get_parameter_source("target") != ParameterSource.DEFAULT
     ):
         raise UsageError("--fat names the targets itself: drop --target, or name it in --fat")
+    if fat and calibrate:
+        raise UsageError("--calibrate is for one CPU: quantize the model first, then use --fat")
+    if calibrate is None and (max_error, min_agreement) != (None, None):
+        raise UsageError("--max-error and --min-agreement need --calibrate, the data to measure by")
     if tune_budget > 0:
         tell_what_is_kept(terminal, databases)
     # The others are called as `neocpu.compile` calls them.
@@ -161,8 +190,18 @@ def command(
         if fat:
             variants = compile_fat(model, fat, path, on_progress, _plan_report, **settings)
             what: dict[str, Any] = {"variants": variants}
-        else:
+        elif calibrate is None:
             what = _compile(model, path, target=target, on_progress=on_progress, **settings)
+        else:
+            pictures = calibration_options.preprocessing(fit, mean, std, bgr)
+            what = _compile_calibrated(
+                *(model, calibrate, samples, pictures, path),
+                max_error=max_error,
+                min_agreement=min_agreement,
+                target=target,
+                on_progress=on_progress,
+                **settings,
+            )
     if tune_budget > 0:
         what["database"] = str(writable_database(databases))
     report = {
@@ -182,6 +221,22 @@ def _compile(model: str, path: Path, **settings: Any) -> dict[str, Any]:
     with neocpu.compile(model, **settings) as compiled:
         compiled.export(path)
         return _plan_report(compiled)
+
+
+def _compile_calibrated(
+    model: str,
+    calibrate: str,
+    samples: int,
+    pictures: Preprocessing,
+    path: Path,
+    **settings: Any,
+) -> dict[str, Any]:
+    import neocpu
+
+    how = neocpu.QuantiseOptions(samples=samples, pictures=pictures)
+    with neocpu.compile_calibrated(model, calibrate, how, **settings) as compiled:
+        compiled.export(path)
+        return {**_plan_report(compiled), "integers": compiled.integers}
 
 
 def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
@@ -234,6 +289,13 @@ def _show(report: Mapping[str, Any]) -> None:
         echo(f"{plural(count, 'measurement')} kept in {report['database']}")
 
 
+def _integers(layers: list[dict[str, Any]]) -> str:
+    if not layers:
+        return "none: float32 is as fast, or more exact than the limits allow"
+    saved = sum(float(layer["saved_us"]) for layer in layers)
+    return f"{plural(len(layers), 'layer')}, which saves {duration(saved / 1e6)} as estimated"
+
+
 def _show_plan(report: Mapping[str, Any]) -> None:
     search, phases = report["search"], report["phases"]
     slowest = sorted(phases, key=lambda name: -float(phases[name]))[:3]
@@ -246,6 +308,7 @@ def _show_plan(report: Mapping[str, Any]) -> None:
             ("opt", report["opt"]),
             ("accuracy", accuracy_text(report["accuracy"])),
             ("weights", weights_text(report["weights"])),
+            *([("integers", _integers(report["integers"]))] if "integers" in report else []),
             (
                 "convolutions",
                 f"{report['convolutions']} with {plural(report['schemes'], 'distinct scheme')}"

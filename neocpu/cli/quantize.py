@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from neocpu.cli import options
+from neocpu.cli import calibration_options, options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.own_process import collect_rarely, wait_idly
@@ -26,69 +26,16 @@ Examples:
 
 METHODS = ("minmax", "moving-average", "percentile", "kl", "symmetric-kl", "js", "mse", "auto")
 CORRECTIONS = ("none", "weights", "mean-variance", "activations")
-FITS = ("stretch", "crop", "letterbox")
-
-
-class Numbers(click.ParamType[tuple[float, ...]]):
-    """``0.485,0.456,0.406``."""
-
-    name = "numbers"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        """Return the numbers."""
-        try:
-            return tuple(float(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"'{value}' is not a list of numbers such as 0.485,0.456,0.406", param, ctx)
 
 
 @click.command(epilog=EPILOG)
 @click.argument("model")
-@click.option(
-    "--calibrate",
-    required=True,
-    metavar="SOURCE",
-    help="What the model will see: a folder of pictures, an .npz file (arrays by input name, "
-    "samples along the first axis), or loader.py:function, which yields samples.",
-)
+@calibration_options.calibrate(required=True)
 @click.option("-o", "output", type=options.PATH, metavar="FILE", help="By default MODEL.int8.onnx.")
-@click.option(
-    "--samples",
-    type=click.IntRange(min=1),
-    default=128,
-    show_default=True,
-    metavar="N",
-    help="Samples to use at most; of a folder, evenly out of all.",
-)
 @options.shape
 @options.batch
 @options.threads
-@click.option(
-    "--fit",
-    type=options.OneOf(FITS),
-    default="crop",
-    show_default=True,
-    help="How a picture becomes an input: both sides stretched; its middle; or all of it, on grey.",
-)
-@click.option(
-    "--mean",
-    type=Numbers(),
-    default="0.485,0.456,0.406",
-    show_default=True,
-    metavar="M,M,M",
-    help="Taken from pixels from 0 to 1.",
-)
-@click.option(
-    "--std",
-    type=Numbers(),
-    default="0.229,0.224,0.225",
-    show_default=True,
-    metavar="S,S,S",
-    help="What they are divided by then.",
-)
-@click.option("--bgr", is_flag=True, help="Blue first.")
+@calibration_options.data
 @click.option(
     "--method",
     type=options.OneOf(METHODS),
@@ -175,7 +122,6 @@ def command(
     """
     import neocpu
     from neocpu.foundation.files import check_destination
-    from neocpu.quantiser.pictures import Preprocessing
 
     collect_rarely()
     wait_idly()
@@ -188,7 +134,7 @@ def command(
     how = neocpu.QuantiseOptions(
         per_channel=per == "channel",
         int16_sums=int(int16_sums),
-        pictures=Preprocessing(fit, mean, std, bgr),  # type: ignore[arg-type]
+        pictures=calibration_options.preprocessing(fit, mean, std, bgr),
         **others,
     )
     with terminal.progress() as on_progress:

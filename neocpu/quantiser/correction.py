@@ -10,6 +10,7 @@ average, if that brings the outputs nearer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
@@ -64,7 +65,7 @@ def keep_variance(
 
 def correct_by_activations(
     graph: FloatGraph,
-    layers: dict[str, StoredLayer],
+    layers: Mapping[str, StoredLayer],
     wanted: dict[str, Array],
     found: dict[str, Array],
 ) -> dict[str, StoredLayer]:

@@ -108,11 +108,6 @@ class FloatGraph:
     kept: Mapping[str, str]
     initializers: Mapping[str, Array]
 
-    @property
-    def name(self) -> str:
-        """The graph's name."""
-        return str(self.proto.graph.name or "model")
-
 
 def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGraph:
     """Return a loaded model as one to quantise.
@@ -133,6 +128,7 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
         rewrite(module, pattern_rewrite_rules=list(_FUSED_NORMS))
         proto = ir.to_proto(module)
     graph = proto.graph
+    graph.name = loaded.name
     if any("Quantize" in node.op_type for node in graph.node):
         raise UsageError("the model is quantised already; give the float32 model it was made of")
     _check_excluded(graph, exclude)

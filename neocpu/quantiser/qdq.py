@@ -59,7 +59,7 @@ def write_qdq(
     grids : mapping
         Of tensors, by name.
     layers : mapping
-        By the names of what the layers make.
+        By the names of what the layers make; others stay in float32.
     """
     return _Writer(graph, grids).write(layers)
 
@@ -81,7 +81,7 @@ class _Writer:
             graph.node.extend(self._around(value.name))
         for node in nodes:
             layer = own.get(node.output[0])
-            if layer is not None:
+            if layer is not None and layer.result in layers:
                 graph.node.extend(self._weights(node, layer, layers[layer.result]))
             for place, name in enumerate(node.input):
                 if name in self._grids:

@@ -178,16 +178,21 @@ class _Writer:
         self._add("Where", [rounds, real, name], f"{name}_rounded")
 
     def _lose(self, node: onnx.NodeProto, layer: Layer) -> None:
-        """Make a layer's sums of two parts: its own, and what its rounded weights add to them."""
+        """Make a layer's sums of two parts: its own, and what its integers add to them."""
         weights = layer.outputs_first(self._graph.initializers[layer.weights])
         name, at = f"{layer.result}_lost", f"{layer.result}_neocpu"
-        lost = self._stored[layer.result].weights.real - weights
+        numbers = self._stored[layer.result]
+        lost = numbers.weights.real - weights
         self._arrays[name] = np.ascontiguousarray(layer.as_stored(lost))
         extra = onnx.NodeProto()
         extra.CopyFrom(node)
         extra.name = extra.output[0] = f"{at}_extra"
         del extra.input[2:]
         extra.input[1] = name
+        if numbers.bias is not None:  # which was corrected
+            before = 0.0 if layer.bias is None else self._graph.initializers[layer.bias]
+            self._arrays[f"{at}_corrected"] = np.asarray(numbers.bias - before, np.float32)
+            extra.input.append(f"{at}_corrected")
         node.output[0] = f"{at}_plain"
         self._made += [node, extra]
         share = self._pick(_WEIGHTS, self._layers[layer.result], f"{at}_share")

@@ -15,6 +15,9 @@ from neocpu.reference.tolerance import tolerances
 MAX_RELATIVE_ERROR: Final = 1e-3
 """Norm-wise difference from the reference above which a contender computes something else."""
 
+QUANTISED_ERROR: Final = 0.5
+"""The same of quantised models: engines round at other places, and a step is coarse."""
+
 
 def paired_rows(
     outputs: Sequence[AnyArray], reference: Sequence[AnyArray], groups: Sequence[Sequence[int]]

@@ -31,6 +31,8 @@ from neocpu.foundation.temporary import TemporaryFolder
 
 OWN: Final = "neocpu"
 """The label of what is compared with its peers."""
+OWN_FLOAT: Final = "neocpu-fp32"
+"""The label of the float32 model, beside what was quantised of it: no peer."""
 CHILD: Final = (sys.executable, "-m", "neocpu.bench.engines.contender_process")
 REPLY_TIMEOUT: Final = 600.0
 

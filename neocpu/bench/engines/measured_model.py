@@ -5,20 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Final
 
+import numpy as np
 import onnx
 
 from neocpu import models
-from neocpu.bench.engines.contenders import Contender
+from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, Contender
 from neocpu.bench.engines.timed_compilation import Compilation, compile_in_child
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import InputShapes
+from neocpu.quantiser.quantise import quantize
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import load
+from neocpu.tensor_spec import random_inputs
+
+CALIBRATION_SAMPLES: Final = 8
+"""Random inputs to quantise a model with that is only to be timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +42,23 @@ class Subject:
         The ONNX model with static shapes, if it is known.
     compilation : Compilation or None
         What compiling took; None if it was compiled before.
+    in_float : Path or None
+        Of a model that was quantised to be measured: the artifact of the float32 one.
     """
 
     header: ArtifactHeader
     artifact: Path
     model: Path | None
     compilation: Compilation | None = None
+    in_float: Path | None = None
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether engines compute in integers, as far as the ONNX model is known."""
+        if self.model is None:
+            return False
+        graph = onnx.load(self.model, load_external_data=False).graph
+        return any("Quantize" in node.op_type or "QLinear" in node.op_type for node in graph.node)
 
     @property
     def name(self) -> str:
@@ -54,11 +73,13 @@ class Subject:
         UsageError
             If there are peers and no model to give them.
         """
-        own = Contender("neocpu", "neocpu", self.artifact)
+        own = [Contender(OWN, "neocpu", self.artifact)]
+        if self.in_float is not None:
+            own.append(Contender(OWN_FLOAT, "neocpu", self.in_float))
         if not peers:
-            return (own,)
+            return tuple(own)
         model = self.require_model()
-        return (own, *(Contender(peer, peer, model) for peer in peers))
+        return (*own, *(Contender(peer, peer, model) for peer in peers))
 
     def require_model(self) -> Path:
         """Return the ONNX model.
@@ -89,6 +110,7 @@ def find_subject(
     databases: Sequence[str | os.PathLike[str]],
     source: str | None = None,
     verify: bool = True,
+    precision: str = "fp32",
     on_progress: ProgressCallback = silent,
 ) -> Subject:
     """Open ``model`` if it is an artifact, compiled from ``source``; else compile it.
@@ -106,8 +128,11 @@ def find_subject(
             shapes=shapes,
             databases=databases,
             verify=verify,
+            precision=precision,
             on_progress=on_progress,
         )
+    if precision != "fp32":
+        raise UsageError(f"--precision is for models; {model} computes as it was compiled")
     if shapes:
         raise UsageError(f"--shape and --batch are for models; {model} has its shapes")
     return open_subject(Path(model), source, folder)
@@ -150,9 +175,13 @@ def compile_subject(
     shapes: InputShapes,
     databases: Sequence[str | os.PathLike[str]],
     verify: bool,
+    precision: str = "fp32",
     on_progress: ProgressCallback = silent,
 ) -> Subject:
     """Compile a model for this machine, in a process of its own.
+
+    With another precision than float32 it is quantised first, unless it is already, and what all
+    engines run is the quantised one.
 
     Parameters
     ----------
@@ -168,15 +197,31 @@ def compile_subject(
     """
     source = onnx_file(model, shapes, folder)
     artifact = folder / "module.so"
-    compilation = compile_in_child(
-        source,
-        artifact,
+    compiled = partial(
+        compile_in_child,
         threads=threads,
         databases=databases,
         verify=verify,
         on_progress=on_progress,
     )
-    return Subject(read_header(artifact), artifact, source, compilation)
+    if precision == "fp32":
+        compilation = compiled(source, artifact, precision="auto")
+        return Subject(read_header(artifact), artifact, source, compilation)
+    loaded = load_model(source)
+    if any("Quantize" in node.op_type for node in loaded.simplified.graph.node):
+        compilation = compiled(source, artifact, precision=precision)
+        return Subject(read_header(artifact), artifact, source, compilation)
+    in_float, data = folder / "float32.so", folder / "calibration.npz"
+    compiled(source, in_float, precision="fp32")
+    inputs = [random_inputs(loaded.inputs, seed) for seed in range(CALIBRATION_SAMPLES)]
+    samples = {name: np.concatenate([each[name] for each in inputs]) for name in inputs[0]}
+    np.savez(data, **samples)  # type: ignore[arg-type]
+    quantised = folder / f"{source.stem}.int8.onnx"
+    quantize(source, samples, threads=threads, on_progress=on_progress).save(quantised)
+    # Only what is mixed needs the float32 model: all peers run the quantised one.
+    own = (source, data) if precision == "auto" else (quantised, None)
+    compilation = compiled(own[0], artifact, precision=precision, calibrate=own[1])
+    return Subject(read_header(artifact), artifact, quantised, compilation, in_float)
 
 
 def onnx_file(model: str, shapes: InputShapes, folder: Path) -> Path:

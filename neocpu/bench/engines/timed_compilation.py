@@ -52,6 +52,8 @@ def compile_in_child(
     only_databases: bool = False,
     opt: str = "global",
     accuracy: str = "default",
+    precision: str = "auto",
+    calibrate: Path | None = None,
     verify: bool = False,
     on_progress: ProgressCallback = silent,
 ) -> Compilation:
@@ -68,6 +70,8 @@ def compile_in_child(
     command = [
         *(*_PROGRAM, str(model), "-o", str(artifact)),
         *("--threads", str(threads), "--opt", opt, "--accuracy", accuracy),
+        *("--precision", precision),
+        *(("--calibrate", str(calibrate)) if calibrate else ()),
         *(word for path in databases for word in ("--db", str(path))),
         *(("--only-db",) if only_databases else ()),
         *(() if verify else ("--no-verify",)),

@@ -15,6 +15,7 @@ import numpy as np
 
 from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR, mismatch, paired_rows, relative_error
 from neocpu.bench.engines.contenders import (
+    OWN_FLOAT,
     Contender,
     ContenderError,
     ContenderProcess,
@@ -54,6 +55,8 @@ class LatencyOptions:
         Of the orders and of the confidence intervals.
     row_groups : tuple of tuple of int
         Outputs that describe the same detections, by position: see `agreement.paired_rows`.
+    tolerance : float
+        Norm-wise difference from the reference above which a contender computes something else.
     """
 
     rounds: int = 12
@@ -61,6 +64,7 @@ class LatencyOptions:
     warmup_seconds: float = 0.5
     seed: int = 0
     row_groups: tuple[tuple[int, ...], ...] = ()
+    tolerance: float = MAX_RELATIVE_ERROR
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class LatencyResult:
         Most memory its process held, in bytes.
     mismatch : str
         Which outputs are not even comparable, such as ``boxes (153, 4) vs (152, 4)``; else empty.
+    tolerance : float
+        See `LatencyOptions`.
     """
 
     label: str
@@ -90,6 +96,7 @@ class LatencyResult:
     error: float
     peak_rss: int = 0
     mismatch: str = ""
+    tolerance: float = MAX_RELATIVE_ERROR
 
     def percentile(self, percent: float) -> float:
         """Return a percentile of all runs, in seconds."""
@@ -123,7 +130,7 @@ class LatencyResult:
     @property
     def agrees(self) -> bool:
         """Whether its outputs are the reference's."""
-        return self.error <= MAX_RELATIVE_ERROR
+        return self.error <= self.tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +180,8 @@ class LatencyReport:
 
     def best_peer(self, label: str = "neocpu") -> LatencyResult | None:
         """Return the fastest of the others that compute the right thing; None if there is none."""
-        others = [result for result in self.results if result.label != label and result.agrees]
+        ours = (label, OWN_FLOAT)
+        others = [result for result in self.results if result.label not in ours and result.agrees]
         return min(others, key=lambda result: result.median, default=None)
 
     @property
@@ -193,7 +201,7 @@ class LatencyReport:
 
     def _disagreement(self, result: LatencyResult) -> str:
         how = result.mismatch or (
-            f"relative error {result.error:.2g}, tolerance {MAX_RELATIVE_ERROR:g}"
+            f"relative error {result.error:.2g}, tolerance {result.tolerance:g}"
         )
         against = f"{result.label} disagrees with {self.reference}"
         if result.label == self.overruled:
@@ -217,7 +225,7 @@ class LatencyReport:
             "threads": self.threads,
             "reference": self.reference,
             "overruled": self.overruled,
-            "tolerance": MAX_RELATIVE_ERROR,
+            "tolerance": next((r.tolerance for r in self.results), MAX_RELATIVE_ERROR),
             "results": [
                 {
                     "label": r.label,
@@ -382,7 +390,7 @@ class _Race:
         return reference
 
     def _agree(self, one: str, other: str) -> bool:
-        return relative_error(*self._compared(one, other)) <= MAX_RELATIVE_ERROR
+        return relative_error(*self._compared(one, other)) <= self._options.tolerance
 
     def _compared(self, one: str, other: str) -> tuple[Sequence[AnyArray], Sequence[AnyArray]]:
         groups = self._options.row_groups
@@ -399,6 +407,7 @@ class _Race:
             relative_error(outputs, expected),
             process.usage().peak_rss,
             mismatch(outputs, expected, self._running[reference].output_names),
+            self._options.tolerance,
         )
 
     def _run(self, label: str, times: int, untimed: int = 0) -> tuple[float, ...]:

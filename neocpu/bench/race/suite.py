@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from neocpu.bench.engines.contenders import OWN, Contender
+from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR, QUANTISED_ERROR
+from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, Contender
 from neocpu.bench.engines.engine_session import Inputs
 from neocpu.bench.engines.measured_model import Subject, find_subject
 from neocpu.bench.engines.timed_compilation import compile_in_child
@@ -54,6 +55,8 @@ class Request:
         The model an artifact was compiled from.
     ablation, untuned, kernels, cold_start, roofline : bool
         What to measure besides the latency.
+    precision : str
+        What models are quantised for, if it is not ``fp32``.
     neighbour : int
         Beside how many busy processes to measure it once more, if beside any.
     """
@@ -70,6 +73,7 @@ class Request:
     cold_start: bool = False
     roofline: bool = False
     neighbour: int = 0
+    precision: str = "fp32"
 
     @property
     def most_threads(self) -> int:
@@ -184,6 +188,7 @@ class _Measurement:
             source=request.source,
             # Outputs are compared with a peer's, if there is one.
             verify=not request.peers,
+            precision=request.precision,
             on_progress=self.on_progress,
         )
 
@@ -195,7 +200,7 @@ class _Measurement:
             request.threads,
             self._options(subject),
             self.on_progress,
-            reference=next(iter(request.peers), None),
+            reference=OWN_FLOAT if subject.in_float else next(iter(request.peers), None),
             workspace=self.folder,
         )
         return ModelReport(
@@ -210,18 +215,19 @@ class _Measurement:
     def _contenders(self, subject: Subject, threads: int) -> Sequence[Contender]:
         """Return the contenders for a number of threads, neocpu's compiled for just that."""
         request = self.request
-        own, *peers = subject.contenders(request.peers)
+        own, *others = subject.contenders(request.peers)
         if threads == request.most_threads or subject.compilation is None:
-            return (own, *peers)
+            return (own, *others)
         path = self.folder / f"{threads}-threads.so"
         compile_in_child(
             subject.require_model(),
             path,
             threads=threads,
             databases=request.databases,
+            precision=request.precision if subject.in_float else "auto",
             on_progress=self.on_progress,
         )
-        return (replace(own, path=path), *peers)
+        return (replace(own, path=path), *others)
 
     def _roofline(self, subject: Subject, report: ModelReport, limits: Limits) -> Roofline:
         assert report.own is not None
@@ -271,7 +277,11 @@ class _Measurement:
         return measure_kernels(cases, target, threads, on_progress=self.on_progress)
 
     def _options(self, subject: Subject) -> LatencyOptions:
-        return LatencyOptions(rounds=self.request.rounds, row_groups=subject.header.row_groups)
+        return LatencyOptions(
+            rounds=self.request.rounds,
+            row_groups=subject.header.row_groups,
+            tolerance=QUANTISED_ERROR if subject.is_quantised else MAX_RELATIVE_ERROR,
+        )
 
 
 def _named(on_progress: ProgressCallback, name: str) -> ProgressCallback:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from neocpu.bench.engines.contenders import OWN
+from neocpu.bench.engines.contenders import OWN, OWN_FLOAT
 from neocpu.bench.race.latency import LatencyReport
 from neocpu.bench.race.latency_tables import ablation_table, difference, kernel_table, latency_table
 from neocpu.bench.race.report import ModelReport, SuiteReport
@@ -86,7 +86,8 @@ def _remarks(model: ModelReport) -> list[str]:
 
 def summary_table(report: SuiteReport, peers: Sequence[str]) -> Table:
     """Return the median latencies, the fastest in bold, and how neocpu compares with it."""
-    labels = (OWN, *peers)
+    in_float = any(model.latency.find(OWN_FLOAT) for model in report.models)
+    labels = (OWN, *((OWN_FLOAT,) if in_float else ()), *peers)
     rows, bold = [], set()
     for number, model in enumerate(report.models):
         rows.append(_summary_row(model, labels))

@@ -39,6 +39,7 @@ Examples:
   neocpu bench net.onnx --ablation --kernels --markdown > results.md
   neocpu bench resnet50 --vs onnxruntime --threads 1,2,4 --chart scaling.svg
   neocpu bench resnet50 --vs onnxruntime,openvino --neighbour 1
+  neocpu bench resnet50 --vs onnxruntime,openvino --precision auto
   neocpu bench --suite paper --vs onnxruntime,openvino --roofline -o bench.md"""
 
 
@@ -55,6 +56,14 @@ Examples:
     "engines scale.",
 )
 @rounds
+@click.option(
+    "--precision",
+    type=options.OneOf(("fp32", "int8", "auto")),
+    default="fp32",
+    show_default=True,
+    help="Quantise each MODEL, by random data, and give all engines the same: see compile "
+    "--precision. Errors are from float32 then.",
+)
 @click.option("--ablation", is_flag=True, help="Also measure every level of compile --opt.")
 @click.option(
     "--untuned", is_flag=True, help="Also measure the model compiled without any tuning record."
@@ -87,12 +96,13 @@ def command(
     rounds: int,
     chart: Path | None,
     neighbour: int | None,
+    precision: str,
     **extras: bool,
 ) -> int:
     """Measure latency: of a MODEL, compiled first, or of an OUT.so that neocpu compile wrote.
 
-    Every engine runs in a process of its own, in float32 and on the same number of threads; their
-    outputs are compared too.
+    Every engine runs in a process of its own, in float32 (but with --precision) and on the same
+    number of threads; their outputs are compared too.
     """
     from neocpu.bench.engines.measured_model import is_artifact
     from neocpu.bench.race.suite import Request
@@ -109,6 +119,7 @@ def command(
         known.shapes,
         source,
         neighbour=neighbour or 0,
+        precision=precision,
         **extras,
     )
     return _measure(terminal, asked.models, request, replace(asked.page, chart=chart))

@@ -355,3 +355,35 @@ class TestRefuses:
         assert outcome.code == 7
         assert "missing.jsonl" in outcome.error
         assert "--db" in outcome.error
+
+
+class TestCalibration:
+    """``--calibrate`` and what goes with it."""
+
+    def test_options_arrive(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls = []
+
+        def record(*given: Any, **named: Any) -> None:
+            calls.append((given, named))
+            raise Stop("stop")
+
+        monkeypatch.setattr(neocpu, "compile_calibrated", record)
+        cli(*"compile net.onnx --calibrate a.npz --samples 5 --max-error 0.2 --bgr".split())
+        ((model, source, how), named) = calls[0]
+        assert (model, source, how.samples, how.pictures.bgr) == ("net.onnx", "a.npz", 5, True)
+        assert (named["max_error"], named["min_agreement"]) == (0.2, None)
+        assert named["precision"] == "auto"
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            ("--max-error 0.1", "need --calibrate"),
+            ("--min-agreement 0.9", "need --calibrate"),
+            ("--calibrate a.npz --fat avx2,avx512", "quantize the model first"),
+            ("--calibrate a.npz --min-agreement 2", "not in the range"),
+        ],
+    )
+    def test_mistakes(self, cli: Cli, words: str, message: str) -> None:
+        outcome = cli("compile", "net.onnx", *words.split())
+        assert outcome.code == 2
+        assert message in outcome.error

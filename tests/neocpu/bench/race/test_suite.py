@@ -34,6 +34,8 @@ def fake(monkeypatch):
             header=header,
             artifact=folder / "module.so",
             compilation=None,
+            in_float=None,
+            is_quantised=False,
             contenders=lambda peers: ("neocpu", *peers),
             require_model=lambda: folder / "model.onnx",
         )

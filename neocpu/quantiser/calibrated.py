@@ -1,0 +1,117 @@
+"""What calibration says of a model: of each tensor its grid, of each layer its integers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import onnx
+
+from neocpu.foundation.progress import ProgressCallback
+from neocpu.quantiser.correction import correct_by_weights, keep_variance
+from neocpu.quantiser.float_graph import FloatGraph, Layer
+from neocpu.quantiser.histogram import Distribution
+from neocpu.quantiser.observation import Samples, VisibleModel, observe
+from neocpu.quantiser.qdq import StoredLayer, TensorGrid, write_qdq
+from neocpu.quantiser.quantise_options import AUTO, QuantiseOptions
+from neocpu.quantiser.ranges import METHODS, Rounding
+from neocpu.quantiser.sensitivity import choose_methods
+from neocpu.quantiser.stored_tensors import store
+
+_BIAS_LIMIT: Final = 2**29
+"""Of a bias as it is stored: products and corrections are added to it in the same 32 bits."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibrated:
+    """A model with all that is needed to write it in 8 bits, whole or in part.
+
+    Attributes
+    ----------
+    graph : FloatGraph
+    seen : mapping of str to Distribution
+        Of the graph's tensors.
+    methods : mapping of str to str
+        How each tensor's range was found.
+    grids : mapping of str to TensorGrid
+        Of the graph's tensors.
+    layers : mapping of str to StoredLayer
+        By what the layers make.
+    """
+
+    graph: FloatGraph
+    seen: Mapping[str, Distribution]
+    methods: Mapping[str, str]
+    grids: Mapping[str, TensorGrid]
+    layers: Mapping[str, StoredLayer]
+
+    def written(self) -> onnx.ModelProto:
+        """Return the model in 8 bits."""
+        return self._written(self.graph.tensors, self.layers)
+
+    def written_with(self, results: Collection[str]) -> onnx.ModelProto:
+        """Return the model with those layers alone in 8 bits, by what they make."""
+        layers = {name: self.layers[name] for name in results}
+        data = {layer.data for layer in self.graph.layers if layer.result in layers}
+        return self._written(data, layers)
+
+    def _written(
+        self, tensors: Collection[str], layers: Mapping[str, StoredLayer]
+    ) -> onnx.ModelProto:
+        grids = {name: self.grids[name] for name in tensors}
+        kept = {name: grids[of] for name, of in self.graph.kept.items() if of in grids}
+        return write_qdq(self.graph, grids | kept, layers)
+
+
+def calibrate(
+    graph: FloatGraph,
+    original: VisibleModel,
+    samples: Samples,
+    how: QuantiseOptions,
+    threads: int | None,
+    on_progress: ProgressCallback,
+) -> Calibrated:
+    """Run a model on calibration data, and decide on grids and integers.
+
+    Parameters
+    ----------
+    original : VisibleModel
+        The model, with ``graph.tensors`` visible.
+    """
+    seen = observe(original, graph.tensors, samples, on_progress)
+    methods = dict.fromkeys(graph.tensors, how.method)
+    if how.method == AUTO:
+        methods = choose_methods(graph, seen, how, samples, threads, on_progress)
+    grids = {name: _grid(seen[name], methods[name], how, name) for name in graph.tensors}
+    layers = {layer.result: _stored(graph, layer, seen, grids, how) for layer in graph.layers}
+    return Calibrated(graph, seen, methods, grids, layers)
+
+
+def _grid(seen: Distribution, method: str, how: QuantiseOptions, name: str) -> TensorGrid:
+    bits = 16 if name in how.wide else 8
+    rounding = Rounding(2**bits - 1, how.symmetric, how.percentile)
+    found = METHODS[method](seen, rounding)
+    scale, zero = found.steps(rounding.levels, symmetric=how.symmetric)
+    return TensorGrid(scale, zero, bits)
+
+
+def _stored(
+    graph: FloatGraph,
+    layer: Layer,
+    seen: Mapping[str, Distribution],
+    grids: Mapping[str, TensorGrid],
+    how: QuantiseOptions,
+) -> StoredLayer:
+    """Return a layer's weights as integers, its bias corrected by what they alone say."""
+    weights = layer.outputs_first(graph.initializers[layer.weights])
+    bias = None if layer.bias is None else graph.initializers[layer.bias]
+    least = 0.0 if bias is None else np.abs(bias) / (grids[layer.data].scale * _BIAS_LIMIT)
+    stored = store(weights, per_channel=how.per_channel, products=how.int16_sums, least=least)
+    numbers = StoredLayer(stored, bias)
+    if how.correction in ("weights", "activations"):
+        return correct_by_weights(layer, weights, numbers, seen[layer.data])
+    if how.correction == "mean-variance":
+        return keep_variance(layer, weights, numbers, seen[layer.data])
+    return numbers

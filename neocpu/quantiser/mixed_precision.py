@@ -1,0 +1,142 @@
+"""Which layers of a model compute in integers: those that are faster so, within a budget of noise.
+
+The layout search decides by time, layer by layer, of the model with all of its layers in 8 bits.
+What it computes in float32 all the same needs no grid and is left alone, and so on until nothing
+changes. What the layers that are left do to the outputs is measured one by one, and taken to add
+up: a price on noise, the multiplier of the budget, decides which of them are worth it. Whether that
+held is measured afterwards, on data that nothing was chosen by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import onnx
+
+from neocpu.compile_options import CompileOptions
+from neocpu.compiler import plan_only
+from neocpu.foundation.progress import Progress, ProgressCallback
+from neocpu.plan_report import OperatorReport, PlanReport
+from neocpu.planning.precision import Precision
+from neocpu.quantiser.calibrated import Calibrated
+from neocpu.quantiser.observation import Samples
+from neocpu.quantiser.sensitivity import laboratory_of
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+MAX_ROUNDS: Final = 4
+"""Of searches: each leaves out what the one before computed in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChoice:
+    """A layer that is faster in integers.
+
+    Attributes
+    ----------
+    result : str
+        What it makes.
+    saved_seconds : float
+        What it takes less than in float32, as far as costs are known.
+    noise : float
+        What it adds to the outputs' noise, as a share of their power; 0 if nobody had to know.
+    """
+
+    result: str
+    saved_seconds: float
+    noise: float = 0.0
+
+
+def faster_in_integers(
+    calibrated: Calibrated,
+    cpu: CpuTarget,
+    options: CompileOptions,
+    on_progress: ProgressCallback,
+) -> tuple[LayerChoice, ...]:
+    """Return the layers that a plan computes in integers when it may choose; none if it is slower.
+
+    Layers of which the plan does not say what became of them are taken to be in float32.
+    """
+    plain = _plan(calibrated.graph.proto, cpu, options, Precision.FP32)
+    costs = _by_result(plain, calibrated)
+    chosen: set[str] = set(calibrated.layers)
+    found = plain
+    for number in range(MAX_ROUNDS):
+        on_progress(Progress("choose precisions", number, MAX_ROUNDS))
+        found = _plan(calibrated.written_with(chosen), cpu, options, Precision.AUTO)
+        ops = _by_result(found, calibrated)
+        kept = {name for name in chosen if name in ops and ops[name].precision == Precision.INT8}
+        if kept == chosen:
+            break
+        chosen = kept
+        if not chosen:
+            return ()
+    if found.predicted_seconds >= plain.predicted_seconds:
+        return ()
+    return tuple(
+        LayerChoice(name, costs[name].seconds - ops[name].seconds if name in costs else 0.0)
+        for name in calibrated.layers
+        if name in chosen
+    )
+
+
+def _plan(
+    proto: onnx.ModelProto, cpu: CpuTarget, options: CompileOptions, precision: Precision
+) -> PlanReport:
+    asked = replace(options, plan=replace(options.plan, precision=precision))
+    return plan_only(proto, cpu, asked)
+
+
+def _by_result(plan: PlanReport, calibrated: Calibrated) -> dict[str, OperatorReport]:
+    """Return the operators that layers became, by what the layers make."""
+    results = set(calibrated.layers)
+    return {name: op for op in plan.ops for name in results.intersection(op.tensors)}
+
+
+def measure_noise(
+    calibrated: Calibrated,
+    layers: Sequence[LayerChoice],
+    samples: Samples,
+    threads: int | None,
+    on_progress: ProgressCallback,
+) -> tuple[LayerChoice, ...]:
+    """Return the layers with what each does to the outputs by itself."""
+    data = {layer.result: layer.data for layer in calibrated.graph.layers}
+    stored = {one.result: calibrated.layers[one.result] for one in layers}
+    found = []
+    with laboratory_of(calibrated.graph, stored, samples, threads) as laboratory:
+        for number, one in enumerate(layers):
+            on_progress(Progress("measure noise", number, len(layers), one.result))
+            tensor = data[one.result]
+            noise = laboratory.noise({tensor: calibrated.grids[tensor]}, [one.result])
+            found.append(replace(one, noise=noise))
+    return tuple(found)
+
+
+def within(layers: Sequence[LayerChoice], budget: float) -> tuple[LayerChoice, ...]:
+    """Return those layers that save most within a budget of noise.
+
+    A layer is worth it at a price if it saves more seconds than its noise costs. The price is the
+    lowest that keeps the budget: what is given up first is what saves least for its noise.
+    """
+    ranked = sorted(layers, key=lambda one: one.noise / max(one.saved_seconds, 1e-9))
+    kept: set[str] = set()
+    total = 0.0
+    for one in ranked:
+        if total + one.noise > budget:
+            break
+        total += one.noise
+        kept.add(one.result)
+    return tuple(one for one in layers if one.result in kept)
+
+
+def described(
+    layers: Collection[LayerChoice], calibrated: Calibrated
+) -> list[Mapping[str, str | float]]:
+    """Return the JSON form of layers in integers, by their nodes' names."""
+    names = {layer.result: layer.name for layer in calibrated.graph.layers}
+    return [
+        {"layer": names[one.result], "saved_us": one.saved_seconds * 1e6, "noise": one.noise}
+        for one in layers
+    ]

