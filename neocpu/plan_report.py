@@ -52,6 +52,8 @@ class OperatorReport:
         Where that is from.
     kernel : str or None
         The function that computes it; None if fusion is yet to decide.
+    reads_integers : bool
+        Whether its weights or its data are integers.
     tensors : frozenset of str
         Names of what it makes, and of what it absorbed, as far as the model's are left.
     """
@@ -69,6 +71,7 @@ class OperatorReport:
     cost_source: str
     kernel: str | None
     tensors: frozenset[str] = frozenset()
+    reads_integers: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """JSON form; costs are in microseconds."""
@@ -238,6 +241,7 @@ def _op(op: LayoutOp, choice: Choice, kernel: str | None) -> OperatorReport:
         choice.source,
         kernel,
         frozenset(str(var.name) for var in (op.result, *op.absorbed)),
+        DTYPES[choice.in_format.dtype].is_integer,
     )
 
 
@@ -261,6 +265,8 @@ def _dense(op: DenseOp, seconds: float, kernel: str | None) -> OperatorReport:
         seconds,
         "estimated",
         kernel,
+        frozenset(str(var.name) for var in (op.result, *op.absorbed)),
+        DTYPES[op.workload.numerics.weights].is_integer,
     )
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from neocpu.cli import calibration_options, options
+from neocpu.cli import options
+from neocpu.cli.calibration import calibration_options
 from neocpu.cli.compile_fat import compile_fat, show_variants
 from neocpu.cli.databases import tell_what_is_kept, writable_database
 from neocpu.cli.plan_text import (
@@ -28,8 +29,8 @@ from neocpu.foundation.own_process import collect_rarely, wait_idly
 from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:
+    from neocpu.cli.calibration.calibration_options import Calibration
     from neocpu.compiled_module import CompiledModule
-    from neocpu.quantiser.pictures import Preprocessing
     from neocpu.search.tuner import TuneReport
 
 PRECISIONS = ("auto", "int8", "fp32")
@@ -101,19 +102,7 @@ Examples:
     "(fp32).",
 )
 @calibration_options.calibrate(required=False)
-@click.option(
-    "--max-error",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="E",
-    help="With --calibrate: the most that outputs may differ from float32, norm-wise; 0.1 if no "
-    "limit is given. Checked on half of the data, which nothing is chosen by.",
-)
-@click.option(
-    "--min-agreement",
-    type=click.FloatRange(0, 1),
-    metavar="P",
-    help="With --calibrate: the least share of rows whose largest score stays the same.",
-)
+@calibration_options.limits
 @calibration_options.data
 @click.option(
     "--max-weights",
@@ -147,14 +136,6 @@ def command(
     only_db: bool,
     tune_budget: float,
     no_verify: bool,
-    calibrate: str | None,
-    max_error: float | None,
-    min_agreement: float | None,
-    samples: int,
-    fit: str,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-    bgr: bool,
     **others: Any,
 ) -> None:
     """Compile MODEL, an .onnx file or the name of a built-in network."""
@@ -172,10 +153,9 @@ def command(
         and click.get_current_context().get_parameter_source("target") != ParameterSource.DEFAULT
     ):
         raise UsageError("--fat names the targets itself: drop --target, or name it in --fat")
-    if fat and calibrate:
+    calibration = calibration_options.take(others)
+    if fat and calibration:
         raise UsageError("--calibrate is for one CPU: quantize the model first, then use --fat")
-    if calibrate is None and (max_error, min_agreement) != (None, None):
-        raise UsageError("--max-error and --min-agreement need --calibrate, the data to measure by")
     if tune_budget > 0:
         tell_what_is_kept(terminal, databases)
     # The others are called as `neocpu.compile` calls them.
@@ -190,18 +170,9 @@ def command(
         if fat:
             variants = compile_fat(model, fat, path, on_progress, _plan_report, **settings)
             what: dict[str, Any] = {"variants": variants}
-        elif calibrate is None:
-            what = _compile(model, path, target=target, on_progress=on_progress, **settings)
         else:
-            pictures = calibration_options.preprocessing(fit, mean, std, bgr)
-            what = _compile_calibrated(
-                *(model, calibrate, samples, pictures, path),
-                max_error=max_error,
-                min_agreement=min_agreement,
-                target=target,
-                on_progress=on_progress,
-                **settings,
-            )
+            settings |= {"target": target, "on_progress": on_progress}
+            what = _compile(model, path, calibration, **settings)
     if tune_budget > 0:
         what["database"] = str(writable_database(databases))
     report = {
@@ -215,28 +186,26 @@ def command(
     terminal.result(report, lambda: None if terminal.quiet else _show(report))
 
 
-def _compile(model: str, path: Path, **settings: Any) -> dict[str, Any]:
-    import neocpu
-
-    with neocpu.compile(model, **settings) as compiled:
-        compiled.export(path)
-        return _plan_report(compiled)
-
-
-def _compile_calibrated(
-    model: str,
-    calibrate: str,
-    samples: int,
-    pictures: Preprocessing,
-    path: Path,
-    **settings: Any,
+def _compile(
+    model: str, path: Path, calibration: Calibration | None, **settings: Any
 ) -> dict[str, Any]:
     import neocpu
 
-    how = neocpu.QuantiseOptions(samples=samples, pictures=pictures)
-    with neocpu.compile_calibrated(model, calibrate, how, **settings) as compiled:
+    if calibration is None:
+        with neocpu.compile(model, **settings) as compiled:
+            compiled.export(path)
+            return _plan_report(compiled)
+    how = neocpu.QuantiseOptions(samples=calibration.samples, pictures=calibration.pictures)
+    limits: dict[str, Any] = {
+        "max_error": calibration.max_error,
+        "min_agreement": calibration.min_agreement,
+    }
+    with neocpu.compile_calibrated(
+        model, calibration.source, how, **limits, **settings
+    ) as compiled:
         compiled.export(path)
-        return {**_plan_report(compiled), "integers": compiled.integers}
+        found = {"integers": compiled.integers} if settings["precision"] == "auto" else {}
+        return {**_plan_report(compiled), **found}
 
 
 def _plan_report(compiled: CompiledModule) -> dict[str, Any]:

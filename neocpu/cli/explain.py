@@ -94,12 +94,16 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
 
 
 def _show_ops(plan: Mapping[str, Any]) -> None:
+    # An older neocpu had no other precision, and says nothing of it.
+    kinds = [op.get("precision", "fp32") for op in plan["ops"]]
+    mixed = set(kinds) != {"fp32"}
+    first = ("op", "computes in") if mixed else ("op",)
     print_table(
-        ("op", "computes in", "workload", "scheme", "in", "out", "µs", "source"),
+        (*first, "workload", "scheme", "in", "out", "µs", "source"),
         [
             (
                 op["name"],
-                op.get("precision", "fp32"),  # an older neocpu had no other
+                *([kind] if mixed else []),
                 op["workload"],
                 scheme_text(op["scheme"]),
                 op["in_layout"],
@@ -107,7 +111,7 @@ def _show_ops(plan: Mapping[str, Any]) -> None:
                 f"{op['cost_us']:.1f}",
                 op["cost_source"],
             )
-            for op in plan["ops"]
+            for op, kind in zip(plan["ops"], kinds, strict=True)
         ],
         right=("µs",),
     )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from neocpu.cli import calibration_options, options
+from neocpu.cli import options
+from neocpu.cli.calibration import calibration_options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.own_process import collect_rarely, wait_idly
@@ -128,6 +129,10 @@ def command(
     path = output if output is not None else Path(f"{Path(model).stem}.int8.onnx")
     if path.exists() and Path(model).exists() and path.samefile(model):
         raise UsageError(f"the output {path} is the model itself; name another file with -o")
+    if histograms is not None:
+        from neocpu.quantiser.histogram_chart import check_drawing, draw
+
+        check_drawing(histograms)
     for destination in (path, histograms):
         if destination is not None:
             check_destination(destination)
@@ -149,8 +154,6 @@ def command(
         )
     quantised.save(path)
     if histograms is not None:
-        from neocpu.quantiser.histogram_chart import draw
-
         draw(quantised.report, histograms)
     document = {"model": str(path), "bytes": path.stat().st_size, **quantised.report.to_json()}
     terminal.result(document, lambda: _show(path, quantised.report))

@@ -17,7 +17,14 @@ import tvm
 from tvm import relax
 from tvm.ir import Call
 
-from neocpu.relax_utils import Expr, Rewrite, constant_value, is_op, rewrite_function
+from neocpu.relax_utils import (
+    Expr,
+    Rewrite,
+    constant_value,
+    is_op,
+    make_const,
+    rewrite_function,
+)
 
 _KEEPING: Final = (
     "relax.expand_dims",
@@ -64,5 +71,8 @@ def _move(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _of(change: Call, data: Expr) -> Call:
-    """Return a quantisation or its inverse, of other data."""
-    return Call(change.op, [data, *change.args[1:]], change.attrs, change.ty_args)
+    """Return a quantisation or its inverse, of other data: of all of its elements alike."""
+    numbers = [constant_value(arg) for arg in change.args[1:]]
+    scale, zero = (make_const(number.reshape(())) for number in numbers if number is not None)
+    make = relax.op.quantize if is_op(change, "relax.quantize") else relax.op.dequantize
+    return make(data, scale, zero, 0, str(change.attrs.out_dtype))

@@ -16,7 +16,7 @@ from neocpu.planning.epilogues import Epilogue, match_epilogue
 from neocpu.planning.grids import Grid, grids_of
 from neocpu.planning.network import Network
 from neocpu.planning.operators.conv_op import ConvOp, conv_workload
-from neocpu.planning.operators.dense_op import DenseOp, dense_workload
+from neocpu.planning.operators.dense_op import DenseOp, dense_workload, with_stored_weights
 from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.prologues import Prologue, match_prologue
@@ -33,7 +33,8 @@ from neocpu.relax_utils import (
     static_shape,
     used_vars,
 )
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.schedules.operators.dense import DenseWorkload
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 
 def extract(mod: tvm.IRModule, *, prologues: bool = True) -> Network:
@@ -123,9 +124,14 @@ class _Extractor:
                 self._results,
             )
             self._claimed.update(matched.chain)
-            kinds, operands = split(
-                float_steps(matched.steps, vector[-1 if convolution is None else 1])
-            )
+            steps = float_steps(matched.steps, vector[-1 if convolution is None else 1])
+            stored = stored_weights(binding.value.args[1], self._definitions)
+            if isinstance(workload, DenseWorkload) and stored is not None:
+                in_integers = with_stored_weights(workload, stored)
+                if in_integers is not None:
+                    workload, weights, scales = in_integers
+                    steps = [(EpilogueOp("scale"), scales), *steps]
+            kinds, operands = split(steps)
             fused = replace(workload, epilogue=kinds)
             forms = () if convolution is None else self._forms(binding.value, convolution, matched)
             core = _Core(binding.value, fused, weights, matched, operands, forms)

@@ -32,8 +32,6 @@ def with_folds(
     choices : sequence of Choice
         `CostModel.conv_choices` of ``workload``.
     """
-    if not choices:  # of numbers that the CPU has no instruction for
-        return ()
     best = {(choice.in_format, choice.out_format): choice for choice in choices}
     for folded in _folds(choices, workload, costs):
         pair = (folded.in_format, folded.out_format)

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import onnx
 
+from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.progress import ProgressCallback
 from neocpu.quantiser.correction import correct_by_weights, keep_variance
 from neocpu.quantiser.float_graph import FloatGraph, Layer
@@ -52,10 +53,17 @@ class Calibrated:
         return self._written(self.graph.tensors, self.layers)
 
     def written_with(self, results: Collection[str]) -> onnx.ModelProto:
-        """Return the model with those layers alone in 8 bits, by what they make."""
+        """Return the model with those layers alone in 8 bits, by what they make.
+
+        Of dense layers only the weights are: what they read is no work to speak of.
+        """
         layers = {name: self.layers[name] for name in results}
-        data = {layer.data for layer in self.graph.layers if layer.result in layers}
-        return self._written(data, layers)
+        return self._written(self.tensors_of(results), layers)
+
+    def tensors_of(self, results: Collection[str]) -> set[str]:
+        """Return the tensors that `written_with` brings to grids."""
+        chosen = (layer for layer in self.graph.layers if layer.result in results)
+        return {layer.data for layer in chosen if layer.node.op_type == "Conv"}
 
     def _written(
         self, tensors: Collection[str], layers: Mapping[str, StoredLayer]
@@ -79,7 +87,16 @@ def calibrate(
     ----------
     original : VisibleModel
         The model, with ``graph.tensors`` visible.
+
+    Raises
+    ------
+    UsageError
+        If a tensor of 16 bits is none, or data are not finite.
     """
+    for name in how.wide:
+        if name not in graph.tensors:
+            hint = did_you_mean(name, graph.tensors)
+            raise UsageError(f"no quantised tensor is called '{name}'{hint}")
     seen = observe(original, graph.tensors, samples, on_progress)
     methods = dict.fromkeys(graph.tensors, how.method)
     if how.method == AUTO:

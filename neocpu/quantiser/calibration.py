@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -42,7 +42,8 @@ def read_samples(
     elif isinstance(source, np.ndarray):
         samples = _of_arrays(_by_name(source, specs, "the array"), specs, "the array", limit)
     elif isinstance(source, Mapping):
-        samples = _of_arrays(dict(source), specs, "the arrays", limit)
+        arrays = {name: np.asarray(array) for name, array in source.items()}
+        samples = _of_arrays(arrays, specs, "the arrays", limit)
     else:
         samples = _of_iterable(source, specs, "the calibration data", limit)
     if not samples:
@@ -60,7 +61,7 @@ def _of_path(
         return _of_arrays(_load(path, specs), specs, str(path), limit)
     file, colon, name = text.rpartition(":")
     if colon and file.endswith(".py"):
-        return _of_iterable(_function(Path(file), name)(), specs, text, limit)
+        return _of_iterable(_called(_function(Path(file), name)), specs, text, limit)
     known = "a folder of pictures, an .npz file or loader.py:function"
     raise UsageError(
         f"{text} is {'no ' + known if path.exists() else 'missing'}; calibrate with {known}"
@@ -124,6 +125,11 @@ def _function(path: Path, name: str) -> Callable[[], Iterable[Any]]:
     return function  # type: ignore[no-any-return]
 
 
+def _called(function: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    """Yield what a function yields: it is called with the first."""
+    yield from function()
+
+
 def _of_iterable(
     source: Iterable[Any], specs: Sequence[TensorSpec], where: str, limit: int
 ) -> list[Feeds]:
@@ -132,7 +138,8 @@ def _of_iterable(
     try:
         for item in islice(iter(source), limit):
             named = isinstance(item, Mapping)
-            arrays = dict(item) if named else _by_name(np.asarray(item), specs, where)
+            given = item if named else _by_name(np.asarray(item), specs, where)
+            arrays = {name: np.asarray(array) for name, array in given.items()}
             found += _of_arrays(arrays, specs, f"{where}, sample {len(found)}", limit - len(found))
     except UsageError:
         raise
@@ -159,12 +166,15 @@ def _of_arrays(
 
 def _count(array: Array, spec: TensorSpec, where: str) -> int:
     """Return how many samples of an input an array holds."""
-    if array.shape == spec.shape[1:] and spec.shape[0] == 1:
+    if not spec.shape and array.ndim == 1:
+        return len(array)
+    if array.shape == spec.shape[1:] and (not spec.shape or spec.shape[0] == 1):
         return 1
-    if not spec.shape or array.shape[1:] != spec.shape[1:] or len(array) < spec.shape[0]:
+    fits = bool(spec.shape) and array.ndim > 0 and array.shape[1:] == spec.shape[1:]
+    if not fits or len(array) < spec.shape[0]:
         raise UsageError(
-            f"{where} has shape {'x'.join(map(str, array.shape))} for input '{spec.name}', which "
-            f"is {'x'.join(map(str, spec.shape))}; its first axis alone may be longer"
+            f"{where} has shape {_shape(array.shape)} for input '{spec.name}', which is "
+            f"{_shape(spec.shape)}; its first axis alone may be longer"
         )
     if not np.issubdtype(array.dtype, np.number) and array.dtype != np.bool_:
         raise UsageError(f"{where} has {array.dtype} for input '{spec.name}', no numbers")
@@ -172,8 +182,14 @@ def _count(array: Array, spec: TensorSpec, where: str) -> int:
 
 
 def _cut(array: Array, spec: TensorSpec, index: int) -> Array:
+    if not spec.shape:
+        return np.asarray(array if array.ndim == 0 else array[index], spec.dtype)
     if array.shape == spec.shape[1:]:
         array = array[None]
     batch = spec.shape[0]
     part: Array = array[index * batch : (index + 1) * batch]
     return np.ascontiguousarray(part, np.dtype(spec.dtype))
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "a single number"

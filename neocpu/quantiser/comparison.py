@@ -10,7 +10,7 @@ import numpy as np
 
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.quantiser.histogram import Array
-from neocpu.quantiser.observation import Samples, VisibleModel
+from neocpu.quantiser.observation import Samples, VisibleModel, decibels
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,12 @@ class _Tally:
         self.means: list[tuple[Array, Array]] = []
 
     def add(self, wanted: Array, found: Array) -> None:
-        difference = wanted - found
+        with np.errstate(invalid="ignore"):  # of infinities; equal ones do not differ
+            difference = np.where(wanted == found, 0.0, wanted - found)
+        if not np.isfinite(difference).all():
+            self.noise = float("inf")
+            difference = np.zeros(())
+        wanted, found = (np.nan_to_num(each, posinf=0.0, neginf=0.0) for each in (wanted, found))
         self.signal += float(np.vdot(wanted, wanted))
         self.noise += float(np.vdot(difference, difference))
         if wanted.ndim > 1:
@@ -57,9 +62,7 @@ class _Tally:
 
     @property
     def decibels(self) -> float:
-        if self.noise == 0.0:
-            return float("inf")
-        return float(10 * np.log10(max(self.signal, 1e-300) / self.noise))
+        return decibels(self.signal, self.noise)
 
 
 def compare_models(

@@ -50,7 +50,7 @@ _WORTH: Final = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What outputs may differ by from float32, on data that nothing was chosen by.
+    """What outputs may differ by from float32, on data that no range was taken from.
 
     Attributes
     ----------
@@ -86,8 +86,8 @@ class Budget:
 
     def excess(self, found: Comparison) -> str:
         """Return by how much outputs differ too much, in words; empty if they do not."""
-        error = 10 ** (-found.worst / 20)
-        if self.max_error is not None and error > self.max_error:
+        error = 10 ** (-max(found.worst, -300.0) / 20)
+        if self.max_error is not None and not error <= self.max_error:
             return f"outputs err by {error:.2g} of their norm, more than {self.max_error:g}"
         if self.min_agreement is not None:
             if found.agreement is None:
@@ -115,8 +115,9 @@ def compile_calibrated(
 ) -> CompiledModule:
     """Compile a float32 model with those layers in integers that are faster so.
 
-    Half of the calibration data choose, the other half check. Where this host can run what was
-    compiled, it is timed beside the float32 model, and the faster one is returned.
+    Ranges are taken from half of the calibration data, limits are held on the other half. Where
+    this host can run what was compiled, it is timed beside the float32 model, and the faster one is
+    returned.
 
     Parameters
     ----------
@@ -141,6 +142,8 @@ def compile_calibrated(
         raise UsageError(f"calibration data are for --precision int8 or auto, not {precision}")
     cpu, tell, options = parse_target(target), on_progress or silent, how or QuantiseOptions()
     budget = Budget.parse(max_error, min_agreement)
+    if options.correction == "activations":
+        raise UsageError("correction by activations is for quantize: it takes all layers")
     settings |= {"threads": threads}
     shaped: dict[str, Any] = {"shapes": shapes, "batch": batch}
     parsed = CompileOptions.parse(precision=precision, **shaped, **settings)
@@ -206,7 +209,8 @@ def _kept(
     if not layers or not excess(calibrated.written_with([one.result for one in layers])):
         return layers
     measured = measure_noise(calibrated, layers, samples, threads, tell)
-    allowed = min(budget.noise, sum(one.noise for one in measured))
+    # All of them were just found to be too many.
+    allowed = min(budget.noise, _TIGHTER * sum(one.noise for one in measured))
     for _ in range(_ATTEMPTS):
         kept = within(measured, allowed)
         if not kept or not excess(calibrated.written_with([one.result for one in kept])):

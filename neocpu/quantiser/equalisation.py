@@ -45,9 +45,6 @@ def _pairs(graph: FloatGraph) -> Iterator[tuple[Layer, Layer]]:
     """Yield convolutions that only a ReLU is between, with weights of their own."""
     readers = readers_of(graph.proto.graph)
     outputs = {value.name for value in graph.proto.graph.output}
-    uses: dict[str, int] = {}
-    for layer in graph.layers:
-        uses[layer.weights] = uses.get(layer.weights, 0) + 1
     by_data = {layer.data: layer for layer in graph.layers}
     for first in graph.layers:
         made = first.result
@@ -55,7 +52,8 @@ def _pairs(graph: FloatGraph) -> Iterator[tuple[Layer, Layer]]:
             (reader,) = readers[made]
             second = by_data.get(made)
             if second is not None and second.node is reader:
-                alone = uses[first.weights] == uses[second.weights] == 1
+                own = (first.weights, first.bias, second.weights)
+                alone = all(name is None or len(readers[name]) == 1 for name in own)
                 if alone and first.node.op_type == second.node.op_type == "Conv":
                     yield first, second
                 break
@@ -68,9 +66,10 @@ def _equalise_pair(arrays: dict[str, Array], first: Layer, second: Layer) -> Non
     before, after = arrays[first.weights], arrays[second.weights]
     channels = len(before)
     made = np.abs(before).reshape(channels, -1).max(axis=1)
-    read = _by_input(after, channels)
-    if read is None:
+    by_group = after.shape[1] == 1 and channels > 1  # depthwise: the output channel is the input's
+    if not by_group and after.shape[1] != channels:
         return
+    read = after if by_group else np.swapaxes(after, 0, 1)
     taken = np.abs(read).reshape(channels, -1).max(axis=1)
     usable = (made > 0) & (taken > 0)
     ratio = np.sqrt(np.where(usable, made, 1) / np.where(usable, taken, 1))
@@ -81,15 +80,5 @@ def _equalise_pair(arrays: dict[str, Array], first: Layer, second: Layer) -> Non
         arrays[first.bias] = arrays[first.bias] / factor
     spread = factor.reshape(-1, 1, 1, 1)
     multiplied = read * spread
-    arrays[second.weights] = (
-        multiplied if after.shape[1] == 1 else np.swapaxes(multiplied, 0, 1)
-    ).astype(np.float32)
-
-
-def _by_input(weights: Array, channels: int) -> Array | None:
-    """Return weights with input channels first; None of groups that are no depthwise ones."""
-    if weights.ndim != 4:
-        return None
-    if weights.shape[1] == channels:
-        return np.swapaxes(weights, 0, 1)
-    return weights if weights.shape[1] == 1 and weights.shape[0] == channels else None
+    found = multiplied if by_group else np.swapaxes(multiplied, 0, 1)
+    arrays[second.weights] = np.ascontiguousarray(found, np.float32)

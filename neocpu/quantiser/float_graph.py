@@ -127,6 +127,11 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
         module = ir.from_proto(loaded.simplified)
         rewrite(module, pattern_rewrite_rules=list(_FUSED_NORMS))
         proto = ir.to_proto(module)
+    if any(count is not None for count in loaded.row_counts):
+        raise UsageError(
+            "the model selects rows of what it finds (NonMaxSuppression), which cannot be compared "
+            "with float32 row by row; quantise it without that"
+        )
     graph = proto.graph
     graph.name = loaded.name
     if any("Quantize" in node.op_type for node in graph.node):
@@ -137,7 +142,12 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
         node for node in graph.node if not {node.name, node.op_type, *node.output} & set(exclude)
     ]
     layers = [layer for node in chosen if (layer := _layer(node, arrays)) is not None]
-    sums = [node for node in chosen if _is_sum(node, graph, arrays)]
+    shapes = {
+        value.name: static_dims(value)
+        for value in (*graph.value_info, *graph.input)
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    }
+    sums = [node for node in chosen if _is_sum(node, shapes)]
     if not layers:
         raise UsageError("the model has no convolution or dense layer to quantise")
     read = {layer.data for layer in layers} | {name for node in sums for name in node.input}
@@ -187,11 +197,10 @@ def _layer(node: onnx.NodeProto, arrays: Mapping[str, Any]) -> Layer | None:
     return Layer(node, node.input[0], node.input[1], axis, bias)
 
 
-def _is_sum(node: onnx.NodeProto, graph: onnx.GraphProto, arrays: Mapping[str, Any]) -> bool:
-    """Whether a node adds two feature maps of one shape."""
-    if node.op_type != "Add" or any(name in arrays for name in node.input):
+def _is_sum(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | None]) -> bool:
+    """Whether a node adds two feature maps of one shape, neither of which is a constant."""
+    if node.op_type != "Add":
         return False
-    shapes = {value.name: static_dims(value) for value in (*graph.value_info, *graph.input)}
     first, second = (shapes.get(name) for name in node.input)
     return first is not None and first == second and len(first) == 4
 
@@ -202,12 +211,14 @@ def _on_grids(
     """Return what is brought to a grid of its own, and what is on that of a tensor made of it."""
     own = {name for name in read if name not in arrays}
     kept: dict[str, str] = {}
+    readers, outputs = readers_of(graph), {value.name for value in graph.output}
     for node in reversed(graph.node):
         made = node.output[0]
         if node.op_type in KEEPING and (made in own or made in kept):
             several = node.input if node.op_type == "Concat" else node.input[:1]
             for name in several:
-                if name not in own and name not in kept and name not in arrays:
+                alone = len(readers[name]) == 1 and name not in outputs
+                if alone and name not in own and name not in arrays:
                     kept[name] = kept.get(made, made)
     order = [*(value.name for value in graph.input), *_made(graph)]
     floats = [name for name in order if name in own]

@@ -18,13 +18,13 @@ _COLUMNS: Final = 4
 _BARS: Final = 128
 
 
-def draw(report: QuantisationReport, path: Path) -> None:
-    """Write a chart with a panel for each tensor; its range is shaded, counts are logarithmic.
+def check_drawing(path: Path) -> tuple[Any, str]:
+    """Return matplotlib's figure and the format that a file's name asks for.
 
     Raises
     ------
     UsageError
-        If matplotlib is missing, or the file's name has another suffix.
+        If matplotlib is missing, or the name has another suffix.
     """
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
@@ -35,8 +35,20 @@ def draw(report: QuantisationReport, path: Path) -> None:
         raise UsageError(
             "histograms are drawn with matplotlib: pip install 'neocpu[quantize]'"
         ) from None
+    return Figure, kind
+
+
+def draw(report: QuantisationReport, path: Path) -> None:
+    """Write a chart with a panel for each tensor; its range is shaded, counts are logarithmic.
+
+    Raises
+    ------
+    UsageError
+        As `check_drawing`.
+    """
+    figure_class, kind = check_drawing(path)
     rows = max(1, math.ceil(len(report.tensors) / _COLUMNS))
-    figure = Figure(figsize=(3.2 * _COLUMNS, 1.9 * rows), layout="constrained")
+    figure = figure_class(figsize=(3.2 * _COLUMNS, 1.9 * rows), layout="constrained")
     panels = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
     for panel, tensor in zip(panels, report.tensors, strict=False):
         _panel(panel, tensor, report.distributions[tensor.name])

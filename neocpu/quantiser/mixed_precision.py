@@ -66,7 +66,7 @@ def faster_in_integers(
         on_progress(Progress("choose precisions", number, MAX_ROUNDS))
         found = _plan(calibrated.written_with(chosen), cpu, options, Precision.AUTO)
         ops = _by_result(found, calibrated)
-        kept = {name for name in chosen if name in ops and ops[name].precision == Precision.INT8}
+        kept = {name for name in chosen if name in ops and ops[name].reads_integers}
         if kept == chosen:
             break
         chosen = kept
@@ -102,14 +102,13 @@ def measure_noise(
     on_progress: ProgressCallback,
 ) -> tuple[LayerChoice, ...]:
     """Return the layers with what each does to the outputs by itself."""
-    data = {layer.result: layer.data for layer in calibrated.graph.layers}
     stored = {one.result: calibrated.layers[one.result] for one in layers}
     found = []
     with laboratory_of(calibrated.graph, stored, samples, threads) as laboratory:
         for number, one in enumerate(layers):
             on_progress(Progress("measure noise", number, len(layers), one.result))
-            tensor = data[one.result]
-            noise = laboratory.noise({tensor: calibrated.grids[tensor]}, [one.result])
+            grids = {name: calibrated.grids[name] for name in calibrated.tensors_of([one.result])}
+            noise = laboratory.noise(grids, [one.result])
             found.append(replace(one, noise=noise))
     return tuple(found)
 
@@ -124,7 +123,7 @@ def within(layers: Sequence[LayerChoice], budget: float) -> tuple[LayerChoice, .
     kept: set[str] = set()
     total = 0.0
     for one in ranked:
-        if total + one.noise > budget:
+        if not total + one.noise <= budget:
             break
         total += one.noise
         kept.add(one.result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,6 +94,11 @@ def signal_to_noise(truth: Iterable[Array], other: Iterable[Array]) -> float:
         wide = first.astype(np.float64)
         signal += float(np.square(wide).sum())
         noise += float(np.square(wide - second).sum())
-    if noise == 0.0:
-        return float("inf")
-    return float(10 * np.log10(max(signal, 1e-300) / noise))
+    return decibels(signal, noise)
+
+
+def decibels(signal: float, noise: float) -> float:
+    """Return the ratio of two powers; infinite of no noise, and less than any of infinite noise."""
+    if noise == 0.0 or math.isinf(noise):
+        return math.inf if noise == 0.0 else -math.inf
+    return 10 * math.log10(max(signal, 1e-300) / noise)

@@ -69,8 +69,19 @@ class _Writer:
         self._graph, self._grids = graph, grids
         self._proto = onnx.ModelProto()
         self._proto.CopyFrom(graph.proto)
-        self._before: list[onnx.NodeProto] = []
         self._arrays: dict[str, Array] = {}
+        self._real: dict[str, str] = {}
+        inner = graph.proto.graph
+        given = (*inner.input, *inner.initializer, *inner.node)
+        self._names = {each.name for each in given}
+        self._names |= {name for node in inner.node for name in node.output}
+
+    def _new(self, name: str) -> str:
+        """Return a name that nothing in the model has."""
+        while name in self._names:
+            name += "_"
+        self._names.add(name)
+        return name
 
     def write(self, layers: Mapping[str, StoredLayer]) -> onnx.ModelProto:
         graph = self._proto.graph
@@ -84,8 +95,7 @@ class _Writer:
             if layer is not None and layer.result in layers:
                 graph.node.extend(self._weights(node, layer, layers[layer.result]))
             for place, name in enumerate(node.input):
-                if name in self._grids:
-                    node.input[place] = f"{name}_dequantized"
+                node.input[place] = self._real.get(name, name)
             graph.node.append(node)
             for name in node.output:
                 graph.node.extend(self._around(name))
@@ -97,15 +107,15 @@ class _Writer:
         grid = self._grids.get(name)
         if grid is None:
             return []
-        scale, zero = f"{name}_scale", f"{name}_zero_point"
+        scale, zero = self._new(f"{name}_scale"), self._new(f"{name}_zero_point")
         self._arrays[scale] = np.array(grid.scale, np.float32)
         self._arrays[zero] = np.array(grid.zero, _BITS[grid.bits])
-        stored, real = f"{name}_quantized", f"{name}_dequantized"
+        stored, real = self._new(f"{name}_quantized"), self._new(f"{name}_dequantized")
+        self._real[name] = real
+        down, up = self._new(f"{name}_quantize"), self._new(f"{name}_dequantize")
         return [
-            helper.make_node("QuantizeLinear", [name, scale, zero], [stored], f"{name}_quantize"),
-            helper.make_node(
-                "DequantizeLinear", [stored, scale, zero], [real], f"{name}_dequantize"
-            ),
+            helper.make_node("QuantizeLinear", [name, scale, zero], [stored], down),
+            helper.make_node("DequantizeLinear", [stored, scale, zero], [real], up),
         ]
 
     def _weights(
@@ -116,27 +126,31 @@ class _Writer:
         prefix = f"{layer.result}_weights"
         made = [self._dequantised(prefix, values, stored.scale, layer.weight_axis)]
         node.input[1] = made[0].output[0]
-        if numbers.bias is not None:
-            grid = self._grids[layer.data]
+        if numbers.bias is None:
+            return made
+        while len(node.input) < 3:
+            node.input.append("")
+        grid = self._grids.get(layer.data)
+        if grid is None:  # of what is not on a grid, sums are real numbers
+            node.input[2] = self._new(f"{layer.result}_bias")
+            self._arrays[node.input[2]] = numbers.bias.astype(np.float32)
+        else:
             unit = np.broadcast_to(stored.scale * np.float32(grid.scale), numbers.bias.shape)
             limit = np.iinfo(np.int32)
             whole = np.rint(numbers.bias.astype(np.float64) / unit)
             whole = np.clip(whole, limit.min, limit.max).astype(np.int32)
             made.append(self._dequantised(f"{layer.result}_bias", whole, unit, 0))
-            while len(node.input) < 3:
-                node.input.append("")
             node.input[2] = made[1].output[0]
         return made
 
     def _dequantised(self, name: str, values: Array, scale: Array, axis: int) -> onnx.NodeProto:
         scalar = scale.size == 1 and values.ndim > 1
         scale = scale.reshape(()) if scalar else scale
-        names = [f"{name}_quantized", f"{name}_scale", f"{name}_zero_point"]
+        parts = ("quantized", "scale", "zero_point", "dequantized", "dequantize")
+        *names, made, node = (self._new(f"{name}_{part}") for part in parts)
         zero = np.zeros(scale.shape, values.dtype)
         self._arrays.update(zip(names, (values, scale.astype(np.float32), zero), strict=True))
-        return helper.make_node(
-            "DequantizeLinear", names, [f"{name}_dequantized"], f"{name}_dequantize", axis=axis
-        )
+        return helper.make_node("DequantizeLinear", names, [made], node, axis=axis)
 
     def _replace_initializers(self, graph: onnx.GraphProto) -> None:
         read = {name for node in graph.node for name in node.input}

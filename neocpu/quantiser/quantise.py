@@ -10,7 +10,6 @@ from pathlib import Path
 import onnx
 
 from neocpu.compiler import ModelLike, load_for_import
-from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.files import replacing
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.input_shapes import InputShapes
@@ -19,7 +18,7 @@ from neocpu.quantiser.calibration import Source, read_samples
 from neocpu.quantiser.comparison import Comparison, compare_models
 from neocpu.quantiser.correction import correct_by_activations
 from neocpu.quantiser.equalisation import equalise
-from neocpu.quantiser.float_graph import FloatGraph, float_graph
+from neocpu.quantiser.float_graph import float_graph
 from neocpu.quantiser.observation import signal_to_noise, visible
 from neocpu.quantiser.quantisation_report import (
     LayerReport,
@@ -91,7 +90,6 @@ def quantize(
     graph = float_graph(loaded, how.exclude)
     if how.equalise:
         graph = equalise(graph)
-    _check_wide(how.wide, graph)
     samples = read_samples(calibration, graph.inputs, how.samples, how.pictures)
     results = [layer.result for layer in graph.layers]
     outputs = tuple(spec.name for spec in graph.outputs)
@@ -115,13 +113,6 @@ def quantize(
             else:
                 applied = "weights (activations made it no better)"
     return QuantisedModel(made.written(), _report(made, found, len(samples), applied))
-
-
-def _check_wide(wide: Sequence[str], graph: FloatGraph) -> None:
-    for name in wide:
-        if name not in graph.tensors:
-            hint = did_you_mean(name, graph.tensors)
-            raise UsageError(f"no quantised tensor is called '{name}'{hint}")
 
 
 def _report(

@@ -29,9 +29,10 @@ from neocpu.runtime.module import Module
 SAMPLES: Final = 4
 """Of calibration, evenly out of all: what is measured is a ratio of powers over whole outputs."""
 
-_SCALES, _ZEROS, _WEIGHTS = "neocpu_scales", "neocpu_zeros", "neocpu_weights"
-_LEAST, _MOST, _ONE = "neocpu_least", "neocpu_most", "neocpu_one"
-_CONSTANTS: Final = {_LEAST: 0.0, _MOST: 255.0, _ONE: 1.0}
+_SCALES, _ZEROS, _LEVELS = "neocpu_scales", "neocpu_zeros", "neocpu_levels"
+_WEIGHTS = "neocpu_weights"
+_LEAST, _ONE = "neocpu_least", "neocpu_one"
+_CONSTANTS: Final = {_LEAST: 0.0, _ONE: 1.0}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +87,7 @@ def _settings(
     return {
         _SCALES: np.array([0 if grid is None else grid.scale for grid in chosen], np.float32),
         _ZEROS: np.array([0 if grid is None else grid.zero for grid in chosen], np.float32),
+        _LEVELS: np.array([0 if grid is None else grid.levels for grid in chosen], np.float32),
         _WEIGHTS: np.array([name in rounded for name in layers], np.float32),
     }
 
@@ -126,10 +128,10 @@ class _Writer:
         proto = onnx.ModelProto()
         proto.CopyFrom(self._graph.proto)
         inner = proto.graph
-        sizes = (len(self._numbers), len(self._numbers), len(self._layers))
+        sizes = (*[len(self._numbers)] * 3, len(self._layers))
         inner.input.extend(
             helper.make_tensor_value_info(name, TensorProto.FLOAT, [size])
-            for name, size in zip((_SCALES, _ZEROS, _WEIGHTS), sizes, strict=True)
+            for name, size in zip((_SCALES, _ZEROS, _LEVELS, _WEIGHTS), sizes, strict=True)
         )
         for value in self._graph.inputs:
             self._round(value.name)
@@ -137,7 +139,7 @@ class _Writer:
             results = list(node.output)
             for place, name in enumerate(node.input):
                 if name in self._numbers:
-                    node.input[place] = f"{name}_rounded"
+                    node.input[place] = f"{name}_neocpu_rounded"
             if results[0] in self._own:
                 self._lose(node, self._own[results[0]])
             else:
@@ -167,20 +169,21 @@ class _Writer:
         index, at = self._numbers[name], f"{name}_neocpu"
         scale = self._pick(_SCALES, index, f"{at}_scale")
         zero = self._pick(_ZEROS, index, f"{at}_zero")
+        most = self._pick(_LEVELS, index, f"{at}_levels")
         rounds = self._add("Greater", [scale, _LEAST], f"{at}_is")
         by = self._add("Where", [rounds, scale, _ONE], f"{at}_by")
         whole = self._add("Round", [self._add("Div", [name, by], f"{at}_scaled")], f"{at}_whole")
         moved = self._add("Add", [whole, zero], f"{at}_moved")
         above = self._add("Max", [moved, _LEAST], f"{at}_above")
-        kept = self._add("Min", [above, _MOST], f"{at}_kept")
+        kept = self._add("Min", [above, most], f"{at}_kept")
         centred = self._add("Sub", [kept, zero], f"{at}_centred")
         real = self._add("Mul", [centred, by], f"{at}_real")
-        self._add("Where", [rounds, real, name], f"{name}_rounded")
+        self._add("Where", [rounds, real, name], f"{name}_neocpu_rounded")
 
     def _lose(self, node: onnx.NodeProto, layer: Layer) -> None:
         """Make a layer's sums of two parts: its own, and what its integers add to them."""
         weights = layer.outputs_first(self._graph.initializers[layer.weights])
-        name, at = f"{layer.result}_lost", f"{layer.result}_neocpu"
+        name, at = f"{layer.result}_neocpu_lost", f"{layer.result}_neocpu"
         numbers = self._stored[layer.result]
         lost = numbers.weights.real - weights
         self._arrays[name] = np.ascontiguousarray(layer.as_stored(lost))

@@ -3,6 +3,9 @@
 With one row every weight is used once, so the layer runs at the speed its weights arrive: they are
 packed so that each task streams one contiguous block, a few vectors wide, and the sums of that
 block stay in registers. More rows share the loaded weights in a register tile.
+
+Weights may be 8-bit integers all the same: they are made float32 when they are loaded, so that a
+quarter as much comes from memory. Their scales are a step of the epilogue.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from neocpu.schedules.estimates.register_tile import broadcast_limit
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import prefetch_to_l2
 from neocpu.schedules.tir.vector_math import vectorize_calls
+from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
@@ -52,7 +56,8 @@ class DenseWorkload(Keyed):
         return 2 * self.m * self.n * self.k
 
     def __str__(self) -> str:
-        return f"{self.m}x{self.k} -> {self.n}" + "".join(f" +{op.kind}" for op in self.epilogue)
+        text = f"{self.m}x{self.k} -> {self.n}" + "".join(f" +{op.kind}" for op in self.epilogue)
+        return text if self.numerics == FLOAT32 else f"{text}, {self.numerics}"
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, with ``"kind": "dense"``."""
@@ -61,9 +66,14 @@ class DenseWorkload(Keyed):
         return {"kind": self.kind, **fields, **self.numerics.to_json(), "epilogue": epilogue}
 
 
+def _unit(workload: DenseWorkload, target: CpuTarget) -> DotUnit:
+    """Return the instruction for what its products are summed in."""
+    return target.dot_unit(Numerics.uniform(workload.numerics.sum))
+
+
 def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> float:
     """Return analytic seconds: the weights' way from memory, or the multiply-adds if more."""
-    numerics, unit = workload.numerics, target.dot_unit(workload.numerics)
+    numerics, unit = workload.numerics, _unit(workload, target)
     size = workload.n * workload.k * bytes_of(numerics.weights)
     size += workload.m * workload.n * bytes_of(numerics.output)
     size += workload.m * workload.k * bytes_of(numerics.data)
@@ -75,7 +85,7 @@ def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> fl
 
 def block_width(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> int:
     """Output columns of one block of packed weights: up to four vectors, and enough blocks."""
-    lanes = target.dot_unit(workload.numerics).lanes
+    lanes = _unit(workload, target).lanes
     for vectors in (4, 2):
         blocks = ceil_div(workload.n, vectors * lanes)
         fits = blocks * vectors * lanes <= 1.1 * workload.n
@@ -135,7 +145,7 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
                         acc[r, v] += broadcast(data[i, k]) * weights[block, k, v]
                 output[...] = epilogue(acc)
     """
-    unit = target.dot_unit(workload.numerics)
+    unit = _unit(workload, target)
     lanes = unit.lanes
     blocks, _, block = packed_shape(workload, target, threads)
     vectors = block // lanes
@@ -228,7 +238,10 @@ def _compute(workload: DenseWorkload, reg_m: int, blocks: int, block: int) -> li
     def product(i: Any, j: Any, y: Any, x: Any) -> Any:
         # The last tile may overhang: it computes the last row again, and nothing reads it.
         source = i if rows == workload.m else tirx.min(i, workload.m - 1)
-        return te.sum(data(source, k) * weights(j // block, k, j % block), axis=[k])
+        weight = weights(j // block, k, j % block)
+        if workload.numerics.weights != workload.numerics.sum:
+            weight = weight.astype(workload.numerics.sum)
+        return te.sum(data(source, k) * weight, axis=[k])
 
     conv = te.compute((rows, blocks * block, 1, 1), product, name="conv")
     output, operands = apply_epilogue(conv, _as_convolution(workload), NCHW)

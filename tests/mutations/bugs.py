@@ -175,7 +175,7 @@ BUGS = (
     Bug(
         "numerics: not part of the key",
         "schedules/vocabulary/numerics.py",
-        'return {"numerics": {**types, **({"quantised": scales} if scales else {})}}',
+        'found = {**types, **({"quantised": scales} if scales else {})}',
         'return {"dtype": self.data}',
         ("tests/schedules/vocabulary/test_numerics.py",),
     ),
@@ -245,8 +245,8 @@ BUGS = (
     Bug(
         "planning: per-channel operands weigh nothing",
         "neocpu/planning/weights.py",
-        "for argument in (weights, *vectors))",
-        "for argument in (weights,))",
+        "for argument in (weights, *border, *vectors))",
+        "for argument in (weights, *border))",
         ("tests/neocpu/planning/test_weight_limit.py",),
     ),
     # Solver

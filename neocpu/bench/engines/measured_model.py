@@ -110,7 +110,7 @@ def find_subject(
     databases: Sequence[str | os.PathLike[str]],
     source: str | None = None,
     verify: bool = True,
-    precision: str = "fp32",
+    precision: str | None = None,
     on_progress: ProgressCallback = silent,
 ) -> Subject:
     """Open ``model`` if it is an artifact, compiled from ``source``; else compile it.
@@ -131,7 +131,7 @@ def find_subject(
             precision=precision,
             on_progress=on_progress,
         )
-    if precision != "fp32":
+    if precision is not None:
         raise UsageError(f"--precision is for models; {model} computes as it was compiled")
     if shapes:
         raise UsageError(f"--shape and --batch are for models; {model} has its shapes")
@@ -175,13 +175,13 @@ def compile_subject(
     shapes: InputShapes,
     databases: Sequence[str | os.PathLike[str]],
     verify: bool,
-    precision: str = "fp32",
+    precision: str | None = None,
     on_progress: ProgressCallback = silent,
 ) -> Subject:
     """Compile a model for this machine, in a process of its own.
 
-    With another precision than float32 it is quantised first, unless it is already, and what all
-    engines run is the quantised one.
+    With a precision it is quantised first, unless it is already, and what all engines run is the
+    quantised one.
 
     Parameters
     ----------
@@ -204,8 +204,8 @@ def compile_subject(
         verify=verify,
         on_progress=on_progress,
     )
-    if precision == "fp32":
-        compilation = compiled(source, artifact, precision="auto")
+    if precision is None:
+        compilation = compiled(source, artifact)
         return Subject(read_header(artifact), artifact, source, compilation)
     loaded = load_model(source)
     if any("Quantize" in node.op_type for node in loaded.simplified.graph.node):

@@ -15,6 +15,7 @@ from neocpu.network_tuning import measured_schemes, open_store
 from neocpu.planning.costs import CostModel
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
+from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -61,7 +62,7 @@ def hot_kernels(
     """
     store = open_store(databases)
     costs = CostModel(target, 1, partial(measured_schemes, store, target, 1))
-    network = read_network(model, shapes)
+    network = read_network(model, shapes).computing(Precision.FP32, target)
     plan = plan_layouts(network, costs, OptLevel.GLOBAL)
     found: Counter[Kernel] = Counter()
     for op, choice in zip(network.ops, plan.choices, strict=True):

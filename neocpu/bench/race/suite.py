@@ -55,8 +55,8 @@ class Request:
         The model an artifact was compiled from.
     ablation, untuned, kernels, cold_start, roofline : bool
         What to measure besides the latency.
-    precision : str
-        What models are quantised for, if it is not ``fp32``.
+    precision : str or None
+        ``int8`` or ``auto``, of models that are quantised first.
     neighbour : int
         Beside how many busy processes to measure it once more, if beside any.
     """
@@ -73,7 +73,7 @@ class Request:
     cold_start: bool = False
     roofline: bool = False
     neighbour: int = 0
-    precision: str = "fp32"
+    precision: str | None = None
 
     @property
     def most_threads(self) -> int:
@@ -224,7 +224,6 @@ class _Measurement:
             path,
             threads=threads,
             databases=request.databases,
-            precision=request.precision if subject.in_float else "auto",
             on_progress=self.on_progress,
         )
         return (replace(own, path=path), *others)

@@ -21,6 +21,7 @@ from neocpu.planning.costs import CostModel
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import operator_choices
+from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.target import host_target
 from neocpu.search.solver.layout_graph import LayoutGraph
 from neocpu.search.solver.plan import Plan, solve
@@ -145,7 +146,7 @@ def compare_models(
 
 
 def _compare(model: str, request: SolverRequest, costs: CostModel) -> SolverReport:
-    network = read_network(model, request.shapes)
+    network = read_network(model, request.shapes).computing(Precision.AUTO, costs.target)
     choices = operator_choices(network, costs)
     graph = build_graph(network, choices, costs)
     measured = [

@@ -58,11 +58,9 @@ Examples:
 @rounds
 @click.option(
     "--precision",
-    type=options.OneOf(("fp32", "int8", "auto")),
-    default="fp32",
-    show_default=True,
-    help="Quantise each MODEL, by random data, and give all engines the same: see compile "
-    "--precision. Errors are from float32 then.",
+    type=options.OneOf(("int8", "auto")),
+    help="Quantise each MODEL by random data: the peers run that, neocpu too (int8), or what "
+    "compile --precision auto --calibrate makes (auto). Errors are from float32 then.",
 )
 @click.option("--ablation", is_flag=True, help="Also measure every level of compile --opt.")
 @click.option(
@@ -96,7 +94,7 @@ def command(
     rounds: int,
     chart: Path | None,
     neighbour: int | None,
-    precision: str,
+    precision: str | None,
     **extras: bool,
 ) -> int:
     """Measure latency: of a MODEL, compiled first, or of an OUT.so that neocpu compile wrote.
@@ -109,6 +107,9 @@ def command(
 
     if source is not None and (len(asked.models) != 1 or not is_artifact(asked.models[0])):
         raise UsageError("--model goes with one OUT.so: it names the model that was compiled")
+    several = counts is not None and len(counts) > 1
+    if precision and (several or extras["ablation"] or extras["untuned"]):
+        raise UsageError("--precision is measured alone: drop --ablation, --untuned, --threads A,B")
     most = usable_threads(counts[-1] if counts else None)
     known = asked.known
     request = Request(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm.ir import Var
 
 from neocpu.planning.operators.layout_op import Emitter
+from neocpu.planning.stored_weights import StoredWeights
 from neocpu.relax_utils import Array, Expr, dtype_of, is_op, static_shape
 from neocpu.schedules.operators.dense import DenseWorkload, lower_dense, pack_weights
 from neocpu.schedules.vocabulary.numerics import Numerics
+
+FEW_ROWS: Final = 4
+"""Rows up to which a layer takes as long as its weights take from memory."""
 
 
 def dense_workload(value: Expr, weights: Array | None) -> DenseWorkload | None:
@@ -27,6 +31,23 @@ def dense_workload(value: Expr, weights: Array | None) -> DenseWorkload | None:
         return None
     columns, depth = int(weights.shape[1]), int(weights.shape[0])
     return DenseWorkload(math.prod(rows[:-1]), columns, depth, Numerics.uniform(dtype_of(value)))
+
+
+def with_stored_weights(
+    workload: DenseWorkload, stored: StoredWeights
+) -> tuple[DenseWorkload, Array, Array] | None:
+    """Return a layer that reads integers as weights, these, and the scales of its columns.
+
+    None where that does not pay, for many rows share what they make float32 again, or where they
+    are no such integers.
+    """
+    centred, scale = stored.centred, stored.scale.reshape(-1)
+    per_column = scale.size == 1 or (stored.axis == 1 and scale.size == workload.n)
+    if workload.m > FEW_ROWS or not per_column or centred.min() < -128 or centred.max() > 127:
+        return None
+    numerics = replace(workload.numerics, weights="int8")
+    scales = np.broadcast_to(scale, (workload.n,)).astype(np.float32)
+    return replace(workload, numerics=numerics), centred.astype(np.int8), scales
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -113,3 +113,13 @@ def test_of_what_compile_wrote(cli: Cli, artifact: Path) -> None:
     text = cli("explain", artifact)
     assert text.code == 0
     assert all(op["name"] in text.out for op in plan["ops"])
+
+
+def test_operators_in_integers_are_told_apart(cli: Cli, linear: Any) -> None:
+    ops = [{**OP, "precision": "int8"}, {**OP, "name": "relu_1", "precision": "fp32"}]
+    header = replace(linear.header, plan={**PLAN, "ops": ops})
+    write_artifact(linear.built, linear.weights, header, "net.so")
+    lines = [" ".join(line.split()) for line in cli("explain", "net.so").out.splitlines()]
+    assert any(line.startswith("op computes in workload") for line in lines)
+    assert any(line.startswith("conv2d_0 int8 1x3x16x16") for line in lines)
+    assert any(line.startswith("relu_1 fp32 1x3x16x16") for line in lines)

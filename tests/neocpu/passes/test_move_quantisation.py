@@ -79,3 +79,15 @@ def test_scales_along_an_axis_stay():
 
     before = module(body, SHAPE)
     assert MoveQuantisation()(before)["main"].same_as(before["main"])
+
+
+def test_the_axis_of_one_scale_does_not_matter():
+    def body(bb, x):
+        wide = bb.emit(R.reshape(x, (1, 8)))
+        stored = bb.emit(R.quantize(wide, SCALE, ZERO, 1, "uint8"))
+        return bb.emit(R.dequantize(stored, SCALE, ZERO, 1, "float32"))
+
+    before = module(body, (8,))
+    after = MoveQuantisation()(before)
+    assert names(after)[-1] == "reshape"
+    assert_same_results(before, after)

@@ -9,6 +9,7 @@ from tvm import relax
 from neocpu.building.pipeline import Dump, lower
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.planning.extract import extract
+from neocpu.planning.operators.dense_op import FEW_ROWS
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from tests.guarded_machine import legalized_machine
 
@@ -43,3 +44,37 @@ def test_activations_times_activations_are_no_dense_layer():
         return net.emit(relax.op.matmul(x, y))
 
     assert extract(build(body, (3, 4), (4, 5))).dense == ()
+
+
+STORED = {
+    "a scale per column": (np.float32(np.linspace(0.01, 0.05, 37)), np.zeros(37, "int8")),
+    "one scale": (np.float32(0.02), np.int8(0)),
+    "a zero point": (np.float32(0.02), np.uint8(120)),
+}
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 5])
+@pytest.mark.parametrize("name", STORED)
+def test_few_rows_read_weights_as_integers(name, rows):
+    """What they compute is the same; a quarter as much is stored."""
+    scale, zero = STORED[name]
+    rng = np.random.default_rng(0)
+    low, high = (0, 240) if zero.dtype == np.uint8 else (-127, 128)
+    values = rng.integers(low, high, (19, 37)).astype(zero.dtype)
+    constants = [relax.const(each) for each in (values, scale, zero)]
+
+    def body(net, x):
+        weights = net.emit(relax.op.dequantize(*constants, 1, "float32"))
+        hidden = net.emit(relax.op.matmul(x, weights))
+        return net.relu(net.emit(relax.op.add(hidden, net.const(37))))
+
+    mod = build(body, (rows, 19))
+    (layer,) = extract(mod).dense
+    assert layer.workload.numerics.weights == ("int8" if rows <= FEW_ROWS else "float32")
+    costs = cost_model()
+    rewritten = apply_plan(mod, plan_layouts(extract(mod), costs, OptLevel.GLOBAL), costs)
+    built = executable(lower(rewritten.mod, HOST, Dump()))
+    x = rng.standard_normal((rows, 19)).astype("float32")
+    expected = legalized_machine(mod)["main"](tvm.runtime.tensor(x)).numpy()
+    (actual,) = run(built, x, *rewritten.weights)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)

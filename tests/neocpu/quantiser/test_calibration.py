@@ -153,3 +153,22 @@ def test_preprocessing_that_means_nothing_is_refused():
     ):
         with pytest.raises(UsageError, match=message):
             Preprocessing(**wrong)
+
+
+def test_single_numbers_and_lists_are_data():
+    specs = (IMAGE, TensorSpec("threshold", "float32", ()))
+    whole = RNG.standard_normal((3, 3, 8, 12)).astype(np.float32)
+    found = read({"image": whole, "threshold": [0.1, 0.2, 0.3]}, specs)
+    assert [float(each["threshold"]) for each in found] == pytest.approx([0.1, 0.2, 0.3])
+    assert found[0]["threshold"].shape == ()
+    one = read([{"image": whole[0].tolist(), "threshold": 0.5}], specs)
+    assert one[0]["image"].shape == IMAGE.shape
+    with pytest.raises(UsageError, match="shape a single number for input 'image'"):
+        read({"image": np.float32(3)})
+
+
+def test_a_function_that_fails_at_once_is_named(tmp_path):
+    path = tmp_path / "b_loader.py"
+    path.write_text("def samples():\n    return open('nowhere')\n")
+    with pytest.raises(UsageError, match="failed after 0 samples: FileNotFoundError"):
+        read(f"{path}:samples")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -16,9 +19,11 @@ from neocpu.quantiser.compile_calibrated import Budget
 from neocpu.quantiser.float_graph import float_graph
 from neocpu.quantiser.mixed_precision import LayerChoice, within
 from neocpu.quantiser.observation import visible
+from neocpu.quantiser.qdq import TensorGrid
 from neocpu.quantiser.sensitivity import laboratory_of
 from tests.neocpu.quantised_models import image, network, run_onnxruntime
 
+ROOT = Path(__file__).parents[3]
 DATA = [image(seed) for seed in range(6)]
 NAMES = ("stem_sum", "left_sum", "right", "other", "last_sum", "y")
 
@@ -127,6 +132,39 @@ def test_layers_are_left_out_until_the_limit_holds(monkeypatch):
     assert counts[-1] == 0
 
 
+def test_tensors_of_16_bits_are_as_fine_in_the_laboratory(calibrated):
+    graph, samples = calibrated.graph, [{"x": x} for x in DATA]
+    narrow = calibrated.grids["x"]
+    wide = TensorGrid(narrow.scale / 257, narrow.zero * 257, 16)
+    with laboratory_of(graph, {}, samples, 2) as laboratory:
+        assert 0 < laboratory.noise({"x": wide}) < laboratory.noise({"x": narrow})
+
+
+def test_dense_layers_are_weights_alone(calibrated):
+    proto = calibrated.written_with(["y"])
+    kinds = [node.op_type for node in proto.graph.node]
+    assert (kinds.count("QuantizeLinear"), kinds.count("DequantizeLinear")) == (0, 1)
+    with neocpu.compile(proto) as compiled:
+        assert compiled.plan["weights"]["packed_bytes"] > 0
+
+
 def test_what_makes_no_sense_is_refused():
+    with pytest.raises(UsageError, match="correction by activations is for quantize"):
+        neocpu.compile_calibrated(network(), DATA, QuantiseOptions(correction="activations"))
     with pytest.raises(UsageError, match="for --precision int8 or auto, not fp32"):
         neocpu.compile_calibrated(network(), DATA, precision="fp32")
+
+
+def test_the_example_of_a_classifier(tmp_path, capsys):
+    """It runs as it is written, on pictures."""
+    image_module = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    example = runpy.run_path(str(ROOT / "examples" / "quantize_classifier.py"))
+    onnx.save(network(), tmp_path / "net.onnx")
+    rng = np.random.default_rng(0)
+    for number in range(4):
+        pixels = rng.integers(0, 256, (24, 24, 3), np.uint8)
+        image_module.fromarray(pixels).save(tmp_path / f"{number}.png")
+    example["main"](str(tmp_path / "net.onnx"), str(tmp_path))
+    assert (tmp_path / "net.int8.onnx").exists()
+    neocpu.load(tmp_path / "net.mixed.so").close()
+    assert "dB above noise" in capsys.readouterr().out

@@ -209,3 +209,122 @@ def test_data_that_tell_nothing_are_told_of():
     made = neocpu.quantize(network(), [np.zeros_like(DATA[0])])
     assert "constant" in made.report.notes[0]
     assert all(tensor.grid.scale > 0 for tensor in made.report.tensors)
+
+
+def small(nodes, arrays, shape=(1, 4, 6, 6), results=("y",)):
+    """Return a model of an input ``x``."""
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", 1, shape)],
+        [onnx.ValueInfoProto(name=name) for name in results],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    inferred = onnx.shape_inference.infer_shapes(model)
+    for output in inferred.graph.output:
+        output.type.tensor_type.elem_type = 1
+    return inferred
+
+
+def weights(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def node(op, inputs, output, **attributes):
+    return helper.make_node(op, inputs.split(), [output], f"{op}_{output}", **attributes)
+
+
+def quantise_small(model, **options):
+    data = [weights(1, 4, 6, 6, seed=seed) for seed in range(4)]
+    return neocpu.quantize(model, data, QuantiseOptions(**options))
+
+
+def test_what_others_read_is_not_equalised():
+    shared = [node("Conv", "x w1 b", "a"), node("Relu", "a", "r"), node("Conv", "r w2 b", "y")]
+    narrow = [node("Conv", "x w1", "a"), node("Relu", "a", "r"), node("Conv", "r w2", "y")]
+    cases = (
+        (shared, {"w1": 9 * weights(4, 4, 1, 1), "b": weights(4), "w2": weights(4, 4, 1, 1)}),
+        (narrow, {"w1": 9 * weights(1, 4, 1, 1), "w2": weights(5, 1, 1, 1)}),
+    )
+    for nodes, arrays in cases:
+        model = small(nodes, arrays)
+        equal = equalise(float_graph(load_model(model)))
+        x = weights(1, 4, 6, 6, seed=9)
+        wanted = run_onnxruntime(model, x)
+        np.testing.assert_allclose(run_onnxruntime(equal.proto, x), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_pooled_tensor_that_others_read_keeps_its_values():
+    nodes = [
+        node("Conv", "x w1", "a"),
+        node("MaxPool", "a", "p", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Conv", "p w2", "c"),
+        node("Sigmoid", "a", "s"),
+        node("Add", "c s", "y"),
+    ]
+    made = quantise_small(small(nodes, {"w1": weights(4, 4, 1, 1), "w2": weights(4, 4, 1, 1)}))
+    (sigmoid,) = (n for n in made.proto.graph.node if n.op_type == "Sigmoid")
+    assert sigmoid.input[0] == "a"
+
+
+def test_names_that_are_taken_are_left_alone():
+    nodes = [
+        node("Conv", "x y_bias y_weights_scale", "a"),
+        node("Relu", "a", "a_scale"),
+        node("Conv", "a_scale x_scale", "y"),
+    ]
+    arrays = {
+        "y_bias": weights(4, 4, 1, 1),
+        "y_weights_scale": weights(4),
+        "x_scale": weights(4, 4, 1, 1),
+    }
+    model = small(nodes, arrays)
+    made = quantise_small(model)
+    onnx.checker.check_model(made.proto, full_check=True)
+    x = weights(1, 4, 6, 6, seed=9)
+    assert decibels(run_onnxruntime(model, x), run_onnxruntime(made.proto, x)) > 20
+
+
+def test_sums_of_integers_are_left_alone():
+    nodes = [
+        node("Conv", "x w", "c"),
+        node("Cast", "c", "i", to=6),
+        node("Abs", "i", "j"),
+        node("Add", "i j", "k"),
+        node("Cast", "k", "y", to=1),
+    ]
+    made = quantise_small(small(nodes, {"w": 9 * weights(4, 4, 1, 1)}))
+    assert {tensor.name for tensor in made.report.tensors} == {"x"}
+
+
+def test_infinite_outputs_are_equal_or_wrong():
+    from neocpu.quantiser.comparison import _Tally
+
+    same, other = _Tally(), _Tally()
+    same.add(np.float32([1, -np.inf]), np.float32([1, -np.inf]))
+    other.add(np.float32([1, -np.inf]), np.float32([9, 0]))
+    assert same.decibels == np.inf
+    assert other.decibels == -np.inf
+
+
+def test_selected_rows_are_refused():
+    boxes = [
+        node("Conv", "x w", "c"),
+        node("Reshape", "c shape", "b"),
+        node("Slice", "b zero one two", "s"),
+        node("Transpose", "s", "t", perm=[0, 2, 1]),
+        node("NonMaxSuppression", "b t most", "y"),
+    ]
+    arrays = {
+        "w": weights(4, 4, 1, 1),
+        "shape": np.array([1, 36, 4]),
+        "zero": np.array([0]),
+        "one": np.array([1]),
+        "two": np.array([2]),
+        "most": np.array([5]),
+    }
+    model = small(boxes, arrays)
+    model.graph.output[0].type.tensor_type.elem_type = 7
+    with pytest.raises(UsageError, match="selects rows of what it finds"):
+        quantise_small(model)

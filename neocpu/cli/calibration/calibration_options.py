@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from neocpu.cli import options
+from neocpu.foundation.errors import UsageError
 
 if TYPE_CHECKING:
     from neocpu.quantiser.pictures import Preprocessing
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What ``compile`` is told of calibration: the data, and what outputs may differ by."""
+
+    source: str
+    samples: int
+    pictures: Preprocessing
+    max_error: float | None
+    min_agreement: float | None
+
 
 FITS: Final = ("stretch", "crop", "letterbox")
 
@@ -70,7 +84,7 @@ _DATA: Final = (
 )
 
 
-def calibrate(*, required: bool, **settings: Any) -> Callable[[Command], Command]:
+def calibrate(*, required: bool) -> Callable[[Command], Command]:
     """Return the option that names the data."""
     return click.option(
         "--calibrate",
@@ -78,7 +92,6 @@ def calibrate(*, required: bool, **settings: Any) -> Callable[[Command], Command
         metavar="SOURCE",
         help="What the model will see: a folder of pictures, an .npz file (arrays by input name, "
         "samples along the first axis), or loader.py:function, which yields samples.",
-        **settings,
     )
 
 
@@ -100,3 +113,39 @@ def preprocessing(
     from neocpu.quantiser.pictures import Preprocessing
 
     return Preprocessing(fit, mean, std, bgr)  # type: ignore[arg-type]
+
+
+def limits(command: Command) -> Command:
+    """Add the options of what outputs may differ by."""
+    return click.option(
+        "--max-error",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="E",
+        help="With --calibrate: the most that outputs may differ from float32, norm-wise; 0.1 if "
+        "no limit is given. Measured on half of the data, which ranges are not taken from.",
+    )(
+        click.option(
+            "--min-agreement",
+            type=click.FloatRange(0, 1),
+            metavar="P",
+            help="With --calibrate: the least share of rows whose largest score stays the same.",
+        )(command)
+    )
+
+
+def take(arguments: dict[str, Any]) -> Calibration | None:
+    """Take the options of calibration out of a command's ``arguments``; None without data.
+
+    Raises
+    ------
+    UsageError
+        If there are limits and no data.
+    """
+    source = arguments.pop("calibrate")
+    samples, *given = (arguments.pop(n) for n in ("samples", "fit", "mean", "std", "bgr"))
+    bounds = [arguments.pop(name) for name in ("max_error", "min_agreement")]
+    if source is not None:
+        return Calibration(source, samples, preprocessing(*given), *bounds)
+    if any(bound is not None for bound in bounds):
+        raise UsageError("--max-error and --min-agreement need --calibrate, the data to measure by")
+    return None
