@@ -95,3 +95,8 @@ def _grid(value: Any, grids: Mapping[Var, Grid], definitions: Mapping[Var, Expr]
             found = {grids.get(part) for part in parts.fields}
             return found.pop() if len(found) == 1 else None
     return None
+
+
+def either(dtype: str, on_grid: bool) -> tuple[tuple[str, str], ...]:
+    """Return what an operator that keeps values reads and writes: ``dtype``, or integers too."""
+    return ((dtype, dtype), (STORED, STORED)) if on_grid else ((dtype, dtype),)

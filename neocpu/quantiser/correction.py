@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from neocpu.quantiser.histogram import Array, Distribution
 from neocpu.quantiser.qdq import StoredLayer
 from neocpu.quantiser.stored_tensors import Stored
 
-Correction: TypeAlias = Literal["none", "weights", "mean-variance", "activations"]
 CORRECTIONS: Final = ("none", "weights", "mean-variance", "activations")
 
 _LEAST_RATIO, _MOST_RATIO = 0.9, 1.1

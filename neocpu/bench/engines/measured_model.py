@@ -19,7 +19,6 @@ from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import InputShapes
-from neocpu.quantiser.quantise import quantize
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import load
@@ -207,6 +206,8 @@ def compile_subject(
     if precision is None:
         compilation = compiled(source, artifact)
         return Subject(read_header(artifact), artifact, source, compilation)
+    from neocpu.quantiser.quantise import quantize  # and the compiler, which few ask for
+
     loaded = load_model(source)
     if any("Quantize" in node.op_type for node in loaded.simplified.graph.node):
         compilation = compiled(source, artifact, precision=precision)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm.ir import Var
 
 from neocpu.planning.choice import Choice, Cost
-from neocpu.planning.grids import STORED
+from neocpu.planning.grids import either
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.gather_op import GatherOp, concatenated
@@ -42,8 +42,7 @@ class ConcatOp(LayoutOp):
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
         """Either, if all its parts are on one grid."""
-        plain = (self.dtype, self.dtype)
-        return (plain, (STORED, STORED)) if self.is_on_grid else (plain,)
+        return either(self.dtype, self.is_on_grid)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
         """Return whether lanes are shifted."""

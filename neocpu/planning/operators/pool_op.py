@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tvm.ir import Var
 
 from neocpu.planning.choice import Choice, Cost
-from neocpu.planning.grids import STORED
+from neocpu.planning.grids import either
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, four_of, is_op, pair_of
@@ -52,8 +52,7 @@ class PoolOp(LayoutOp):
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
         """Either; maxima of integers are those of what they stand for."""
-        plain = (self.dtype, self.dtype)
-        return (plain, (STORED, STORED)) if self.is_on_grid else (plain,)
+        return either(self.dtype, self.is_on_grid)
 
     def describe(self, choice: Choice) -> str:
         """Return the workload."""
