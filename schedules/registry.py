@@ -120,6 +120,12 @@ def schemes(workload: Workload, target: CpuTarget) -> tuple[Scheme, ...]:
     return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
 
 
+def is_computed(workload: Workload, target: CpuTarget) -> bool:
+    """Whether a template computes ``workload``."""
+    every = (each for each in TEMPLATES.values() if each.workload is type(workload))
+    return any(each.applies(workload, target) for each in every)
+
+
 @lru_cache(maxsize=65536)
 def estimate(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> float:
     """Return the template's analytic seconds for ``scheme``."""

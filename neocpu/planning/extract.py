@@ -20,7 +20,7 @@ from neocpu.planning.operators.dense_op import DenseOp, dense_workload, with_sto
 from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.prologues import Prologue, match_prologue
-from neocpu.planning.quantised_steps import ConvForm, float_steps, split, stored_form
+from neocpu.planning.quantised_steps import ConvForm, float_steps, rounding_form, split, stored_form
 from neocpu.planning.stored_weights import stored_weights, weight_values
 from neocpu.relax_utils import (
     Array,
@@ -133,24 +133,33 @@ class _Extractor:
                     steps = [(EpilogueOp("scale"), scales), *steps]
             kinds, operands = split(steps)
             fused = replace(workload, epilogue=kinds)
-            forms = () if convolution is None else self._forms(binding.value, convolution, matched)
+            forms = (
+                ()
+                if convolution is None
+                else self._forms(binding.value, convolution, weights, matched)
+            )
             core = _Core(binding.value, fused, weights, matched, operands, forms)
             cores[matched.chain[-1]] = core
         return cores
 
     def _forms(
-        self, call: Call, workload: Conv2dWorkload, matched: Epilogue
+        self, call: Call, workload: Conv2dWorkload, weights: Array, matched: Epilogue
     ) -> tuple[ConvForm, ...]:
-        """Return the convolution as one of integers, with results stored as either."""
-        weights = stored_weights(call.args[1], self._definitions)
-        grid = self.grids.get(call.args[0])
-        if weights is None or grid is None or workload.groups > 1:
-            return ()
-        ends_on_grid = bool(matched.steps) and isinstance(matched.steps[-1][0], Grid)
-        forms = (
-            stored_form(workload, weights, grid, matched.steps, self.grids, store=store)
-            for store in ((True, False) if ends_on_grid else (False,))
-        )
+        """Return the convolution as one that reads integers, stores them, or both."""
+        stored = stored_weights(call.args[1], self._definitions)
+        grid, steps = self.grids.get(call.args[0]), matched.steps
+        ends_on_grid = bool(steps) and isinstance(steps[-1][0], Grid)
+        forms: list[ConvForm | None] = []
+        if stored is not None and grid is not None:
+            forms += (
+                stored_form(
+                    workload, stored, grid, steps, self.grids, store=store, in_integers=whole
+                )
+                for store in ((True, False) if ends_on_grid else (False,))
+                for whole in ((True, False) if workload.groups > 1 else (True,))
+            )
+        if ends_on_grid:
+            forms.append(rounding_form(workload, weights, steps, self.grids))
         return tuple(form for form in forms if form is not None)
 
     def _fuse_prologues(self, cores: dict[Var, _Core]) -> None:

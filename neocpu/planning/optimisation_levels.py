@@ -11,6 +11,7 @@ from typing import TypeAlias
 from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel
 from neocpu.planning.folds import with_folds
+from neocpu.planning.grids import STORED
 from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
@@ -129,7 +130,11 @@ def operator_choices(
         )
 
     def computing(conv: ConvOp) -> tuple[Choice, ...]:
-        every = (choice for kind in conv.ways for choice in convs[kind])
+        every = [choice for kind in conv.ways for choice in convs[kind]]
+        if conv.rounds:  # which costs what storing float32 does
+            of_float = convs[conv.workload, conv.finite_weights]
+            stored = ((choice, Format(choice.out_format.layout, STORED)) for choice in of_float)
+            every += (replace(choice, out_format=out) for choice, out in stored)
         return tuple(sorted(every, key=costs.price))
 
     return [computing(op) if isinstance(op, ConvOp) else memory_bound(op) for op in network.ops]

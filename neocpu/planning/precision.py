@@ -15,7 +15,7 @@ class Precision(StrEnum):
     FP32
         Float32 alone: integers are only what weights and feature maps are stored as in the model.
     INT8
-        Integers wherever this CPU has instructions for them, faster or not.
+        Integers wherever a template reads them on this CPU, faster or not.
     AUTO
         What is faster in the network, operator by operator.
     """

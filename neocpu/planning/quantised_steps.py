@@ -17,6 +17,7 @@ from tvm.ir import Var
 from neocpu.planning.grids import STORED, Grid
 from neocpu.planning.stored_weights import StoredWeights
 from neocpu.relax_utils import Array
+from neocpu.schedules import registry
 from neocpu.schedules.convolutions.dot_products.int16_sums import SUM_BOUND, largest_sums
 from neocpu.schedules.vocabulary.numerics import INT16_SUMS, Numerics, Quantisation
 from neocpu.schedules.vocabulary.steps import NO_OPERAND
@@ -27,7 +28,9 @@ Step: TypeAlias = tuple[EpilogueOp | Grid, Any]
 """A step, or the grid that values are rounded to, and the operand that it reads, if any."""
 
 _LARGEST: Final = 255.0
+# What sums are exact below: of integers, and of float32.
 _SUM_LIMIT: Final = 2**31
+_FLOAT_LIMIT: Final = 2**24
 # How far from an integer a bias may be that was one before it was multiplied, and relative to it.
 _WHOLE: Final = (1e-4, 1e-6)
 
@@ -52,10 +55,10 @@ class ConvForm:
     zero: int = 0
 
     def on(self, target: CpuTarget) -> ConvForm | None:
-        """Return it as a CPU's templates know it; None if it has no instruction for it."""
+        """Return it as a CPU's templates know it; None if none computes it there."""
         numerics = self.workload.numerics
         unit = target.find_dot_unit(numerics)
-        if unit is None:
+        if unit is None or not registry.is_computed(self.workload, target):
             return None
         known = replace(numerics, int16_sums=unit.int16_sums)
         return replace(self, workload=replace(self.workload, numerics=known))
@@ -86,8 +89,11 @@ def stored_form(
     grids: Mapping[Var, Grid],
     *,
     store: bool,
+    in_integers: bool = True,
 ) -> ConvForm | None:
     """Return a convolution of integers; None if these numbers are not of such a form.
+
+    Its sums are exact.
 
     Parameters
     ----------
@@ -102,26 +108,84 @@ def stored_form(
     store : bool
         Whether the results, which the last step rounds to a grid, are stored as integers; as
         float32 otherwise.
+    in_integers : bool
+        Whether products are added up as integers, or in float32, which is for few of them.
     """
     centred = weights.centred
+    limit, kind = (_SUM_LIMIT, np.int32) if in_integers else (_FLOAT_LIMIT, np.float64)
     per_output = weights.scale.size == 1 or weights.axis == 0
     bound = np.abs(centred.astype(np.int64)).sum(axis=(1, 2, 3)) * int(_LARGEST)
-    if not per_output or centred.min() < -128 or centred.max() > 127 or bound.max() >= _SUM_LIMIT:
+    if not per_output or centred.min() < -128 or centred.max() > 127 or bound.max() >= limit:
         return None
     channels = workload.out_channels
     scale = np.float64(data.scale) * np.broadcast_to(weights.scale.reshape(-1), (channels,))
     rest = list(steps)
+    asymmetric = any(workload.padding) and data.zero != 0
     sums = -data.zero * centred.astype(np.int64).sum(axis=(1, 2, 3))
+    if asymmetric and not in_integers:
+        sums = np.zeros_like(sums)  # they are of what the data are above it
     if rest and rest[0][0] == EpilogueOp("bias_add"):
         whole = _whole_bias(rest[0][1], scale)
-        if whole is not None and (bound + np.abs(whole)).max() < _SUM_LIMIT:
+        if whole is not None and (bound + np.abs(whole)).max() < limit:
             sums, rest = sums + whole, rest[1:]
     found: list[Step] = []
     if sums.any():
-        found.append((EpilogueOp("bias_add"), sums.astype(np.int32)))
+        found.append((EpilogueOp("bias_add"), sums.astype(kind)))
     found.append((EpilogueOp("rescale"), scale))
-    for index, (op, operand) in enumerate(rest):
-        last = index == len(rest) - 1
+    following = _following(found, rest, grids, channels, store=store)
+    if following is None:
+        return None
+    epilogue, operands = split(_merged(following))
+    kinds = ("int8", "int32") if in_integers else ("float32", "float32")
+    numerics = Numerics(
+        STORED,
+        *kinds,
+        STORED if store else "float32",
+        quantised=(("data", Quantisation("tensor", symmetric=not asymmetric)),),
+        int16_sums=_int16_sums(centred) if in_integers else 0,
+    )
+    return ConvForm(
+        replace(workload, numerics=numerics, epilogue=epilogue),
+        centred.astype(kinds[0]),
+        operands,
+        data.zero,
+    )
+
+
+def rounding_form(
+    workload: Conv2dWorkload,
+    weights: Array,
+    steps: Sequence[Step],
+    grids: Mapping[Var, Grid],
+) -> ConvForm | None:
+    """Return a convolution of float32 whose results, rounded to a grid, are stored as integers.
+
+    None if a step reads a feature map that is on no grid. The arguments are those of `stored_form`,
+    but for the weights, which are real numbers.
+    """
+    following = _following([], steps, grids, workload.out_channels, store=True)
+    if following is None:
+        return None
+    epilogue, operands = split(_merged(following))
+    numerics = Numerics("float32", "float32", "float32", STORED)
+    return ConvForm(replace(workload, numerics=numerics, epilogue=epilogue), weights, operands)
+
+
+def _following(
+    before: list[Step],
+    steps: Sequence[Step],
+    grids: Mapping[Var, Grid],
+    channels: int,
+    *,
+    store: bool,
+) -> list[Step] | None:
+    """Return what comes ``before``, and the steps, with grids spelt out; None if that cannot be.
+
+    Where integers are stored, feature maps that steps read are too.
+    """
+    found = list(before)
+    for index, (op, operand) in enumerate(steps):
+        last = index == len(steps) - 1
         if isinstance(op, Grid):
             found = _without_clips(found, op) + _rounded(op, channels)
             found += [] if last and store else _real(op, channels)
@@ -134,23 +198,7 @@ def stored_form(
             found += [(op, operand), (EpilogueOp("scale"), _vector(grid.scale, channels))]
         else:
             found.append((op, operand))
-    found = _merged(found)
-    asymmetric = any(workload.padding) and data.zero != 0
-    numerics = Numerics(
-        STORED,
-        "int8",
-        "int32",
-        STORED if store else "float32",
-        quantised=(("data", Quantisation("tensor", symmetric=not asymmetric)),),
-        int16_sums=_int16_sums(centred),
-    )
-    epilogue, operands = split(found)
-    return ConvForm(
-        replace(workload, numerics=numerics, epilogue=epilogue),
-        centred.astype(np.int8),
-        operands,
-        data.zero,
-    )
+    return found
 
 
 def _int16_sums(weights: Array) -> int:
@@ -184,9 +232,7 @@ def _rounded(grid: Grid, channels: int) -> list[Step]:
     """Return the steps from real numbers to those that are stored."""
     return [
         (EpilogueOp("scale"), _vector(1 / grid.scale, channels)),
-        (EpilogueOp("round"), None),
-        *_moved(grid.zero, channels),
-        (EpilogueOp("clip", (0.0, _LARGEST)), None),
+        (EpilogueOp("quantise", (float(grid.zero),)), None),
     ]
 
 

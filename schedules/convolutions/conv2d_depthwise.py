@@ -5,6 +5,10 @@ columns it is under the window of; its ``KW`` vectors of weights stay in registe
 tile of several columns takes fewer loads than multiply-adds, and these set its speed. Nothing is
 padded: a row's first and last tiles leave out the columns outside the image, and a loop over the
 window's rows those above and below it.
+
+Bytes are made float32 a row at a time, once for all the rows of output that read it, and multiplied
+as such: by integers, whose sums are exact. Instructions for bytes add up channels, which are not to
+be added here.
 """
 
 from __future__ import annotations
@@ -18,12 +22,11 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions.group_kernel import Bands, Emitter
+from neocpu.schedules.convolutions.in_groups.group_kernel import Bands, Emitter
 from neocpu.schedules.estimates.memory_traffic import LINE, with_memory
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
-from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.scheme import DepthwiseScheme, GroupScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -49,13 +52,16 @@ TILE_CYCLES, LOOP_CYCLES, STORE_CYCLES, STEP_CYCLES = 6.0, 0.5, 0.3, 0.3
 # Vectors that a core loads per cycle, and how much longer all takes where those of neighbouring
 # pixels are more than a cache line apart.
 LOADS_PER_CYCLE, WIDE_FACTOR = 2, 1.25
+# Making float32 of a vector of bytes: three instructions.
+WIDEN_CYCLES = 1.5
 
 _Kind = TypeVar("_Kind", bound=GroupScheme)
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether each input channel makes exactly one output channel, in float32, no prologue."""
-    return workload.is_depthwise and workload.numerics == FLOAT32 and not workload.prologue
+    in_float32 = workload.numerics.computes_in_float32
+    return workload.is_depthwise and in_float32 and not workload.prologue
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DepthwiseScheme, ...]:
@@ -107,7 +113,9 @@ def _tile_limit(workload: Conv2dWorkload, target: CpuTarget) -> int:
             free = registers - taps - 1 - before + workload.stride[1]
             limit = min(limit, free // (1 + workload.stride[1]))
         return max(1, limit)
-    return max(registers // 2, registers - 1 - workload.kernel[1])
+    # Bytes are widened in a register, and the zero point stays in one.
+    others = (not workload.numerics.reads_float32) + workload.pads_with_zero_point
+    return max(registers // 2, registers - 1 - workload.kernel[1] - others)
 
 
 def fold(
@@ -215,6 +223,8 @@ def estimate(
     row = whole * tile(scheme.reg_n) + (tile(rest) if rest else 0.0)
     bands = _bands(workload, scheme, threads)
     maps = workload.batch * ceil_div(workload.in_channels, scheme.oc_bn)
+    if not workload.numerics.reads_float32:
+        row += WIDEN_CYCLES * workload.stride[0] * workload.width
     rows = ceil_div(maps * bands.count, threads) * ceil_div(workload.out_height, bands.count)
     seconds = rows * vectors * row / target.frequency
     element = bytes_of(workload.numerics.output)

@@ -33,7 +33,6 @@ from neocpu.schedules.estimates.register_tile import (
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
-from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -64,7 +63,7 @@ TILES_PER_BLOCK, MORE_TILES = 2, 4
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether it computes ``workload``: float32, no prologue, and groups that blocks can follow."""
-    if workload.numerics != FLOAT32 or workload.prologue:
+    if not workload.numerics.reads_float32 or workload.prologue:
         return False
     return bool(_block_pairs(workload, target))
 

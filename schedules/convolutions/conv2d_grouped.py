@@ -16,7 +16,6 @@ from neocpu.schedules.convolutions.conv2d_depthwise import (
     pack_weights,
     schemes_of,
 )
-from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.scheme import GroupedScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -36,9 +35,12 @@ __all__ = [
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether groups make as many channels as they read, and vectors hold whole ones or parts."""
-    if workload.numerics != FLOAT32 or workload.prologue:
+    numerics = workload.numerics
+    if not numerics.computes_in_float32 or workload.prologue:
         return False
-    width, lanes = workload.in_channels // workload.groups, target.dot_unit(workload.numerics).lanes
+    width, lanes = workload.in_channels // workload.groups, target.dot_unit(numerics).lanes
+    if width >= lanes and not numerics.reads_float32:
+        return False
     return (
         workload.groups > 1 < width
         and workload.in_channels == workload.out_channels

@@ -28,7 +28,6 @@ from neocpu.schedules.operators.epilogue import apply_epilogue, convolution_argu
 from neocpu.schedules.tir.builder import PARALLEL_ELEMENTS
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
-from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -46,7 +45,7 @@ STORE_CYCLES, PAD_CYCLES = 3, 3
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the template computes ``workload``: every float32 convolution without a prologue."""
-    return workload.numerics == FLOAT32 and not workload.prologue
+    return workload.numerics.reads_float32 and not workload.prologue
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]:

@@ -31,7 +31,6 @@ from neocpu.schedules.estimates.register_tile import (
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
-from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -63,7 +62,7 @@ MOST_SHARED, SPILL_CYCLES = 7, 1.5
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the template computes ``workload``: dense float32 1x1, with vectors of channels."""
     return (
-        workload.numerics == FLOAT32
+        workload.numerics.reads_float32
         and workload.kernel == (1, 1)
         and workload.groups == 1
         and min(workload.in_channels, workload.out_channels)

@@ -33,7 +33,6 @@ from neocpu.schedules.estimates.register_tile import (
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
-from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -67,7 +66,7 @@ STORE_CYCLES = 1
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the template computes ``workload``: dense, float32, with vectors of channels."""
     return (
-        workload.numerics == FLOAT32
+        workload.numerics.reads_float32
         and bool(winograd.tiles_of(workload.kernel, workload.stride))
         and workload.dilation == (1, 1)
         and workload.groups == 1

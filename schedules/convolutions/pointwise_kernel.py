@@ -15,10 +15,10 @@ from neocpu.schedules.convolutions.pointwise_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import LINE
 from neocpu.schedules.operators.epilogue import (
     apply_steps,
+    as_stored,
     buffer_readers,
     epilogue_value,
     prologue_operands,
-    zero_padding,
 )
 from neocpu.schedules.tir.builder import fraction, part_start, prefetch_to_l2, span, splat
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -271,5 +271,5 @@ class Emitter:
             with T.vectorized(self.lanes) as o:
                 index = (image, chunk, y, x, lane + o)
                 value = epilogue_value(acc[j, v, o], self.workload, self._behind, index)
-                value = zero_padding(value, self.workload, self.scheme.oc_bn, index)
+                value = as_stored(value, self.workload, self.scheme.oc_bn, index)
                 T.buffer_store(self._output, value, list(index))

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.winograd_tiling import Tiling
-from neocpu.schedules.operators.epilogue import buffer_readers, epilogue_value, zero_padding
+from neocpu.schedules.operators.epilogue import as_stored, buffer_readers, epilogue_value
 from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -265,7 +265,7 @@ class Emitter:
             with T.serial(within) as k, T.vectorized(self.lanes) as o:
                 index = (image, chunk, y + i, x + k, lane + o)
                 value = epilogue_value(result[0, k, o], w, self._readers, index)
-                value = zero_padding(value, w, self.scheme.oc_bn, index)
+                value = as_stored(value, w, self.scheme.oc_bn, index)
                 T.buffer_store(self._output, value, list(index))
 
 

@@ -110,7 +110,7 @@ def apply_epilogue(
 
     def element(*index: Any) -> Any:
         value = epilogue_value(conv(*index), workload, readers, index)
-        return zero_padding(value, workload, layout.block, index)
+        return as_stored(value, workload, layout.block, index)
 
     return te.compute(layout.shape(workload.output_shape), element, name="epilogue"), operands
 
@@ -134,8 +134,8 @@ def epilogue_value(
     return apply_steps(value, workload.epilogue, readers, index)
 
 
-def zero_padding(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
-    """Return ``value``, but zero in the lanes after the last channel, where there are any.
+def as_stored(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
+    """Return ``value`` in the output's type, with zeros after the last channel if of floats.
 
     Their weights are zeros, of which an infinite or NaN pixel makes NaN; the next convolution would
     add that to all of its channels.
@@ -147,7 +147,10 @@ def zero_padding(value: Any, workload: Conv2dWorkload, block: int, index: Sequen
     index : sequence
         As `epilogue_value` takes it.
     """
-    if workload.out_channels % block == 0:
+    output = workload.numerics.output
+    if output != value.ty.dtype:
+        value = value.astype(output)
+    if workload.out_channels % block == 0 or not output.startswith("float"):
         return value
     _, chunk, _, _, lane = index
     zero = tirx.const(0.0, value.ty.dtype)

@@ -137,7 +137,8 @@ def find_dot_unit(
     integer_multiplies : float
         Multiplications of 16-bit integers that it starts per cycle, which bound sequences.
     """
-    types = (numerics.data, numerics.weights, numerics.sum)
+    data = numerics.sum if numerics.computes_in_float32 else numerics.data
+    types = (data, numerics.weights, numerics.sum)
     for kind in _KINDS:
         fits = isa in kind.isas and (not kind.feature or kind.feature in features)
         if fits and types == (kind.data, kind.weights, kind.sum):

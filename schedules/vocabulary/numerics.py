@@ -100,6 +100,20 @@ class Numerics:
         """Whether one element type says everything."""
         return self == Numerics.uniform(self.data)
 
+    @property
+    def computes_in_float32(self) -> bool:
+        """Whether products and sums are of float32, be data and output stored as bytes or not.
+
+        Bytes times weights that are integers add up exactly there, below 2^24.
+        """
+        stored = {self.data, self.output} <= {"float32", "uint8"}
+        return stored and self.weights == self.sum == "float32"
+
+    @property
+    def reads_float32(self) -> bool:
+        """Whether data are of float32 too: output alone may be stored as bytes."""
+        return self.computes_in_float32 and self.data == "float32"
+
     def to_json(self) -> dict[str, Any]:
         """JSON form: ``{"dtype": …}`` of uniform ones, else ``{"numerics": {…}}``."""
         if self.is_uniform:

@@ -50,6 +50,9 @@ class StepKind:
     before: bool = True
 
 
+_LARGEST_ROUNDED: Final = 2.0**30
+
+
 def _tirx() -> Any:
     from tvm import tirx
 
@@ -73,6 +76,17 @@ def _emit_round(x: Any, _: None) -> Any:
     return _tirx().call_llvm_pure_intrin(x.ty.dtype, "llvm.nearbyint", x)
 
 
+def _emit_quantise(x: Any, _: None, zero: float) -> Any:
+    """Round to 32 bits in one instruction, and saturate there, which storing bytes does by itself.
+
+    What is too large for 32 bits would become the smallest number of them.
+    """
+    x = _tirx().min(x, _const(_LARGEST_ROUNDED, x))
+    low, high, middle = (_tirx().const(int(number), "int32") for number in (0, 255, zero))
+    whole = _tirx().call_llvm_pure_intrin("int32", "llvm.lrint", x) + middle
+    return _tirx().max(_tirx().min(whole, high), low).astype(x.ty.dtype)
+
+
 def _emit_leaky(x: Any, slope: Any) -> Any:
     return _tirx().Select(x > _const(0.0, x), x, x * slope)
 
@@ -87,6 +101,10 @@ def _leaky(x: Any, slope: Any) -> Any:
 
 def _rescaled(x: Any, scale: Any) -> Any:
     return x.astype("float32") * scale
+
+
+def _quantised(x: Any, zero: float) -> Any:
+    return np.clip(np.rint(x) + x.dtype.type(zero), 0, 255)
 
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -116,6 +134,8 @@ STEP_KINDS: Final[Mapping[str, StepKind]] = {
     "rescale": StepKind(PER_CHANNEL, "", _rescaled, _rescaled, before=False),
     # Half to even, as ONNX's QuantizeLinear does.
     "round": StepKind(NO_OPERAND, "relax.round", _emit_round, np.rint, before=False),
+    # The whole number from 0 to 255 that is stored, of a zero point: it stays a float.
+    "quantise": StepKind(NO_OPERAND, "", _emit_quantise, _quantised, before=False),
     "prelu": StepKind(PER_CHANNEL, "relax.nn.prelu", _emit_leaky, _leaky),
     # Of the input's shape, a second tensor would have to be packed too.
     "add": StepKind(TENSOR, "relax.add", _added, _added, before=False),

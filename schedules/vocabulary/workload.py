@@ -149,7 +149,10 @@ class Conv2dWorkload(Keyed):
 
     @property
     def pads_with_zero_point(self) -> bool:
-        """Whether what lies around the image is not 0 but the zero point of its integers."""
+        """Whether what lies around the image is not 0 but the zero point of its integers.
+
+        Sums of float32 are then of what the data are above it.
+        """
         roles = dict(self.numerics.quantised)
         return any(self.padding) and "data" in roles and not roles["data"].symmetric
 

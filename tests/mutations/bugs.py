@@ -68,14 +68,14 @@ BUGS = (
     ),
     Bug(
         "depthwise: a row of taps too many",
-        "schedules/convolutions/group_kernel.py",
+        "schedules/convolutions/in_groups/group_kernel.py",
         "end = T.min((w.height - top + dilation - 1) // dilation, taps)",
         "end = T.min((w.height - top + dilation) // dilation, taps)",
         (f"{_CONV}depthwise.py", f"{_CONV}grouped.py"),
     ),
     Bug(
         "depthwise: a column of taps lost",
-        "schedules/convolutions/group_kernel.py",
+        "schedules/convolutions/in_groups/group_kernel.py",
         "if 0 <= x * w.stride[1] + offset < w.width:",
         "if 0 < x * w.stride[1] + offset < w.width:",
         (f"{_CONV}depthwise.py",),

@@ -64,6 +64,36 @@ def network(seed: int = 0) -> onnx.ModelProto:
     return _model(nodes, weights.arrays)
 
 
+def network_in_groups(seed: int = 0) -> onnx.ModelProto:
+    """Return inverted residuals with depthwise convolutions and grouped ones, of awkward sizes."""
+    weights, nodes = Weights(seed), []
+
+    def conv(x: str, y: str, shape: Sequence[int], **attributes: object) -> str:
+        inputs = [x, weights.add(f"w_{y}", *shape), weights.add(f"b_{y}", shape[0])]
+        nodes.append(helper.make_node("Conv", inputs, [y], name=f"conv_{y}", **attributes))
+        return y
+
+    def clipped(x: str) -> str:
+        nodes.append(helper.make_node("Clip", [x, "low", "high"], [f"{x}_6"]))
+        return f"{x}_6"
+
+    same = {"pads": [1, 1, 1, 1]}
+    weights.arrays |= {"low": np.float32(0), "high": np.float32(6)}
+    stem = clipped(conv("x", "stem", (20, 3, 3, 3), strides=[2, 1], pads=[1, 0, 2, 1]))
+    wide = clipped(conv(stem, "wide", (45, 20, 1, 1)))
+    each = clipped(conv(wide, "each", (45, 1, 3, 3), group=45, **same))
+    narrow = conv(each, "narrow", (20, 45, 1, 1))
+    nodes.append(helper.make_node("Add", [stem, narrow], ["sum"]))
+    # Of both signs: the image around it is a zero point.
+    far = conv("sum", "far", (20, 1, 5, 5), group=20, strides=[2, 2], pads=[2, 1, 1, 2])
+    pairs = clipped(conv(far, "pairs", (20, 2, 3, 3), group=10, **same))
+    halves = conv(pairs, "halves", (24, 10, 1, 1), group=2)
+    nodes.append(helper.make_node("GlobalAveragePool", [halves], ["mean"]))
+    nodes.append(helper.make_node("Flatten", ["mean"], ["flat"]))
+    nodes.append(helper.make_node("Gemm", ["flat", weights.add("w", 24, 10)], ["y"], name="fc"))
+    return _model(nodes, weights.arrays)
+
+
 def _model(nodes: Sequence[onnx.NodeProto], arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     graph = helper.make_graph(
         list(nodes),

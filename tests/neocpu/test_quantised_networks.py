@@ -8,7 +8,14 @@ from onnxruntime.quantization import QuantFormat, QuantType
 
 import neocpu
 from neocpu.foundation.errors import UsageError
-from tests.neocpu.quantised_models import image, last_step, network, quantised, run_onnxruntime
+from tests.neocpu.quantised_models import (
+    image,
+    last_step,
+    network,
+    network_in_groups,
+    quantised,
+    run_onnxruntime,
+)
 
 FORMS = {
     "u8": {},
@@ -35,6 +42,24 @@ def test_outputs_are_onnx_runtimes_within_a_step(name, precision):
     in_integers = sum(op["precision"] == "int8" for op in convolutions)
     if precision != "auto":
         assert in_integers == (5 if precision == "int8" else 0), "all, or none"
+
+
+@pytest.mark.parametrize("name", ["u8", "s8 per channel"])
+@pytest.mark.parametrize("precision", ["int8", "fp32", "auto"])
+def test_convolutions_in_groups_are_onnx_runtimes_within_a_step(name, precision):
+    model = quantised(network_in_groups(), **FORMS[name])
+    with neocpu.compile(model, precision=precision, threads=2) as compiled:
+        module = compiled.module()
+        for seed in range(10, 14):
+            x = image(seed)
+            steps = np.abs(module(x) - run_onnxruntime(model, x)) / last_step(model)
+            assert steps.max() <= 1.01
+        plan = compiled.plan
+    convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
+    in_groups = [op for op in convolutions if " g" in op["workload"]]
+    read = [op["name"] for op in in_groups if "uint8" in op["in_layout"]]
+    assert len(in_groups) == 4
+    assert (len(read) >= 3) if precision == "int8" else (precision == "auto" or not read)
 
 
 def test_neighbours_agree_on_integers():

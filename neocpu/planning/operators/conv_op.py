@@ -65,7 +65,7 @@ class ConvOp(LayoutOp):
     finite_weights : bool
         Whether no weight is infinite or NaN.
     forms : tuple of ConvForm
-        Ways to compute it in integers.
+        Ways to compute it that read integers, or store them.
     in_float : bool
         Whether float32, which `weights` and `operands` are for, is a way to compute it.
     """
@@ -83,14 +83,28 @@ class ConvOp(LayoutOp):
         if not self.forms:
             return self
         found = (form.on(target) for form in self.forms if precision is not Precision.FP32)
-        forms = tuple(form for form in found if form is not None)
-        return replace(self, forms=forms, in_float=not (forms and precision is Precision.INT8))
+        # Of several that read and write the same, the first.
+        first = {form.types: form for form in reversed([form for form in found if form])}
+        forms = tuple(reversed(first.values()))
+        reading = tuple(f for f in forms if not f.workload.numerics.reads_float32)
+        if precision is Precision.INT8 and reading:
+            return replace(self, forms=reading, in_float=False)
+        return replace(self, forms=forms)
 
     @property
     def ways(self) -> tuple[tuple[Conv2dWorkload, bool], ...]:
-        """What tells its choices: workloads, and whether the weights are finite."""
+        """What tells its choices: workloads, and whether the weights are finite.
+
+        What it stores, alone, makes none of float32: `rounds` says whether that may be integers.
+        """
         in_float = ((self.workload, self.finite_weights),) if self.in_float else ()
-        return (*in_float, *((form.workload, True) for form in self.forms))
+        forms = (form for form in self.forms if not form.workload.numerics.reads_float32)
+        return (*in_float, *((form.workload, True) for form in forms))
+
+    @property
+    def rounds(self) -> bool:
+        """Whether float32 may be stored as integers."""
+        return any(form.workload.numerics.reads_float32 for form in self.forms)
 
     def describe(self, choice: Choice) -> str:
         """Return the workload."""

@@ -55,10 +55,13 @@ COPY_CYCLES, STORE_CYCLES = 2.0, 2.0
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether the CPU has an instruction for such integers, of one group and without a prologue."""
+    """Whether the CPU has an instruction for such integers, and blocks can follow the groups."""
     unit = target.find_dot_unit(workload.numerics)
-    fits = unit is not None and unit.group == GROUP
-    return fits and workload.groups == 1 and not workload.prologue
+    if unit is None or unit.group != GROUP or workload.prologue:
+        return False
+    made = workload.out_channels // workload.groups
+    whole = workload.groups == 1 or made % unit.lanes == 0
+    return whole and bool(_input_blocks(workload, unit))
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DotScheme, ...]:
@@ -87,8 +90,11 @@ def _tiles(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[DotScheme]:
     unit = target.dot_unit(workload.numerics)
     lanes = unit.lanes
     needed = ceil_div(workload.out_channels, lanes) * lanes
+    of_group = workload.out_channels // workload.groups
     for vectors, groups in product(range(1, MAX_VECTORS + 1), _groups_in_16_bits(unit)):
         reg_oc = vectors * lanes
+        if workload.groups > 1 and of_group % reg_oc:
+            continue
         if vectors > 1 and ceil_div(needed, reg_oc) * reg_oc > (1 + MAX_OVERHANG) * needed:
             continue
         fitting = [b for b in _input_blocks(workload, unit) if b % (GROUP * groups) == 0]
@@ -103,8 +109,14 @@ def _tiles(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[DotScheme]:
 
 
 def _input_blocks(workload: Conv2dWorkload, unit: DotUnit) -> list[int]:
-    blocks = channel_blocks(workload.in_channels, unit.lanes)
-    return list(dict.fromkeys(max(block, unit.group) for block in blocks))
+    """Return blocks of input channels; those of a group are whole ones."""
+    blocks = [max(b, unit.group) for b in channel_blocks(workload.in_channels, unit.lanes)]
+    return [block for block in dict.fromkeys(blocks) if _holds(workload, block)]
+
+
+def _holds(workload: Conv2dWorkload, ic_bn: int) -> bool:
+    """Whether blocks of so many channels hold none of two groups."""
+    return workload.groups == 1 or workload.kernel_shape[1] % ic_bn == 0
 
 
 def _groups_in_16_bits(unit: DotUnit) -> list[int]:
@@ -123,6 +135,8 @@ def fold(
     unit = target.dot_unit(workload.numerics)
     if in_layout.block % (unit.group * scheme.step_groups) or out_layout.block % unit.lanes:
         return None
+    if not _holds(workload, in_layout.block):
+        return None
     return replace(scheme, ic_bn=in_layout.block, oc_bn=out_layout.block)
 
 
@@ -138,7 +152,7 @@ def argument_shapes(
 
 
 def _weight_shape(workload: Conv2dWorkload, scheme: DotScheme) -> tuple[int, ...]:
-    ins = ceil_div(workload.in_channels, scheme.ic_bn)
+    ins = ceil_div(workload.kernel_shape[1], scheme.ic_bn)
     outs = output_blocks(workload, scheme)
     return (outs, ins, *workload.kernel, scheme.ic_bn // GROUP, scheme.reg_oc * GROUP)
 
@@ -194,7 +208,7 @@ def estimate(
     across = 1 if t.is_flat else t.column_tiles
     work = t.strip_tiles * across * ceil_div(t.oc_blocks, t.groups) * tile
     if any(workload.padding):
-        work += t.chunks * t.strip_rows * t.strip_columns * COPY_CYCLES
+        work += t.image_chunks * t.strip_rows * t.strip_columns * COPY_CYCLES
     busy = ceil_div(t.tasks, threads) * work / target.frequency
     weights = t.oc_blocks * t.block_bytes
     return with_memory(busy, weights / t.groups, weights, target)

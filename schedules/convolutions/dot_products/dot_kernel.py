@@ -17,7 +17,7 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
     load_weights,
 )
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
-from neocpu.schedules.operators.epilogue import buffer_readers, epilogue_value, zero_padding
+from neocpu.schedules.operators.epilogue import as_stored, buffer_readers, epilogue_value
 from neocpu.schedules.tir.builder import part_start, span
 from neocpu.schedules.vocabulary.layout import ceil_div
 
@@ -71,31 +71,41 @@ class Emitter:
     def _tiles(self, image: Any, block: Any, tile: Any, top: Any, padded: Any) -> None:
         """Emit the register tiles of a strip's part, for one block of output channels."""
         t, w, reg_n = self._tiling, self._workload, self._scheme.reg_n
+        first = self._first_chunk(block)
         if t.is_flat:
             column = T.Bind(_moved_back(tile, reg_n, t.columns))
-            self._tile(image, block, 0, column, self._stored(image, 0, column))
+            self._tile(image, block, 0, column, self._stored(image, first, 0, column))
             return
         row = self._first_row(tile)
         with T.serial(t.column_tiles) as number:
             column = T.Bind(_moved_back(number, reg_n, t.columns))
             y, x = row * w.stride[0], column * w.stride[1]
             if padded is None:
-                source = self._stored(image, T.Bind(y), T.Bind(x))
+                source = self._stored(image, first, T.Bind(y), T.Bind(x))
             else:
                 y = T.Bind(y - top * w.stride[0])
-                source = self._copied(padded, y, T.Bind(x))
+                source = self._copied(padded, first, y, T.Bind(x))
             self._tile(image, block, row, column, source)
 
-    def _stored(self, image: Any, top: Any, left: Any) -> Source:
-        return lambda chunk, y, x, at: self._data[image, chunk, top + y, left + x, at]
+    def _first_chunk(self, block: Any) -> Any:
+        """First block of input channels of the group that a block of outputs is of."""
+        w = self._workload
+        if w.groups == 1:
+            return 0
+        group = tirx.floordiv(block * self._scheme.reg_oc, w.out_channels // w.groups)
+        # Beyond the last channel there are blocks too, but no more groups.
+        return T.Bind(T.min(group, w.groups - 1) * self._tiling.chunks)
 
-    def _copied(self, padded: Any, top: Any, left: Any) -> Source:
-        return lambda chunk, y, x, at: padded[chunk, top + y, left + x, at]
+    def _stored(self, image: Any, first: Any, top: Any, left: Any) -> Source:
+        return lambda chunk, y, x, at: self._data[image, first + chunk, top + y, left + x, at]
+
+    def _copied(self, padded: Any, first: Any, top: Any, left: Any) -> Source:
+        return lambda chunk, y, x, at: padded[first + chunk, top + y, left + x, at]
 
     def _padded(self, image: Any, top: Any) -> Any:
         """Copy the input rows of a strip whose first output row is ``top``, with the border."""
         t, w, block = self._tiling, self._workload, self._scheme.ic_bn
-        shape = (t.chunks, t.strip_rows, t.strip_columns, block)
+        shape = (t.image_chunks, t.strip_rows, t.strip_columns, block)
         padded = T.alloc_buffer(shape, w.numerics.data, layout=None)
 
         def fill(chunk: Any, row: Any, first: Any, columns: int) -> None:
@@ -106,7 +116,7 @@ class Emitter:
                     T.buffer_store(padded, value, [chunk, row, first + x, lane])
 
         above, left, _, right = w.padding
-        with T.serial(t.chunks) as chunk, T.serial(t.strip_rows) as row:
+        with T.serial(t.image_chunks) as chunk, T.serial(t.strip_rows) as row:
             y = T.Bind(top * w.stride[0] + row - above)
             with T.If(tirx.all(y >= 0, y < w.height)):
                 with T.Then():
@@ -197,9 +207,7 @@ class Emitter:
             with T.vectorized(self._unit.lanes) as o:
                 index = (image, chunk, row + r, column + j, lane + o)
                 value = epilogue_value(sums[r, j, v, o], w, self._readers, index)
-                if w.numerics.output == "float32":
-                    value = zero_padding(value, w, s.oc_bn, index)
-                T.buffer_store(self._output, T.cast(value, w.numerics.output), list(index))
+                T.buffer_store(self._output, as_stored(value, w, s.oc_bn, index), list(index))
 
 
 def _moved_back(number: Any, size: int, total: int) -> Any:

@@ -85,8 +85,13 @@ class DotTiling:
 
     @property
     def chunks(self) -> int:
-        """Blocks of input channels."""
-        return ceil_div(self.workload.in_channels, self.scheme.ic_bn)
+        """Blocks of input channels that are added up: of a group."""
+        return ceil_div(self.workload.kernel_shape[1], self.scheme.ic_bn)
+
+    @property
+    def image_chunks(self) -> int:
+        """Blocks of input channels of all groups."""
+        return self.chunks * self.workload.groups
 
     @property
     def oc_blocks(self) -> int:

@@ -35,11 +35,11 @@ TARGETS = [ZEN4, ALDER_LAKE, NEOVERSE, HASWELL]
 INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
 TO_FLOAT = replace(INTEGERS, output="float32")
 ASYMMETRIC = replace(INTEGERS, quantised=(("data", Quantisation("tensor", symmetric=False)),))
-STORED = (EpilogueOp("round"), EpilogueOp("clip", (0.0, 255.0)))
+STORED = (EpilogueOp("quantise", (0.0,)),)
 SCALED = (EpilogueOp("bias_add"), EpilogueOp("rescale"))
 PLAIN = (*SCALED, *STORED)
 RESIDUAL = (*SCALED, EpilogueOp("add"), EpilogueOp("relu"), *STORED)
-ZERO_POINT = (*SCALED, EpilogueOp("round"), EpilogueOp("bias_add"), *STORED)
+ZERO_POINT = (*SCALED, EpilogueOp("quantise", (101.0,)))
 PAD = (1, 1, 1, 1)
 
 WORKLOADS = [
@@ -54,6 +54,9 @@ WORKLOADS = [
     ),
     Conv2dWorkload(1, 16, 3, 3, 16, (3, 3), numerics=TO_FLOAT, epilogue=SCALED),
     Conv2dWorkload(3, 5, 6, 7, 7, (2, 2), (3, 3), (0, 1, 1, 0), numerics=INTEGERS, epilogue=PLAIN),
+    # In groups.
+    Conv2dWorkload(2, 96, 5, 6, 144, (3, 3), (2, 1), PAD, (1, 1), 3, ASYMMETRIC, ZERO_POINT),
+    Conv2dWorkload(1, 160, 7, 5, 160, (1, 1), groups=10, numerics=INTEGERS, epilogue=RESIDUAL),
 ]
 
 

@@ -67,6 +67,7 @@ def scalar(kind: str, x: float, y: float, args: tuple[float, ...]) -> float:
         "scale": lambda: x * y,
         "rescale": lambda: x * y,
         "round": lambda: float(round(x)),
+        "quantise": lambda: float(min(max(round(x) + args[0], 0), 255)),
         "multiply": lambda: x * y,
         "prelu": lambda: x if x > 0 else x * y,
         "relu": lambda: max(x, 0.0),
@@ -80,7 +81,7 @@ def scalar(kind: str, x: float, y: float, args: tuple[float, ...]) -> float:
     }[kind]()
 
 
-ARGS = {"clip": (-0.5, 0.75), "leaky_relu": (0.1,)}
+ARGS = {"clip": (-0.5, 0.75), "leaky_relu": (0.1,), "quantise": (1.0,)}
 
 
 @pytest.mark.parametrize("kind", sorted(AFTER))

@@ -12,6 +12,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.convolutions.in_groups.widened_rows import WidenedRows
 from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers
 from neocpu.schedules.tir import neon
 from neocpu.schedules.tir.builder import span, splat, task_loop
@@ -71,6 +72,8 @@ class Emitter:
         self._lanes = math.gcd(target.dot_unit(workload.numerics).lanes, scheme.oc_bn)
         self._by_lane = target.dot_unit(workload.numerics).by_lane
         self._data, self._weights, *operands, self._output = buffers
+        self._zero = operands.pop(0) if workload.pads_with_zero_point else None
+        self._widened: WidenedRows | None = None
         self._width = workload.in_channels // workload.groups
         steps, readers = workload.epilogue, buffer_readers(workload.epilogue, operands)
         # On NEON sums begin with the bias, if the epilogue does: its pipes add no faster than they
@@ -96,11 +99,28 @@ class Emitter:
                 chunk, band = T.Bind(task // bands.count % chunks), T.Bind(task % bands.count)
             first = T.Bind(band * w.out_height // bands.count)
             end = (band + 1) * w.out_height // bands.count
-            with T.serial(T.Bind(end - first)) as row:
-                self._row((image, chunk), first + row)
+            rows = T.Bind(end - first)
+            if w.numerics.reads_float32:
+                with T.serial(rows) as row:
+                    self._row((image, chunk), first + row)
+                return
+            with T.serial(self._vectors) as vector:
+                self._widened = WidenedRows(w, self._lanes, self._data, self._zero)
+                place = (image, chunk, T.Bind(vector * self._lanes))
+                with T.serial(rows) as row:
+                    self._widened.widen(place, first, first + row)
+                    self._row(place, first + row)
 
-    def _row(self, channels: tuple[Any, Any], y: Any) -> None:
-        """Emit a row of output; its taps above and below the image are left out."""
+    @property
+    def _vectors(self) -> int:
+        """Vectors of a block of channels."""
+        return self._scheme.oc_bn // self._lanes
+
+    def _row(self, channels: tuple[Any, ...], y: Any) -> None:
+        """Emit a row of output; its taps above and below the image are left out.
+
+        ``channels`` are an image's chunk, and the first lane of a vector where it is of one alone.
+        """
         w = self._workload
         taps, stride, dilation = w.kernel[0], w.stride[0], w.dilation[0]
         top = T.Bind(y * stride - w.padding[0])
@@ -119,15 +139,15 @@ class Emitter:
                 emit(first + kh)
 
         if not self._scheme.unroll_ker:
-            self._tiles((*channels, y, top), _Taps(taps_inside, unrolled=False))
+            self._tiles((channels, y, top), _Taps(taps_inside, unrolled=False))
         elif all_inside:
-            self._tiles((*channels, y, top), _Taps(every_tap, unrolled=True))
+            self._tiles((channels, y, top), _Taps(every_tap, unrolled=True))
         else:
             with T.If(tirx.all(top >= 0, top + (taps - 1) * dilation < w.height)):
                 with T.Then():
-                    self._tiles((*channels, y, top), _Taps(every_tap, unrolled=True))
+                    self._tiles((channels, y, top), _Taps(every_tap, unrolled=True))
                 with T.Else():
-                    self._tiles((*channels, y, top), _Taps(taps_inside, unrolled=False))
+                    self._tiles((channels, y, top), _Taps(taps_inside, unrolled=False))
 
     def _tiles(self, place: tuple[Any, ...], taps: _Taps) -> None:
         """Emit a row's register tiles: one loop over those whose columns all lie in the image."""
@@ -166,44 +186,54 @@ class Emitter:
         like: int,
         taps: _Taps,
     ) -> None:
-        """Emit ``width`` output pixels from column ``x``, all vectors of the chunk's channels.
+        """Emit ``width`` output pixels from column ``x``, of one vector or all of the chunk's.
 
         ``like`` is a tile whose columns lie in the image as this one's do.
         """
-        image, chunk, y, top = place
+        channels, y, top = place
+        if len(channels) == 3:
+            self._vector_tile((*channels, y, top), x, width, like, taps)
+            return
+        with T.serial(self._vectors) as vector:
+            lane = T.Bind(vector * self._lanes)
+            self._vector_tile((*channels, lane, y, top), x, width, like, taps)
+
+    def _vector_tile(
+        self, place: tuple[Any, ...], x: Any, width: int, like: int, taps: _Taps
+    ) -> None:
+        """Emit a register tile of one vector of channels; see `_tile`."""
+        image, chunk, lane, y, top = place
         w, lanes, every = self._workload, self._lanes, span(0, self._lanes)
         users: dict[int, list[tuple[int, int]]] = defaultdict(list)
         columns = self._columns(like * self._scheme.reg_n, width)
         for offset, j, kw in columns:
             users[offset].append((j, kw))
-        with T.serial(self._scheme.oc_bn // lanes) as vector:
-            lane = T.Bind(vector * lanes)
-            acc = T.alloc_buffer((width, lanes), w.numerics.sum, scope="local", layout=None)
-            channel = chunk * self._scheme.oc_bn + lane
-            late = taps.unrolled and self._width == 1 and self._bias is not None
-            begun = _first_uses(columns) if late else {}
-            others = set(range(width)).difference(*begun.values())
-            self._begin(acc, sorted(others), image, channel)
+        acc = T.alloc_buffer((width, lanes), w.numerics.sum, scope="local", layout=None)
+        channel = chunk * self._scheme.oc_bn + lane
+        late = taps.unrolled and self._width == 1 and self._bias is not None
+        begun = _first_uses(columns) if late else {}
+        others = set(range(width)).difference(*begun.values())
+        self._begin(acc, sorted(others), image, channel)
 
-            def tap_row(kh: Any) -> None:
-                row = T.Bind(self._row_number(top + kh * w.dilation[0]))
-                for pixel_at, weight_at in self._steps(image, chunk, lane, row):
-                    weights = [T.Bind(weight_at(kh, kw)) for kw in range(w.kernel[1])]
-                    for offset in sorted(users):
-                        self._begin(acc, begun.pop(offset, []), image, channel)
-                        pixel = T.Bind(pixel_at(x * w.stride[1] + offset))
-                        for j, kw in users[offset]:
-                            value = acc[j, every] + pixel * weights[kw]
-                            T.buffer_store(acc, value, [j, every])
+        def tap_row(kh: Any) -> None:
+            row = T.Bind(self._row_number(top + kh * w.dilation[0]))
+            for pixel_at, weight_at in self._steps(image, chunk, lane, row):
+                weights = [T.Bind(weight_at(kh, kw)) for kw in range(w.kernel[1])]
+                for offset in sorted(users):
+                    self._begin(acc, begun.pop(offset, []), image, channel)
+                    pixel = T.Bind(pixel_at(x * w.stride[1] + offset))
+                    for j, kw in users[offset]:
+                        value = acc[j, every] + pixel * weights[kw]
+                        T.buffer_store(acc, value, [j, every])
 
-            taps.emit(tap_row)
-            out_bn = self._scheme.out_layout.block
-            out = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
-            for j in range(width):
-                with T.vectorized(lanes) as o:
-                    index = (image, out[0], y, x + j, out[1] + o)
-                    value = apply_steps(acc[j, o], *self._epilogue, index)
-                    T.buffer_store(self._output, value, list(index))
+        taps.emit(tap_row)
+        out_bn = self._scheme.out_layout.block
+        out = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
+        for j in range(width):
+            with T.vectorized(lanes) as o:
+                index = (image, out[0], y, x + j, out[1] + o)
+                value = apply_steps(acc[j, o], *self._epilogue, index)
+                T.buffer_store(self._output, T.cast(value, w.numerics.output), list(index))
 
     def _row_number(self, row: Any) -> Any:
         """Return ``row``, which lies in the image, as an address is best computed from it.
@@ -248,7 +278,10 @@ class Emitter:
                 spread = [at // width * width + i for at in range(lanes)]
 
                 def pixel_at(column: Any, spread: list[int] = spread) -> Any:
-                    vector = self._data[image, chunk, row, column, span(lane, lanes)]
+                    if self._widened is None:
+                        vector = self._data[image, chunk, row, column, span(lane, lanes)]
+                    else:
+                        vector = self._widened.pixel(row, column)
                     return vector if width == 1 else T.Shuffle([vector], spread)
 
                 yield pixel_at, weight_at(i)

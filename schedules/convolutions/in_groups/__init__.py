@@ -1,0 +1,1 @@
+"""Loop nests of convolutions in groups, depthwise ones among them."""
