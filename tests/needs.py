@@ -6,6 +6,7 @@ test calls or reads is asked for here, so that no test fails for want of it.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping
@@ -75,6 +76,12 @@ def engine(name: str) -> pytest.MarkDecorator:
     """Skip where an engine to compare with is not installed."""
     missing = name in PEERS and not installed(name)
     return pytest.mark.skipif(missing, reason=f"needs {name} ({install_hint(name)})")
+
+
+def package(module: str, name: str) -> pytest.MarkDecorator:
+    """Skip where a Python package, ``name`` to pip, is not installed."""
+    missing = importlib.util.find_spec(module) is None
+    return pytest.mark.skipif(missing, reason=f"needs {module} (pip install {name})")
 
 
 def file(path: Path) -> pytest.MarkDecorator:

@@ -1,0 +1,189 @@
+"""An x86-64 CPU in a process of its own: bare memory, and one program that runs to its end.
+
+Bochs executes it, in the form of the package ``bochscpu-python``. `execute` starts the process,
+which holds one CPU, as Bochs has no more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+PAGE: Final = 4096
+
+#: Where Bochs numbers them in its list of CPUs: an Intel Core i7-7800X, a Core i7-1065G7 (VNNI), a
+#: Xeon w9-3475X (VNNI, AVX-VNNI, BF16) and a Core Ultra 5 245K (AVX-VNNI, and no AVX-512).
+SKYLAKE_X, ICE_LAKE, SAPPHIRE_RAPIDS, ARROW_LAKE = 26, 28, 30, 31
+
+_FAULTS: Final = {6: "an instruction that this CPU lacks", 13: "a fault", 14: "a page fault"}
+# OSFXSR, OSXMMEXCPT and OSXSAVE of CR4; what an operating system sets in XCR0 for AVX-512.
+_CR4_VECTORS, _XCR0_VECTORS = 1 << 9 | 1 << 10 | 1 << 18, 0xE7
+_MXCSR, _MXCSR_MASK = 0x1F80, 0xFFFF
+_PAGE_TABLES, _FIRST_FRAME = 0x100000, 0x10000000
+
+
+class EmulationError(Exception):
+    """The program did not run to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Whole pages of memory; what lies around them cannot be accessed."""
+
+    address: int
+    content: bytes
+    is_writable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is in memory, and where it starts.
+
+    Attributes
+    ----------
+    cpu : int
+        `SKYLAKE_X` or another.
+    entry, stack : int
+        Addresses of the first instruction and of the stack's end.
+    arguments : tuple of int
+        Of the C function at the entry, two at most. It ends with HLT.
+    """
+
+    cpu: int
+    memory: tuple[Region, ...]
+    entry: int
+    stack: int
+    arguments: tuple[int, ...]
+
+
+def execute(program: Program, results: Sequence[Region], folder: Path) -> list[bytes]:
+    """Run a program and return what it left in the regions ``results`` of its memory.
+
+    Parameters
+    ----------
+    folder : Path
+        For files, which are left there.
+
+    Raises
+    ------
+    EmulationError
+        If it did not run to its end: why, and where.
+    """
+    asked, answer = folder / "asked", folder / "answer"
+    asked.write_bytes(pickle.dumps((program, tuple(results), _missing_names(folder))))
+    command = [sys.executable, "-c", "import emulated_cpu; emulated_cpu.serve()", asked, answer]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    if done.returncode:
+        raise EmulationError(done.stderr.strip().splitlines()[-1])
+    found: list[bytes] = pickle.loads(answer.read_bytes())
+    return found
+
+
+def _missing_names(folder: Path) -> Path | None:
+    """Return a library of the functions of newer C libraries that Bochs is linked with, if any."""
+    if hasattr(ctypes.CDLL(None), "__isoc23_sscanf"):
+        return None
+    library = folder / "libc_names.so"
+    source = Path(__file__).with_name("libc_names.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
+
+
+def serve() -> None:
+    """Run a program, in a process for it alone: the files asked and answered are its arguments."""
+    asked, answer = map(Path, sys.argv[1:])
+    program, results, names = pickle.loads(asked.read_bytes())
+    if names:
+        ctypes.CDLL(str(names), mode=ctypes.RTLD_GLOBAL)
+    try:
+        answer.write_bytes(pickle.dumps(_run(program, results)))
+    except EmulationError as error:
+        sys.exit(str(error))
+
+
+def _run(program: Program, results: Sequence[Region]) -> list[bytes]:
+    import bochscpu  # type: ignore[import-not-found]
+    import bochscpu.cpu
+    import bochscpu.memory as memory
+
+    _choose_cpu(program.cpu)
+    session = bochscpu.Session()
+    tables, pages, frame = memory.PageMapLevel4Table(), {}, _FIRST_FRAME
+    for region in program.memory:
+        assert region.address % PAGE == len(region.content) % PAGE == 0, hex(region.address)
+        for at in range(0, len(region.content), PAGE):
+            pages[region.address + at] = memory.allocate_host_page()
+            ctypes.memmove(pages[region.address + at], region.content[at : at + PAGE], PAGE)
+            memory.page_insert(frame, pages[region.address + at])
+            tables.insert(region.address + at, frame, int(region.is_writable))
+            frame += PAGE
+    for page, table in tables.commit(_PAGE_TABLES):
+        memory.page_insert(table, page)
+    session.cpu.state = _state(program)
+    _until_halted(session)
+    if status := session.cpu.state.rax & 0xFFFFFFFF:
+        raise EmulationError(f"the program returned {status}")
+    return [
+        b"".join(
+            ctypes.string_at(pages[region.address + at], PAGE)
+            for at in range(0, len(region.content), PAGE)
+        )
+        for region in results
+    ]
+
+
+def _choose_cpu(number: int) -> None:
+    from bochscpu import _bochscpu
+
+    bochs = ctypes.CDLL(_bochscpu.__file__)
+    bochs.sim_get_param_enum.restype = ctypes.c_void_p
+    model = ctypes.c_void_p(bochs.sim_get_param_enum(b"cpu.model"))
+    bochs._ZN14bx_param_num_c3setEl(model, ctypes.c_long(number))  # bx_param_num_c::set(long)
+
+
+def _state(program: Program) -> Any:
+    """Return the CPU as an operating system leaves it to a program, but for its privileges."""
+    import bochscpu
+
+    state = bochscpu.State()
+    bochscpu.cpu.set_long_mode(state)
+    state.cr3, state.cr4 = _PAGE_TABLES, state.cr4 | _CR4_VECTORS
+    state.xcr0, state.mxcsr, state.mxcsr_mask = _XCR0_VECTORS, _MXCSR, _MXCSR_MASK
+    state.rip, state.rsp, state.rflags = program.entry, program.stack, 2
+    for register, value in zip(("rdi", "rsi"), program.arguments, strict=False):
+        setattr(state, register, value)
+    code, data = bochscpu.Segment(), bochscpu.Segment()
+    for segment, selector, attributes in ((code, 0x08, 0x209B), (data, 0x10, 0xC93)):
+        segment.present, segment.selector, segment.attr = True, selector, attributes
+        segment.base, segment.limit = 0, 0xFFFFFFFF
+    state.cs = code
+    state.ds = state.es = state.fs = state.gs = state.ss = data
+    return state
+
+
+def _until_halted(session: Any) -> None:
+    import bochscpu
+
+    faults: list[str] = []
+
+    def fault(session: Any, _: int, vector: int, code: int) -> None:
+        cpu = session.cpu
+        where = f", address {cpu.cr2:#x}" if vector == 14 else ""
+        faults.append(f"{_FAULTS.get(vector, 'a fault')} ({vector}) before {cpu.rip:#x}{where}")
+        session.stop()
+
+    def absent(frame: int) -> None:
+        faults.append(f"no memory at {frame:#x}")
+
+    hook = bochscpu.Hook()
+    hook.exception, hook.hlt = fault, lambda session, _: session.stop()
+    session.missing_page_handler = absent
+    session.run([hook])
+    if faults:
+        raise EmulationError(faults[0])

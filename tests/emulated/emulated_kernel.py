@@ -1,0 +1,169 @@
+"""Kernels for x86-64 CPUs other than the host, compiled as ever and executed in an emulator."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import emulated_cpu
+import numpy as np
+import tvm
+from emulated_cpu import PAGE, Program, Region
+from numpy.typing import NDArray
+from tvm import tirx
+
+from neocpu.runtime.header import ARGUMENT_ALIGN
+from neocpu.schedules.tir.codegen import PIPELINE
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+#: Which of Bochs' CPUs has no more of AVX-512 and its kin than a CPU that code is made for.
+CPUS: Final = {
+    "skylake-avx512": emulated_cpu.SKYLAKE_X,
+    "cascadelake": emulated_cpu.ICE_LAKE,
+    "alderlake": emulated_cpu.ARROW_LAKE,
+    "sapphirerapids": emulated_cpu.SAPPHIRE_RAPIDS,
+    "znver4": emulated_cpu.SAPPHIRE_RAPIDS,
+}
+THREADS: Final = 3
+"""Tasks of a parallel loop that leaves their number open."""
+
+_STACK, _STACK_BYTES = 0x20000000, 1 << 20
+_CALL, _TENSORS, _BETWEEN = 0x21000000, 0x22000000, 0x10000
+_TENSOR_POINTER = 7  # TVMFFIAny's kind
+_BESIDE = 0x5A
+_KERNEL = "kernel"
+# Bochs takes its short displacements for multiples of 4 bytes, not of 64: it gets them in full.
+_MISREAD = "vdpbf16ps"
+_CORE = Path(__file__).parents[2] / "core/src"
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """A tensor that ends where its pages end, as nearly as its alignment lets it."""
+
+    address: int
+    array: NDArray[np.generic]
+    is_writable: bool
+
+    @property
+    def region(self) -> Region:
+        content = self.array.tobytes()
+        before = bytes([_BESIDE]) * (self.start - self.address)
+        whole = before + content
+        return Region(
+            self.address, whole + bytes([_BESIDE]) * (-len(whole) % PAGE), self.is_writable
+        )
+
+    @property
+    def start(self) -> int:
+        return self.address + -self.array.nbytes % PAGE // ARGUMENT_ALIGN * ARGUMENT_ALIGN
+
+    def left(self, region: bytes) -> NDArray[np.generic]:
+        """Return what a region holds; nothing may be written beside it."""
+        first = self.start - self.address
+        last = first + self.array.nbytes
+        beside = region[:first] + region[last:]
+        assert not beside.strip(bytes([_BESIDE])), "written beside a tensor"
+        return np.frombuffer(region[first:last], self.array.dtype).reshape(self.array.shape)
+
+
+def run(
+    func: tirx.PrimFunc,
+    target: CpuTarget,
+    inputs: Sequence[NDArray[np.generic]],
+    outputs: Sequence[NDArray[np.generic]],
+    folder: Path,
+) -> list[NDArray[np.generic]]:
+    """Compile a kernel for a CPU of `CPUS`, execute it there, and return its outputs.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        Of tensors: the inputs, which it cannot write to, and the outputs.
+    outputs : sequence of array
+        What is in memory before the call.
+    folder : Path
+        For files, which are left there.
+
+    Raises
+    ------
+    EmulationError
+        If it reads or writes beside its tensors, fails, or has an instruction that the CPU lacks.
+    """
+    arguments, at = [], _TENSORS
+    for number, one in enumerate((*inputs, *outputs)):
+        arguments.append(_Argument(at, np.ascontiguousarray(one), number >= len(inputs)))
+        at += (one.nbytes + 2 * _BETWEEN) // _BETWEEN * _BETWEEN
+    image = _linked(func, target, folder).read_bytes()
+    program = Program(
+        CPUS[target.mcpu],
+        (
+            *_segments(image),
+            Region(_STACK - _STACK_BYTES, bytes(_STACK_BYTES)),
+            _call(arguments),
+            *(argument.region for argument in arguments),
+        ),
+        entry=struct.unpack_from("<Q", image, 24)[0],
+        stack=_STACK - 8,  # as after a call
+        arguments=(_CALL, len(arguments)),
+    )
+    written = arguments[len(inputs) :]
+    found = emulated_cpu.execute(program, [argument.region for argument in written], folder)
+    return [argument.left(region) for argument, region in zip(written, found, strict=True)]
+
+
+def _linked(func: tirx.PrimFunc, target: CpuTarget, folder: Path) -> Path:
+    """Return a program at fixed addresses that calls ``func`` and halts."""
+    module = tvm.IRModule({_KERNEL: func.with_attr("global_symbol", _KERNEL)})
+    built = tvm.tirx.build(module, target.to_tvm(), pipeline=PIPELINE)
+    kernel = folder / "kernel.o"
+    text = str(built.inspect_source("asm"))
+    if _MISREAD in text:
+        kernel = kernel.with_suffix(".s")
+        kernel.write_text(text.replace(_MISREAD, f"{{disp32}} {_MISREAD}"))
+    else:
+        built.write_to_file(str(kernel), "o")
+    command = [
+        *("cc", "-O1", "-ffreestanding", "-fno-stack-protector", "-fno-pic", "-mgeneral-regs-only"),
+        *("-static", "-no-pie", "-nostdlib", "-Wl,-e,start", "-Wl,--build-id=none", "-Wall"),
+        *(f"-DKERNEL=__tvm_ffi_{_KERNEL}", f"-DTHREADS={THREADS}", f"-I{_CORE}"),
+        *(str(Path(__file__).with_name("flat_program.c")), str(kernel), "-o", "program"),
+    ]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "program"
+
+
+def _segments(image: bytes) -> Iterator[Region]:
+    """Yield the segments of a 64-bit ELF program that are in memory."""
+    (table,), (size, count) = (
+        struct.unpack_from(kind, image, at) for kind, at in (("<Q", 32), ("<HH", 54))
+    )
+    for header in range(table, table + size * count, size):
+        kind, flags, offset, address, _, in_file, in_memory, _ = struct.unpack_from(
+            "<IIQQQQQQ", image, header
+        )
+        if kind == 1:  # PT_LOAD
+            content = image[offset : offset + in_file] + bytes(in_memory - in_file)
+            before, after = address % PAGE, -(address + in_memory) % PAGE
+            yield Region(address - before, bytes(before) + content + bytes(after), bool(flags & 2))
+
+
+def _call(arguments: Sequence[_Argument]) -> Region:
+    """Return the values of a call, and the descriptions of tensors that they point to."""
+    values, tensors, extents = b"", b"", b""
+    described = _CALL + 16 * len(arguments)
+    shapes = described + 48 * len(arguments)
+    for one in arguments:
+        array = one.array
+        code, bits = {"f": 2, "i": 0, "u": 1}[array.dtype.kind], 8 * array.dtype.itemsize
+        values += struct.pack("<iIQ", _TENSOR_POINTER, 0, described + len(tensors))
+        tensors += struct.pack(
+            "<QiiiBBHQQQ", one.start, 1, 0, array.ndim, code, bits, 1, shapes + len(extents), 0, 0
+        )
+        extents += struct.pack(f"<{array.ndim}q", *array.shape)
+    whole = values + tensors + extents
+    return Region(_CALL, whole + bytes(-len(whole) % PAGE))

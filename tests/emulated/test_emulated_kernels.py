@@ -1,0 +1,145 @@
+"""Kernels for CPUs with VNNI, AVX-VNNI and AVX-512, executed instruction by instruction.
+
+What they compute is compared with the reference: integers to the last bit. The emulated CPU lacks
+what the target lacks, tensors lie between inaccessible pages, and inputs cannot be written to.
+"""
+
+from dataclasses import replace
+
+import emulated_kernel
+import numpy as np
+import pytest
+from emulated_cpu import EmulationError
+
+from neocpu.schedules import registry
+from neocpu.schedules.convolutions.conv2d_reference import (
+    Operands,
+    conv2d,
+    kernel_arguments,
+    random_operands,
+    wrong_answer,
+)
+from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+
+CPUS = {name: parse_target(f"llvm -mcpu={name}") for name in emulated_kernel.CPUS}
+
+INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
+SMALL_WEIGHTS = replace(INTEGERS, int16_sums=4)
+ASYMMETRIC = replace(INTEGERS, quantised=(("data", Quantisation("tensor", symmetric=False)),))
+SCALED = (EpilogueOp("bias_add"), EpilogueOp("rescale"))
+STORED = (EpilogueOp("round"), EpilogueOp("clip", (0.0, 255.0)))
+PLAIN = (*SCALED, *STORED)
+RESIDUAL = (*SCALED, EpilogueOp("add"), EpilogueOp("relu"), *STORED)
+ZERO_POINT = (*SCALED, EpilogueOp("round"), EpilogueOp("bias_add"), *STORED)
+RECTIFIED = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
+PAD = (1, 1, 1, 1)
+
+# Of every CPU.
+FEW = [
+    Conv2dWorkload(1, 17, 9, 11, 20, (3, 3), padding=PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT),
+    Conv2dWorkload(1, 64, 9, 5, 61, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
+    Conv2dWorkload(1, 64, 5, 5, 67, (1, 1), numerics=SMALL_WEIGHTS, epilogue=PLAIN),
+]
+MORE = [
+    Conv2dWorkload(2, 41, 5, 9, 37, (1, 1), (2, 2), numerics=INTEGERS, epilogue=PLAIN),
+    Conv2dWorkload(
+        1, 130, 1, 1, 31, (1, 1), numerics=replace(INTEGERS, output="float32"), epilogue=SCALED
+    ),
+    Conv2dWorkload(
+        2, 3, 17, 13, 20, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), numerics=ASYMMETRIC, epilogue=PLAIN
+    ),
+    # A ResNet-50's, of fewer channels and pixels.
+    Conv2dWorkload(
+        1, 3, 31, 29, 64, (7, 7), (2, 2), (3, 3, 3, 3), numerics=INTEGERS, epilogue=PLAIN
+    ),
+    Conv2dWorkload(1, 128, 7, 7, 96, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    Conv2dWorkload(1, 96, 8, 8, 64, (3, 3), (2, 2), PAD, numerics=INTEGERS, epilogue=PLAIN),
+    Conv2dWorkload(1, 64, 7, 7, 256, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
+]
+FLOATS = [
+    Conv2dWorkload(1, 32, 9, 11, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
+    Conv2dWorkload(1, 35, 6, 7, 48, (1, 1), epilogue=RECTIFIED),
+    Conv2dWorkload(1, 32, 9, 11, 32, (3, 3), padding=PAD, groups=32, epilogue=RECTIFIED),
+    Conv2dWorkload(1, 64, 5, 7, 64, (3, 3), padding=PAD, groups=4, epilogue=RECTIFIED),
+]
+
+
+def leading(workload, target):
+    """Return of each template that computes a workload the scheme with the best estimate."""
+    schemes = registry.schemes(workload, target)
+    return list({scheme.template: scheme for scheme in reversed(schemes)}.values())
+
+
+def output(workload, scheme, target, operands, folder):
+    """Return what the kernel of a scheme, for two threads, writes on the target's CPU."""
+    weights = registry.pack_weights(operands.weights, workload, scheme)
+    arguments = kernel_arguments(workload, scheme, operands, weights)
+    shape, dtype = registry.argument_shapes(workload, scheme)[-1]
+    func = registry.lower(workload, scheme, target, 2)
+    (got,) = emulated_kernel.run(func, target, arguments, [np.full(shape, 1, dtype)], folder)
+    return got
+
+
+@pytest.mark.parametrize(
+    ("cpu", "workload"),
+    [
+        *((cpu, workload) for cpu in CPUS for workload in FEW),
+        *((cpu, workload) for cpu in ("znver4", "alderlake") for workload in MORE),
+        *(("znver4", workload) for workload in FLOATS),
+    ],
+    ids=str,
+)
+def test_computes_what_the_reference_does(cpu, workload, tmp_path):
+    operands = random_operands(workload, 1)
+    expected = conv2d(workload, operands)
+    assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal
+    for scheme in leading(workload, CPUS[cpu]):
+        got = output(workload, scheme, CPUS[cpu], operands, tmp_path)
+        assert wrong_answer(scheme, got, expected) is None, scheme
+
+
+@pytest.mark.parametrize("cpu", ["znver4", "alderlake"])
+@pytest.mark.parametrize("weight", [-128, 127])
+def test_no_sum_saturates(cpu, weight, tmp_path):
+    numerics = replace(INTEGERS, output="float32")
+    workload = Conv2dWorkload(1, 256, 3, 3, 16, (1, 1), numerics=numerics, epilogue=SCALED)
+    operands = Operands(
+        np.full(workload.input_shape, 255, np.uint8),
+        np.full(workload.kernel_shape, weight, np.int8),
+        (np.zeros(16, np.int32), np.ones(16, np.float32)),
+    )
+    (scheme,) = leading(workload, CPUS[cpu])
+    got = output(workload, scheme, CPUS[cpu], operands, tmp_path)
+    assert np.all(got == weight * 255 * 256)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "executed"),
+    [
+        ("cascadelake", "skylake-avx512"),  # VNNI
+        ("znver4", "alderlake"),  # AVX-512
+        ("alderlake", "cascadelake"),  # AVX-VNNI
+    ],
+)
+def test_a_cpu_has_no_more_than_it_has(compiled, executed, tmp_path, monkeypatch):
+    cpus = {**emulated_kernel.CPUS, compiled: emulated_kernel.CPUS[executed]}
+    monkeypatch.setattr(emulated_kernel, "CPUS", cpus)
+    workload, target = FEW[1], CPUS[compiled]
+    (scheme,) = leading(workload, target)
+    with pytest.raises(EmulationError, match=r"an instruction that this CPU lacks \(6\) before 0x"):
+        output(workload, scheme, target, random_operands(workload, 1), tmp_path)
+
+
+@pytest.mark.parametrize("cut", [0, -1])
+def test_tensors_end_where_memory_does(cut, tmp_path):
+    """An argument that is too short by a page is read, or written, beyond its end."""
+    target, workload = CPUS["alderlake"], replace(FEW[1], batch=12)
+    (scheme,) = leading(workload, target)
+    shapes = registry.argument_shapes(workload, scheme)
+    arrays = [np.zeros(shape, dtype) for shape, dtype in shapes]
+    arrays[cut] = arrays[cut].reshape(-1)[:-4096]
+    func = registry.lower(workload, scheme, target)
+    with pytest.raises(EmulationError, match=r"a page fault \(14\) before 0x.*, address 0x"):
+        emulated_kernel.run(func, target, arrays[:-1], arrays[-1:], tmp_path)
