@@ -192,21 +192,24 @@ def transform_class(source: DataLayout, dest: DataLayout) -> MemoryClass:
 def canonical_workload(kind: MemoryClass, dtype: str, side: int, target: CpuTarget) -> Workload:
     """Return the workload that stands for a class, with feature maps of ``side`` by ``side``.
 
-    Blocks are those of one to four vectors.
+    Blocks are those of one to four vectors, or of all channels: 64 bytes are half of them.
     """
     lanes = target.lanes(dtype)
+    most = min(4 * lanes, CHANNELS)
     blocks = {
         MemoryClass.PACK: (1, 2 * lanes),
         MemoryClass.UNPACK: (2 * lanes, 1),
-        MemoryClass.WIDEN: (lanes, 4 * lanes),
-        MemoryClass.NARROW: (4 * lanes, lanes),
+        MemoryClass.WIDEN: (lanes, most),
+        MemoryClass.NARROW: (most, lanes),
     }
     if kind in blocks:
         return TransformWorkload(1, CHANNELS, side, side, *blocks[kind], dtype)
     if kind is MemoryClass.ELEMENTWISE:
         return JoinWorkload("elementwise", 1, (CHANNELS, CHANNELS), side, side, 2 * lanes, dtype)
-    half = CHANNELS // 2 + (lanes if kind is MemoryClass.SHIFTED_CONCAT else 0)
-    return JoinWorkload("concat", 1, (half, CHANNELS - half), side, side, 2 * lanes, dtype)
+    shift = min(lanes, CHANNELS // 4) if kind is MemoryClass.SHIFTED_CONCAT else 0
+    half = CHANNELS // 2 + shift
+    block = min(2 * lanes, CHANNELS // 2)
+    return JoinWorkload("concat", 1, (half, CHANNELS - half), side, side, block, dtype)
 
 
 def nearest(value: float, points: tuple[float, ...]) -> int:

@@ -65,10 +65,11 @@ def op_of(kind, name):
 
 
 @pytest.mark.parametrize("cpu", ["cortex-a72", "znver3", "znver4"])
-def test_canonical_workloads_belong_to_their_class(cpu):
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_canonical_workloads_belong_to_their_class(cpu, dtype):
     found = {}
     for kind, side in itertools.product(MemoryClass, SIDES):
-        workload = canonical_workload(kind, "float32", side, parse_target(cpu))
+        workload = canonical_workload(kind, dtype, side, parse_target(cpu))
         found[workload] = kind
         if isinstance(workload, TransformWorkload):
             ends = workload.source.layout, workload.destination.layout
