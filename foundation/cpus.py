@@ -79,6 +79,7 @@ ALIASES: Final[dict[str, str]] = {
     "sse": "nehalem",
     "avx2": "haswell",
     "avx512": "skylake-avx512",
+    "avx512-vnni": "cascadelake",
     "neon": "cortex-a72",
     "raspberry-pi-3": "cortex-a53",
     "rpi3": "cortex-a53",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from neocpu.building.fat_file import combine
     from neocpu.compiled_module import CompiledModule
     from neocpu.compiler import compile, tune
+    from neocpu.fat_compilation import compile_fat
     from neocpu.quantiser.compile_calibrated import compile_calibrated
     from neocpu.quantiser.quantise import quantize
     from neocpu.quantiser.quantise_options import QuantiseOptions
@@ -29,6 +30,7 @@ __all__ = [
     "combine",
     "compile",
     "compile_calibrated",
+    "compile_fat",
     "load",
     "quantize",
     "tune",
@@ -40,6 +42,7 @@ _HOMES = {
     "combine": "neocpu.building.fat_file",
     "compile": "neocpu.compiler",
     "tune": "neocpu.compiler",
+    "compile_fat": "neocpu.fat_compilation",
     "compile_calibrated": "neocpu.quantiser.compile_calibrated",
     "quantize": "neocpu.quantiser.quantise",
     "QuantiseOptions": "neocpu.quantiser.quantise_options",

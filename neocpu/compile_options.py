@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
 from neocpu.foundation.errors import UsageError
@@ -13,9 +13,11 @@ from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.units import parse_duration
 from neocpu.input_shapes import InputShapes
 from neocpu.planning.plan_options import PlanOptions
+from neocpu.planning.precision import Precision, parse_precision
 from neocpu.runtime.header import MAX_THREADS
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
+from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.search.budget import Budget
 
 
@@ -89,6 +91,41 @@ class CompileOptions:
             accuracy=parse_accuracy(accuracy),
             verify=verify,
         )
+
+    def computing(self, precision: Precision) -> CompileOptions:
+        """Return the same in numbers of ``precision``."""
+        return replace(self, plan=replace(self.plan, precision=precision))
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of the CPUs that a model is compiled for, and in what numbers.
+
+    Attributes
+    ----------
+    name : str
+        What messages and fat files call it.
+    """
+
+    target: CpuTarget
+    precision: Precision = Precision.AUTO
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str, default: Precision) -> Member:
+        """Parse ``CPU`` or ``CPU:PRECISION``.
+
+        Raises
+        ------
+        TargetError
+            If there is no such CPU.
+        UsageError
+            If there is no such precision.
+        """
+        name, colon, precision = text.rpartition(":")
+        if not colon or text.lstrip().startswith("{"):  # of a target in JSON
+            return cls(parse_target(text), default, text)
+        return cls(parse_target(name), parse_precision(precision), name)
 
 
 def parse_threads(threads: int | None) -> int:

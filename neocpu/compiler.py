@@ -17,7 +17,7 @@ from neocpu import models
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Dump
-from neocpu.compile_options import CompileOptions, parse_budget, parse_threads
+from neocpu.compile_options import CompileOptions, Member, parse_budget, parse_threads
 from neocpu.compiled_module import CompiledModule
 from neocpu.descent import finish_as_promised, finish_unchecked, verifier_of
 from neocpu.fleet import parse_fleet
@@ -141,17 +141,18 @@ def compile(
         search_seconds=search_seconds,
         verify=verify,
     )
-    (compiled,) = compile_each(model, [cpu], options, lambda _: on_progress or silent)
+    member = Member(cpu, options.plan.precision)
+    (compiled,) = compile_each(model, [member], options, lambda _: on_progress or silent)
     return compiled
 
 
 def compile_each(
     model: ModelLike,
-    targets: Sequence[CpuTarget],
+    members: Sequence[Member],
     options: CompileOptions,
     progress_of: Callable[[int], ProgressCallback],
 ) -> Generator[CompiledModule]:
-    """Compile a model for several CPUs.
+    """Compile a model for several CPUs, each in numbers of its own.
 
     The model is imported once, and what outputs are compared with is computed once. While the code
     for one CPU is generated, the plan for the next is made.
@@ -159,7 +160,7 @@ def compile_each(
     Parameters
     ----------
     progress_of : callable
-        Return where the progress of a target goes, by its number.
+        Return where the progress of a member goes, by its number.
 
     Raises
     ------
@@ -167,7 +168,7 @@ def compile_each(
     """
     verifier: Verifier | None = None
     with OneAtATime() as generations:
-        begun = _begin_each(model, targets, options, progress_of, generations)
+        begun = _begin_each(model, members, options, progress_of, generations)
         # Nothing else runs while kernels are measured.
         for one in begun if options.budget.seconds else _one_ahead(begun):
             if one.unchecked is not None:
@@ -208,7 +209,7 @@ def _one_ahead(begun: Iterable[_Begun]) -> Iterator[_Begun]:
 
 def _begin_each(
     model: ModelLike,
-    targets: Sequence[CpuTarget],
+    members: Sequence[Member],
     options: CompileOptions,
     progress_of: Callable[[int], ProgressCallback],
     generations: OneAtATime,
@@ -216,14 +217,14 @@ def _begin_each(
     store = open_store(
         options.databases, only=options.only_databases, writing=options.budget.seconds != 0
     )
-    unchecked = [_unchecked(cpu) if options.verify else "--no-verify" for cpu in targets]
+    unchecked = [_unchecked(m.target) if options.verify else "--no-verify" for m in members]
     simplified: Simplified | None = None
-    for number, cpu in enumerate(targets):
-        clock = PhaseClock(progress_of(number))
-        builder = _builder(cpu, options, store, clock, generations)
+    for number, member in enumerate(members):
+        cpu, clock = member.target, PhaseClock(progress_of(number))
+        builder = _builder(cpu, options.computing(member.precision), store, clock, generations)
         if simplified is None:
             load = partial(load_for_import, model, options.shapes)
-            simplified = builder.read(load, keep=None in unchecked, uses=len(targets))
+            simplified = builder.read(load, keep=None in unchecked, uses=len(members))
         tuned = _tune_one(simplified.source.network, cpu, store, options, clock)
         planned = builder.plan(simplified, options.accuracy.admissions[:1])
         assert planned is not None  # no plan was tried before

@@ -137,6 +137,8 @@ class PlanReport:
     threads : int
     opt : str
         The level of optimisation.
+    precision : Precision
+        What operators were allowed to compute in.
     accuracy : Accuracy
         What the schemes were chosen for.
     admission : Admission
@@ -153,6 +155,7 @@ class PlanReport:
     target: str
     threads: int
     opt: str
+    precision: Precision
     accuracy: Accuracy
     admission: Admission
     search: Plan
@@ -173,6 +176,7 @@ class PlanReport:
             "target": self.target,
             "threads": self.threads,
             "opt": self.opt,
+            "precision": str(self.precision),
             "accuracy": {"name": self.accuracy.name, "bound": self.accuracy.bound},
             "admission": self.admission.name,
             "predicted_us": self.predicted_seconds * MICRO,
@@ -200,6 +204,7 @@ def report_of(
     weights: Mapping[str, int | None],
     admission: Admission = DEFAULT.admission,
     accuracy: Accuracy = DEFAULT,
+    precision: Precision = Precision.AUTO,
 ) -> PlanReport:
     """Return the report of a plan whose outcome is not known yet.
 
@@ -217,6 +222,7 @@ def report_of(
         str(target),
         threads,
         str(plan.opt),
+        precision,
         accuracy,
         admission,
         plan.search,

@@ -242,6 +242,7 @@ class Builder:
             weights.report(rewritten.weights, self.options.max_weights),
             costs.admission,
             self.accuracy,
+            self.options.precision,
         )
         arrays = list(rewritten.weights)
         return Planned(model.loaded, costs.admission, _key(plan), rewritten.mod, arrays, report)

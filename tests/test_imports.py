@@ -32,7 +32,7 @@ ORDER = (
             *("input_shapes", "relax_utils", "planning", "passes", "building"),
             *("frontend", "models", "reference", "verification"),
             *("phases", "plan_report", "compiled_module", "stages", "descent", "compile_options"),
-            *("fleet", "network_tuning", "compiler", "quantiser"),
+            *("fleet", "network_tuning", "compiler", "quantiser", "fat_compilation"),
             *(f"bench.{room}" for room in ("results", "engines", "limits", "startup", "race")),
             *("bench", "cli", "__main__"),
         )

@@ -12,13 +12,15 @@ from click.core import ParameterSource
 
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
-from neocpu.cli.compile_fat import compile_fat, show_variants
 from neocpu.cli.databases import tell_what_is_kept, writable_database
+from neocpu.cli.fat_table import show_variants
 from neocpu.cli.plan_text import (
     accuracy_text,
+    computes_in,
     cost_sources,
     error_text,
     missed_text,
+    precision_text,
     sources_text,
     weights_text,
 )
@@ -43,7 +45,8 @@ Examples:
   neocpu compile net.onnx -o net.so --shape input:1,3,224,224
   neocpu compile net.onnx -o net.so --batch 8
   neocpu compile net.onnx --target llvm -mcpu=skylake-avx512  # checked if this host has AVX-512
-  neocpu compile resnet50 --fat avx2,avx512,rpi4 -o resnet50.so"""
+  neocpu compile resnet50 --fat avx2,avx512,rpi4 -o resnet50.so
+  neocpu compile net.int8.onnx --fat avx2:int8,avx512-vnni:int8,rpi4 -o net.so"""
 
 
 @click.command(epilog=EPILOG)
@@ -61,7 +64,8 @@ Examples:
     type=options.Names(),
     metavar="CPU,CPU,…",
     help="Compile for several CPUs into one file, of which each host loads the part it runs best: "
-    "instruction sets (sse, avx2, avx512, neon) and names of CPUs or boards, of any machine.",
+    "instruction sets (sse, avx2, avx512, avx512-vnni, neon) and names of CPUs or boards, of any "
+    "machine; each perhaps with a --precision of its own, as in avx2:int8.",
 )
 @options.shape
 @options.batch
@@ -167,12 +171,11 @@ def command(
         "verify": not no_verify,
     }
     with terminal.progress() as on_progress:
+        settings["on_progress"] = on_progress
         if fat:
-            variants = compile_fat(model, fat, path, on_progress, _plan_report, **settings)
-            what: dict[str, Any] = {"variants": variants}
+            what: dict[str, Any] = {"variants": _compile_fat(model, fat, path, **settings)}
         else:
-            settings |= {"target": target, "on_progress": on_progress}
-            what = _compile(model, path, calibration, **settings)
+            what = _compile(model, path, calibration, target=target, **settings)
     if tune_budget > 0:
         what["database"] = str(writable_database(databases))
     report = {
@@ -208,6 +211,17 @@ def _compile(
         return {**_plan_report(compiled), **found}
 
 
+def _compile_fat(
+    model: str, cpus: tuple[str, ...], path: Path, **settings: Any
+) -> list[dict[str, Any]]:
+    from neocpu.fat_compilation import compile_fat
+
+    return [
+        {"name": part.variant.name, "bytes": part.variant.size, **_plan_report(part.compiled)}
+        for part in compile_fat(model, cpus, path, **settings)
+    ]
+
+
 def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
     from neocpu.foundation.instruction_sets import code_obstacle, host_features
 
@@ -218,6 +232,8 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         "target": plan["target"],
         "threads": plan["threads"],
         "opt": plan["opt"],
+        "precision": plan["precision"],
+        "computes_in": computes_in(plan),
         "accuracy": plan["accuracy"],
         "weights": plan["weights"],
         "convolutions": len(convolutions),
@@ -275,6 +291,7 @@ def _show_plan(report: Mapping[str, Any]) -> None:
             ("target", report["target"]),
             ("threads", str(report["threads"])),
             ("opt", report["opt"]),
+            ("computes in", precision_text(report)),
             ("accuracy", accuracy_text(report["accuracy"])),
             ("weights", weights_text(report["weights"])),
             *([("integers", _integers(report["integers"]))] if "integers" in report else []),

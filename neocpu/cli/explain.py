@@ -15,6 +15,7 @@ from neocpu.cli.plan_text import (
     cost_sources,
     error_text,
     missed_text,
+    precision_text,
     scheme_text,
     sources_text,
     weights_text,
@@ -61,6 +62,7 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         ("target", plan["target"]),
         ("threads", str(plan["threads"])),
         ("opt", plan["opt"]),
+        ("computes in", precision_text(plan)),
         ("accuracy", accuracy_text(plan["accuracy"])),
         (
             "search",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from neocpu.cli import options
+from neocpu.cli.plan_text import computes_in, precision_text
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size
@@ -69,6 +70,7 @@ def _verify(file: ArtifactFile, on_progress: ProgressCallback) -> None:
 
 def _describe(variant: Variant, verified: bool) -> dict[str, Any]:
     header = variant.header
+    operators = _operators(header.plan)
     return {
         "name": variant.name,
         "bytes": variant.size,
@@ -86,15 +88,21 @@ def _describe(variant: Variant, verified: bool) -> dict[str, Any]:
         "weight_bytes": variant.weight_bytes,
         "arena_bytes": header.arena_bytes,
         "weights_verified": verified,
-        "templates": _templates(header.plan),
+        "precision": str(header.plan.get("precision", "fp32")),
+        "computes_in": computes_in({"ops": operators}),
+        "templates": _templates(operators),
     }
 
 
-def _templates(plan: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many operators each template computes, as far as the plan says so."""
+def _operators(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a plan's operators, as far as it is one: it may be anybody's."""
     ops = plan.get("ops")
-    listed = ops if isinstance(ops, list) else []
-    schemes = [op.get("scheme") for op in listed if isinstance(op, dict)]
+    return [op for op in ops if isinstance(op, dict)] if isinstance(ops, list) else []
+
+
+def _templates(operators: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many operators each template computes, as far as the plan says so."""
+    schemes = [op.get("scheme") for op in operators]
     names = (str(scheme.get("template")) for scheme in schemes if isinstance(scheme, dict))
     return dict(Counter(name.removeprefix("conv2d_") for name in names).most_common())
 
@@ -107,12 +115,13 @@ def _show(report: Mapping[str, Any]) -> None:
         _print_fields(variants[0])
         return
     print_table(
-        ("variant", "machine", "target", "size", "here"),
+        ("variant", "machine", "target", "computes in", "size", "here"),
         [
             (
                 each["name"],
                 each["machine"],
                 each["target"],
+                precision_text(each),
                 size(each["bytes"]),
                 "loaded" if each["name"] == chosen else each["obstacle"] or "runs",
             )
@@ -144,6 +153,7 @@ def _fields(variant: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("code", size(variant["code_bytes"])),
         ("weights", size(variant["weight_bytes"])),
         ("activations", size(variant["arena_bytes"])),
+        ("computes in", precision_text(variant)),
         ("schemes", templates or "none"),
         ("format", f"{variant['format']}, by {versions}"),
         ("checksums", f"code and header match their digest; {weights}"),

@@ -43,6 +43,28 @@ def accuracy_text(accuracy: Mapping[str, Any]) -> str:
     return f"{accuracy['name']}: outputs err at most {accuracy['bound']:g}, norm-wise"
 
 
+def precision_text(plan: Mapping[str, Any]) -> str:
+    """Return ``auto: 50 int8, 4 fp32 convolutions``; ``fp32`` where nothing else was allowed.
+
+    Parameters
+    ----------
+    plan : mapping
+        Or what of it has its ``precision`` and ``computes_in``.
+    """
+    asked = str(plan.get("precision", "fp32"))  # an older neocpu had no other
+    counts = plan["computes_in"] if "computes_in" in plan else computes_in(plan)
+    if set(counts) <= {"fp32"} and asked in ("auto", "fp32"):
+        return "fp32"
+    total = "convolution" if sum(counts.values()) == 1 else "convolutions"
+    return f"{asked}: {', '.join(f'{n} {name}' for name, n in counts.items()) or 'no'} {total}"
+
+
+def computes_in(plan: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many convolutions compute in what, the most frequent first."""
+    convolutions = [op for op in plan["ops"] if op.get("kind") == "conv2d"]
+    return dict(Counter(str(op.get("precision", "fp32")) for op in convolutions).most_common())
+
+
 def weights_text(weights: Mapping[str, Any]) -> str:
     """Return ``46.8 MB given, 102.3 MB packed, at most 120.0 MB allowed``."""
     text = f"{size(weights['given_bytes'])} given, {size(weights['packed_bytes'])} packed"

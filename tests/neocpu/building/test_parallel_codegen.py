@@ -24,7 +24,7 @@ from neocpu.building import parallel_codegen
 from neocpu.building.elf import read_elf
 from neocpu.building.forked import Limits
 from neocpu.building.parallel_codegen import CodeGeneration
-from neocpu.compile_options import CompileOptions
+from neocpu.compile_options import CompileOptions, Member
 from neocpu.compiler import compile_each
 from neocpu.foundation import temporary
 from neocpu.foundation.errors import ArtifactError, NeoCPUError, UnsupportedError
@@ -233,7 +233,9 @@ def test_children_take_no_part_in_the_parents_signals_and_output(monkeypatch, ca
 def each(model: onnx.ModelProto, *cpus: str):
     """Compile for several CPUs, unchecked."""
     options = CompileOptions.parse(threads=1, verify=False)
-    return compile_each(model, [*map(parse_target, cpus)], options, lambda _: silent)
+    return compile_each(
+        model, [Member(parse_target(cpu)) for cpu in cpus], options, lambda _: silent
+    )
 
 
 def test_the_plan_for_the_next_cpu_is_made_before_one_is_linked(monkeypatch):
@@ -297,7 +299,7 @@ def test_nothing_is_planned_ahead_of_a_tuner(monkeypatch):
     events = []
     monkeypatch.setattr(compiler, "_tune_one", lambda *arguments: events.append("tune"))
     options = CompileOptions.parse(threads=1, verify=False, tune_budget=1.0)
-    cpus = [parse_target("avx2"), parse_target("avx512")]
+    cpus = [Member(parse_target(cpu)) for cpu in ("avx2", "avx512")]
     for compiled in compile_each(chain(), cpus, options, lambda _: silent):
         compiled.close()
         events.append("done")

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 from command_line import Cli
 
-from neocpu import compiler, stages, verification
-from neocpu.foundation import linker
+import neocpu
+from neocpu import fat_compilation, stages, verification
+from neocpu.compile_options import Member
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress
+from neocpu.planning.precision import Precision
 from neocpu.runtime.artifact import ArtifactFile, read_header
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.target import CpuTarget
+from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
 
 BASE = "sse" if os.uname().machine == "x86_64" else "neon"
 OTHER = "sandybridge" if BASE == "sse" else "cortex-a35"
@@ -89,10 +92,10 @@ def compiled(fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
         path.write_bytes(fat.read_bytes()[part.offset :][: part.size])
         return Compiled(path, part.header, part.header.plan, {"search": 1.0})
 
-    def take_each(model: str, targets: list[CpuTarget], _: Any, progress_of: Any) -> Any:
-        return (take(target, progress_of(number)) for number, target in enumerate(targets))
+    def take_each(model: str, members: list[Member], _: Any, progress_of: Any) -> Any:
+        return (take(each.target, progress_of(number)) for number, each in enumerate(members))
 
-    monkeypatch.setattr(compiler, "compile_each", take_each)
+    monkeypatch.setattr(fat_compilation, "compile_each", take_each)
     return calls
 
 
@@ -102,7 +105,8 @@ def test_report(cli: Cli, compiled: list[str]) -> None:
     assert f"neocpu: {BASE}: search" in outcome.err
     first, header, *rows = outcome.out.splitlines()
     assert first.startswith("small.so: ")
-    assert header.split() == [*"variant target size transforms predicted largest error".split()]
+    columns = "variant target computes in size transforms predicted largest error"
+    assert header.split() == columns.split()
     assert [row.split()[0] for row in rows] == ["host", BASE]
     assert all("norm-wise" in row for row in rows)
     assert len(compiled) == 2
@@ -150,13 +154,16 @@ def test_bench(cli: Cli, fat: Path) -> None:
         (["--fat", "avx2,"], "is not a list"),
         (["--fat", "avx2,haswell"], "'avx2' and 'haswell' are the same CPU"),
         (["--fat", "avx3"], "did you mean 'avx2'?"),
+        (["--fat", "avx3:int8"], "did you mean 'avx2'?"),
+        (["--fat", "avx2:int9"], "unknown precision 'int9'"),
+        (["--fat", "avx2:int8,avx2:fp32"], "'avx2' and 'avx2' are the same CPU"),
         (["--fat", f"host,{FOREIGN}", "--tune-budget", "9"], f"cannot run '{FOREIGN}'"),
     ],
 )
 def test_wrong_names(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, options: list[str], blamed: str
 ) -> None:
-    monkeypatch.setattr(compiler, "compile_each", lambda *_: pytest.fail("it was compiled"))
+    monkeypatch.setattr(fat_compilation, "compile_each", lambda *_: pytest.fail("it was compiled"))
     outcome = cli("compile", "resnet50", *options)
     assert outcome.code in (2, 5)
     assert blamed in outcome.error
@@ -167,8 +174,8 @@ def test_a_missing_linker_is_noticed_first(cli: Cli, monkeypatch: pytest.MonkeyP
     def none(machine: str) -> Any:
         raise UsageError(f"no linker for {machine}")
 
-    monkeypatch.setattr(linker, "find_linker", none)
-    monkeypatch.setattr(compiler, "compile_each", lambda *_: pytest.fail("it was compiled"))
+    monkeypatch.setattr(fat_compilation, "find_linker", none)
+    monkeypatch.setattr(fat_compilation, "compile_each", lambda *_: pytest.fail("it was compiled"))
     assert "no linker for " in cli("compile", "resnet50", "--fat", "host,neon").error
 
 
@@ -177,3 +184,56 @@ def test_nothing_is_written_if_one_fails(cli: Cli, compiled: list[str]) -> None:
     assert outcome.code == 2
     assert len(compiled) == 2
     assert os.listdir() == []
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A quantised network, in numbers of each CPU's own."""
+    path = tmp_path_factory.mktemp("mixed") / "mixed.so"
+    cpus = ("host:fp32", f"{BASE}:fp32", "cascadelake:int8", "rpi5")
+    parts = neocpu.compile_fat(
+        quantised(network()), cpus, path, precision="int8", threads=2, verify=False
+    )
+    assert [part.variant.name for part in parts] == [cpu.partition(":")[0] for cpu in cpus]
+    return path
+
+
+def convolutions(fat: Path) -> dict[str, set[str]]:
+    """Return what the convolutions of each part compute in."""
+    return {
+        each.name: {op["precision"] for op in each.header.plan["ops"] if op["kind"] == "conv2d"}
+        for each in ArtifactFile(fat).variants
+    }
+
+
+def test_each_cpu_has_numbers_of_its_own(cli: Cli, mixed: Path) -> None:
+    found = convolutions(mixed)
+    assert found["host"] == found[BASE] == {"fp32"}
+    assert found["cascadelake"] == {"int8"}
+    asked = [each.header.plan["precision"] for each in ArtifactFile(mixed).variants]
+    assert asked == ["fp32", "fp32", "int8", "int8"]
+    inspected = {line.split()[0]: line for line in cli("inspect", mixed).out.splitlines() if line}
+    assert "int8: 5 int8 convolutions" in inspected["cascadelake"]
+    assert " fp32 " in inspected["host"]
+    explained = cli("explain", mixed, "--variant", "cascadelake").out
+    assert "int8: 5 int8 convolutions" in explained
+
+
+def test_a_mixed_file_computes_what_the_model_says(mixed: Path) -> None:
+    x = image(3)
+    np.testing.assert_allclose(
+        neocpu.load(mixed)(x), run_onnxruntime(quantised(network()), x), atol=0.1
+    )
+
+
+def test_options_give_each_cpu_its_numbers(cli: Cli, compiled: list[str]) -> None:
+    outcome = cli("compile", "small.onnx", "--fat", f"host:fp32,{BASE}:auto", "--json", "-q")
+    assert outcome.code == 0
+    assert [each["name"] for each in json.loads(outcome.out)["variants"]] == ["host", BASE]
+
+
+def test_a_target_in_json_may_have_colons() -> None:
+    text = '{"kind": "llvm", "mcpu": "haswell"}'
+    member = Member.parse(text, Precision.INT8)
+    assert (member.target.mcpu, member.precision) == ("haswell", "int8")
+    assert Member.parse("avx2:fp32", Precision.INT8).precision == "fp32"

@@ -1,0 +1,128 @@
+"""Compiling a model for several CPUs into one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neocpu.building.fat_file import combine_each
+from neocpu.compile_options import CompileOptions, Member
+from neocpu.compiled_module import CompiledModule
+from neocpu.compiler import ModelLike, compile_each
+from neocpu.foundation.errors import TargetError, UsageError
+from neocpu.foundation.linker import find_linker
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.planning.precision import Precision
+from neocpu.runtime.artifact import Variant
+from neocpu.schedules.vocabulary.target import missing_on_host
+
+
+@dataclass(frozen=True, slots=True)
+class FatPart:
+    """One CPU's part of a fat file.
+
+    Attributes
+    ----------
+    variant : Variant
+        Where it lies in the file.
+    compiled : CompiledModule
+        What was decided; closed.
+    """
+
+    variant: Variant
+    compiled: CompiledModule
+
+
+def compile_fat(
+    model: ModelLike,
+    cpus: Sequence[str],
+    path: str | os.PathLike[str],
+    *,
+    precision: str = "auto",
+    on_progress: ProgressCallback | None = None,
+    **settings: Any,
+) -> tuple[FatPart, ...]:
+    """Compile an ONNX model for several CPUs into one file, of which each host loads the best part.
+
+    Parameters
+    ----------
+    model, settings
+        As `neocpu.compile` takes them.
+    cpus : sequence of str
+        Targets, as `neocpu.compile` takes them. One ends with its precision where it is another
+        than ``precision``: ``("avx2:int8", "avx512-vnni:int8", "rpi4")``.
+    path : path
+        The file to write: all of it appears or nothing does.
+    precision : str
+        As in `neocpu.compile`, of the CPUs that name none.
+
+    Returns
+    -------
+    tuple of FatPart
+        In the order of ``cpus``.
+
+    Raises
+    ------
+    ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
+    """
+    options = CompileOptions.parse(precision=precision, **settings)
+    members = parse_members(cpus, options.plan.precision, tuning=options.budget.seconds != 0)
+    progress = [_of_member(member.name, on_progress or silent) for member in members]
+    with ExitStack() as stack:
+        done: list[CompiledModule] = []
+        each = compile_each(model, members, options, progress.__getitem__)
+        stack.callback(each.close)
+
+        def parts() -> Generator[tuple[str, Path]]:
+            for member, compiled in zip(members, each, strict=True):
+                done.append(compiled)
+                with compiled:
+                    yield member.name, compiled.path
+
+        compiling = parts()
+        stack.callback(compiling.close)
+        variants = combine_each(compiling, path)
+        return tuple(map(FatPart, variants, done))
+
+
+def parse_members(cpus: Sequence[str], default: Precision, *, tuning: bool) -> tuple[Member, ...]:
+    """Parse all CPUs and check what each needs, before minutes are spent on the first.
+
+    Parameters
+    ----------
+    default : Precision
+        Of those that name none.
+    tuning : bool
+        Whether kernels are to be measured, which is done here.
+
+    Raises
+    ------
+    TargetError, UsageError
+    """
+    members: list[Member] = []
+    for text in cpus:
+        member = Member.parse(text, default)
+        other = next((each for each in members if each.target == member.target), None)
+        if other is not None:
+            raise UsageError(
+                f"--fat: '{other.name}' and '{member.name}' are the same CPU; name it once"
+            )
+        if tuning and missing_on_host(member.target.features):
+            raise TargetError(
+                f"--tune-budget measures on this machine, which cannot run '{member.name}': tune "
+                "on such a one with `neocpu tune`, then compile with --db and without --tune-budget"
+            )
+        find_linker(member.target.machine)
+        members.append(member)
+    return tuple(members)
+
+
+def _of_member(name: str, on_progress: ProgressCallback) -> ProgressCallback:
+    def report(step: Progress) -> None:
+        on_progress(Progress(f"{name}: {step.phase}", step.done, step.total, step.detail))
+
+    return report
