@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,12 +63,23 @@ def group_rows(row_counts: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Return inputs drawn at random: floats from the normal distribution, the rest 0 and 1."""
+    """Return inputs drawn at random: floats from the normal distribution, the rest 0 and 1.
+
+    But for bytes, which are pictures or on a grid, and drawn from all there are: wider integers may
+    be indices.
+    """
     rng = np.random.default_rng(seed)
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for spec in specs:
         kind = np.dtype(spec.dtype)
-        floats = kind.kind == "f"
-        drawn = rng.standard_normal(spec.shape) if floats else rng.integers(0, 2, spec.shape)
-        arrays[spec.name] = drawn.astype(kind)
+        drawn = rng.standard_normal if kind.kind == "f" else partial(_integers, rng, kind)
+        arrays[spec.name] = drawn(spec.shape).astype(kind)
     return arrays
+
+
+def _integers(
+    rng: np.random.Generator, kind: np.dtype[Any], shape: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    whole = np.iinfo(kind) if kind.name in ("uint8", "int8") else None
+    low, high = (0, 1) if whole is None else (whole.min, whole.max)
+    return rng.integers(low, high, shape, endpoint=True)
