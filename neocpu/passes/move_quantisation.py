@@ -5,14 +5,18 @@ quantisation. Either hides that what comes before computes values of a grid::
 
     dequantize(max_pool(quantize(conv)))     -> max_pool(dequantize(quantize(conv)))
     dequantize(quantize(concat(conv, conv))) -> concat(dequantize(quantize(conv)), …)
+    quantize(dequantize(x))                  -> x, on the same grid
 
 Rounding to a grid is monotone and element by element, so that maxima and places may come after it.
+What is on the grid already stays as it is: a quotient of a rounded product is nearer to its integer
+than half a step.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import Call
@@ -53,13 +57,15 @@ def _move(expr: Expr, rewrite: Rewrite) -> Expr | None:
     if not is_op(expr, "relax.quantize", "relax.dequantize"):
         return None
     assert isinstance(expr, Call)
+    if (kept := _kept(expr, rewrite)) is not None:
+        return kept
     # One scale for all: an axis would move with the elements.
     if any(getattr(constant_value(arg), "size", 0) != 1 for arg in expr.args[1:]):
         return None
     inner = rewrite.sole_definition(expr.args[0])
     if not isinstance(inner, Call):
         return None
-    if is_op(inner, *_KEEPING):
+    if _keeps(inner):
         first = rewrite.emit(_of(expr, inner.args[0]))
         return Call(inner.op, [first, *inner.args[1:]], inner.attrs, inner.ty_args)
     if is_op(inner, "relax.concat"):
@@ -68,6 +74,64 @@ def _move(expr: Expr, rewrite: Rewrite) -> Expr | None:
             moved = [rewrite.emit(_of(expr, part)) for part in parts.fields]
             return relax.op.concat(moved, int(inner.attrs.axis))
     return None
+
+
+def _keeps(call: Expr) -> bool:
+    """Whether a call's results are among the values of what it reads first."""
+    if is_op(call, "relax.image.resize2d"):
+        return str(call.attrs.method) == "nearest_neighbor"
+    return is_op(call, *_KEEPING)
+
+
+def _kept(expr: Call, rewrite: Rewrite) -> Expr | None:
+    """Return what ``expr`` computes, if that is on the grid already."""
+    inner = rewrite.definition(expr.args[0])
+    if is_op(expr, "relax.quantize"):
+        return inner.args[0] if _undoes(expr, inner) else None
+    if is_op(inner, "relax.quantize") and _undoes(inner, expr):
+        return inner.args[0] if _is_on_grid(inner, rewrite) else None
+    return None
+
+
+def _is_on_grid(quantise: Call, rewrite: Rewrite) -> bool:
+    """Whether all that ``quantise`` reads comes from dequantisations that it undoes."""
+    todo, seen = [quantise.args[0]], set()
+    single = quantise.args[1].ty.ndim == 0
+    while todo:
+        var = todo.pop()
+        if var in seen:
+            continue
+        seen.add(var)
+        value = rewrite.definition(var)
+        if _undoes(quantise, value):
+            continue
+        if not single:
+            return False
+        if _keeps(value) or is_op(value, "relax.nn.relu"):
+            todo.append(value.args[0])
+        elif is_op(value, "relax.concat"):
+            parts = rewrite.definition(value.args[0])
+            if not isinstance(parts, relax.Tuple):
+                return False
+            todo.extend(parts.fields)
+        else:
+            return False
+    return True
+
+
+def _undoes(quantise: Call, dequantise: Expr | None) -> bool:
+    """Whether integers that are dequantised and quantised again are the same."""
+    if not is_op(dequantise, "relax.dequantize"):
+        return False
+    numbers = [constant_value(arg) for call in (quantise, dequantise) for arg in call.args[1:]]
+    if any(number is None for number in numbers):
+        return False
+    scale, zero, other, middle = numbers
+    alike = np.array_equal(scale, other) and np.array_equal(zero, middle)
+    along = scale.size == 1 or int(quantise.attrs.axis) == int(dequantise.attrs.axis)
+    limits = np.finfo(np.float32)
+    exact = scale.min() >= limits.tiny and scale.max() <= limits.max / 256
+    return bool(alike and along and exact and zero.dtype == middle.dtype)
 
 
 def _of(change: Call, data: Expr) -> Call:

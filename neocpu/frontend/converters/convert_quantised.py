@@ -28,8 +28,9 @@ def quantize_linear(node: Node) -> relax.Expr:
     zero_value = np.zeros((), dtype) if zero is None else _constant_or_none(zero)
     if dtype in _EIGHT_BITS and scale_value is not None and zero_value is not None:
         scales, zeros = _alike(scale_value.astype(np.float32), zero_value)
+        along = axis if scales.size > 1 else 0  # or equal calls would look different
         return relax.op.quantize(
-            node.bb.normalize(single), make_const(scales), make_const(zeros), axis, dtype
+            node.bb.normalize(single), make_const(scales), make_const(zeros), along, dtype
         )
     limits = np.iinfo(dtype)
     scaled = relax.op.round(relax.op.divide(single, _spread(node, scale, axis, rank)))
@@ -54,7 +55,8 @@ def dequantize_linear(node: Node) -> relax.Expr:
         and zero_value is not None
     ):
         scales, zeros = _alike(scale_value, zero_value)
-        return relax.op.dequantize(data, make_const(scales), make_const(zeros), axis, "float32")
+        along = axis if scales.size > 1 else 0
+        return relax.op.dequantize(data, make_const(scales), make_const(zeros), along, "float32")
     # Differences of 8 and 16 bits are exact in float32; those of 32 have no zero point.
     moved = relax.op.astype(data, "float32")
     if zero is not None and not (zero_value is not None and not zero_value.any()):

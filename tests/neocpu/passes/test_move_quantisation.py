@@ -27,7 +27,11 @@ KEEPING = {
     "reshape": lambda x: R.reshape(x, (6, 20)),
     "permute_dims": lambda x: R.permute_dims(x, [0, 2, 3, 1]),
     "slice": lambda x: R.strided_slice(x, [1], [1], [3]),
-}
+    "resize": lambda x: R.image.resize2d(
+        x, (8, 10), method="nearest_neighbor", rounding_method="floor",
+        coordinate_transformation_mode="asymmetric",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", KEEPING)
@@ -91,3 +95,74 @@ def test_the_axis_of_one_scale_does_not_matter():
     after = MoveQuantisation()(before)
     assert names(after)[-1] == "reshape"
     assert_same_results(before, after)
+
+
+def count(mod, op):
+    return [each.split(".")[-1] for each in names(mod)].count(op)
+
+
+@pytest.mark.parametrize("name", [*KEEPING, "relu"])
+def test_what_is_on_the_grid_is_not_rounded_again(name):
+    """Also where others read it, so that nothing can move."""
+    keep = KEEPING.get(name, R.nn.relu)
+
+    def body(bb, x):
+        kept = bb.emit(keep(bb.emit(dequantise(bb.emit(quantise(x))))))
+        again = bb.emit(dequantise(bb.emit(quantise(kept))))
+        return bb.emit(R.add(bb.emit(R.negative(kept)), again))
+
+    before = module(body, SHAPE)
+    after = MoveQuantisation()(before)
+    assert (count(after, "quantize"), count(after, "dequantize")) == (1, 1)
+    assert_same_results(before, after)
+
+
+def test_a_concatenation_on_the_grid_is_not_rounded_again():
+    def body(bb, x, y):
+        parts = [bb.emit(dequantise(bb.emit(quantise(each)))) for each in (x, y, x)]
+        joined = bb.emit(R.concat(parts, 1))
+        again = bb.emit(dequantise(bb.emit(quantise(joined))))
+        return bb.emit(R.add(joined, again))
+
+    before = module(body, SHAPE, (2, 2, 4, 5))
+    after = MoveQuantisation()(before)
+    assert (count(after, "quantize"), count(after, "dequantize")) == (3, 3)
+    assert_same_results(before, after)
+
+
+def test_scales_along_an_axis_are_undone_along_it():
+    scales = relax.const(np.array([0.1, 0.2, 0.3], np.float32))
+    zeros = relax.const(np.array([0, 7, 255], np.uint8))
+
+    def change(bb, x, axis):
+        stored = bb.emit(R.quantize(x, scales, zeros, axis, "uint8"))
+        return bb.emit(R.dequantize(stored, scales, zeros, axis, "float32"))
+
+    def body(bb, x, *axes):
+        for axis in axes:
+            x = change(bb, x, axis)
+        return x
+
+    shape = (3, 3, 4, 3)
+    once = MoveQuantisation()(module(lambda bb, x: body(bb, x, 1, 1, 1), shape))
+    assert count(once, "quantize") == 1
+    assert_same_results(module(lambda bb, x: body(bb, x, 1), shape), once)
+    twice = MoveQuantisation()(module(lambda bb, x: body(bb, x, 1, 0), shape))
+    assert count(twice, "quantize") == 2
+    assert_same_results(module(lambda bb, x: body(bb, x, 1, 0), shape), twice)
+
+
+@pytest.mark.parametrize("other", [(0.06, 7), (0.05, 8), (1e-42, 7), (3e38, 7)])
+def test_another_grid_rounds(other):
+    """So does the same one, where real numbers are too small or too large to tell its steps."""
+    scale, zero = relax.const(np.float32(other[0])), relax.const(np.uint8(other[1]))
+
+    def body(bb, x):
+        if 1e-30 < other[0] < 1e30:
+            x = bb.emit(dequantise(bb.emit(quantise(x))))
+        for _ in range(2):
+            stored = bb.emit(R.quantize(x, scale, zero, 0, "uint8"))
+            x = bb.emit(R.dequantize(stored, scale, zero, 0, "float32"))
+        return x
+
+    assert count(MoveQuantisation()(module(body, SHAPE)), "quantize") == 2

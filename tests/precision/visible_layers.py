@@ -1,0 +1,157 @@
+"""A quantised model whose tensors are visible, whole or cut where they are quantised.
+
+What rounds to integers may round a tie either way, for sums in float32 depend on their order, and
+one step more or less goes through all layers below. So layers are compared by themselves: `cut`
+makes each quantised tensor an input as well, so that every layer computes from the integers that
+the reference has found, and nothing of what it rounds otherwise reaches another layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+_RESULTS = {
+    "QuantizeLinear": 1,
+    "QLinearConv": 6,
+    "QLinearMatMul": 6,
+    "QGemm": 7,
+    "QLinearAdd": 6,
+    "QLinearMul": 6,
+    "QLinearAveragePool": 3,
+    "QLinearConcat": 0,
+    "QLinearGlobalAveragePool": 3,
+    "QLinearLeakyRelu": 3,
+    "QLinearSigmoid": 3,
+    "QLinearSoftmax": 3,
+}
+"""Where an operator has its result's scale, which the zero point follows."""
+
+_FOUND_AT_RUN_TIME = "DynamicQuantizeLinear"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """A tensor of integers that a model computes of its inputs.
+
+    Attributes
+    ----------
+    name : str
+        Of the integers.
+    given : tuple of str
+        Tensors that a cut model reads instead: the integers, and what was found with them.
+    real : str
+        What is rounded; empty if no tensor of the model.
+    visible : str
+        The output that shows it.
+    scale : array
+        What a step is in ``visible``: of all elements, or a vector along ``axis``.
+    """
+
+    name: str
+    given: tuple[str, ...]
+    real: str
+    visible: str
+    scale: np.ndarray
+    axis: int = 0
+
+    def steps(self, values: np.ndarray) -> np.ndarray:
+        """Return real numbers in steps."""
+        spread = np.ones(values.ndim, int)
+        if self.scale.size > 1:
+            spread[self.axis] = self.scale.size
+        return values.astype(np.float64) / self.scale.astype(np.float64).reshape(spread)
+
+
+def constants(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Return a model's constants by name."""
+    found = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            found[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    return found
+
+
+def make_visible(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Quantised]]:
+    """Return a copy that returns, after its own outputs, what each quantised tensor stands for."""
+    seen = onnx.ModelProto()
+    seen.CopyFrom(model)
+    values, tensors = constants(model), []
+    for node in _computed(model):
+        name = node.output[0]
+        if node.op_type == _FOUND_AT_RUN_TIME:
+            tensors.append(Quantised(name, tuple(node.output), node.input[0], name, np.ones(1)))
+            seen.graph.output.append(helper.make_tensor_value_info(name, TensorProto.UINT8, None))
+        elif node.op_type in _RESULTS:
+            place, visible = _RESULTS[node.op_type], f"{name}_visible"
+            real = node.input[0] if node.op_type == "QuantizeLinear" else ""
+            scale = values[node.input[place]]
+            axis = {each.name: each.i for each in node.attribute if each.name == "axis"}
+            along = axis.get("axis", 1) if scale.size > 1 else 0
+            tensors.append(Quantised(name, (name,), real, visible, scale, along))
+            shown = [name, *node.input[place : place + 2]]
+            domain = node.domain if node.op_type == "QuantizeLinear" else ""
+            made = helper.make_node("DequantizeLinear", shown, [visible], domain=domain, **axis)
+            seen.graph.node.append(made)
+            value = helper.make_tensor_value_info(visible, TensorProto.FLOAT, None)
+            seen.graph.output.append(value)
+    return seen, tensors
+
+
+def _computed(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes that depend on the inputs."""
+    constant = {each.name for each in model.graph.initializer}
+    known = {value.name for value in model.graph.input} - constant
+    for node in model.graph.node:
+        if known.intersection(node.input):
+            known.update(node.output)
+            yield node
+
+
+def cut(
+    visible: onnx.ModelProto, tensors: Sequence[Quantised], found: Mapping[str, np.ndarray]
+) -> onnx.ModelProto:
+    """Return a copy of a visible model that reads what others computed of each quantised tensor.
+
+    Parameters
+    ----------
+    found : mapping
+        What ``given`` names, by name: inputs are called so, with ``_given`` behind.
+    """
+    made = onnx.ModelProto()
+    made.CopyFrom(visible)
+    shown = {tensor.visible for tensor in tensors}
+    names = {name: f"{name}_given" for tensor in tensors for name in tensor.given}
+    for node in made.graph.node:
+        if node.output[0] not in shown:
+            for place, name in enumerate(node.input):
+                node.input[place] = names.get(name, name)
+    for name, given in names.items():
+        kind = helper.np_dtype_to_tensor_dtype(found[name].dtype)
+        made.graph.input.append(helper.make_tensor_value_info(given, kind, found[name].shape))
+    return with_shapes(made, found)
+
+
+def with_shapes(model: onnx.ModelProto, found: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """Return a copy that says what shapes its outputs have, as onnx's checker wants it."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for value in made.graph.output:
+        kind = value.type.tensor_type.elem_type
+        value.CopyFrom(helper.make_tensor_value_info(value.name, kind, found[value.name].shape))
+    return made
+
+
+def with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """Return a copy that returns tensors of any type, for ONNX Runtime."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    present = {value.name for value in made.graph.output}
+    made.graph.output.extend(
+        onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names) if name not in present
+    )
+    return made
