@@ -66,7 +66,7 @@ typedef struct neocpu_options {
 /* One input or output. */
 typedef struct neocpu_spec {
   const char *name;     /* in UTF-8 */
-  const char *dtype;    /* as numpy calls it: float32, int64, … */
+  const char *dtype;    /* as numpy calls it: float32, int64, …; and bfloat16 */
   const int64_t *shape; /* `rank` extents; elements lie in C order, without gaps */
   size_t rank;
   size_t bytes; /* of the whole tensor */

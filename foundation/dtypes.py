@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-Kind = Literal["bool", "int", "uint", "float"]
+Kind = Literal["bool", "int", "uint", "float", "bfloat"]
 
-_CODES: Final[Mapping[Kind, int]] = {"int": 0, "uint": 1, "float": 2, "bool": 6}
+_CODES: Final[Mapping[Kind, int]] = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class DType:
     Attributes
     ----------
     name : str
-        numpy's and TVM's: ``float32``.
+        numpy's and TVM's: ``float32``. numpy knows ``bfloat16`` by an extension alone.
     bits : int
         Of an element in memory.
     datatype : str
@@ -35,6 +35,11 @@ class DType:
     def is_integer(self) -> bool:
         """Whether its elements are whole numbers."""
         return self.kind in ("int", "uint")
+
+    @property
+    def is_float(self) -> bool:
+        """Whether its elements are floating-point numbers."""
+        return self.kind in ("float", "bfloat")
 
     @property
     def bytes(self) -> int:
@@ -59,6 +64,7 @@ DTYPES: Final[Mapping[str, DType]] = MappingProxyType(
             *_sized("int", "INT", 8, 16, 32, 64),
             *_sized("uint", "UINT", 8, 16, 32, 64),
             *_sized("float", "FP", 16, 32, 64),
+            *_sized("bfloat", "BF", 16),
         )
     }
 )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
+
+from neocpu.foundation.bfloat16 import BITS, array_dtype, round_to_bits
+from neocpu.foundation.dtypes import DTYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class TensorSpec:
     name : str
         The ONNX value name.
     dtype : str
-        A numpy dtype name, such as ``float32``.
+        A key of `DTYPES`, such as ``float32``.
     shape : tuple of int
         Static shape, in the ONNX model's own layout (NCHW for images).
     bounded : bool
@@ -71,9 +73,12 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarra
     rng = np.random.default_rng(seed)
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for spec in specs:
-        kind = np.dtype(spec.dtype)
-        drawn = rng.standard_normal if kind.kind == "f" else partial(_integers, rng, kind)
-        arrays[spec.name] = drawn(spec.shape).astype(kind)
+        kind = array_dtype(spec.dtype)
+        if not DTYPES[spec.dtype].is_float:
+            arrays[spec.name] = _integers(rng, kind, spec.shape).astype(kind)
+            continue
+        drawn = rng.standard_normal(spec.shape)
+        arrays[spec.name] = round_to_bits(drawn) if kind == BITS else drawn.astype(kind)
     return arrays
 
 

@@ -13,9 +13,10 @@ static const int64_t MAX_BYTES = (int64_t)1 << 40, MAX_ELEMENTS = (int64_t)1 << 
 static const struct {
   const char *name;
   uint8_t code, bits; /* DLPack's */
-} dtypes[] = {{"float32", 2, 32}, {"float64", 2, 64}, {"float16", 2, 16}, {"int8", 0, 8},
-              {"int16", 0, 16},   {"int32", 0, 32},   {"int64", 0, 64},   {"uint8", 1, 8},
-              {"uint16", 1, 16},  {"uint32", 1, 32},  {"uint64", 1, 64},  {"bool", 6, 8}};
+} dtypes[] = {{"float32", 2, 32}, {"float64", 2, 64}, {"float16", 2, 16}, {"bfloat16", 4, 16},
+              {"int8", 0, 8},     {"int16", 0, 16},   {"int32", 0, 32},   {"int64", 0, 64},
+              {"uint8", 1, 8},    {"uint16", 1, 16},  {"uint32", 1, 32},  {"uint64", 1, 64},
+              {"bool", 6, 8}};
 enum { DTYPE_COUNT = sizeof dtypes / sizeof *dtypes };
 
 void nc_dtype(const char *dtype, uint8_t *code, uint8_t *bits) {

@@ -13,9 +13,10 @@ enum { MAX_HEADER = 1 << 16, MAX_RANK = 32, ALIGN = 128 };
 
 static const struct {
   const char *dtype, *code;
-} codes[] = {{"float32", "<f4"}, {"float64", "<f8"}, {"float16", "<f2"}, {"int8", "|i1"},
-             {"int16", "<i2"},   {"int32", "<i4"},   {"int64", "<i8"},   {"uint8", "|u1"},
-             {"uint16", "<u2"},  {"uint32", "<u4"},  {"uint64", "<u8"},  {"bool", "|b1"}};
+} codes[] = {{"float32", "<f4"}, {"float64", "<f8"}, {"float16", "<f2"}, {"bfloat16", "<u2"},
+             {"int8", "|i1"},    {"int16", "<i2"},   {"int32", "<i4"},   {"int64", "<i8"},
+             {"uint8", "|u1"},   {"uint16", "<u2"},  {"uint32", "<u4"},  {"uint64", "<u8"},
+             {"bool", "|b1"}}; /* numpy has bfloat16 as the bits alone */
 
 static const char *code_of(const char *dtype) {
   for (size_t i = 0; i < sizeof codes / sizeof *codes; ++i) {
@@ -85,9 +86,11 @@ static int check_header(const report *to, const char *header, const neocpu_spec 
   if (code[0] != '\'' || strncmp(code + 1, wanted, 3) != 0 || code[4] != '\'') {
     const char *end = *code == '\'' ? strchr(code + 1, '\'') : NULL;
     const int length = end != NULL && end - code < 16 ? (int)(end + 1 - code) : 16;
+    const int bits = strcmp(spec->dtype, "bfloat16") == 0;
+    const char *quote = bits ? "" : "'", *kind = bits ? "ml_dtypes.bfloat16).view('uint16'" : wanted;
     return fail(to,
-                "input '%s' takes %s, the file holds dtype %.*s: convert it with x.astype('%s')",
-                spec->name, spec->dtype, length, code, wanted);
+                "input '%s' takes %s, the file holds dtype %.*s: convert it with x.astype(%s%s%s)",
+                spec->name, spec->dtype, length, code, quote, kind, quote);
   }
   const int rank = read_shape(field(header, "shape"), shape);
   if (rank < 0) return fail(to, "not a .npy file: its shape is malformed");

@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from neocpu.cli.npy import MAGIC, read_npy
+from neocpu.foundation.bfloat16 import BITS, array_dtype
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.files import regular_status, replacing
 from neocpu.runtime.inputs import check_names
@@ -92,8 +94,10 @@ def write_archive(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     size = sum(array.nbytes for array in arrays.values())
     with replacing(path, size) as stream, zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
+            # .npy files know no bfloat16, but for uint16 of the same bits.
+            held = array.view(BITS) if array.dtype == array_dtype(BFLOAT16) else array
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+                np.lib.format.write_array(member, held, allow_pickle=False)
 
 
 def _unpacked(archive: zipfile.ZipFile, name: str, spec: TensorSpec) -> AnyArray:

@@ -18,6 +18,7 @@ from neocpu.foundation.units import duration
 if TYPE_CHECKING:
     from neocpu.cli.arrays import AnyArray
     from neocpu.runtime.module import Module
+    from neocpu.tensor_spec import TensorSpec
 
 TOP = 5
 
@@ -139,7 +140,7 @@ def _report(
         "target": module.metadata.target,
         "threads": module.threads,
         "inputs": [spec.to_json() for spec in module.inputs],
-        "outputs": [_describe(name, array) for name, array in results.items()],
+        "outputs": [_describe(spec, results[spec.name]) for spec in module.outputs],
         "first_run_ms": first * 1e3,
         "latency_ms": {
             "runs": len(repeats),
@@ -154,18 +155,21 @@ def _report(
     }
 
 
-def _describe(name: str, array: AnyArray) -> dict[str, Any]:
+def _describe(spec: TensorSpec, array: AnyArray) -> dict[str, Any]:
     """Return what fits on a line of an output; classes are ranked."""
     import numpy as np
 
+    from neocpu.foundation.bfloat16 import NAME, from_bits
+
+    array = from_bits(array) if spec.dtype == NAME else array
     numbers = array.astype(np.float64)
     numbers = numbers[np.isfinite(numbers)]
     row = array.reshape(-1)
     classes = array.ndim >= 2 and array.shape[1] == array.size > TOP and row.dtype.kind == "f"
     ranked = np.argsort(-row, kind="stable")[:TOP].tolist() if classes else []
     return {
-        "name": name,
-        "dtype": str(array.dtype),
+        "name": spec.name,
+        "dtype": spec.dtype,
         "shape": list(array.shape),
         "min": float(numbers.min()) if numbers.size else None,
         "max": float(numbers.max()) if numbers.size else None,

@@ -17,7 +17,7 @@ from neocpu.frontend.conflicts import refuse_conflicts
 from neocpu.frontend.extents import refuse_extents, refuse_inputs
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.model_limits import refuse_large_models
-from neocpu.frontend.number_formats import refuse_number_formats
+from neocpu.frontend.number_formats import refuse_number_formats, widen_halves
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.quantised.scale_checks import refuse_scales
 from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
@@ -65,6 +65,7 @@ def load_model(
     _check(original, where)
     _refuse_repeated_outputs(original.graph, where)
     _refuse_zeros(original.graph, where)
+    widen_halves(original)
     of_one = freeze_shapes(original.graph, given)
     refuse_inputs(original.graph)
     simplified = _simplified(original)

@@ -1,43 +1,64 @@
-"""Name models that compute in narrow floats or integers, before they fail later on.
-
-What has no rounding of its own, and what becomes float32 when constants are folded, is no matter.
-"""
+"""Floats of 16 bits become float32; models that compute in still narrower numbers are named."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+import numpy as np
 import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.extents import known_shapes
-from neocpu.frontend.unsupported import STANDARD_DOMAINS, node_name
+from neocpu.frontend.shapes import real_inputs
+from neocpu.frontend.tensor_check import all_tensors
 
-_SUMMING: Final = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_HALVES: Final = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
-_STEPWISE: Final = frozenset(
-    """
-    Acos Acosh Asin Asinh Atan Atanh BatchNormalization Celu Cosh Elu Gelu GlobalAveragePool
-    GroupNormalization HardSigmoid HardSwish InstanceNormalization LayerNormalization LogSoftmax
-    LpNormalization LRN MeanVarianceNormalization Mish ReduceL1 ReduceL2 ReduceLogSum
-    ReduceLogSumExp ReduceMean ReduceSum ReduceSumSquare RMSNormalization Selu Sigmoid Sinh Softmax
-    Softplus Softsign Tan Tanh
-    """.split()
+_TYPE_ATTRIBUTES: Final = frozenset(
+    "dtype output_datatype output_dtype precision softmax_precision stash_type to".split()
 )
-"""Operators of several steps, each of which rounds."""
+"""Attributes whose integer is an element type."""
 
 _NARROW: Final = {
     kind: name.lower()
-    for name, kind in onnx.TensorProto.DataType.items()
-    if name.startswith(("BFLOAT", "FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
+    for name, kind in TensorProto.DataType.items()
+    if name.startswith(("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
 }
 """Types that modules cannot hold, and what messages call them."""
 
 
+def widen_halves(model: onnx.ModelProto) -> None:
+    """Have a model compute in float32 what it computes in float16 or bfloat16, in place.
+
+    Its inputs and outputs stay what they are: the former are converted first, the latter last.
+    Nothing in between is rounded to 16 bits, neither by an operator nor by a Cast.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Checked.
+    """
+    graph = model.graph
+    given = {value.name for value in real_inputs(graph)}
+    read = [value for value in real_inputs(graph) if _is_half(value)]
+    made = [value for value in graph.output if _is_half(value) and value.name not in given]
+    for tensor in all_tensors(model):
+        if tensor.data_type in _HALVES:
+            wide = numpy_helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
+    values = [*graph.value_info, *(each for each in graph.input if each.name not in given)]
+    for nodes in (graph.node, *(function.node for function in model.functions)):
+        for node in _all_nodes(nodes):
+            values += _widen_attributes(node)
+    for value in values:
+        if _is_half(value):
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    _convert_boundary(graph, read, made)
+
+
 def refuse_number_formats(graph: onnx.GraphProto) -> None:
-    """Raise if a graph computes in floats of 16 bits or fewer, or in integers of less than 8.
+    """Raise if a graph has floats or integers of fewer than 8 bits, or floats of 8.
 
     Parameters
     ----------
@@ -47,19 +68,8 @@ def refuse_number_formats(graph: onnx.GraphProto) -> None:
     Raises
     ------
     UnsupportedError
-        Naming the operators, how often they occur and where first.
+        Naming the first such tensor.
     """
-    types = _types(graph)
-    narrow = {**_NARROW, onnx.TensorProto.FLOAT16: "float16"}
-    shapes = known_shapes(graph)
-    for kind, name in narrow.items():
-        nodes = [n for n in graph.node if types.get(n.input[0] if n.input else "") == kind]
-        rounding = [node for node in nodes if _rounds_often(node, shapes)]
-        if rounding:
-            raise UnsupportedError(
-                f"this is a {name} model ({_counted(rounding)}); neocpu computes in float32: "
-                "export it in float32, as with torch.onnx.export(model.float(), …)"
-            )
     for tensor in graph.initializer:
         if tensor.data_type in _NARROW:
             raise UnsupportedError(
@@ -68,32 +78,62 @@ def refuse_number_formats(graph: onnx.GraphProto) -> None:
             )
 
 
-def _types(graph: onnx.GraphProto) -> dict[str, int]:
-    values = (*graph.input, *graph.value_info, *graph.output)
-    types = {value.name: value.type.tensor_type.elem_type for value in values}
-    return types | {tensor.name: tensor.data_type for tensor in graph.initializer}
+def _is_half(value: onnx.ValueInfoProto) -> bool:
+    return value.type.tensor_type.elem_type in _HALVES
 
 
-def _rounds_often(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether the order or the number of an operator's steps decides how it is rounded."""
-    if node.domain not in STANDARD_DOMAINS:
-        return False
-    if node.op_type in _STEPWISE:
-        return True
-    if node.op_type == "Resize":
-        modes = [attribute.s for attribute in node.attribute if attribute.name == "mode"]
-        return modes not in ([], [b"nearest"])
-    if node.op_type not in _SUMMING:
-        return False
-    # Each output a sum over channels.
-    weights = shapes.get(node.input[1], ())
-    depthwise = node.op_type == "Conv" and weights[1:2] == (1,)
-    return not depthwise
+def _convert_boundary(
+    graph: onnx.GraphProto,
+    inputs: Iterable[onnx.ValueInfoProto],
+    outputs: Iterable[onnx.ValueInfoProto],
+) -> None:
+    """Put a Cast after each of these inputs, and before each of these outputs."""
+    taken = {name for node in graph.node for name in (*node.input, *node.output)}
+    new: dict[str, str] = {}
+    first, last = [], []
+    for value in inputs:
+        new[value.name] = _fresh(f"{value.name}_float32", taken)
+        first.append(_cast(value.name, new[value.name], TensorProto.FLOAT))
+    for value in outputs:
+        new[value.name] = _fresh(f"{value.name}_float32", taken)
+        kind = value.type.tensor_type.elem_type
+        last.append(_cast(new[value.name], value.name, kind))
+    for node in _all_nodes(graph.node) if new else ():
+        node.input[:] = [new.get(name, name) for name in node.input]
+        node.output[:] = [new.get(name, name) for name in node.output]
+    for named in (*graph.initializer, *graph.value_info):
+        named.name = new.get(named.name, named.name)
+    nodes = [*first, *graph.node, *last]
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
-def _counted(nodes: Iterable[onnx.NodeProto]) -> str:
-    """Return ``QuantizeLinear 53x, ConvInteger 20x; first 'conv1'``."""
-    listed = list(nodes)
-    counts = Counter(node.op_type for node in listed)
-    names = ", ".join(f"{name} {count}x" for name, count in counts.most_common())
-    return f"{names}; first '{node_name(listed[0])}'"
+def _cast(source: str, result: str, kind: int) -> onnx.NodeProto:
+    return helper.make_node("Cast", [source], [result], name=f"{result}_cast", to=kind)
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield each node, and those of graphs within."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _all_nodes(inner.node)
+
+
+def _widen_attributes(node: onnx.NodeProto) -> list[onnx.ValueInfoProto]:
+    """Widen the types that a node names; return what graphs in its attributes declare."""
+    declared: list[onnx.ValueInfoProto] = []
+    for attribute in node.attribute:
+        if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _HALVES:
+            attribute.i = TensorProto.FLOAT
+        for inner in (attribute.g, *attribute.graphs):
+            declared += [*inner.input, *inner.value_info, *inner.output]
+    return declared

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar, Var
 
+from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.planning.arena import Span, place
 from neocpu.relax_utils import Expr, bindings, dtype_of, is_op, static_shape, used_vars
 from neocpu.runtime.header import Placement
@@ -126,16 +126,12 @@ def _read(main: relax.Function, mod: tvm.IRModule) -> _Uses:
 
 
 def _is_placeable(value: Expr) -> bool:
-    """Whether ``value`` allocates a tensor of static shape, of elements of numpy's own.
-
-    Not of such as ``bfloat16``, which numpy knows by extension, and hands to nobody.
-    """
-    if not is_op(value, "relax.builtin.alloc_tensor") or static_shape(value) is None:
-        return False
-    try:
-        return np.dtype(dtype_of(value)).isbuiltin == 1
-    except TypeError:
-        return False
+    """Whether ``value`` allocates a tensor of static shape, of elements that modules hold."""
+    return (
+        is_op(value, "relax.builtin.alloc_tensor")
+        and static_shape(value) is not None
+        and dtype_of(value) in DTYPES
+    )
 
 
 def _is_reshape(value: Expr) -> bool:
@@ -153,7 +149,7 @@ def _is_kernel_call(value: Expr, mod: tvm.IRModule) -> bool:
 def _bytes(var: Var) -> int:
     shape = static_shape(var)
     assert shape is not None
-    return math.prod(shape) * np.dtype(dtype_of(var)).itemsize
+    return math.prod(shape) * bytes_of(dtype_of(var))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -58,7 +58,9 @@ def compare(
     """Compare outputs by name.
 
     Elements must be within `tolerance.tolerances`; NaN must meet NaN and an infinity the same
-    infinity. Integers and booleans must be equal. Differences below `tolerance.UNDERFLOW` are none.
+    infinity. Integers and booleans must be equal. Differences below `tolerance.UNDERFLOW` are none,
+    nor is one of a unit in the last place of float16 or bfloat16: between two of these, how float32
+    was rounded may decide.
 
     Outputs of rows that a NonMaxSuppression selected are compared the same way first. If that
     fails, because scores or overlaps are as close to each other or to a threshold as rounding, the
@@ -124,6 +126,7 @@ class _Errors:
     ok: bool
 
 
+_HALVES = ("float16", "bfloat16")
 _EXACT = _Errors(0.0, 0.0, 0.0, ok=True)
 _MISMATCH = _Errors(math.inf, math.inf, math.inf, ok=False)
 
@@ -160,6 +163,10 @@ def _errors(actual: Array, expected: Array, rounded: Sequence[Array]) -> _Errors
         return _MISMATCH
     if expected.size == 0:
         return _EXACT
+    if expected.dtype.name in _HALVES:
+        actual = _to_one_unit(actual, expected)
+        rounded = [_to_one_unit(run, expected) for run in rounded if run.shape == expected.shape]
+        expected = expected.astype(np.float32)
     runs = [run for run in rounded if run.shape == expected.shape]
     if not np.issubdtype(expected.dtype, np.floating):
         # Equal even where float64 could not tell.
@@ -179,6 +186,13 @@ def _errors(actual: Array, expected: Array, rounded: Sequence[Array]) -> _Errors
     if not right[~finite].all():
         return _MISMATCH
     return _distance(actual, expected, finite & ~undecided, ok=bool(right.all()))
+
+
+def _to_one_unit(actual: Array, expected: Array) -> Array:
+    """Return numbers of 16 bits as float32: those within a unit in the last place as expected."""
+    wide, goal = actual.astype(np.float32), expected.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(wide - goal) <= np.spacing(np.abs(expected)), goal, wide)
 
 
 def _distance(actual: Array, expected: Array, counted: Array, *, ok: bool) -> _Errors:

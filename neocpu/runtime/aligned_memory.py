@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from neocpu.foundation.bfloat16 import array_dtype
+
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
@@ -27,6 +29,7 @@ def aligned_empty(
     ----------
     shape : int or tuple of int
     dtype : dtype
+        Or the name of an element type, as specifications have it.
 
     Returns
     -------
@@ -34,7 +37,7 @@ def aligned_empty(
         C-contiguous and writeable.
     """
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    kind = np.dtype(dtype)
+    kind = array_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
     raw = np.empty(math.prod(extents) * kind.itemsize + ALIGNMENT, np.uint8)
     return np.ndarray(extents, kind, raw, -address_of(raw) % ALIGNMENT)
 

@@ -7,8 +7,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.units import size
 from neocpu.runtime.header_text import accuracy, screen, summary, tensors
 from neocpu.tensor_spec import TensorSpec, group_rows
@@ -46,7 +45,7 @@ class Placement:
     offset : int
         Bytes from the start of the weights section, a multiple of `WEIGHT_ALIGN`; or of the arena.
     dtype : str
-        A numpy dtype name.
+        A key of `neocpu.foundation.dtypes.DTYPES`.
     shape : tuple of int
         C-contiguous, in the (packed) layout the compiled code reads.
     """
@@ -62,7 +61,7 @@ class Placement:
     @property
     def end(self) -> int:
         """The byte after the last one."""
-        return self.offset + math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return self.offset + math.prod(self.shape) * bytes_of(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)

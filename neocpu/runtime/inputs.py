@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from neocpu.foundation.bfloat16 import NAME, holds
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.tensor_spec import TensorSpec
 
@@ -93,16 +94,18 @@ def check_input(spec: TensorSpec, value: Any) -> AnyArray:
 def check_kind(spec: TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     """Check the dtype, in any byte order, and the shape of what is given for an input.
 
+    bfloat16 may be given as uint16 of the same bits.
+
     Raises
     ------
     UsageError
         If they are not the input's.
     """
-    expected = np.dtype(spec.dtype)
-    if dtype != expected and dtype.newbyteorder("=") != expected:
+    if not holds(dtype, spec.dtype):
+        wanted = "ml_dtypes.bfloat16" if spec.dtype == NAME else repr(spec.dtype)
         raise UsageError(
             f"input '{spec.name}': expected {describe(spec.dtype, spec.shape)}, got dtype "
-            f"{dtype}: convert it with x.astype('{spec.dtype}')"
+            f"{dtype}: convert it with x.astype({wanted})"
         )
     if shape != spec.shape:
         raise UsageError(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neocpu.foundation.bfloat16 import holds
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.inputs import check_names, describe
 from neocpu.tensor_spec import TensorSpec
@@ -58,7 +59,7 @@ def check_output(spec: TensorSpec, array: Any) -> AnyArray:
             f"out= for '{spec.name}' must be a numpy array, got {type(array).__name__}: "
             "pass a view of it, as np.asarray(x) or np.from_dlpack(x) make"
         )
-    if array.dtype.newbyteorder("=") != spec.dtype or array.shape != spec.shape:
+    if not holds(array.dtype, spec.dtype) or array.shape != spec.shape:
         bound = " (its largest)" if spec.bounded else ""
         raise UsageError(
             f"out= for '{spec.name}': expected {describe(spec.dtype, spec.shape)}{bound}, got "

@@ -188,7 +188,7 @@ class Session:
             if reason := _reason_to_copy(array, out):
                 copied.append(f"'{spec.name}' ({reason})")
             if not (array.flags.c_contiguous and array.dtype.isnative):
-                packed = aligned_empty(spec.shape, spec.dtype)
+                packed = aligned_empty(spec.shape, array.dtype.newbyteorder("="))
                 packed[...] = array
                 array = packed
             arrays.append(array)
@@ -206,7 +206,8 @@ class Session:
             if out is not None and _is_writable_in_place(out, position):
                 arrays.append(out[position])
             else:
-                arrays.append(aligned_empty(spec.shape, spec.dtype))
+                kind = spec.dtype if out is None else out[position].dtype.newbyteorder("=")
+                arrays.append(aligned_empty(spec.shape, kind))
         return arrays
 
 

@@ -6,14 +6,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from neocpu.foundation.bfloat16 import NAME
 from neocpu.foundation.dtypes import DTYPES
 
 AnyArray = np.ndarray[Any, Any]
 
 DATATYPES: Final = {dtype.name: dtype.datatype for dtype in DTYPES.values()}
-"""Datatype by the name of the numpy dtype."""
+"""Datatype by the name of the element type."""
 
 
 def wire_dtype(dtype: str) -> np.dtype[Any]:
-    """Return the dtype of binary tensor data, which is little-endian."""
-    return np.dtype(dtype).newbyteorder("<")
+    """Return the dtype of binary tensor data, which is little-endian; of bfloat16, of its bits."""
+    return np.dtype("uint16" if dtype == NAME else dtype).newbyteorder("<")

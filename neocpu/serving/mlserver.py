@@ -26,7 +26,7 @@ from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import Lane, ServedModel
 from neocpu.serving.refusals import RequestError, UnavailableError
 from neocpu.serving.repository import FIRST_VERSION, ModelEntry
-from neocpu.serving.request import parse_document
+from neocpu.serving.request import RequestedOutput, parse_document
 from neocpu.serving.response import json_data
 from neocpu.serving.server import Limits
 
@@ -98,7 +98,7 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
             id=payload.id,
             model_name=self.name,
             model_version=self.version,
-            outputs=[_output(wanted.name, results[wanted.name]) for wanted in request.outputs],
+            outputs=[_output(wanted, results[wanted.name]) for wanted in request.outputs],
         )
 
     def _open(self, entry: ModelEntry, limits: Limits) -> None:
@@ -135,10 +135,10 @@ def _limits(extra: dict[str, Any] | None) -> Limits:
     return Limits(**settings)
 
 
-def _output(name: str, array: AnyArray) -> ResponseOutput:
+def _output(wanted: RequestedOutput, array: AnyArray) -> ResponseOutput:
     return ResponseOutput(
-        name=name,
+        name=wanted.name,
         shape=list(array.shape),
-        datatype=DATATYPES[array.dtype.name],
-        data=json_data(name, array).tolist(),
+        datatype=DATATYPES[wanted.dtype],
+        data=json_data(wanted, array).tolist(),
     )

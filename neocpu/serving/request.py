@@ -28,10 +28,11 @@ from neocpu.tensor_spec import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class RequestedOutput:
-    """An output a client wants, and whether as binary tensor data."""
+    """An output a client wants, whether as binary tensor data, and of which element type it is."""
 
     name: str
     binary: bool
+    dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ def _parse_outputs(
 ) -> tuple[RequestedOutput, ...]:
     entries = document.get("outputs")
     if entries is None or entries == []:
-        return tuple(RequestedOutput(spec.name, bool(binary)) for spec in specs)
+        return tuple(RequestedOutput(spec.name, bool(binary), spec.dtype) for spec in specs)
     if not isinstance(entries, list):
         raise RequestError(f"outputs must be a list, got {brief(entries)}")
     by_name = {spec.name: spec for spec in specs}
@@ -182,7 +183,8 @@ def _parse_outputs(
         if parameters.get("classification"):
             raise RequestError(f"{where}: the classification extension is not supported")
         own = _flag(parameters, "binary_data", where)
-        wanted[spec.name] = RequestedOutput(spec.name, bool(binary if own is None else own))
+        as_bytes = bool(binary if own is None else own)
+        wanted[spec.name] = RequestedOutput(spec.name, as_bytes, spec.dtype)
     return tuple(wanted.values())
 
 

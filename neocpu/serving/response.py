@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import orjson
 
+from neocpu.foundation.bfloat16 import NAME, from_bits
 from neocpu.serving.datatypes import DATATYPES, AnyArray, wire_dtype
 from neocpu.serving.refusals import NotFiniteError
-from neocpu.serving.request import InferRequest
+from neocpu.serving.request import InferRequest, RequestedOutput
 from neocpu.tensor_spec import TensorSpec
 
 
@@ -52,14 +53,15 @@ def render_response(
         array = results[output.name]
         entry: dict[str, Any] = {
             "name": output.name,
-            "datatype": DATATYPES[array.dtype.name],
+            "datatype": DATATYPES[output.dtype],
             "shape": array.shape,
         }
         if output.binary:
-            blobs.append(array.astype(wire_dtype(array.dtype.name), copy=False).tobytes())
+            held = array.view(wire_dtype(NAME)) if output.dtype == NAME else array
+            blobs.append(held.astype(wire_dtype(output.dtype), copy=False).tobytes())
             entry["parameters"] = {"binary_data_size": len(blobs[-1])}
         else:
-            entry["data"] = json_data(output.name, array)
+            entry["data"] = json_data(output, array)
         entries.append(entry)
     document: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": entries}
     if request.id is not None:
@@ -68,7 +70,7 @@ def render_response(
     return InferResponse(b"".join([text, *blobs]), len(text) if blobs else None)
 
 
-def json_data(name: str, array: AnyArray) -> AnyArray:
+def json_data(output: RequestedOutput, array: AnyArray) -> AnyArray:
     """Return an output's numbers in a row, all of which JSON can spell.
 
     Raises
@@ -76,8 +78,10 @@ def json_data(name: str, array: AnyArray) -> AnyArray:
     NotFiniteError
         If it cannot.
     """
+    array = from_bits(array) if output.dtype == NAME else array
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise NotFiniteError(
-            f"output '{name}' holds infinities or NaN, which JSON cannot spell: ask for binary data"
+            f"output '{output.name}' holds infinities or NaN, which JSON cannot spell: "
+            "ask for binary data"
         )
     return np.ascontiguousarray(array).reshape(-1)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from neocpu.foundation.bfloat16 import NAME, from_bits, round_to_bits
 from neocpu.serving.datatypes import DATATYPES, AnyArray, wire_dtype
 from neocpu.serving.refusals import RequestError
 from neocpu.tensor_spec import TensorSpec
@@ -95,7 +96,7 @@ def from_json(spec: TensorSpec, data: object) -> AnyArray:
     """
     if not isinstance(data, list):
         raise RequestError(f"input '{spec.name}': data must be a list, got {brief(data)}")
-    dtype = np.dtype(spec.dtype)
+    dtype = np.dtype("float32" if spec.dtype == NAME else spec.dtype)
     numbers = _flat(spec, data)
     if not set(map(type, numbers)) <= _TAKES[dtype.kind]:
         raise _not_numbers(spec)
@@ -136,8 +137,9 @@ def _array(spec: TensorSpec, numbers: list[Any], dtype: np.dtype[Any]) -> AnyArr
             return np.array(numbers, dtype)
         with np.errstate(over="ignore"):
             array = np.array(numbers, np.float64).astype(dtype)
-        if np.isfinite(array).all():
-            return array
+        held = round_to_bits(array) if spec.dtype == NAME else array
+        if np.isfinite(from_bits(held) if spec.dtype == NAME else held).all():
+            return held
     except OverflowError:
         pass
     raise RequestError(

@@ -116,6 +116,29 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 
 
 @pytest.fixture(scope="session")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """``y = 2 * x`` of 3x5 bfloat16 numbers."""
+    import ml_dtypes
+    from tvm import relax
+
+    specs = [[TensorSpec(name, "bfloat16", (3, 5))] for name in "xy"]
+
+    def body(bb: Any, x: Any) -> Any:
+        wide = bb.emit(relax.op.astype(x, "float32"))
+        doubled = bb.emit(relax.op.add(wide, wide))
+        return bb.emit(relax.op.astype(doubled, "bfloat16"))
+
+    built = _build([("x", (3, 5))], body, x="bfloat16")
+    path = tmp_path_factory.mktemp("narrow") / "narrow.so"
+    written = write_artifact(built, [], _header("narrow", *specs), path)
+
+    def reference(x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (x + x.astype(ml_dtypes.bfloat16),)
+
+    return Toy(built, [], written, path, reference)
+
+
+@pytest.fixture(scope="session")
 def two_way(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     """``(a + s * b, a)``: batch 2, two inputs, one output that is an input, and one weight."""
     from tvm import relax

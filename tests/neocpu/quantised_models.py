@@ -145,7 +145,7 @@ def run_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return session.run(None, {"x": x})[0]
+    return session.run(None, {session.get_inputs()[0].name: x})[0]
 
 
 def last_step(model: onnx.ModelProto) -> float:

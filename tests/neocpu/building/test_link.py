@@ -73,13 +73,13 @@ def test_weights_of_any_kind(linear, tmp_path):
 def test_dtypes_that_a_header_cannot_name(linear, tmp_path, field):
     header, built = linear.header, linear.built
     if field == "outputs":
-        header = replace(header, outputs=(TensorSpec("y", "bfloat16", (4, 33)),))
+        header = replace(header, outputs=(TensorSpec("y", "float8_e4m3fn", (4, 33)),))
     else:
-        planned = replace(built.planned, activations=(Placement(0, "bfloat16", (4,)),))
+        planned = replace(built.planned, activations=(Placement(0, "float8_e4m3fn", (4,)),))
         built = replace(built, planned=planned)
     path = tmp_path / "a.so"
     message = refused(UnsupportedError, lambda: write_artifact(built, linear.weights, header, path))
-    assert "is of dtype bfloat16" in message
+    assert "is of dtype float8_e4m3fn" in message
     assert os.listdir(tmp_path) == []
 
 

@@ -49,6 +49,15 @@ def test_outputs_are_those_of_python(run, tmp_path, name, request):
             np.testing.assert_array_equal(array, value)
 
 
+def test_bfloat16_is_its_bits(run, narrow, tmp_path):
+    (x,) = narrow.inputs()
+    (found,) = outputs(run, tmp_path, narrow.path, [x.view(np.uint16)], 1)
+    np.testing.assert_array_equal(found.view(x.dtype), narrow.reference(x)[0])
+    done = run(narrow.path, *save(tmp_path, [x.astype(np.float32)]))
+    assert done.returncode == 2
+    assert "convert it with x.astype(ml_dtypes.bfloat16).view('uint16')" in done.stderr
+
+
 @pytest.mark.parametrize("count", [0, 1, 4, 7])
 def test_only_the_rows_that_count_are_written(run, counted, tmp_path, count):
     x = np.arange(14, dtype=np.float32).reshape(7, 2)

@@ -48,6 +48,20 @@ class TestInputs:
         assert ", random" not in outcome.out
         np.testing.assert_allclose(np.load("y.npz")["y"], linear.reference(x)[0], 1e-4, 1e-5)
 
+    def test_of_bfloat16(self, cli: Cli, narrow: Any) -> None:
+        """Files hold its bits."""
+        (x,) = narrow.inputs()
+        np.save("x.npy", x.view("uint16"))
+        outcome = cli("run", narrow.path, "--input", "x.npy", "--outputs", "y.npz", "--json")
+        assert outcome.code == 0, outcome.err
+        bits = np.load("y.npz")["y"]
+        (expected,) = narrow.reference(x)
+        np.testing.assert_array_equal(bits.view(x.dtype), expected)
+        (output,) = json.loads(outcome.out)["outputs"]
+        assert (output["dtype"], output["max"]) == ("bfloat16", float(expected.max()))
+        np.save("x.npy", x.astype("float32"))
+        assert "astype(ml_dtypes.bfloat16)" in cli("run", narrow.path, "--input", "x.npy").err
+
     @pytest.mark.parametrize("in_order", [True, False])
     def test_of_several_inputs(self, cli: Cli, two_way: Any, in_order: bool) -> None:
         image, mask = two_way.inputs()
@@ -156,8 +170,9 @@ class TestReport:
 
         scores = np.zeros((1, 100), np.float32)
         scores[0, [7, 70, 17]] = 3, 2, 1
-        assert _describe("scores", scores)["top"] == [7, 70, 17, 0, 1]
-        assert _describe("features", scores.reshape(10, 10))["top"] == []
+        spec = TensorSpec("scores", "float32", scores.shape)
+        assert _describe(spec, scores)["top"] == [7, 70, 17, 0, 1]
+        assert _describe(spec, scores.reshape(10, 10))["top"] == []
 
     def test_needs_neither_the_compiler_nor_onnx(self, linear: Any) -> None:
         script = (

@@ -1,4 +1,4 @@
-"""Quantised and narrow models are named on import; what only stores such weights compiles."""
+"""Models in floats of 16 bits compute in float32; narrower ones are named on import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend import load_model
-from tests.neocpu.frontend.differential import assert_matches_onnxruntime
+from tests.neocpu.frontend.differential import (
+    assert_matches_onnxruntime,
+    relax_ops,
+    run_imported,
+    run_onnxruntime,
+)
 
 WEIGHTS = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32)
 Q_WEIGHTS = np.clip(np.round(WEIGHTS / 0.02), -128, 127).astype(np.int8)
@@ -45,23 +50,108 @@ def model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
 
 
-@pytest.mark.parametrize(
-    ("kind", "dtype", "name"),
-    [
-        (TensorProto.FLOAT16, np.float16, "float16"),
-        (TensorProto.BFLOAT16, ml_dtypes.bfloat16, "bfloat16"),
-    ],
+HALVES = pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(TensorProto.FLOAT16, np.float16), (TensorProto.BFLOAT16, ml_dtypes.bfloat16)],
 )
-def test_narrow_floats_inside(kind, dtype, name):
+
+
+@HALVES
+def test_halves_are_computed_in_float32(kind, dtype):
+    """What they are at the boundary they stay; the weights are what they were."""
+    half = WEIGHTS.astype(dtype)
+    made = model(
+        node("Conv", "x narrow", "c"),
+        node("Softmax", "c", "y", axis=1),
+        kind=kind,
+        constants={"narrow": half},
+    )
+    wide = model(
+        node("Conv", "x narrow", "c"),
+        node("Softmax", "c", "y", axis=1),
+        constants={"narrow": half.astype(np.float32)},
+    )
+    x = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(dtype)
+    loaded, module, (found,) = run_imported(made, {"x": x})
+    _, _, (expected,) = run_imported(wide, {"x": x.astype(np.float32)})
+    assert (loaded.inputs[0].dtype, loaded.outputs[0].dtype) == (x.dtype.name, x.dtype.name)
+    assert relax_ops(module) == ["astype", "nn.conv2d", "nn.softmax", "astype"]
+    np.testing.assert_array_equal(found.astype(np.float32), expected.astype(dtype).astype("f4"))
+
+
+@HALVES
+def test_halves_inside(kind, dtype):
     made = model(
         node("Cast", "x", "h", to=kind),
         node("Conv", "h narrow", "c"),
         node("Cast", "c", "y", to=TensorProto.FLOAT),
         constants={"narrow": WEIGHTS.astype(dtype)},
     )
-    message = rf"this is a {name} model \(Conv 1x; first 'the_Conv'\); .* export it in float32"
-    with pytest.raises(UnsupportedError, match=message):
-        load_model(made)
+    x = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(np.float32)
+    _, module, (found,) = run_imported(made, {"x": x})
+    assert relax_ops(module) == ["nn.conv2d"]
+    wide = model(node("Conv", "x w", "y"), constants={"w": WEIGHTS.astype(dtype).astype("f4")})
+    np.testing.assert_allclose(found, run_onnxruntime(wide, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_what_float16_cannot_hold_is_infinite_at_an_output_alone():
+    made = model(
+        node("Mul", "x large", "m"),
+        node("Mul", "m small", "y"),
+        kind=TensorProto.FLOAT16,
+        constants={"large": np.float16(1000), "small": np.float16([[[[1]], [[0.01]], [[-1]]]])},
+    )
+    x = np.full((1, 3, 16, 16), 100, np.float16)
+    (found,) = run_imported(made, {"x": x})[2]
+    np.testing.assert_array_equal(found[0, :, 0, 0], np.float16([np.inf, 1000, -np.inf]))
+
+
+@HALVES
+def test_an_output_is_rounded_half_to_even(kind, dtype):
+    made = model(node("Mul", "x x", "y"), kind=kind)
+    every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    finite = every[np.isfinite(every.astype(np.float32))]
+    x = np.resize(finite, 85 * 768).reshape(85, 3, 16, 16)
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 85
+    with np.errstate(over="ignore"):
+        expected = (x.astype(np.float32) ** 2).astype(dtype)
+    (found,) = run_imported(made, {"x": x})[2]
+    normal = np.abs(expected.astype(np.float32)) >= np.finfo(np.float32).tiny
+    np.testing.assert_array_equal(found[normal], expected[normal])
+
+
+@HALVES
+@pytest.mark.parametrize("constant", [False, True])
+def test_outputs_that_are_inputs_or_constants(kind, dtype, constant):
+    made = model(node("Add", "x k", "y"), kind=kind, constants={"k": np.ones(1, dtype)})
+    shape = [1, 3, 16, 16] if not constant else [1]
+    also = helper.make_tensor_value_info("k" if constant else "x", kind, shape)
+    made.graph.output.append(also)
+    x = np.arange(768, dtype=np.float32).reshape(1, 3, 16, 16).astype(dtype)
+    _, _, (total, given) = run_imported(made, {"x": x})
+    np.testing.assert_array_equal(given, np.ones(1, dtype) if constant else x)
+    np.testing.assert_array_equal(total, (x.astype(np.float32) + 1).astype(dtype))
+
+
+def test_halves_in_attributes_and_functions():
+    """Of ConstantOfShape, EyeLike and a local function's Cast."""
+    half = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 22, "own": 1]>
+        g (float16[4, 4] x) => (float16[a, b] y) {
+            s = Constant <value = int64[2] {4, 4}> ()
+            c = ConstantOfShape <value = float[1] {2.5}> (s)
+            e = EyeLike <dtype = 10> (x)
+            t = own.wide (e)
+            u = Mul (t, c)
+            y = Add (u, x)
+        }
+        <domain: "own", opset_import: ["": 22]>
+        wide (v) => (w) { a = Cast <to = 1> (v) w = Cast <to = 10> (a) }"""
+    )
+    half.graph.node[1].attribute[0].t.CopyFrom(numpy_helper.from_array(np.float16([2.5])))
+    x = np.arange(16, dtype=np.float16).reshape(4, 4)
+    (found,) = run_imported(half, {"x": x})[2]
+    np.testing.assert_array_equal(found, x + np.float16(2.5) * np.eye(4, dtype=np.float16))
 
 
 def test_numbers_of_eight_bits():
@@ -72,49 +162,6 @@ def test_numbers_of_eight_bits():
     )
     with pytest.raises(UnsupportedError, match="computes with float8e4m3fn numbers"):
         load_model(made)
-
-
-def test_float16_inputs():
-    made = model(
-        node("Conv", "x narrow", "y"),
-        kind=TensorProto.FLOAT16,
-        constants={"narrow": WEIGHTS.astype(np.float16)},
-    )
-    with pytest.raises(UnsupportedError, match="this is a float16 model"):
-        load_model(made)
-
-
-@pytest.mark.parametrize("op", ["Acosh", "Gelu", "GlobalAveragePool", "Sigmoid", "Softmax"])
-def test_float16_in_several_steps(op):
-    """Each rounds, and some have no instruction for it: TVM knows no Acosh of 16 bits."""
-    made = model(node(op, "x", "y"), kind=TensorProto.FLOAT16)
-    with pytest.raises(UnsupportedError, match=rf"this is a float16 model \({op} 1x"):
-        load_model(made)
-
-
-@pytest.mark.parametrize(("mode", "refused"), [("nearest", False), ("linear", True)])
-def test_float16_resized(mode, refused):
-    scales = {"scales": np.array([1, 1, 2, 2], np.float32)}
-    made = model(
-        node("Resize", "x _ scales", "y", mode=mode), kind=TensorProto.FLOAT16, constants=scales
-    )
-    if refused:
-        with pytest.raises(UnsupportedError, match="this is a float16 model"):
-            load_model(made)
-    else:
-        assert load_model(made).inputs[0].dtype == "float16"
-
-
-@pytest.mark.parametrize(
-    ("op", "weights"),
-    [("Relu", None), ("Add", (1, 3, 1, 1)), ("Conv", (3, 1, 3, 3))],
-)
-def test_float16_without_sums_over_channels_is_no_matter(op, weights):
-    constants = {} if weights is None else {"half": np.ones(weights, np.float16)}
-    attributes = {"group": 3} if op == "Conv" else {}
-    inputs = "x" if weights is None else "x half"
-    made = model(node(op, inputs, "y", **attributes), kind=TensorProto.FLOAT16, constants=constants)
-    assert load_model(made).inputs[0].dtype == "float16"
 
 
 INT4 = helper.make_tensor(

@@ -20,6 +20,11 @@ INPUTS = (TensorSpec("a", "float32", (2, 3)), TensorSpec("b", "uint8", (3,)))
 OUTPUTS = (TensorSpec("y", "float32", (4,)), TensorSpec("z", "int64", (1,)))
 
 
+def expected_outputs(*wanted):
+    kinds = {spec.name: spec.dtype for spec in OUTPUTS}
+    return tuple(RequestedOutput(name, binary, kinds[name]) for name, binary in wanted)
+
+
 def parse(content, json_bytes=None):
     return parse_request(memoryview(content), json_bytes, INPUTS, OUTPUTS)
 
@@ -29,7 +34,7 @@ def test_json():
     assert found.id == "7"
     np.testing.assert_array_equal(found.inputs["a"], A)
     np.testing.assert_array_equal(found.inputs["b"], B)
-    assert found.outputs == (RequestedOutput("y", False), RequestedOutput("z", False))
+    assert found.outputs == expected_outputs(("y", False), ("z", False))
 
 
 def test_binary_data_follow_in_the_order_of_their_inputs():
@@ -67,7 +72,7 @@ def test_json_and_binary_may_be_mixed():
 )
 def test_outputs(fields, expected):
     found = parse(body(tensor("a", A), tensor("b", B), **fields))
-    assert found.outputs == tuple(RequestedOutput(*one) for one in expected)
+    assert found.outputs == expected_outputs(*expected)
 
 
 GOOD = [tensor("a", A), tensor("b", B)]

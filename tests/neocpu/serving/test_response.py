@@ -2,6 +2,7 @@
 
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -18,7 +19,7 @@ RESULTS = {
 
 
 def render(*wanted, identity=None):
-    outputs = tuple(RequestedOutput(*one) for one in wanted)
+    outputs = tuple(RequestedOutput(*one, RESULTS[one[0]].dtype.name) for one in wanted)
     return render_response("net", "3", InferRequest(identity, {}, outputs), RESULTS)
 
 
@@ -52,3 +53,15 @@ def test_json_has_no_infinities(value, monkeypatch):
         render(("f", False))
     found = render(("f", True))
     assert found.body.endswith(RESULTS["f"].tobytes())
+
+
+def test_bfloat16_is_numbers_in_json_and_bits_in_binary():
+    """Whether numpy knows the type or not."""
+    bits = np.array([0x3F80, 0xC020], "uint16")
+    for array in (bits, bits.view(ml_dtypes.bfloat16)):
+        wanted = (RequestedOutput("h", False, "bfloat16"), RequestedOutput("h", True, "bfloat16"))
+        found = render_response("net", "3", InferRequest(None, {}, wanted), {"h": array})
+        entries = json.loads(found.body[: found.json_bytes])["outputs"]
+        assert [entry["datatype"] for entry in entries] == ["BF16", "BF16"]
+        assert entries[0]["data"] == [1.0, -2.5]
+        assert found.body[found.json_bytes :] == bits.tobytes()

@@ -18,7 +18,7 @@ def spec_of(array: np.ndarray) -> TensorSpec:
     return TensorSpec("x", array.dtype.name, array.shape)
 
 
-ARRAYS = st.sampled_from(sorted(DATATYPES)).flatmap(
+ARRAYS = st.sampled_from(sorted(set(DATATYPES) - {"bfloat16"})).flatmap(
     lambda dtype: arrays.arrays(
         dtype,
         arrays.array_shapes(max_dims=4, max_side=4),
@@ -46,6 +46,15 @@ def test_binary_gives_the_very_bytes_wherever_they_lie(array, offset):
     found = from_binary(spec_of(array), data)
     assert found.dtype == array.dtype
     assert found.tobytes() == array.tobytes()
+
+
+def test_bfloat16_is_rounded_in_json_and_bits_in_binary():
+    spec = TensorSpec("x", "bfloat16", (4,))
+    found = from_json(spec, [1.0, -2.5, 1.005859375, 1e-3])
+    np.testing.assert_array_equal(found, [0x3F80, 0xC020, 0x3F81, 0x3A83])
+    np.testing.assert_array_equal(from_binary(spec, memoryview(found.tobytes())), found)
+    with pytest.raises(RequestError, match="out of the range of BF16"):
+        from_json(spec, [0, 0, 0, 3.4e38])
 
 
 def test_binary_is_not_copied():
