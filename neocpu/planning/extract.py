@@ -246,9 +246,9 @@ class _Extractor:
         """Whether the function returns ``var``."""
         return var in self._results
 
-    def is_on_grid(self, var: Var) -> bool:
-        """Whether ``var`` may be stored as integers."""
-        return var in self.grids
+    def grid(self, var: Expr) -> Grid | None:
+        """Return the grid that a feature map's values are on, if there is one."""
+        return self.grids.get(var)
 
     def claimed_by(self, kind: type[LayoutOp]) -> frozenset[Var]:
         """Return what ``kind`` claimed of the function."""

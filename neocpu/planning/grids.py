@@ -16,6 +16,8 @@ from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.relax_utils import Expr, constant_value, feature_map_shape, is_op, make_const
+from neocpu.schedules.operators.pool import StoredData
+from neocpu.schedules.vocabulary.format import Format
 
 STORED: Final = "uint8"
 """What feature maps on a grid are stored as, whatever the model's own integers are."""
@@ -95,6 +97,16 @@ def _grid(value: Any, grids: Mapping[Var, Grid], definitions: Mapping[Var, Expr]
             found = {grids.get(part) for part in parts.fields}
             return found.pop() if len(found) == 1 else None
     return None
+
+
+def means_of(dtype: str, grid: Grid | None) -> tuple[tuple[str, str], ...]:
+    """Return what an operator that makes means of ``grid`` reads and writes."""
+    return ((dtype, dtype),) if grid is None else ((dtype, dtype), (STORED, dtype))
+
+
+def stored_data(read: Format, grid: Grid | None) -> StoredData | None:
+    """Return what data stand for that an operator reads in a format, if they are integers."""
+    return StoredData(grid.scale, grid.zero) if grid and read.dtype == STORED else None
 
 
 def either(dtype: str, on_grid: bool) -> tuple[tuple[str, str], ...]:

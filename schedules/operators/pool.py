@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
@@ -35,6 +35,26 @@ WORK_PER_ELEMENT = 4
 
 
 @dataclass(frozen=True, slots=True)
+class StoredData:
+    """Bytes that stand for ``(stored - zero) * scale``, of which means are to be made."""
+
+    scale: float
+    zero: int
+
+    dtype: ClassVar[str] = "uint8"
+
+    def above_zero(self, value: Any) -> Any:
+        """Return a vector, or an element, as float32, without the zero point."""
+        lanes = value.ty.dtype.lanes
+        kind = "float32" if lanes == 1 else f"float32x{lanes}"
+        return value.astype(kind) - splat(tirx.const(float(self.zero), "float32"), lanes)
+
+    def real(self, mean: Any, width: int) -> Any:
+        """Return what a mean of such vectors stands for."""
+        return mean * splat(tirx.const(self.scale, "float32"), width)
+
+
+@dataclass(frozen=True, slots=True)
 class PoolWorkload:
     """A 2-D pooling over NCHW data.
 
@@ -48,6 +68,10 @@ class PoolWorkload:
         Round the output size up, but never start a window after the data and its leading padding.
     count_include_pad : bool
         Whether an average divides by the padded pixels too (never by what ceil mode overhangs).
+    dtype : str
+        Element type of the output, and of the data but for
+    stored : StoredData or None
+        What the data's bytes stand for, if they are such.
     """
 
     kind: str
@@ -62,9 +86,11 @@ class PoolWorkload:
     ceil_mode: bool = False
     count_include_pad: bool = False
     dtype: str = "float32"
+    stored: StoredData | None = None
 
     def __post_init__(self) -> None:
         assert self.kind in ("max", "avg"), self.kind
+        assert self.stored is None or self.kind == "avg", self
         assert min(self.out_height, self.out_width) > 0, self
 
     @property
@@ -177,7 +203,9 @@ def estimate(
     costs about a vector more than it has pixels.
     """
     shapes = (workload.input_shape, workload.output_shape)
-    size = sum(map(Format(layout, workload.dtype).bytes, shapes))
+    types = (workload.stored.dtype if workload.stored else workload.dtype, workload.dtype)
+    forms = (Format(layout, dtype) for dtype in types)
+    size = sum(form.bytes(shape) for form, shape in zip(forms, shapes, strict=True))
     taps = workload.kernel[0] * workload.kernel[1]
     pixels = math.prod(layout.shape(workload.output_shape))
     lanes = target.lanes(workload.dtype)
@@ -191,7 +219,7 @@ def estimate(
 def lower_pool(workload: PoolWorkload, layout: DataLayout, target: CpuTarget) -> Any:
     """Scheduled ``PrimFunc(data, output)`` of a pooling, both ends in ``layout``."""
     parameters = (
-        ("data", layout.shape(workload.input_shape), workload.dtype),
+        ("data", layout.shape(workload.input_shape), _data_dtype(workload)),
         ("output", layout.shape(workload.output_shape), workload.dtype),
     )
     emit = _emit_nchw if layout.block == 1 else _emit_blocked
@@ -203,15 +231,26 @@ def lower_global_pool(
     shape: tuple[int, int, int, int],
     form: Format,
     target: CpuTarget,
+    stored: StoredData | None = None,
 ) -> Any:
-    """Scheduled ``PrimFunc(data, output)`` of a pooling of NCHW ``shape`` to 1 by 1 pixel."""
+    """Scheduled ``PrimFunc(data, output)`` of a pooling of NCHW ``shape`` to 1 by 1 pixel.
+
+    Parameters
+    ----------
+    form : Format
+        Of the output, and of the data but for the element type of those that are ``stored``.
+    """
     assert kind in ("max", "avg"), kind
     n, c, h, w = shape
     parameters = (
-        ("data", form.shape(shape), form.dtype),
+        ("data", form.shape(shape), stored.dtype if stored else form.dtype),
         ("output", form.shape((n, c, 1, 1)), form.dtype),
     )
-    return build_kernel(parameters, lambda x, y: _emit_global(kind, h * w, x, y, target))
+    return build_kernel(parameters, lambda x, y: _emit_global(kind, h * w, x, y, target, stored))
+
+
+def _data_dtype(pool: PoolWorkload) -> str:
+    return pool.stored.dtype if pool.stored else pool.dtype
 
 
 def _identity(kind: str, dtype: str, width: int) -> Any:
@@ -271,6 +310,7 @@ def _emit_window(
         iy, ix = rows.position(y, i), columns.position(x, j)
         near = ix if columns_inside else columns.clamp(ix)
         value = data[image, chunk, rows.clamp(iy), near, span(lane, width)]
+        value = pool.stored.above_zero(value) if pool.stored else value
         # A clamped pixel of an undilated window is in the window: the maximum may see it twice.
         if pool.kind == "avg" or pool.dilation != (1, 1):
             checked = [(rows, iy)] if columns_inside else [(rows, iy), (columns, ix)]
@@ -287,6 +327,8 @@ def _emit_window(
         whole = tirx.const(1.0 / columns.kernel, pool.dtype)
         across = whole if columns_inside else _scale(columns, x, pool)
         result = result * splat(_scale(rows, y, pool) * across, width)
+    if pool.stored:
+        result = pool.stored.real(result, width)
     T.buffer_store(output, result, [image, chunk, y, x, span(lane, width)])
 
 
@@ -340,6 +382,7 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
                 def line_of(i: Any) -> Any:
                     iy = rows.position(y, i)
                     line = data[image, channel, rows.clamp(iy), span(at, width)]
+                    line = pool.stored.above_zero(line) if pool.stored else line
                     if not rows.inside and (pool.kind == "avg" or pool.dilation[0] > 1):
                         line = tirx.Select(
                             splat(rows.is_inside(iy), width),
@@ -396,10 +439,19 @@ def _emit_columns(
     if pool.kind == "avg":
         down, across = scales
         value = value * splat(down, width) * across[span(at, width)]
+    if pool.stored:
+        value = pool.stored.real(value, width)
     T.buffer_store(output, value, [*place, span(at, width)])
 
 
-def _emit_global(kind: str, pixels: int, data: Any, output: Any, target: CpuTarget) -> None:
+def _emit_global(
+    kind: str,
+    pixels: int,
+    data: Any,
+    output: Any,
+    target: CpuTarget,
+    stored: StoredData | None,
+) -> None:
     """Emit a reduction over all pixels of each (image, chunk), which are contiguous.
 
     ::
@@ -408,21 +460,27 @@ def _emit_global(kind: str, pixels: int, data: Any, output: Any, target: CpuTarg
           acc[wide] = max | +      several pixels of x lanes each: four vectors, to hide latency
           halve acc down to the x lanes of one pixel
     """
-    dtype = str(data.dtype)
+    dtype = str(output.dtype)
     n, chunks = (int(extent) for extent in output.shape[:2])
     block = int(output.shape[4]) if len(output.shape) == 5 else 1
     group = 1
     while group * 2 <= pixels and group * 2 * block <= 4 * target.lanes(dtype):
         group *= 2
     wide = group * block
-    flat = T.decl_buffer((n * chunks * pixels * block,), dtype, data=data.data, layout=None)
-    with task_loop(n * chunks, n * chunks * pixels * block) as task:
+    size = n * chunks * pixels * block
+    flat = T.decl_buffer((size,), str(data.dtype), data=data.data, layout=None)
+
+    def read(first: Any, width: int) -> Any:
+        value = flat[span(first, width)]
+        return stored.above_zero(value) if stored else value
+
+    with task_loop(n * chunks, size) as task:
         base = task * (pixels * block)
         acc = T.alloc_buffer((wide,), dtype, layout=None)
         everything = span(0, wide)
-        T.buffer_store(acc, flat[span(base, wide)], [everything])
+        T.buffer_store(acc, read(base, wide), [everything])
         with T.serial(pixels // group - 1) as step:
-            value = flat[span(base + (step + 1) * wide, wide)]
+            value = read(base + (step + 1) * wide, wide)
             T.buffer_store(acc, _combine(kind, acc[everything], value), [everything])
         value = T.Bind(acc[everything])
         while wide > block:
@@ -430,8 +488,10 @@ def _emit_global(kind: str, pixels: int, data: Any, output: Any, target: CpuTarg
             low, high = (T.Shuffle([value], list(range(at, at + wide))) for at in (0, wide))
             value = T.Bind(_combine(kind, low, high))
         for pixel in range(pixels // group * group, pixels):
-            value = T.Bind(_combine(kind, value, flat[span(base + pixel * block, block)]))
+            value = T.Bind(_combine(kind, value, read(base + pixel * block, block)))
         if kind == "avg":
             value = value * splat(tirx.const(1.0 / pixels, dtype), block)
+        if stored:
+            value = stored.real(value, block)
         lane = [span(0, block)] if block > 1 else []
         T.buffer_store(output, value, [task // chunks, task % chunks, 0, 0, *lane])

@@ -87,7 +87,10 @@ def network_in_groups(seed: int = 0) -> onnx.ModelProto:
     # Of both signs: the image around it is a zero point.
     far = conv("sum", "far", (20, 1, 5, 5), group=20, strides=[2, 2], pads=[2, 1, 1, 2])
     pairs = clipped(conv(far, "pairs", (20, 2, 3, 3), group=10, **same))
-    halves = conv(pairs, "halves", (24, 10, 1, 1), group=2)
+    nodes.append(
+        helper.make_node("AveragePool", [pairs], ["means"], kernel_shape=[3, 2], pads=[1, 0, 1, 1])
+    )
+    halves = conv("means", "halves", (24, 10, 1, 1), group=2)
     nodes.append(helper.make_node("GlobalAveragePool", [halves], ["mean"]))
     nodes.append(helper.make_node("Flatten", ["mean"], ["flat"]))
     nodes.append(helper.make_node("Gemm", ["flat", weights.add("w", 24, 10)], ["y"], name="fc"))

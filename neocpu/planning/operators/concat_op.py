@@ -36,7 +36,13 @@ class ConcatOp(LayoutOp):
         dtype = dtype_of(value)
         reads = tuple(Read(v, s, dtype) for v, s in zip(fields, shapes, strict=True) if s)
         return cls(
-            function.name("concat"), var, shape, dtype, reads, frozenset(), function.is_on_grid(var)
+            function.name("concat"),
+            var,
+            shape,
+            dtype,
+            reads,
+            frozenset(),
+            function.grid(var) is not None,
         )
 
     @property

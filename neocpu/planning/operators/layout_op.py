@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tvm.ir import Var
 
 from neocpu.planning.choice import Choice, Cost
+from neocpu.planning.grids import Grid
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.precision import Precision
@@ -69,8 +70,8 @@ class Function(Protocol):
     def is_result(self, var: Var) -> bool:
         """Whether the function returns ``var``."""
 
-    def is_on_grid(self, var: Var) -> bool:
-        """Whether ``var`` may be stored as integers."""
+    def grid(self, var: Expr) -> Grid | None:
+        """Return the grid that a feature map's values are on, if there is one."""
 
     def claimed_by(self, kind: type[LayoutOp]) -> frozenset[Var]:
         """Return what ``kind`` claimed of the function."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tvm.ir import Var
 
 from neocpu.planning.choice import Choice, Cost
-from neocpu.planning.grids import either
+from neocpu.planning.grids import Grid, either, means_of, stored_data
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, four_of, is_op, pair_of
@@ -21,7 +21,7 @@ class PoolOp(LayoutOp):
     """A pooling with a window."""
 
     workload: PoolWorkload
-    is_on_grid: bool = False
+    grid: Grid | None = None
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> PoolOp | None:
@@ -46,20 +46,19 @@ class PoolOp(LayoutOp):
             return None
         reads = (Read(value.args[0], source, workload.dtype),)
         name = function.name("pool")
-        on_grid = workload.kind == "max" and function.is_on_grid(var)
-        return cls(name, var, shape, workload.dtype, reads, frozenset(), workload, on_grid)
+        grid = function.grid(value.args[0])
+        return cls(name, var, shape, workload.dtype, reads, frozenset(), workload, grid)
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Either; maxima of integers are those of what they stand for."""
-        return either(self.dtype, self.is_on_grid)
+        """Either; maxima of integers are those of what they stand for, means are none of them."""
+        if self.workload.kind == "avg":
+            return means_of(self.dtype, self.grid)
+        return either(self.dtype, self.grid is not None)
 
     def describe(self, choice: Choice) -> str:
         """Return the workload."""
         return str(self.workload)
-
-    def _in(self, form: Format) -> PoolWorkload:
-        return replace(self.workload, dtype=form.dtype)
 
     def cost(
         self,
@@ -69,12 +68,14 @@ class PoolOp(LayoutOp):
         copied: Container[Read] = (),
     ) -> Cost:
         """Return the kernel's own estimate: a window is more work than its bytes."""
-        return costs.estimated(estimate(self._in(form), form.layout, costs.target, costs.threads))
+        workload = replace(self.workload, dtype=form.dtype)
+        return costs.estimated(estimate(workload, form.layout, costs.target, costs.threads))
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         """Emit the pooling's kernel."""
         form = choice.out_format
-        workload = self._in(form)
+        stored = stored_data(choice.in_format, self.grid) if self.workload.kind == "avg" else None
+        workload = replace(self.workload, dtype=form.dtype, stored=stored)
         kernel = emitter.kernel(
             self.name,
             (workload, form),

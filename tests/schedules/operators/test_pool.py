@@ -11,6 +11,7 @@ from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
 from neocpu.schedules.operators.pool import (
     PoolAxis,
     PoolWorkload,
+    StoredData,
     estimate,
     lower_global_pool,
     lower_pool,
@@ -145,3 +146,28 @@ def test_interior_windows_are_those_within_the_data(size, before, kernel, stride
     for out in range(axis.outputs):
         taps = [axis.position(out, tap) for tap in range(kernel)]
         assert (first <= out < last) == all(0 <= tap < size for tap in taps)
+
+
+@pytest.mark.parametrize("layout", [NCHW, DataLayout(8), DataLayout(16)], ids=str)
+@pytest.mark.parametrize("options", POOLS[:8], ids=str)
+@pytest.mark.parametrize("padded", [False, True])
+def test_means_of_bytes_are_those_of_what_they_stand_for(options, layout, padded):
+    stored = StoredData(0.037, 91)
+    pool = PoolWorkload("avg", 2, 17, 9, 11, count_include_pad=padded, stored=stored, **options)
+    x = np.random.default_rng(1).integers(0, 256, pool.input_shape).astype(np.uint8)
+    real = (x.astype(np.float64) - stored.zero) * stored.scale
+    func = lower_pool(pool, layout, HOST)
+    got = layout.unpack(run(func, [layout.pack(x)], layout.shape(pool.output_shape)), 17)
+    expected = naive_pool(real, replace(pool, stored=None))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", [NCHW, DataLayout(8)], ids=str)
+@pytest.mark.parametrize("size", [(1, 1), (7, 7), (13, 5)], ids=str)
+def test_global_means_of_bytes(size, layout):
+    stored = StoredData(0.11, 3)
+    x = np.random.default_rng(2).integers(0, 256, (2, 19, *size)).astype(np.uint8)
+    func = lower_global_pool("avg", x.shape, Format(layout, "float32"), HOST, stored)
+    got = layout.unpack(run(func, [layout.pack(x)], layout.shape((2, 19, 1, 1))), 19)
+    expected = ((x.astype(np.float64) - 3) * 0.11).mean((2, 3), keepdims=True)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
