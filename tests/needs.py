@@ -27,6 +27,7 @@ PACKAGES: Final[Mapping[str, str]] = {
     "llvm-mca": "llvm",
     "objcopy": "binutils",
     "qemu-aarch64": "qemu-user",
+    "qemu-aarch64-static": "qemu-user-static",
     "qemu-x86_64-static": "qemu-user-static",
     "readelf": "binutils",
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import PrimType, TensorLoad, Var
+from tvm.ir import Call, PrimType, TensorLoad, Var
 from tvm.sym import Analyzer
 from tvm.tirx.script.builder import ir as T
 
@@ -45,8 +45,8 @@ def is_target_of(func: tirx.PrimFunc) -> bool:
 def multiply_by_lane(body: Any) -> Any:
     """Load whole vectors of what is broadcast from them, in a flat statement.
 
-    A scalar of float32 whose place within an aligned vector is known becomes that lane of it;
-    LLVM then loads each vector once. The vector must lie in the buffer.
+    A scalar of float32, or a word of four bytes, whose place within an aligned vector is known
+    becomes that lane of it; LLVM then loads each vector once. The vector must lie in the buffer.
     """
     analyzer = Analyzer()
 
@@ -55,18 +55,20 @@ def multiply_by_lane(body: Any) -> Any:
             analyzer.bind(bind.var, bind.value)
 
     def lane(broadcast: Any) -> Any:
-        load = broadcast.value
-        if not isinstance(load, TensorLoad) or int(broadcast.lanes) != LANES:
-            return broadcast
-        if str(load.ty) != "float32" or len(load.indices) != 1 or not _is_whole(load.source):
+        load = _load_of_word(broadcast.value)
+        if load is None or int(broadcast.lanes) != LANES:
             return broadcast
         (index,) = load.indices
-        place = analyzer.modular_set(index)
-        if place.coeff % LANES:
+        first, elements = (index.base, 4) if isinstance(index, tirx.Ramp) else (index, 1)
+        whole = LANES * elements
+        place = analyzer.modular_set(first)
+        offset = place.base % whole
+        if place.coeff % whole or offset % elements or not _is_whole(load.source, whole):
             return broadcast
-        number = place.base % LANES
-        vector = tirx.BufferLoad(load.source, [tirx.Ramp(index - number, 1, LANES)])
-        return tirx.Shuffle([vector], [number] * LANES)
+        vector = tirx.BufferLoad(load.source, [tirx.Ramp(first - offset, 1, whole)])
+        if elements > 1:
+            vector = tirx.reinterpret(f"int32x{LANES}", vector)
+        return tirx.Shuffle([vector], [offset // elements] * LANES)
 
     tvm_ffi.structural_walk(body, (tirx.Bind, learn), order="pre")
     return tvm_ffi.structural_map(body, (tirx.Broadcast, lane))
@@ -151,9 +153,21 @@ def _bits(value: Any) -> int | None:
     return int(bits)
 
 
-def _is_whole(buffer: Any) -> bool:
-    """Whether a buffer consists of whole vectors."""
+def _load_of_word(value: Any) -> Any:
+    """Return the load of a float32, or of four bytes as an int32, that a value is; else None."""
+    load = value
+    if isinstance(value, Call) and getattr(value.op, "name", "") == "tirx.reinterpret":
+        load = value.args[0]
+    if not isinstance(load, TensorLoad) or len(load.indices) != 1:
+        return None
+    kinds = str(load.ty.dtype), str(value.ty.dtype)
+    known = (("float32", "float32"), ("int8x4", "int32"), ("uint8x4", "int32"))
+    return load if kinds in known else None
+
+
+def _is_whole(buffer: Any, elements: int) -> bool:
+    """Whether a buffer consists of whole vectors of so many elements."""
     extents = buffer.shape
     if not all(isinstance(extent, tirx.IntImm) for extent in extents):
         return False
-    return math.prod(int(extent) for extent in extents) % LANES == 0
+    return math.prod(int(extent) for extent in extents) % elements == 0

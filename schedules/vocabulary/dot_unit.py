@@ -11,6 +11,8 @@ from neocpu.schedules.vocabulary.numerics import Numerics
 # Cycles before a sum can be added to again: of float32 on all CPUs that were looked at, and of
 # VPDPBUSD and SDOT as their vendors' guides and InstLatx64 have it.
 LATENCY = 4.0
+# What unsigned bytes are more than signed ones are: to take it from them flips their highest bit.
+SIGN_BIT: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class DotUnit:
         Of a sequence: how many products it may add up in 16 bits, see `Numerics.int16_sums`.
     operand_vectors : int
         Registers that a vector of weights of a step takes.
+    offset : int
+        What data are less, to the instruction, than they are: unsigned ones where it has none.
     """
 
     group: int
@@ -55,6 +59,7 @@ class DotUnit:
     intrinsic: str = ""
     int16_sums: int = 0
     operand_vectors: int = 1
+    offset: int = 0
 
     @property
     def macs(self) -> int:
@@ -65,6 +70,11 @@ class DotUnit:
     def is_sequence(self) -> bool:
         """Whether products and sums are instructions of their own, of 16-bit integers."""
         return self.group == _BYTES_OF_A_SUM and not self.intrinsic
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether data and weights are of one type to the instruction."""
+        return self.intrinsic in (_SDOT, _UDOT)
 
     def adding(self, groups: int) -> DotUnit:
         """Return a sequence that adds the products of ``groups`` groups in 16 bits first.
@@ -84,7 +94,8 @@ class DotUnit:
 class _Kind:
     """Numerics of an instruction: element types of data, weights and sums; its feature, and group.
 
-    A feature of "" is in every CPU of the instruction set. Last comes LLVM's name of it.
+    A feature of "" is in every CPU of the instruction set. Then comes LLVM's name of it, and what
+    is to be taken from the data first.
     """
 
     isas: frozenset[str]
@@ -94,12 +105,14 @@ class _Kind:
     feature: str
     group: int
     intrinsic: str = ""
+    offset: int = 0
 
 
 _X86 = frozenset({"avx512", "avx2"})
 _ARM = frozenset({"neon"})
 # On 32-byte vectors of a CPU with AVX-VNNI alone LLVM gives it its other encoding.
 _VPDPBUSD = "llvm.x86.avx512.vpdpbusd"
+_SDOT, _UDOT = "llvm.aarch64.neon.sdot", "llvm.aarch64.neon.udot"
 _BYTES_OF_A_SUM: Final = 4
 # In the order of preference.
 _KINDS = (
@@ -108,9 +121,10 @@ _KINDS = (
     _Kind(frozenset({"avx2"}), "uint8", "int8", "int32", "avxvnni", 4, f"{_VPDPBUSD}.256"),
     _Kind(frozenset({"avx512"}), "uint8", "int8", "int32", "avx512bw", 4),
     _Kind(frozenset({"avx2"}), "uint8", "int8", "int32", "", 4),
-    _Kind(_ARM, "int8", "int8", "int32", "dotprod", 4, "llvm.aarch64.neon.sdot"),
-    _Kind(_ARM, "uint8", "uint8", "int32", "dotprod", 4, "llvm.aarch64.neon.udot"),
+    _Kind(_ARM, "int8", "int8", "int32", "dotprod", 4, _SDOT),
+    _Kind(_ARM, "uint8", "uint8", "int32", "dotprod", 4, _UDOT),
     _Kind(_ARM, "uint8", "int8", "int32", "i8mm", 4, "llvm.aarch64.neon.usdot"),
+    _Kind(_ARM, "uint8", "int8", "int32", "dotprod", 4, _SDOT, SIGN_BIT),
 )
 # What a sequence needs besides sums, weights and data: a product, and ones to multiply by.
 _SEQUENCE_REGISTERS: Final = 2
@@ -152,6 +166,7 @@ def find_dot_unit(
                 broadcasts=isa in ("avx512", "neon"),
                 by_lane=isa == "neon",
                 intrinsic=kind.intrinsic,
+                offset=kind.offset,
             )
             return _sequence(unit, numerics, integer_multiplies) if unit.is_sequence else unit
     return None

@@ -1,7 +1,11 @@
-"""Kernels for x86-64 CPUs other than the host, compiled as ever and executed in an emulator."""
+"""Kernels for CPUs other than the host, compiled as ever and executed in an emulator.
+
+In Bochs those for x86-64, in QEMU those for AArch64.
+"""
 
 from __future__ import annotations
 
+import io
 import struct
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -12,7 +16,7 @@ from typing import Final
 import emulated_cpu
 import numpy as np
 import tvm
-from emulated_cpu import PAGE, Program, Region
+from emulated_cpu import PAGE, EmulationError, Program, Region
 from numpy.typing import NDArray
 from tvm import tirx
 
@@ -28,6 +32,9 @@ CPUS: Final = {
     "sapphirerapids": emulated_cpu.SAPPHIRE_RAPIDS,
     "znver4": emulated_cpu.SAPPHIRE_RAPIDS,
 }
+#: QEMU's name of an ARM CPU; it has all of the others' features in one.
+ARM_CPUS: Final = {"cortex-a76": "cortex-a76", "neoverse-v1": "max"}
+CROSS, QEMU = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
 THREADS: Final = 3
 """Tasks of a parallel loop that leaves their number open."""
 
@@ -38,7 +45,13 @@ _BESIDE = 0x5A
 _KERNEL = "kernel"
 # Bochs takes its short displacements for multiples of 4 bytes, not of 64: it gets them in full.
 _MISREAD = "vdpbf16ps"
-_CORE = Path(__file__).parents[2] / "core/src"
+_HERE = Path(__file__).parent
+_CORE = _HERE.parent.parent / "core/src"
+_HOSTED = (str(_HERE / "hosted_program.c"),)
+_FLAT = (
+    *("-ffreestanding", "-fno-stack-protector", "-fno-pic", "-mgeneral-regs-only", "-no-pie"),
+    *("-nostdlib", "-Wl,-e,start", "-Wl,--build-id=none", str(_HERE / "flat_program.c")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +91,7 @@ def run(
     outputs: Sequence[NDArray[np.generic]],
     folder: Path,
 ) -> list[NDArray[np.generic]]:
-    """Compile a kernel for a CPU of `CPUS`, execute it there, and return its outputs.
+    """Compile a kernel for one of `CPUS` or `ARM_CPUS`, execute it, and return its outputs.
 
     Parameters
     ----------
@@ -98,9 +111,19 @@ def run(
     for number, one in enumerate((*inputs, *outputs)):
         arguments.append(_Argument(at, np.ascontiguousarray(one), number >= len(inputs)))
         at += (one.nbytes + 2 * _BETWEEN) // _BETWEEN * _BETWEEN
-    image = _linked(func, target, folder).read_bytes()
+    program = _linked(func, target, folder)
+    execute = _in_qemu if target.isa == "neon" else _in_bochs
+    found = execute(program, target.mcpu, arguments, folder)
+    written = arguments[len(inputs) :]
+    return [argument.left(region) for argument, region in zip(written, found, strict=True)]
+
+
+def _in_bochs(
+    path: Path, cpu: str, arguments: Sequence[_Argument], folder: Path
+) -> Sequence[bytes]:
+    image = path.read_bytes()
     program = Program(
-        CPUS[target.mcpu],
+        CPUS[cpu],
         (
             *_segments(image),
             Region(_STACK - _STACK_BYTES, bytes(_STACK_BYTES)),
@@ -111,13 +134,31 @@ def run(
         stack=_STACK - 8,  # as after a call
         arguments=(_CALL, len(arguments)),
     )
-    written = arguments[len(inputs) :]
-    found = emulated_cpu.execute(program, [argument.region for argument in written], folder)
-    return [argument.left(region) for argument, region in zip(written, found, strict=True)]
+    written = [argument.region for argument in arguments if argument.is_writable]
+    return emulated_cpu.execute(program, written, folder)
+
+
+def _in_qemu(
+    program: Path, cpu: str, arguments: Sequence[_Argument], folder: Path
+) -> Sequence[bytes]:
+    regions = [argument.region for argument in arguments]
+    sizes = [
+        f"{'' if one.is_writable else '<'}{len(region.content)}:{one.start - one.address}"
+        for one, region in zip(arguments, regions, strict=True)
+    ]
+    command = [QEMU, "-cpu", ARM_CPUS[cpu], program, *sizes]
+    done = subprocess.run(
+        command, input=b"".join(region.content for region in regions), capture_output=True
+    )
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise EmulationError(f"exit status {done.returncode}: {said[-1] if said else ''}")
+    written = io.BytesIO(done.stdout)
+    return [written.read(len(region.content)) for region in regions if region.is_writable]
 
 
 def _linked(func: tirx.PrimFunc, target: CpuTarget, folder: Path) -> Path:
-    """Return a program at fixed addresses that calls ``func`` and halts."""
+    """Return a program that calls ``func``: for bare memory, or where it runs for Linux."""
     module = tvm.IRModule({_KERNEL: func.with_attr("global_symbol", _KERNEL)})
     built = tvm.tirx.build(module, target.to_tvm(), pipeline=PIPELINE)
     kernel = folder / "kernel.o"
@@ -127,11 +168,11 @@ def _linked(func: tirx.PrimFunc, target: CpuTarget, folder: Path) -> Path:
         kernel.write_text(text.replace(_MISREAD, f"{{disp32}} {_MISREAD}"))
     else:
         built.write_to_file(str(kernel), "o")
+    is_arm = target.isa == "neon"
     command = [
-        *("cc", "-O1", "-ffreestanding", "-fno-stack-protector", "-fno-pic", "-mgeneral-regs-only"),
-        *("-static", "-no-pie", "-nostdlib", "-Wl,-e,start", "-Wl,--build-id=none", "-Wall"),
-        *(f"-DKERNEL=__tvm_ffi_{_KERNEL}", f"-DTHREADS={THREADS}", f"-I{_CORE}"),
-        *(str(Path(__file__).with_name("flat_program.c")), str(kernel), "-o", "program"),
+        *((CROSS, "-O1", "-static", *_HOSTED) if is_arm else ("cc", "-O1", "-static", *_FLAT)),
+        *("-Wall", f"-DKERNEL=__tvm_ffi_{_KERNEL}", f"-DTHREADS={THREADS}", f"-iquote{_CORE}"),
+        *(str(kernel), "-o", "program"),
     ]
     subprocess.run(command, cwd=folder, check=True)
     return folder / "program"

@@ -3,9 +3,16 @@
 import subprocess
 
 import emulated_cpu
+import needs
 import numpy as np
 import pytest
 from emulated_cpu import ICE_LAKE, PAGE, SAPPHIRE_RAPIDS, EmulationError, Program, Region
+
+pytestmark = [
+    needs.machine("x86_64"),
+    needs.package("bochscpu", "bochscpu-python"),
+    needs.programs("cc", "objcopy"),
+]
 
 CODE, DATA, STACK = 0x400000, 0x500000, 0x600000
 

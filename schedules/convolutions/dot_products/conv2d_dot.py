@@ -50,6 +50,8 @@ MAX_OVERHANG = 0.1
 MAX_UNROLLED_TAPS = 9
 # Register tiles tried for a pair of blocks, best estimate first, and for the first pair.
 TILES_PER_BLOCK, MORE_TILES = 2, 6
+# Counting an iteration of the innermost loop, and moving pointers on.
+LOOP_CYCLES = 1.0
 # Copying a block of a pixel's channels into a padded strip, and storing a vector of sums.
 COPY_CYCLES, STORE_CYCLES = 2.0, 2.0
 
@@ -200,9 +202,11 @@ def estimate(
     """Return analytic seconds: the busiest thread's products and padding, and the weights' way."""
     unit = target.dot_unit(workload.numerics).adding(scheme.step_groups)
     t = DotTiling(workload, scheme, unit, target.l2, threads)
-    steps = t.chunks * (scheme.ic_bn // unit.group) * workload.kernel[0] * workload.kernel[1]
+    steps = t.chunks * t.chunk_groups * workload.kernel[0] * workload.kernel[1]
     pixels = scheme.reg_oh * scheme.reg_n
-    cycles = step_cycles(t.vectors, pixels, unit, target, t.block_bytes)
+    loads = pixels / t.data_lanes
+    cycles = step_cycles(t.vectors, pixels, unit, target, t.block_bytes, loads)
+    cycles += LOOP_CYCLES / t.unrolled_groups
     each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(workload.epilogue)
     tile = steps * cycles + t.vectors * pixels * each_sum + TILE_CYCLES
     across = 1 if t.is_flat else t.column_tiles

@@ -8,6 +8,11 @@ are known to be small enough. Others are widened, even channels and odd ones by 
     small:   sum += maddwd(ones, maddubsw(data, weights))
     several: sum += maddwd(ones, maddubsw(data, weights) + maddubsw(more data, more weights) …)
     any:     sum += maddwd(even data, even weights) + maddwd(odd data, odd weights)
+
+An ARM CPU without an instruction for unsigned data and signed weights (USDOT) has one for signed
+data. Data are made 128 less for it, and sums begin with what that takes from them::
+
+    sum = 128 * (all weights); sum += sdot(data - 128, weights) …
 """
 
 from __future__ import annotations
@@ -37,6 +42,9 @@ def load_data(words: Sequence[Any], dtype: str, unit: DotUnit) -> Operand:
         Four channels of each group of the step, as int32.
     """
     spread = [T.broadcast(word, unit.lanes) for word in words]
+    if unit.offset:
+        signs = _splat(-0x7F7F7F80, "int32", unit.lanes)
+        spread, dtype = [tirx.bitwise_xor(each, signs) for each in spread], "int8"
     if not _widens(unit):
         return tuple(T.Bind(tirx.reinterpret(f"{dtype}x{_bytes(unit)}", each)) for each in spread)
     (word,) = (T.Bind(tirx.reinterpret(f"uint32x{unit.lanes}", each)) for each in spread)
@@ -57,11 +65,24 @@ def load_weights(vectors: Sequence[Any], unit: DotUnit) -> Operand:
     return T.Bind(even), T.Bind(tirx.shift_right(pairs, eight))
 
 
+def missing_products(sums: Any, weights: Operand, unit: DotUnit) -> Any:
+    """Return the vector ``sums`` with what `DotUnit.offset` takes from its products added.
+
+    By the instruction itself, whose data do not reach 128: -128 times the weights is taken away.
+    """
+    (taps,) = weights
+    data = _splat(-unit.offset, "int8", _bytes(unit))
+    zero = _splat(0, sums.ty.dtype.with_lanes(1), unit.lanes)
+    return sums - tirx.call_llvm_pure_intrin(sums.ty.dtype, unit.intrinsic, zero, taps, data)
+
+
 def add_products(sums: Any, data: Operand, weights: Operand, unit: DotUnit) -> Any:
     """Return the vector ``sums`` with the products of `load_data` and `load_weights` added."""
     if unit.intrinsic:
         (pixels,), (taps,) = data, weights
-        return tirx.call_llvm_pure_intrin(sums.ty.dtype, unit.intrinsic, sums, pixels, taps)
+        # NEON takes a lane of the second factor: of data, but where they must come first.
+        first, second = (taps, pixels) if unit.by_lane and unit.is_symmetric else (pixels, taps)
+        return tirx.call_llvm_pure_intrin(sums.ty.dtype, unit.intrinsic, sums, first, second)
     if _widens(unit):
         for pixels, taps in zip(data, weights, strict=True):
             sums = sums + _maddwd(pixels, taps, unit)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
-from math import gcd
 from typing import Any, TypeAlias
 
 from tvm import tirx
@@ -15,14 +14,12 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
     add_products,
     load_data,
     load_weights,
+    missing_products,
 )
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
 from neocpu.schedules.operators.epilogue import as_stored, buffer_readers, epilogue_value
 from neocpu.schedules.tir.builder import part_start, span
 from neocpu.schedules.vocabulary.layout import ceil_div
-
-# Groups of products that follow each other without a branch.
-UNROLLED_GROUPS = 4
 
 # Data of one group of products: of a chunk, row and column of what is read, and its number.
 Source: TypeAlias = Callable[[Any, Any, Any, Any], Any]
@@ -58,8 +55,10 @@ class Emitter:
             to_block = T.Bind(part_start(group + 1, t.oc_blocks, t.groups))
             top = self._first_row(first)
             source = self._padded(image, top) if any(self._workload.padding) else None
-            with T.serial(to_block - from_block) as block, T.serial(end - first) as tile:
-                self._tiles(image, from_block + block, first + tile, top, source)
+            with T.serial(to_block - from_block) as block:
+                start = self._first_sums(from_block + block)
+                with T.serial(end - first) as tile:
+                    self._tiles(image, from_block + block, first + tile, top, source, start)
 
     def _first_row(self, tile: Any) -> Any:
         """First row of a row of tiles."""
@@ -68,13 +67,47 @@ class Emitter:
             return 0
         return T.Bind(_moved_back(tile, self._scheme.reg_oh, t.rows))
 
-    def _tiles(self, image: Any, block: Any, tile: Any, top: Any, padded: Any) -> None:
+    def _first_sums(self, block: Any) -> Callable[[int], Any]:
+        """Return what sums of each vector of channels begin with."""
+        kind, lanes = self._workload.numerics.sum, self._unit.lanes
+        if not self._unit.offset:
+            return lambda _: T.broadcast(tirx.const(0, kind), lanes)
+        shape = (self._tiling.vectors, lanes)
+        start = T.alloc_buffer(shape, kind, scope="local", layout=None)
+        for v in range(self._tiling.vectors):
+            T.buffer_store(start, T.broadcast(tirx.const(0, kind), lanes), [v, self._every])
+        kernel_h, kernel_w = self._workload.kernel
+        with T.serial(self._tiling.chunks) as chunk, T.serial(kernel_h) as kh:
+            with T.serial(kernel_w) as kw, T.serial(self._tiling.chunk_groups) as group:
+                taps = self._taps(block, chunk, kh, kw, [group])
+                for v, tap in enumerate(taps):
+                    total = missing_products(start[v, self._every], tap, self._unit)
+                    T.buffer_store(start, total, [v, self._every])
+        return lambda v: start[v, self._every]
+
+    def _taps(self, block: Any, chunk: Any, kh: Any, kw: Any, groups: Sequence[Any]) -> list[Any]:
+        """Bind the weights of some groups of input channels, of each vector of output channels."""
+        width = self._unit.lanes * self._unit.group
+        return [
+            load_weights(
+                [
+                    self._weights[block, chunk, kh, kw, group, span(v * width, width)]
+                    for group in groups
+                ],
+                self._unit,
+            )
+            for v in range(self._tiling.vectors)
+        ]
+
+    def _tiles(
+        self, image: Any, block: Any, tile: Any, top: Any, padded: Any, start: Callable[[int], Any]
+    ) -> None:
         """Emit the register tiles of a strip's part, for one block of output channels."""
         t, w, reg_n = self._tiling, self._workload, self._scheme.reg_n
         first = self._first_chunk(block)
         if t.is_flat:
             column = T.Bind(_moved_back(tile, reg_n, t.columns))
-            self._tile(image, block, 0, column, self._stored(image, first, 0, column))
+            self._tile(image, block, 0, column, self._stored(image, first, 0, column), start)
             return
         row = self._first_row(tile)
         with T.serial(t.column_tiles) as number:
@@ -85,7 +118,7 @@ class Emitter:
             else:
                 y = T.Bind(y - top * w.stride[0])
                 source = self._copied(padded, first, y, T.Bind(x))
-            self._tile(image, block, row, column, source)
+            self._tile(image, block, row, column, source, start)
 
     def _first_chunk(self, block: Any) -> Any:
         """First block of input channels of the group that a block of outputs is of."""
@@ -129,20 +162,26 @@ class Emitter:
                     fill(chunk, row, 0, t.strip_columns)
         return padded
 
-    def _tile(self, image: Any, block: Any, row: Any, column: Any, source: Source) -> None:
+    def _tile(
+        self,
+        image: Any,
+        block: Any,
+        row: Any,
+        column: Any,
+        source: Source,
+        start: Callable[[int], Any],
+    ) -> None:
         """Compute and store one register tile."""
         s, unit = self._scheme, self._unit
         shape = (s.reg_oh, s.reg_n, self._tiling.vectors, unit.lanes)
         sums = T.alloc_buffer(shape, self._workload.numerics.sum, scope="local", layout=None)
-        zero = T.broadcast(tirx.const(0, self._workload.numerics.sum), unit.lanes)
         for place in self._places:
-            T.buffer_store(sums, zero, [*place, self._every])
-        groups, step = s.ic_bn // unit.group, s.step_groups
-        unrolled = step * gcd(groups // step, max(1, UNROLLED_GROUPS // step))
+            T.buffer_store(sums, start(place[-1]), [*place, self._every])
+        groups, unrolled = self._tiling.chunk_groups, self._tiling.unrolled_groups
         with T.serial(self._tiling.chunks) as chunk, self._window() as taps:
             for kh, kw in taps:
                 with T.serial(groups // unrolled) as g:
-                    for k in range(0, unrolled, step):
+                    for k in range(0, unrolled, s.step_groups):
                         at = (block, chunk, kh, kw, g * unrolled + k)
                         self._multiply(sums, at, source)
         self._store(sums, image, block, row, column)
@@ -160,19 +199,9 @@ class Emitter:
     def _multiply(self, sums: Any, at: tuple[Any, ...], source: Source) -> None:
         """Add the products of a step: of some groups of input channels at one tap."""
         w, unit = self._workload, self._unit
-        *before, chunk, kh, kw, first = at
-        width = unit.lanes * unit.group
+        block, chunk, kh, kw, first = at
         groups = [first + step for step in range(self._scheme.step_groups)]
-        taps = [
-            load_weights(
-                [
-                    self._weights[(*before, chunk, kh, kw, group, span(v * width, width))]
-                    for group in groups
-                ],
-                unit,
-            )
-            for v in range(self._tiling.vectors)
-        ]
+        taps = self._taps(block, chunk, kh, kw, groups)
         for r, j in product(range(self._scheme.reg_oh), range(self._scheme.reg_n)):
             y = r * w.stride[0] + kh * w.dilation[0]
             x = j * w.stride[1] + kw * w.dilation[1]

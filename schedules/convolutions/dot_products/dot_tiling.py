@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
@@ -11,6 +12,8 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import DotScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
+# Groups of products in a row, at most: as many as NEON has lanes.
+UNROLLED_GROUPS = 4
 # Strips of rows for each thread: so many that they are about equal, so few that the weights, which
 # each strip reads, come from L1 most of the time.
 STRIPS_PER_THREAD = 4
@@ -92,6 +95,24 @@ class DotTiling:
     def image_chunks(self) -> int:
         """Blocks of input channels of all groups."""
         return self.chunks * self.workload.groups
+
+    @property
+    def chunk_groups(self) -> int:
+        """Groups of products of a block of input channels, at one tap."""
+        return self.scheme.ic_bn // self.unit.group
+
+    @property
+    def unrolled_groups(self) -> int:
+        """Groups of products that follow each other without a branch."""
+        step = self.scheme.step_groups
+        return step * gcd(self.chunk_groups // step, max(1, UNROLLED_GROUPS // step))
+
+    @property
+    def data_lanes(self) -> int:
+        """Groups of a pixel that one load brings: several where products take one lane of it."""
+        return (
+            gcd(self.scheme.ic_bn // self.unit.group, self.unit.lanes) if self.unit.by_lane else 1
+        )
 
     @property
     def oc_blocks(self) -> int:

@@ -175,6 +175,28 @@ def test_a_broadcast_becomes_a_lane_of_its_vector():
     assert "[3, 3, 3, 3]" in script
 
 
+def words_at(index, size):
+    """Return a kernel that spreads words of four bytes, at ``index`` of a loop variable."""
+
+    def body(x, y):
+        with T.serial(4) as i:
+            word = tirx.reinterpret("int32", x[T.ramp(index(i), 1, 4)])
+            T.buffer_store(y, splat(word, 4), [T.ramp(i * 4, 1, 4)])
+
+    return build_kernel([("x", (size,), "uint8"), ("y", (16,), "int32")], body)
+
+
+def test_so_does_a_word_of_four_bytes():
+    script = rewritten(words_at(lambda i: i * 16 + 8, 64))
+    assert "[2, 2, 2, 2]" in script
+    for func in (
+        words_at(lambda i: i * 4, 64),  # which lane is not known
+        words_at(lambda i: i * 16 + 2, 80),  # across two lanes
+        words_at(lambda i: i * 16, 72),  # the last vector is not whole
+    ):
+        assert rewritten(func) == str(func.script())
+
+
 @pytest.mark.parametrize(
     "func",
     [
