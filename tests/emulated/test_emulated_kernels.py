@@ -55,6 +55,7 @@ MORE = [
     Conv2dWorkload(
         2, 3, 17, 13, 20, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), numerics=ASYMMETRIC, epilogue=PLAIN
     ),
+    Conv2dWorkload(1, 64, 5, 7, 96, (3, 3), groups=2, numerics=INTEGERS, epilogue=PLAIN),
     # A ResNet-50's, of fewer channels and pixels.
     Conv2dWorkload(
         1, 3, 31, 29, 64, (7, 7), (2, 2), (3, 3, 3, 3), numerics=INTEGERS, epilogue=PLAIN
