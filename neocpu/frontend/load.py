@@ -102,6 +102,7 @@ def _simplified(original: onnx.ModelProto) -> onnx.ModelProto:
         _blame_operators(original.graph)
         raise
     refuse_number_formats(simplified.graph)
+    refuse_scales(simplified.graph)  # some are constants only now
     return simplified
 
 

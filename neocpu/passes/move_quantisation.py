@@ -86,10 +86,12 @@ def _keeps(call: Expr) -> bool:
 def _kept(expr: Call, rewrite: Rewrite) -> Expr | None:
     """Return what ``expr`` computes, if that is on the grid already."""
     inner = rewrite.definition(expr.args[0])
+    if not isinstance(inner, Call):
+        return None
     if is_op(expr, "relax.quantize"):
         return inner.args[0] if _undoes(expr, inner) else None
-    if is_op(inner, "relax.quantize") and _undoes(inner, expr):
-        return inner.args[0] if _is_on_grid(inner, rewrite) else None
+    if is_op(inner, "relax.quantize") and _undoes(inner, expr) and _is_on_grid(inner, rewrite):
+        return inner.args[0]
     return None
 
 
@@ -105,7 +107,7 @@ def _is_on_grid(quantise: Call, rewrite: Rewrite) -> bool:
         value = rewrite.definition(var)
         if _undoes(quantise, value):
             continue
-        if not single:
+        if not single or not isinstance(value, Call):
             return False
         if _keeps(value) or is_op(value, "relax.nn.relu"):
             todo.append(value.args[0])
@@ -121,10 +123,11 @@ def _is_on_grid(quantise: Call, rewrite: Rewrite) -> bool:
 
 def _undoes(quantise: Call, dequantise: Expr | None) -> bool:
     """Whether integers that are dequantised and quantised again are the same."""
-    if not is_op(dequantise, "relax.dequantize"):
+    if not isinstance(dequantise, Call) or not is_op(dequantise, "relax.dequantize"):
         return False
-    numbers = [constant_value(arg) for call in (quantise, dequantise) for arg in call.args[1:]]
-    if any(number is None for number in numbers):
+    given = [constant_value(arg) for call in (quantise, dequantise) for arg in call.args[1:]]
+    numbers = [number for number in given if number is not None]
+    if len(numbers) < len(given):
         return False
     scale, zero, other, middle = numbers
     alike = np.array_equal(scale, other) and np.array_equal(zero, middle)

@@ -16,7 +16,7 @@ import numpy as np
 
 from neocpu.foundation.errors import UsageError
 from neocpu.quantiser.histogram import Array
-from neocpu.quantiser.observation import Feeds
+from neocpu.quantiser.observation import Feeds, require_finite
 from neocpu.quantiser.pictures import Preprocessing, find_pictures, read_picture
 from neocpu.tensor_spec import TensorSpec
 
@@ -35,7 +35,7 @@ def read_samples(
     Raises
     ------
     UsageError
-        If there are none, or one does not fit the model's inputs.
+        If there are none, or one does not fit the model's inputs, or is infinite or NaN.
     """
     if isinstance(source, str | Path):
         samples = _of_path(str(source), specs, limit, pictures)
@@ -48,6 +48,9 @@ def read_samples(
         samples = _of_iterable(source, specs, "the calibration data", limit)
     if not samples:
         raise UsageError("there are no calibration data; give at least one sample")
+    for number, feeds in enumerate(samples):
+        for name, values in feeds.items():
+            require_finite(number, name, values)
     return samples
 
 

@@ -78,13 +78,18 @@ def observe(
         for name, histogram in histograms.items():
             values = found.get(name)
             values = samples[number][name] if values is None else values
-            if not np.isfinite(values).all():
-                raise UsageError(
-                    f"calibration sample {number} makes tensor '{name}' infinite or NaN; "
-                    "leave the sample out, or correct how it is preprocessed"
-                )
+            require_finite(number, name, values)
             histogram.add(values)
     return {name: histogram.result() for name, histogram in histograms.items()}
+
+
+def require_finite(number: int, name: str, values: Array) -> None:
+    """Raise a `UsageError` of what a sample makes of a tensor, if that has no range."""
+    if not np.isfinite(values).all():
+        raise UsageError(
+            f"calibration sample {number} makes tensor '{name}' infinite or NaN; "
+            "leave the sample out, or correct how it is preprocessed"
+        )
 
 
 def signal_to_noise(truth: Iterable[Array], other: Iterable[Array]) -> float:

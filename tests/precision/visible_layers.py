@@ -73,6 +73,8 @@ def constants(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     for node in model.graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             found[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+        elif node.op_type == "Identity" and node.input[0] in found:
+            found[node.output[0]] = found[node.input[0]]
     return found
 
 

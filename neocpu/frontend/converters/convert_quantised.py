@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -18,19 +19,19 @@ _KINDS: Final = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}
 def quantize_linear(node: Node) -> relax.Expr:
     """QuantizeLinear: ``saturate(round(x / scale) + zero)``, halves to even."""
     data, scale, zero = node.inputs[0], node.inputs[1], node.optional(2)
-    named = _KINDS.get(node.attrs.get("output_dtype", 0), "uint8")
+    number = int(node.attrs.get("output_dtype", 0))
+    named = _KINDS.get(number, f"numbers of ONNX's type {number}") if number else "uint8"
     dtype = named if zero is None else dtype_of(zero)
     if dtype not in _KINDS.values():
         raise ValueError(f"it quantises to {dtype}; int8, uint8, int16 and uint16 are supported")
-    axis, rank = _axis(node, data), len(static_shape(data) or ())
+    axis, rank = _axis(node, data, scale, zero), len(static_shape(data) or ())
     single = data if dtype_of(data) == "float32" else relax.op.astype(data, "float32")
     scale_value = _constant_or_none(scale)
     zero_value = np.zeros((), dtype) if zero is None else _constant_or_none(zero)
     if dtype in _EIGHT_BITS and scale_value is not None and zero_value is not None:
         scales, zeros = _alike(scale_value.astype(np.float32), zero_value)
-        along = axis if scales.size > 1 else 0  # or equal calls would look different
         return relax.op.quantize(
-            node.bb.normalize(single), make_const(scales), make_const(zeros), along, dtype
+            node.bb.normalize(single), make_const(scales), make_const(zeros), axis, dtype
         )
     limits = np.iinfo(dtype)
     scaled = relax.op.round(relax.op.divide(single, _spread(node, scale, axis, rank)))
@@ -44,7 +45,7 @@ def dequantize_linear(node: Node) -> relax.Expr:
     data, scale, zero = node.inputs[0], node.inputs[1], node.optional(2)
     if int(node.attrs.get("block_size", 0)):
         raise ValueError("it has a scale for each block")
-    axis, rank = _axis(node, data), len(static_shape(data) or ())
+    axis, rank = _axis(node, data, scale, zero), len(static_shape(data) or ())
     scale_value, dtype = _constant_or_none(scale), dtype_of(data)
     zero_value = np.zeros((), dtype) if zero is None else _constant_or_none(zero)
     result = dtype_of(scale)
@@ -55,8 +56,7 @@ def dequantize_linear(node: Node) -> relax.Expr:
         and zero_value is not None
     ):
         scales, zeros = _alike(scale_value, zero_value)
-        along = axis if scales.size > 1 else 0
-        return relax.op.dequantize(data, make_const(scales), make_const(zeros), along, "float32")
+        return relax.op.dequantize(data, make_const(scales), make_const(zeros), axis, "float32")
     # Differences of 8 and 16 bits are exact in float32; those of 32 have no zero point.
     moved = relax.op.astype(data, "float32")
     if zero is not None and not (zero_value is not None and not zero_value.any()):
@@ -110,10 +110,24 @@ def conv_integer(node: Node) -> relax.Expr:
     )
 
 
-def _axis(node: Node, data: relax.Expr) -> int:
-    rank = len(static_shape(data) or ())
-    axis = int(node.attrs.get("axis", 1))
-    return axis % rank if rank else 0
+def _axis(node: Node, data: relax.Expr, *numbers: relax.Expr | None) -> int:
+    """Return the axis along which ``numbers``, scales and zero points, are; 0 if they are single.
+
+    One that a single number does not need would tell equal calls apart.
+    """
+    shape = static_shape(data) or ()
+    counts = {math.prod(static_shape(each) or ()) for each in numbers if each is not None}
+    axis, several = int(node.attrs.get("axis", 1)), counts - {1}
+    if not several:
+        return 0
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"its axis {axis} is none of the {len(shape)} of its data")
+    if several != {shape[axis]}:
+        raise ValueError(
+            f"it has {max(several)} scales or zero points along axis {axis}, which has "
+            f"{shape[axis]} elements"
+        )
+    return axis % len(shape)
 
 
 def _constant_or_none(value: relax.Expr) -> Any:

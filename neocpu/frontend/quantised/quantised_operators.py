@@ -6,14 +6,14 @@ dequantise the operands, compute, quantise the result. Later passes know the lat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import onnx
 from onnx import helper
 
-from neocpu.foundation.errors import UnsupportedError
+from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.opset_raising import raise_opset
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
@@ -44,6 +44,8 @@ class _Form:
         The axis along which an operand has scales, by attributes and the number of the operand.
     dropped : tuple of str
         Attributes that the operator on real numbers does not have.
+    real : bool
+        Whether it may leave its result in real numbers, without a scale.
     """
 
     op: str
@@ -53,6 +55,15 @@ class _Form:
     before: tuple[int, ...] = ()
     axes: Callable[[Mapping[str, object], int], int] = field(default=lambda attributes, number: 0)
     dropped: tuple[str, ...] = ()
+    real: bool = False
+
+    def needed(self) -> Iterator[int]:
+        """Yield the places of inputs that no node may lack."""
+        yield from self.before
+        for place in self.operands:
+            yield from (place, place + 1)
+        if self.result is not None and not self.real:
+            yield self.result
 
 
 def _gemm_axis(attributes: Mapping[str, object], number: int) -> int:
@@ -63,7 +74,7 @@ _FORMS: Final[Mapping[str, _Form]] = {
     "QLinearConv": _Form("Conv", (0, 3), 6, bias=8, dropped=("channels_last",)),
     # A row of the first operand has its own scale, or a column of the second.
     "QLinearMatMul": _Form("MatMul", (0, 3), 6, axes=lambda _, number: -1 if number else -2),
-    "QGemm": _Form("Gemm", (0, 3), 7, bias=6, axes=_gemm_axis),
+    "QGemm": _Form("Gemm", (0, 3), 7, bias=6, axes=_gemm_axis, real=True),
     "QLinearAdd": _Form("Add", (0, 3), 6),
     "QLinearMul": _Form("Mul", (0, 3), 6),
     "QLinearAveragePool": _Form("AveragePool", (0,), 3, dropped=("channels_last",)),
@@ -85,6 +96,8 @@ def expand_quantised(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Raises
     ------
+    ModelError
+        Of an operator that lacks an operand or a scale.
     UnsupportedError
         Of an operator that has channels last, or if the model cannot be raised.
     """
@@ -116,6 +129,7 @@ def _expanded(node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
 
 def _around(node: onnx.NodeProto, form: _Form, suffix: str) -> list[onnx.NodeProto]:
     """Return the operator on real numbers with what is around it."""
+    _require(node, form.needed())
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     if attributes.get("channels_last"):
         raise UnsupportedError(f"{describe(node)} has channels last; export it in NCHW")
@@ -142,14 +156,21 @@ def _around(node: onnx.NodeProto, form: _Form, suffix: str) -> list[onnx.NodePro
 
 def _concat(node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
     made: list[onnx.NodeProto] = []
+    places = range(2, max(len(node.input), 3), 3)
+    _require(node, (0, *places, *(place + 1 for place in places)))
     parts = [
-        _dequantised(made, _three(node.input, place), 0, f"{suffix}_{place}")
-        for place in range(2, len(node.input), 3)
+        _dequantised(made, _three(node.input, place), 0, f"{suffix}_{place}") for place in places
     ]
     result = f"{node.output[0]}_real{suffix}"
     concat = helper.make_node("Concat", parts, [result], name=node.name)
     concat.attribute.extend(node.attribute)
     return [*made, concat, _quantised(result, _two(node.input, 0), node.output[0])]
+
+
+def _require(node: onnx.NodeProto, places: Iterable[int]) -> None:
+    for place in places:
+        if not _optional(node.input, place):
+            raise ModelError(f"{describe(node)} lacks its input {place}")
 
 
 def _dequantised(made: list[onnx.NodeProto], inputs: Sequence[str], axis: int, suffix: str) -> str:

@@ -23,7 +23,14 @@ from tests.neocpu.quantised_models import image, network
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, with a model and data for it."""
     onnx.save(network(), tmp_path / "net.onnx")
-    np.savez(tmp_path / "data.npz", x=np.concatenate([image(seed) for seed in range(3)]))
+    data = np.concatenate([image(seed) for seed in range(3)])
+    np.savez(tmp_path / "data.npz", x=data)
+    np.savez(tmp_path / "small.npz", x=data[:, :, 1:])
+    data[3, 1] = np.nan
+    np.savez(tmp_path / "nan.npz", x=data)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").write_bytes(b"no picture")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -100,11 +107,23 @@ def test_defaults_and_choices_are_those_of_python(cli: Any) -> None:
         ("quantize net.onnx --calibrate data.npz -o no/where.onnx", 2, "no"),
         ("quantize net.onnx --calibrate data.npz --mean a", 2, "not a list of numbers"),
         ("quantize net.onnx --calibrate data.npz --method mze", 2, "did you mean 'mse'?"),
+        *(
+            (f"{command} net.onnx --calibrate {data}", 2, message)
+            for command in ("quantize", "compile -o net.so", "compile -o net.so --precision int8")
+            for data, message in (
+                ("empty", "empty has no pictures; calibration takes bmp"),
+                ("photos", "a.png cannot be read as a picture"),
+                ("small.npz", "has shape 6x3x16x19 for input 'x', which is 2x3x17x19"),
+                ("nan.npz", "sample 1 makes tensor 'x' infinite or NaN"),
+            )
+        ),
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(
     cli: Any, folder: Path, words: str, code: int, message: str
 ) -> None:
+    if "photos" in words:
+        pytest.importorskip("PIL", reason="Pillow is not installed")
     before = sorted(path.name for path in folder.iterdir())
     result = cli(*words.split())
     assert result.code == code

@@ -239,6 +239,109 @@ def test_zero_points_and_scales_that_differ():
         load_model(model)
 
 
+@pytest.mark.parametrize("wrong", [0.0, np.nan])
+def test_scales_that_are_computed(wrong):
+    nodes = [
+        node("Mul", "n n", "scale"),
+        node("QuantizeLinear", "x scale z", "q"),
+        node("DequantizeLinear", "q scale z", "y"),
+    ]
+    arrays = {"n": np.float32(wrong), "z": np.uint8(9)}
+    with pytest.raises(ModelError, match=r"QuantizeLinear .the_.* has scale .*finite"):
+        load_model(make_model(nodes, {"x": random(1, 5, 4, 4)}, arrays, opset=17))
+
+
+def refused(nodes: list[onnx.NodeProto], arrays: dict, error: type, message: str) -> None:
+    x = random(2, 5, 9, 8)
+    model = contributed(nodes, x, used(nodes, arrays), 4)
+    model.opset_import[0].version, model.ir_version = 21, 10
+    with pytest.raises(error, match=message):
+        run_imported(model, {"x": x})
+
+
+@pytest.mark.parametrize(
+    ("count", "axis", "message"),
+    [
+        (4, 1, "has 4 scales or zero points along axis 1, which has 5 elements"),
+        (5, 7, "its axis 7 is none of the 4 of its data"),
+        (5, -5, "its axis -5 is none of the 4 of its data"),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.uint8, np.int16], ids=lambda kind: kind.__name__)
+def test_scales_that_fit_no_axis(count, axis, message, kind):
+    arrays = {"v": np.full(count, 0.1, np.float32), "u": np.zeros(count, kind)}
+    nodes = [
+        node("QuantizeLinear", "x v u", "q", axis=axis),
+        node("DequantizeLinear", "q v u", "y", axis=axis),
+    ]
+    refused(nodes, arrays, UnsupportedError, f"QuantizeLinear .the_.*{message}")
+
+
+def test_biases_and_zero_points_that_do_not_fit():
+    arrays = constants(np.uint8(9)) | {"b": np.zeros(6, np.int32), "n": np.int8(0)}
+    for inputs, error, message in (
+        ("q s z w sw zw sy zy b", UnsupportedError, "7 scales or zero points along axis 0"),
+        ("q s n w sw zw sy zy", ModelError, "x_zero_point has inconsistent type"),
+    ):
+        nodes = [
+            node("QuantizeLinear", "x s z", "q"),
+            node("QLinearConv", inputs, "r"),
+            node("DequantizeLinear", "r sy zy", "y"),
+        ]
+        refused(nodes, arrays, error, message)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT8E4M3FN, TensorProto.INT4, TensorProto.UINT4])
+def test_types_that_are_named_alone(kind):
+    nodes = [node("QuantizeLinear", "x s", "q", output_dtype=kind),
+             node("DequantizeLinear", "q s", "y")]  # fmt: skip
+    named = "quantises to numbers of ONNX's type|int4"
+    refused(nodes, constants(np.uint8(9)), UnsupportedError, named)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint16])
+def test_types_that_are_named_alone_and_known(kind):
+    nodes = [node("QuantizeLinear", "x s", "q", output_dtype=helper.np_dtype_to_tensor_dtype(
+        np.dtype(kind))), node("DequantizeLinear", "q s", "y")]  # fmt: skip
+    model = make_model(nodes, {"x": random(1, 5, 4, 4)}, {"s": np.float32(0.02)}, opset=21)
+    assert_within_a_step(model, {"x": 2 * random(1, 5, 4, 4, seed=3)}, step=0.02)
+
+
+@pytest.mark.parametrize(
+    ("made", "place"),
+    [
+        (node("QLinearAdd", "q s z", "r"), 3),
+        (node("QLinearAdd", "q s z q s z", "r"), 6),
+        (node("QLinearAdd", "q s z q _ z sy zy", "r"), 4),
+        (node("QLinearConcat", "sy zy", "r", axis=1), 2),
+        (node("QLinearConcat", "sy zy q s z q", "r", axis=1), 6),
+        (node("QLinearSigmoid", "q s", "r"), 3),
+    ],
+)
+def test_inputs_that_are_missing(made, place):
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        onnx.NodeProto.FromString(made.SerializeToString()),
+        node("DequantizeLinear", "r sy zy", "y"),
+    ]
+    nodes[1].domain = "com.microsoft"
+    message = f"com.microsoft::{made.op_type} .* lacks its input {place}$"
+    refused(nodes, constants(np.uint8(9)), ModelError, message)
+
+
+def test_weights_alone_may_have_four_bits():
+    weights = helper.make_tensor(
+        "w", TensorProto.INT4, (7, 5, 3, 3), RNG.integers(-8, 8, 315).tolist()
+    )
+    nodes = [*QDQ_CONV[:3], node("Conv", "d v", "y", pads=[1, 1, 1, 1])]
+    nodes[2] = node("DequantizeLinear", "w sw", "v", axis=0)
+    arrays = {k: v for k, v in used(nodes, constants(np.uint8(9))).items() if k != "w"}
+    model = make_model(nodes, {"x": random(1, 5, 9, 8)}, arrays, opset=21)
+    model.graph.initializer.append(weights)
+    model = onnx.shape_inference.infer_shapes(model)
+    assert_within_a_step(model, {"x": random(1, 5, 9, 8, seed=3)}, step=1e-3)
+
+
 def test_four_bits():
     zero = helper.make_tensor("o", TensorProto.INT4, (), [0])
     nodes = [node("QuantizeLinear", "x s o", "q"), node("DequantizeLinear", "q s o", "y")]

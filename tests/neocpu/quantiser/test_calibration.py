@@ -172,3 +172,13 @@ def test_a_function_that_fails_at_once_is_named(tmp_path):
     path.write_text("def samples():\n    return open('nowhere')\n")
     with pytest.raises(UsageError, match="failed after 0 samples: FileNotFoundError"):
         read(f"{path}:samples")
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_samples_without_a_range_are_named(wrong):
+    """All of them: those too that measure only, as every second one for a mixed precision does."""
+    whole = RNG.standard_normal((3, 3, 8, 12)).astype(np.float32)
+    whole[1, 2, 3, 4] = wrong
+    with pytest.raises(UsageError, match="sample 1 makes tensor 'image' infinite or NaN"):
+        read(whole)
+    assert len(read(whole, limit=1)) == 1
