@@ -53,7 +53,7 @@ class Server:
             case unknown:
                 raise AssertionError(f"unknown request {unknown!r}")
 
-    def _load(self, engine: str, path: str, threads: int, inputs: str) -> dict[str, Any]:
+    def _load(self, engine: str, path: str, threads: int | None, inputs: str) -> dict[str, Any]:
         arrays = load_inputs(inputs)
         start = time.perf_counter()
         self._session = ENGINES[engine](path, threads, arrays)

@@ -33,6 +33,8 @@ OWN: Final = "neocpu"
 """The label of what is compared with its peers."""
 OWN_FLOAT: Final = "neocpu-fp32"
 """The label of the float32 model, beside what was quantised of it: no peer."""
+SIGNED: Final = "onnxruntime-s8s8"
+"""The label of ONNX Runtime on a quantised model with signed feature maps (`signed_form`)."""
 CHILD: Final = (sys.executable, "-m", "neocpu.bench.engines.contender_process")
 REPLY_TIMEOUT: Final = 600.0
 
@@ -138,7 +140,7 @@ class ContenderProcess:
     def __init__(
         self,
         contender: Contender,
-        threads: int,
+        threads: int | None,
         inputs: Path,
         *,
         command: Sequence[str] = CHILD,
@@ -148,8 +150,8 @@ class ContenderProcess:
 
         Parameters
         ----------
-        threads : int
-            That the engine may use.
+        threads : int or None
+            That the engine may use; None leaves all options at the engine's defaults.
         inputs : Path
             What `neocpu.bench.engines.inputs_file.save_inputs` wrote.
         command : sequence of str

@@ -1,5 +1,7 @@
 """The inference engines that can be compared, each pinned to float32 and a number of threads.
 
+Or, where no number of threads is given, left as they come out of the box.
+
 They run in a process of their own: see `neocpu.bench.engines.contender_process`. An engine is one
 loader and one entry in `ENGINES`.
 """
@@ -14,8 +16,10 @@ from typing import Final, TypeAlias
 
 from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
 
+ONNXRUNTIME: Final = "onnxruntime"
 
-def load_neocpu(path: str, threads: int, inputs: Inputs) -> Session:
+
+def load_neocpu(path: str, threads: int | None, inputs: Inputs) -> Session:
     """Load an artifact."""
     import neocpu
 
@@ -29,15 +33,16 @@ def load_neocpu(path: str, threads: int, inputs: Inputs) -> Session:
     return Session(neocpu.__version__, run, tuple(spec.name for spec in module.outputs))
 
 
-def load_onnxruntime(path: str, threads: int, inputs: Inputs) -> Session:
+def load_onnxruntime(path: str, threads: int | None, inputs: Inputs) -> Session:
     """Load an ONNX model with all of ONNX Runtime's graph optimisations."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     feed = dict(inputs)
@@ -50,16 +55,18 @@ def load_onnxruntime(path: str, threads: int, inputs: Inputs) -> Session:
     return Session(onnxruntime.__version__, run, names)
 
 
-def load_openvino(path: str, threads: int, inputs: Inputs) -> Session:
+def load_openvino(path: str, threads: int | None, inputs: Inputs) -> Session:
     """Load an ONNX model for lowest latency; float32, for its default on new CPUs is bfloat16."""
     import openvino
 
-    config = {
-        "INFERENCE_PRECISION_HINT": "f32",
-        "INFERENCE_NUM_THREADS": threads,
-        "PERFORMANCE_HINT": "LATENCY",
-        "NUM_STREAMS": "1",
-    }
+    config = {}
+    if threads is not None:
+        config = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_NUM_THREADS": threads,
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": "1",
+        }
     core = openvino.Core()
     compiled = core.compile_model(core.read_model(path), "CPU", config)
     request = compiled.create_infer_request()
@@ -80,18 +87,18 @@ def convert_for_ncnn(model: Path, folder: Path) -> None:
     convert(model, folder)
 
 
-def load_ncnn(path: str, threads: int, inputs: Inputs) -> Session:
+def load_ncnn(path: str, threads: int | None, inputs: Inputs) -> Session:
     """Load what `convert_for_ncnn` wrote into a folder."""
     from neocpu.bench.engines.ncnn_engine import load
 
     return load(path, threads, inputs)
 
 
-Loader: TypeAlias = Callable[[str, int, Inputs], Session]
+Loader: TypeAlias = Callable[[str, int | None, Inputs], Session]
 ENGINES: Final[Mapping[str, Loader]] = MappingProxyType(
     {
         "neocpu": load_neocpu,
-        "onnxruntime": load_onnxruntime,
+        ONNXRUNTIME: load_onnxruntime,
         "openvino": load_openvino,
         "ncnn": load_ncnn,
     }

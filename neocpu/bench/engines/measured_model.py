@@ -13,7 +13,9 @@ import numpy as np
 import onnx
 
 from neocpu import models
-from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, Contender
+from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, SIGNED, Contender
+from neocpu.bench.engines.engines import ONNXRUNTIME
+from neocpu.bench.engines.signed_form import with_signed_maps
 from neocpu.bench.engines.timed_compilation import Compilation, compile_in_child
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import ProgressCallback, silent
@@ -43,6 +45,8 @@ class Subject:
         What compiling took; None if it was compiled before.
     in_float : Path or None
         Of a model that was quantised to be measured: the artifact of the float32 one.
+    signed : Path or None
+        Of such a one: the quantised model with signed feature maps.
     """
 
     header: ArtifactHeader
@@ -50,6 +54,7 @@ class Subject:
     model: Path | None
     compilation: Compilation | None = None
     in_float: Path | None = None
+    signed: Path | None = None
 
     @property
     def is_quantised(self) -> bool:
@@ -78,7 +83,10 @@ class Subject:
         if not peers:
             return tuple(own)
         model = self.require_model()
-        return (*own, *(Contender(peer, peer, model) for peer in peers))
+        others = [Contender(peer, peer, model) for peer in peers]
+        if self.signed is not None and ONNXRUNTIME in peers:
+            others.append(Contender(SIGNED, ONNXRUNTIME, self.signed))
+        return (*own, *others)
 
     def require_model(self) -> Path:
         """Return the ONNX model.
@@ -218,11 +226,17 @@ def compile_subject(
     samples = {name: np.concatenate([each[name] for each in inputs]) for name in inputs[0]}
     np.savez(data, **samples)  # type: ignore[arg-type]
     quantised = folder / f"{source.stem}.int8.onnx"
-    quantize(source, samples, threads=threads, on_progress=on_progress).save(quantised)
+    made = quantize(source, samples, threads=threads, on_progress=on_progress)
+    made.save(quantised)
+    signed, form = folder / f"{source.stem}.s8s8.onnx", with_signed_maps(made.proto)
+    if form is not None:
+        onnx.save(form, signed)
     # Only what is mixed needs the float32 model: all peers run the quantised one.
     own = (source, data) if precision == "auto" else (quantised, None)
     compilation = compiled(own[0], artifact, precision=precision, calibrate=own[1])
-    return Subject(read_header(artifact), artifact, quantised, compilation, in_float)
+    return Subject(
+        read_header(artifact), artifact, quantised, compilation, in_float, form and signed
+    )
 
 
 def onnx_file(model: str, shapes: InputShapes, folder: Path) -> Path:

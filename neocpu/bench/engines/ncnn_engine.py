@@ -130,7 +130,7 @@ def convert(model: Path, folder: Path, timeout: float = TIMEOUT) -> None:
     signature.save(folder / "signature.json")
 
 
-def load(path: str, threads: int, inputs: Inputs) -> Session:
+def load(path: str, threads: int | None, inputs: Inputs) -> Session:
     """Load what `convert` wrote into the folder ``path``.
 
     Raises
@@ -145,10 +145,11 @@ def load(path: str, threads: int, inputs: Inputs) -> Session:
     if not hasattr(ncnn.Mat, "n"):
         raise RuntimeError(f"ncnn {ncnn.__version__} knows no batches: pip install -U ncnn pnnx")
     net = ncnn.Net()
-    net.opt.num_threads = threads
-    net.opt.use_vulkan_compute = False
-    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
-    net.opt.use_bf16_storage = False
+    if threads is not None:
+        net.opt.num_threads = threads
+        net.opt.use_vulkan_compute = False
+        net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+        net.opt.use_bf16_storage = False
     if net.load_param(str(folder / "model.ncnn.param")) != 0:
         missing = ", ".join(signature.unconverted) or "one of the operators"
         raise RuntimeError(f"ncnn cannot load the converted model: it lacks {missing}")

@@ -16,6 +16,7 @@ import numpy as np
 from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR, mismatch, paired_rows, relative_error
 from neocpu.bench.engines.contenders import (
     OWN_FLOAT,
+    SIGNED,
     Contender,
     ContenderError,
     ContenderProcess,
@@ -36,7 +37,7 @@ from neocpu.bench.results.sample_statistics import (
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 
-Start = Callable[[Contender, int, Path], ContenderProcess]
+Start = Callable[[Contender, int | None, Path], ContenderProcess]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class LatencyOptions:
         Outputs that describe the same detections, by position: see `agreement.paired_rows`.
     tolerance : float
         Norm-wise difference from the reference above which a contender computes something else.
+    defaults : bool
+        Leave every engine as it comes out of the box, its number of threads too.
     """
 
     rounds: int = 12
@@ -65,6 +68,7 @@ class LatencyOptions:
     seed: int = 0
     row_groups: tuple[tuple[int, ...], ...] = ()
     tolerance: float = MAX_RELATIVE_ERROR
+    defaults: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,8 @@ class LatencyReport:
         Whose outputs should have counted as right, had not all others agreed on different ones.
     load : OtherLoad or None
         What else the machine did meanwhile.
+    defaults : bool
+        Whether engines had their own defaults instead of ``threads``.
     """
 
     threads: int
@@ -162,6 +168,7 @@ class LatencyReport:
     seed: int = 0
     overruled: str | None = None
     load: OtherLoad | None = None
+    defaults: bool = False
 
     def find(self, label: str) -> LatencyResult | None:
         """Return a contender's result; None if it failed or never ran."""
@@ -197,7 +204,16 @@ class LatencyReport:
         """What a reader must know: failures, disagreements, noise."""
         failed = [f"{failure.label} failed: {failure.reason}" for failure in self.failures]
         wrong = [self._disagreement(result) for result in self.results if not result.agrees]
-        return (*failed, *wrong, *self._noise())
+        return (*self._forms(), *failed, *wrong, *self._noise())
+
+    def _forms(self) -> list[str]:
+        """Say what contenders ran, where their labels do not."""
+        said = []
+        if self.defaults:
+            said.append("every engine with its own defaults: threads, element types, the rest")
+        if self.find(SIGNED) is not None:
+            said.append(f"onnxruntime runs feature maps of uint8 (u8s8), {SIGNED} the same as int8")
+        return said
 
     def _disagreement(self, result: LatencyResult) -> str:
         how = result.mismatch or (
@@ -223,6 +239,7 @@ class LatencyReport:
         """Return the JSON form; times in seconds, ratios of each contender over each other."""
         return {
             "threads": self.threads,
+            "defaults": self.defaults,
             "reference": self.reference,
             "overruled": self.overruled,
             "tolerance": next((r.tolerance for r in self.results), MAX_RELATIVE_ERROR),
@@ -327,7 +344,8 @@ class _Race:
             self._progress(Progress("load", number, len(contenders), label))
             try:
                 ready = converted(contender, workspace)
-                process = stack.enter_context(self._start(ready, self._threads, inputs))
+                threads = None if self._options.defaults else self._threads
+                process = stack.enter_context(self._start(ready, threads, inputs))
                 self._started.append(process)
                 self._outputs[label] = process.outputs()
             except ContenderError as error:
@@ -379,6 +397,7 @@ class _Race:
             self._options.seed,
             overruled,
             load,
+            self._options.defaults,
         )
 
     def _trusted(self, reference: str) -> str:

@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR, QUANTISED_ERROR
+from neocpu.bench.engines.agreement import (
+    DEFAULTS_ERROR,
+    MAX_RELATIVE_ERROR,
+    QUANTISED_ERROR,
+)
 from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, Contender
 from neocpu.bench.engines.engine_session import Inputs
 from neocpu.bench.engines.measured_model import Subject, find_subject
@@ -57,6 +61,8 @@ class Request:
         What to measure besides the latency.
     precision : str or None
         ``int8`` or ``auto``, of models that are quantised first.
+    defaults : bool
+        Leave every engine as it comes out of the box.
     neighbour : int
         Beside how many busy processes to measure it once more, if beside any.
     """
@@ -74,6 +80,7 @@ class Request:
     roofline: bool = False
     neighbour: int = 0
     precision: str | None = None
+    defaults: bool = False
 
     @property
     def most_threads(self) -> int:
@@ -276,10 +283,12 @@ class _Measurement:
         return measure_kernels(cases, target, threads, on_progress=self.on_progress)
 
     def _options(self, subject: Subject) -> LatencyOptions:
+        plain = DEFAULTS_ERROR if self.request.defaults else MAX_RELATIVE_ERROR
         return LatencyOptions(
             rounds=self.request.rounds,
             row_groups=subject.header.row_groups,
-            tolerance=QUANTISED_ERROR if subject.is_quantised else MAX_RELATIVE_ERROR,
+            tolerance=QUANTISED_ERROR if subject.is_quantised else plain,
+            defaults=self.request.defaults,
         )
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from neocpu.bench.engines.contenders import OWN, OWN_FLOAT
+from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, SIGNED
 from neocpu.bench.race.latency import LatencyReport
 from neocpu.bench.race.latency_tables import ablation_table, difference, kernel_table, latency_table
 from neocpu.bench.race.report import ModelReport, SuiteReport
@@ -86,8 +86,8 @@ def _remarks(model: ModelReport) -> list[str]:
 
 def summary_table(report: SuiteReport, peers: Sequence[str]) -> Table:
     """Return the median latencies, the fastest in bold, and how neocpu compares with it."""
-    in_float = any(model.latency.find(OWN_FLOAT) for model in report.models)
-    labels = (OWN, *((OWN_FLOAT,) if in_float else ()), *peers)
+    found = {result.label for model in report.models for result in model.latency.results}
+    labels = (OWN, *({OWN_FLOAT} & found), *peers, *({SIGNED} & found))
     rows, bold = [], set()
     for number, model in enumerate(report.models):
         rows.append(_summary_row(model, labels))

@@ -40,6 +40,7 @@ Examples:
   neocpu bench resnet50 --vs onnxruntime --threads 1,2,4 --chart scaling.svg
   neocpu bench resnet50 --vs onnxruntime,openvino --neighbour 1
   neocpu bench resnet50 --vs onnxruntime,openvino --precision auto
+  neocpu bench resnet50 --vs onnxruntime,openvino --default
   neocpu bench --suite paper --vs onnxruntime,openvino --roofline -o bench.md"""
 
 
@@ -60,7 +61,14 @@ Examples:
     "--precision",
     type=options.OneOf(("int8", "auto")),
     help="Quantise each MODEL by random data: the peers run that, neocpu too (int8), or what "
-    "compile --precision auto --calibrate makes (auto). Errors are from float32 then.",
+    "compile --precision auto --calibrate makes (auto). ONNX Runtime runs it with feature maps of "
+    "uint8 and of int8 (s8s8), the faster counts. Errors are from float32 then.",
+)
+@click.option(
+    "--default",
+    "defaults",
+    is_flag=True,
+    help="Every engine as it comes out of the box: its own threads, element types and options.",
 )
 @click.option("--ablation", is_flag=True, help="Also measure every level of compile --opt.")
 @click.option(
@@ -95,12 +103,13 @@ def command(
     chart: Path | None,
     neighbour: int | None,
     precision: str | None,
+    defaults: bool,
     **extras: bool,
 ) -> int:
     """Measure latency: of a MODEL, compiled first, or of an OUT.so that neocpu compile wrote.
 
     Every engine runs in a process of its own, in float32 (but with --precision) and on the same
-    number of threads; their outputs are compared too.
+    number of threads (but with --default); their outputs are compared too.
     """
     from neocpu.bench.engines.measured_model import is_artifact
     from neocpu.bench.race.suite import Request
@@ -110,6 +119,8 @@ def command(
     several = counts is not None and len(counts) > 1
     if precision and (several or extras["ablation"] or extras["untuned"]):
         raise UsageError("--precision is measured alone: drop --ablation, --untuned, --threads A,B")
+    if defaults and (counts or precision or any(extras.values())):
+        raise UsageError("--default is measured alone: drop --threads, --precision and the like")
     most = usable_threads(counts[-1] if counts else None)
     known = asked.known
     request = Request(
@@ -121,6 +132,7 @@ def command(
         source,
         neighbour=neighbour or 0,
         precision=precision,
+        defaults=defaults,
         **extras,
     )
     return _measure(terminal, asked.models, request, replace(asked.page, chart=chart))

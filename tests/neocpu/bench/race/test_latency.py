@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -274,3 +275,18 @@ def test_neocpu_beside_its_peers(linear, linear_onnx, wrong_onnx, linear_inputs)
     agreeing = {result.label for result in report.results if result.agrees}
     assert agreeing == {c.label for c in contenders} - {"wrong"}
     assert all(result.median > 0 for result in report.results)
+
+
+def test_engines_are_left_alone_where_that_is_asked_for():
+    seen = []
+
+    def start(contender, threads, inputs):
+        seen.append(threads)
+        return FakeProcess([], contender.label, 0.01, 1.0, 0)
+
+    entries = [Contender("neocpu", "fake", Path("model"))]
+    for defaults in (False, True):
+        options = replace(QUICK, defaults=defaults)
+        report = measure_latency(entries, {}, 2, options, start=start, cpu_time=_idle)
+        assert report.defaults == report.to_json()["defaults"] == defaults
+    assert seen == [2, None]

@@ -175,3 +175,15 @@ def test_a_model_alone_shows_all_of_it():
     notes = suite_tables.model_tables(one)[0].notes
     assert "Compiled in 7.2 s with 800 MB of memory; the model has 100.0 MB." in notes
     assert "Predicted: 9.00 ms (-10.0%); search gap 0.0%." in notes
+
+
+def test_onnxruntimes_faster_form_counts_and_is_named():
+    one = model("net", 10, 30)
+    signed = result("onnxruntime-s8s8", 20)
+    latency = replace(one.latency, results=(*one.latency.results, signed), defaults=True)
+    report = SuiteReport((replace(one, latency=latency),))
+    table = suite_tables.summary_table(report, PEERS[:1])
+    assert table.header[:4] == ("model", "neocpu", PEERS[0], "onnxruntime-s8s8")
+    assert table.rows[0][1:5] == ("10.00", "30.00", "20.00", "2.00 (2.00 to 2.00)")
+    assert any("onnxruntime-s8s8 the same as int8" in note for note in table.notes)
+    assert any("every engine with its own defaults" in note for note in table.notes)
