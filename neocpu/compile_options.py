@@ -96,6 +96,11 @@ class CompileOptions:
         """Return the same in numbers of ``precision``."""
         return replace(self, plan=replace(self.plan, precision=precision))
 
+    def after_tuning(self) -> CompileOptions:
+        """Return the same with the budget spent, and without databases nothing was written to."""
+        written = tuple(path for path in self.databases if os.path.exists(path))
+        return replace(self, budget=Budget(0.0, None), databases=written)
+
 
 @dataclass(frozen=True, slots=True)
 class Member:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from neocpu.building.link import replace_header
 from neocpu.foundation.files import replacing
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.plan_report import PlanReport
@@ -36,9 +37,6 @@ class CompiledModule(Unpicklable):
         How long each phase took.
     tuned : TuneReport or None
         What was measured for it; None if nothing was to be.
-    integers : list of dict
-        Of a float32 model compiled with calibration data: the layers that compute in integers, what
-        each saves and adds to the outputs' noise.
     """
 
     _instead = "export it to a file, and neocpu.load() that in each process"
@@ -49,7 +47,6 @@ class CompiledModule(Unpicklable):
         self.verification: Comparison | None = None
         self.seconds: dict[str, float] = {}
         self.tuned: TuneReport | None = None
-        self.integers: list[Mapping[str, str | float]] = []
         self._folder = TemporaryFolder("compiled")
 
     @property
@@ -61,6 +58,19 @@ class CompiledModule(Unpicklable):
     def path(self) -> Path:
         """The artifact, until `close`."""
         return Path(self._folder.name) / "module.so"
+
+    @property
+    def integers(self) -> list[dict[str, Any]]:
+        """Of a float32 model compiled with calibration data: its layers in integers.
+
+        What each saves, and what it adds to the outputs' noise.
+        """
+        return [] if (found := self.plan["calibration"]) is None else list(found["layers"])
+
+    def amend(self, report: PlanReport) -> None:
+        """Write into the artifact what became known of its plan once it had run."""
+        self.report = report
+        self.header = replace_header(self.path, replace(self.header, plan=report.to_json()))
 
     def module(self, threads: int | None = None) -> Module:
         """Load the artifact into this process."""

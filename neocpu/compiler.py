@@ -17,6 +17,7 @@ from neocpu import models
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Dump
+from neocpu.calibration_report import CalibrationReport
 from neocpu.compile_options import CompileOptions, Member, parse_budget, parse_threads
 from neocpu.compiled_module import CompiledModule
 from neocpu.descent import finish_as_promised, finish_unchecked, verifier_of
@@ -151,6 +152,7 @@ def compile_each(
     members: Sequence[Member],
     options: CompileOptions,
     progress_of: Callable[[int], ProgressCallback],
+    calibration: CalibrationReport | None = None,
 ) -> Generator[CompiledModule]:
     """Compile a model for several CPUs, each in numbers of its own.
 
@@ -161,6 +163,8 @@ def compile_each(
     ----------
     progress_of : callable
         Return where the progress of a member goes, by its number.
+    calibration : CalibrationReport, optional
+        What calibration data decided before, for the plans to tell.
 
     Raises
     ------
@@ -168,7 +172,7 @@ def compile_each(
     """
     verifier: Verifier | None = None
     with OneAtATime() as generations:
-        begun = _begin_each(model, members, options, progress_of, generations)
+        begun = _begin_each(model, members, options, progress_of, generations, calibration)
         # Nothing else runs while kernels are measured.
         for one in begun if options.budget.seconds else _one_ahead(begun):
             if one.unchecked is not None:
@@ -213,6 +217,7 @@ def _begin_each(
     options: CompileOptions,
     progress_of: Callable[[int], ProgressCallback],
     generations: OneAtATime,
+    calibration: CalibrationReport | None,
 ) -> Iterator[_Begun]:
     store = open_store(
         options.databases, only=options.only_databases, writing=options.budget.seconds != 0
@@ -222,10 +227,11 @@ def _begin_each(
     for number, member in enumerate(members):
         cpu, clock = member.target, PhaseClock(progress_of(number))
         builder = _builder(cpu, options.computing(member.precision), store, clock, generations)
+        builder = replace(builder, calibration=calibration)
         if simplified is None:
             load = partial(load_for_import, model, options.shapes)
             simplified = builder.read(load, keep=None in unchecked, uses=len(members))
-        tuned = _tune_one(simplified.source.network, cpu, store, options, clock)
+        tuned = _tune_networks([simplified.source.network], cpu, store, options, clock)
         planned = builder.plan(simplified, options.accuracy.admissions[:1])
         assert planned is not None  # no plan was tried before
         yield _Begun(builder, builder.generate(planned), tuned, unchecked[number])
@@ -267,16 +273,39 @@ def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> Plan
     return planned.report
 
 
-def _tune_one(
-    network: Network, cpu: CpuTarget, store: Store, options: CompileOptions, clock: PhaseClock
+def tune_together(
+    models: Sequence[ModelLike],
+    cpu: CpuTarget,
+    options: CompileOptions,
+    on_progress: ProgressCallback,
 ) -> TuneReport | None:
-    """Measure what one network needs, here, within the budget; None if there is none."""
+    """Measure what several forms of one model need within its budget; None if there is none.
+
+    Raises
+    ------
+    ModelError, UnsupportedError, TargetError, DatabaseError
+    """
+    if options.budget.seconds == 0:
+        return None
+    store = open_store(options.databases, only=options.only_databases, writing=True)
+    networks = [read_network(model) for model in models]
+    return _tune_networks(networks, cpu, store, options, PhaseClock(on_progress))
+
+
+def _tune_networks(
+    networks: Sequence[Network],
+    cpu: CpuTarget,
+    store: Store,
+    options: CompileOptions,
+    clock: PhaseClock,
+) -> TuneReport | None:
+    """Measure what networks need, here, within the budget; None if there is none."""
     if options.budget.seconds == 0:
         return None
     strategy = make_strategy("xgb", cpu, options.threads, store)
     with clock.phase("tune", alone=False):
         return tune_networks(
-            [workloads_of(network, cpu)],
+            [workloads_of(network, cpu) for network in networks],
             cpu,
             options.threads,
             store,

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from neocpu.building.link import replace_header
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.host import usable_cpus
@@ -169,9 +168,7 @@ def _finished(
             unchecked=unchecked,
             missed=judged[:-1],
         )
-        compiled.report = replace(compiled.report, outcome=outcome)
-        header = replace(compiled.header, plan=compiled.report.to_json())
-        compiled.header = replace_header(compiled.path, header)
+        compiled.amend(replace(compiled.report, outcome=outcome))
         on_failure.pop_all()
     compiled.verification = verdict.found if verdict is not None else None
     compiled.seconds = seconds

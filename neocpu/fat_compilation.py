@@ -17,6 +17,9 @@ from neocpu.foundation.errors import TargetError, UsageError
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.planning.precision import Precision
+from neocpu.quantiser.calibration import Source
+from neocpu.quantiser.compile_calibrated import CalibrationRequest, compile_each_calibrated
+from neocpu.quantiser.quantise_options import QuantiseOptions
 from neocpu.runtime.artifact import Variant
 from neocpu.schedules.vocabulary.target import missing_on_host
 
@@ -43,6 +46,10 @@ def compile_fat(
     path: str | os.PathLike[str],
     *,
     precision: str = "auto",
+    calibration: Source | None = None,
+    how: QuantiseOptions | None = None,
+    max_error: float | None = None,
+    min_agreement: float | None = None,
     on_progress: ProgressCallback | None = None,
     **settings: Any,
 ) -> tuple[FatPart, ...]:
@@ -59,6 +66,9 @@ def compile_fat(
         The file to write: all of it appears or nothing does.
     precision : str
         As in `neocpu.compile`, of the CPUs that name none.
+    calibration, how, max_error, min_agreement
+        As `neocpu.compile_calibrated` takes them, of a float32 model: it is calibrated once, and
+        compiled so for each CPU whose precision is ``int8`` or ``auto``.
 
     Returns
     -------
@@ -74,7 +84,11 @@ def compile_fat(
     progress = [_of_member(member.name, on_progress or silent) for member in members]
     with ExitStack() as stack:
         done: list[CompiledModule] = []
-        each = compile_each(model, members, options, progress.__getitem__)
+        if calibration is None:
+            each = compile_each(model, members, options, progress.__getitem__)
+        else:
+            asked = CalibrationRequest.parse(calibration, how, max_error, min_agreement)
+            each = compile_each_calibrated(model, asked, members, options, progress.__getitem__)
         stack.callback(each.close)
 
         def parts() -> Generator[tuple[str, Path]]:

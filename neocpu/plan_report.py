@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from neocpu.calibration_report import CalibrationReport
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.passes.apply_plan import RewrittenModule, Transform
 from neocpu.planning.choice import Choice
@@ -17,6 +18,7 @@ from neocpu.planning.precision import Precision
 from neocpu.schedules.operators.dense import estimate
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy, Admission
 from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.solver.plan import Plan
@@ -54,6 +56,8 @@ class OperatorReport:
         The function that computes it; None if fusion is yet to decide.
     reads_integers : bool
         Whether its weights or its data are integers.
+    numerics : Numerics or None
+        Of a convolution: element types of all that it reads, adds up and stores.
     tensors : frozenset of str
         Names of what it makes, and of what it absorbed, as far as the model's are left.
     """
@@ -72,9 +76,11 @@ class OperatorReport:
     kernel: str | None
     tensors: frozenset[str] = frozenset()
     reads_integers: bool = False
+    numerics: Numerics | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON form; costs are in microseconds."""
+        numerics = self.numerics
         bytes_ = {} if self.weight_bytes is None else {"weight_bytes": self.weight_bytes}
         return {
             "name": self.name,
@@ -86,6 +92,7 @@ class OperatorReport:
             "in_layout": self.in_layout,
             "out_layout": self.out_layout,
             "precision": self.precision,
+            **({} if numerics is None or numerics.is_uniform else numerics.to_json()),
             "cost_us": self.seconds * MICRO,
             "cost_source": self.cost_source,
             "kernel": self.kernel,
@@ -150,6 +157,8 @@ class PlanReport:
     weights : mapping
         Bytes before and after packing, and the limit.
     outcome : Outcome
+    calibration : CalibrationReport or None
+        Of a float32 model that was compiled with calibration data.
     """
 
     target: str
@@ -163,6 +172,7 @@ class PlanReport:
     transforms: tuple[Transform, ...]
     weights: Mapping[str, int | None]
     outcome: Outcome = field(default_factory=Outcome)
+    calibration: CalibrationReport | None = None
 
     @property
     def predicted_seconds(self) -> float:
@@ -189,11 +199,20 @@ class PlanReport:
                 "seconds": search.seconds,
                 "variables": search.variables,
             },
-            "ops": [op.to_json() for op in self.ops],
+            "ops": self._ops(),
             "transforms": [_transform(each) for each in self.transforms],
             "weights": dict(self.weights),
+            "calibration": None if self.calibration is None else self.calibration.to_json(),
             **self.outcome.to_json(),
         }
+
+    def _ops(self) -> list[dict[str, Any]]:
+        layers = () if self.calibration is None else self.calibration.layers
+        names = {layer.result: {"layer": layer.name} for layer in layers}
+        return [
+            op.to_json() | next((names[each] for each in op.tensors if each in names), {})
+            for op in self.ops
+        ]
 
 
 def report_of(
@@ -248,6 +267,7 @@ def _op(op: LayoutOp, choice: Choice, kernel: str | None) -> OperatorReport:
         kernel,
         frozenset(str(var.name) for var in (op.result, *op.absorbed)),
         DTYPES[choice.in_format.dtype].is_integer,
+        op.numerics(choice),
     )
 
 

@@ -23,6 +23,7 @@ from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Building, Dump, begin_build, finish_build, lower
+from neocpu.calibration_report import CalibrationReport
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.importer import import_relax
@@ -169,6 +170,8 @@ class Builder:
         What is promised of the outputs.
     generations : OneAtATime
         Shared with other builders that are at work.
+    calibration : CalibrationReport or None
+        What calibration data decided before.
     """
 
     target: CpuTarget
@@ -180,6 +183,7 @@ class Builder:
     clock: PhaseClock
     dump: Dump
     generations: OneAtATime
+    calibration: CalibrationReport | None = None
 
     def read(self, load: Callable[[], LoadedModel], *, keep: bool, uses: int = 1) -> Simplified:
         """Import and simplify a model.
@@ -244,6 +248,7 @@ class Builder:
             self.accuracy,
             self.options.precision,
         )
+        report = replace(report, calibration=self.calibration)
         arrays = list(rewritten.weights)
         return Planned(model.loaded, costs.admission, _key(plan), rewritten.mod, arrays, report)
 

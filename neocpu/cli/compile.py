@@ -16,6 +16,7 @@ from neocpu.cli.databases import tell_what_is_kept, writable_database
 from neocpu.cli.fat_table import show_variants
 from neocpu.cli.plan_text import (
     accuracy_text,
+    calibration_fields,
     computes_in,
     cost_sources,
     error_text,
@@ -31,7 +32,6 @@ from neocpu.foundation.own_process import collect_rarely, wait_idly
 from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:
-    from neocpu.cli.calibration.calibration_options import Calibration
     from neocpu.compiled_module import CompiledModule
     from neocpu.search.tuner import TuneReport
 
@@ -158,8 +158,6 @@ def command(
     ):
         raise UsageError("--fat names the targets itself: drop --target, or name it in --fat")
     calibration = calibration_options.take(others)
-    if fat and calibration:
-        raise UsageError("--calibrate is for one CPU: quantize the model first, then use --fat")
     if tune_budget > 0:
         tell_what_is_kept(terminal, databases)
     # The others are called as `neocpu.compile` calls them.
@@ -169,13 +167,14 @@ def command(
         "only_databases": only_db,
         "tune_budget": tune_budget,
         "verify": not no_verify,
+        **({} if calibration is None else calibration.arguments()),
     }
     with terminal.progress() as on_progress:
         settings["on_progress"] = on_progress
         if fat:
             what: dict[str, Any] = {"variants": _compile_fat(model, fat, path, **settings)}
         else:
-            what = _compile(model, path, calibration, target=target, **settings)
+            what = _compile(model, path, calibration is not None, target=target, **settings)
     if tune_budget > 0:
         what["database"] = str(writable_database(databases))
     report = {
@@ -189,36 +188,23 @@ def command(
     terminal.result(report, lambda: None if terminal.quiet else _show(report))
 
 
-def _compile(
-    model: str, path: Path, calibration: Calibration | None, **settings: Any
-) -> dict[str, Any]:
+def _compile(model: str, path: Path, calibrated: bool, **settings: Any) -> dict[str, Any]:
     import neocpu
 
-    if calibration is None:
-        with neocpu.compile(model, **settings) as compiled:
-            compiled.export(path)
-            return _plan_report(compiled)
-    how = neocpu.QuantiseOptions(samples=calibration.samples, pictures=calibration.pictures)
-    limits: dict[str, Any] = {
-        "max_error": calibration.max_error,
-        "min_agreement": calibration.min_agreement,
-    }
-    with neocpu.compile_calibrated(
-        model, calibration.source, how, **limits, **settings
-    ) as compiled:
+    compiling = neocpu.compile_calibrated if calibrated else neocpu.compile
+    with compiling(model, **settings) as compiled:
         compiled.export(path)
-        found = {"integers": compiled.integers} if settings["precision"] == "auto" else {}
-        return {**_plan_report(compiled), **found}
+        return _plan_report(compiled)
 
 
 def _compile_fat(
     model: str, cpus: tuple[str, ...], path: Path, **settings: Any
 ) -> list[dict[str, Any]]:
-    from neocpu.fat_compilation import compile_fat
+    import neocpu
 
     return [
         {"name": part.variant.name, "bytes": part.variant.size, **_plan_report(part.compiled)}
-        for part in compile_fat(model, cpus, path, **settings)
+        for part in neocpu.compile_fat(model, cpus, path, **settings)
     ]
 
 
@@ -244,6 +230,7 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         "predicted_us": plan["predicted_us"],
         "search": plan["search"],
         **{key: plan[key] for key in ("admission", "verification", "unchecked", "missed")},
+        "calibration": plan["calibration"],
         "obstacle": code_obstacle(header.machine, header.isa_features, host_features()),
         "phases": compiled.seconds,
         "tuning": None if (tuned := compiled.tuned) is None else _tuning(tuned),
@@ -274,13 +261,6 @@ def _show(report: Mapping[str, Any]) -> None:
         echo(f"{plural(count, 'measurement')} kept in {report['database']}")
 
 
-def _integers(layers: list[dict[str, Any]]) -> str:
-    if not layers:
-        return "none: float32 is as fast, or more exact than the limits allow"
-    saved = sum(float(layer["saved_us"]) for layer in layers)
-    return f"{plural(len(layers), 'layer')}, which saves {duration(saved / 1e6)} as estimated"
-
-
 def _show_plan(report: Mapping[str, Any]) -> None:
     search, phases = report["search"], report["phases"]
     slowest = sorted(phases, key=lambda name: -float(phases[name]))[:3]
@@ -294,7 +274,7 @@ def _show_plan(report: Mapping[str, Any]) -> None:
             ("computes in", precision_text(report)),
             ("accuracy", accuracy_text(report["accuracy"])),
             ("weights", weights_text(report["weights"])),
-            *([("integers", _integers(report["integers"]))] if "integers" in report else []),
+            *calibration_fields(report),
             (
                 "convolutions",
                 f"{report['convolutions']} with {plural(report['schemes'], 'distinct scheme')}"

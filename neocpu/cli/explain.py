@@ -12,6 +12,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.plan_text import (
     accuracy_text,
+    calibration_fields,
     cost_sources,
     error_text,
     missed_text,
@@ -63,6 +64,7 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         ("threads", str(plan["threads"])),
         ("opt", plan["opt"]),
         ("computes in", precision_text(plan)),
+        *calibration_fields(plan),
         ("accuracy", accuracy_text(plan["accuracy"])),
         (
             "search",
@@ -100,8 +102,11 @@ def _show_ops(plan: Mapping[str, Any]) -> None:
     kinds = [op.get("precision", "fp32") for op in plan["ops"]]
     mixed = set(kinds) != {"fp32"}
     first = ("op", "computes in") if mixed else ("op",)
+    # Of a model compiled with calibration data: what each layer saves, and does to the outputs.
+    layers = {each["layer"]: each for each in (plan.get("calibration") or {}).get("layers", ())}
+    cost = ("saves µs", "noise") if layers else ()
     print_table(
-        (*first, "workload", "scheme", "in", "out", "µs", "source"),
+        (*first, "workload", "scheme", "in", "out", "µs", *cost, "source"),
         [
             (
                 op["name"],
@@ -111,12 +116,17 @@ def _show_ops(plan: Mapping[str, Any]) -> None:
                 op["in_layout"],
                 op["out_layout"],
                 f"{op['cost_us']:.1f}",
+                *(_saved(layers.get(op.get("layer"))) if layers else ()),
                 op["cost_source"],
             )
             for op, kind in zip(plan["ops"], kinds, strict=True)
         ],
-        right=("µs",),
+        right=("µs", *cost),
     )
+
+
+def _saved(layer: Mapping[str, Any] | None) -> tuple[str, str]:
+    return ("", "") if layer is None else (f"{layer['saved_us']:.1f}", f"{layer['noise']:.1e}")
 
 
 def _show_transforms(plan: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from neocpu.foundation.units import plural, size
+from neocpu.foundation.units import duration, plural, size
 
 
 def scheme_text(scheme: Mapping[str, Any] | None) -> str:
@@ -63,6 +63,37 @@ def computes_in(plan: Mapping[str, Any]) -> dict[str, int]:
     """Return how many convolutions compute in what, the most frequent first."""
     convolutions = [op for op in plan["ops"] if op.get("kind") == "conv2d"]
     return dict(Counter(str(op.get("precision", "fp32")) for op in convolutions).most_common())
+
+
+def calibration_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what integers saved and cost, of a model compiled with calibration data."""
+    found = plan.get("calibration")
+    if found is None:
+        return []
+    raced = ""
+    if found["integers_us"] is not None:
+        times = (duration(found[key] / 1e6) for key in ("integers_us", "float32_us"))
+        raced = "{} in a race, float32 {}".format(*times)
+    if not found["layers"]:
+        why = raced or "float32 is as fast, or integers miss the limits"
+        return [("integers", f"none: {why}")]
+    saved_us = sum(float(layer["saved_us"]) for layer in found["layers"])
+    saved = f"saving {duration(saved_us / 1e6)} as estimated"
+    limits = [
+        f"{name} {found[key]:g}"
+        for key, name in (("max_error", "at most"), ("min_agreement", "agreement at least"))
+        if found[key] is not None
+    ]
+    agreement = found["agreement"]
+    same = "" if agreement is None else f", {agreement:.1%} of rows agree"
+    cost = f"{found['error']:.2g} norm-wise{same} on {plural(found['samples'], 'sample')}"
+    return [
+        (
+            "integers",
+            ", ".join(filter(None, (plural(len(found["layers"]), "layer"), saved, raced))),
+        ),
+        ("off float32", f"{cost}; allowed: {', '.join(limits)}"),
+    ]
 
 
 def weights_text(weights: Mapping[str, Any]) -> str:

@@ -62,6 +62,35 @@ def bound_rows(model: onnx.ModelProto) -> BoundedRows:
     return BoundedRows(walk.counts, tuple(walk.problems))
 
 
+def unbound_rows(graph: onnx.GraphProto) -> set[str]:
+    """Make a graph standard ONNX again, and return the values that selected rows decide.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+        After `bound_rows`, changed in place: counts go, and what has so many rows has no shape but
+        that of an output.
+    """
+    counts: set[str] = set()
+    found: set[str] = set()
+    for node in graph.node:
+        if _is_suppression(node):
+            counts.update(node.output[1:])
+            del node.output[1:]
+            found.update(node.output)
+        elif found.intersection(node.input):
+            found.update(node.output)
+    outputs = [value for value in graph.output if value.name not in counts]
+    inner = [value for value in graph.value_info if value.name not in counts | found]
+    for values, kept in ((graph.output, outputs), (graph.value_info, inner)):
+        del values[:]
+        values.extend(kept)
+    for value in graph.output:
+        if value.name in found and value.type.tensor_type.shape.dim:
+            value.type.tensor_type.shape.dim[0].dim_param = "rows"
+    return found
+
+
 def _is_suppression(node: onnx.NodeProto) -> bool:
     return node.op_type == _SUPPRESSION and node.domain in STANDARD_DOMAINS
 

@@ -39,6 +39,11 @@ class Comparison:
         """Of the outputs, in decibels."""
         return min(self.decibels[name] for name in self.outputs)
 
+    @property
+    def error(self) -> float:
+        """The same as a share of the outputs' norm."""
+        return float(10 ** (-max(self.worst, -300.0) / 20))
+
 
 class _Tally:
     """Sums over samples of one tensor's signal, noise and channel means."""

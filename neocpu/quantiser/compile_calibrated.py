@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import onnx
 
-from neocpu.compile_options import CompileOptions
+from neocpu.calibration_report import CalibrationReport, IntegerLayer
+from neocpu.compile_options import CompileOptions, Member
 from neocpu.compiled_module import CompiledModule
-from neocpu.compiler import ModelLike, load_for_import
-from neocpu.compiler import compile as compile_model
+from neocpu.compiler import ModelLike, compile_each, load_for_import, tune_together
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
-from neocpu.input_shapes import InputShapes
+from neocpu.input_shapes import NO_SHAPES
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibrated import Calibrated, calibrate
 from neocpu.quantiser.calibration import Source, read_samples
@@ -26,8 +26,7 @@ from neocpu.quantiser.comparison import Comparison, compare_models
 from neocpu.quantiser.equalisation import equalise
 from neocpu.quantiser.float_graph import float_graph
 from neocpu.quantiser.mixed_precision import (
-    LayerChoice,
-    described,
+    all_in_integers,
     faster_in_integers,
     measure_noise,
     within,
@@ -80,15 +79,14 @@ class Budget:
         return cls(max_error, min_agreement)
 
     @property
-    def noise(self) -> float:
+    def power(self) -> float:
         """What layers may add to the outputs' power."""
         return math.inf if self.max_error is None else self.max_error**2
 
     def excess(self, found: Comparison) -> str:
         """Return by how much outputs differ too much, in words; empty if they do not."""
-        error = 10 ** (-max(found.worst, -300.0) / 20)
-        if self.max_error is not None and not error <= self.max_error:
-            return f"outputs err by {error:.2g} of their norm, more than {self.max_error:g}"
+        if self.max_error is not None and not found.error <= self.max_error:
+            return f"outputs err by {found.error:.2g} of their norm, more than {self.max_error:g}"
         if self.min_agreement is not None:
             if found.agreement is None:
                 raise UsageError("min_agreement is for models that return rows of scores")
@@ -96,6 +94,31 @@ class Budget:
                 share = f"{found.agreement:.1%} of rows"
                 return f"{share} have the same largest score, not {self.min_agreement:.1%}"
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRequest:
+    """Calibration data, how they are used, and what outputs may differ by."""
+
+    source: Source
+    how: QuantiseOptions
+    budget: Budget
+
+    @classmethod
+    def parse(
+        cls,
+        calibration: Source,
+        how: QuantiseOptions | None = None,
+        max_error: float | None = None,
+        min_agreement: float | None = None,
+    ) -> CalibrationRequest:
+        """Check what `compile_calibrated` is told of calibration.
+
+        Raises
+        ------
+        UsageError
+        """
+        return cls(calibration, how or QuantiseOptions(), Budget.parse(max_error, min_agreement))
 
 
 def compile_calibrated(
@@ -107,9 +130,6 @@ def compile_calibrated(
     max_error: float | None = None,
     min_agreement: float | None = None,
     target: str | dict[str, Any] | CpuTarget = "host",
-    threads: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    batch: int | None = None,
     on_progress: ProgressCallback | None = None,
     **settings: Any,
 ) -> CompiledModule:
@@ -117,11 +137,11 @@ def compile_calibrated(
 
     Ranges are taken from half of the calibration data, limits are held on the other half. Where
     this host can run what was compiled, it is timed beside the float32 model, and the faster one is
-    returned.
+    returned. A tuning budget is spent once, before anything is chosen.
 
     Parameters
     ----------
-    model, target, threads, shapes, batch, settings
+    model, target, settings
         As `neocpu.compile` takes them.
     calibration, how
         As `neocpu.quantize` takes them.
@@ -138,91 +158,200 @@ def compile_calibrated(
         If ``int8`` does not keep the limits; ``auto`` leaves layers in float32 until it does.
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError
     """
-    if precision not in (Precision.INT8, Precision.AUTO):
+    options = CompileOptions.parse(precision=precision, **settings)
+    member = Member(parse_target(target), options.plan.precision)
+    request = CalibrationRequest.parse(calibration, how, max_error, min_agreement)
+    tell = on_progress or silent
+    (compiled,) = compile_each_calibrated(model, request, [member], options, lambda _: tell)
+    return compiled
+
+
+def compile_each_calibrated(
+    model: ModelLike,
+    request: CalibrationRequest,
+    members: Sequence[Member],
+    options: CompileOptions,
+    progress_of: Callable[[int], ProgressCallback],
+) -> Generator[CompiledModule]:
+    """Compile a float32 model for several CPUs, each with layers in integers of its own.
+
+    The model is calibrated once, whatever it is compiled for. A member whose precision is neither
+    ``int8`` nor ``auto`` is compiled without integers.
+
+    Parameters
+    ----------
+    progress_of : callable
+        Return where the progress of a member goes, by its number.
+
+    Raises
+    ------
+    AccuracyError, ModelError, UnsupportedError, TargetError, UsageError, DatabaseError
+    """
+    how, budget = request.how, request.budget
+    if not any(_takes_integers(member) for member in members):
+        precision = members[0].precision
         raise UsageError(f"calibration data are for --precision int8 or auto, not {precision}")
-    cpu, tell, options = parse_target(target), on_progress or silent, how or QuantiseOptions()
-    budget = Budget.parse(max_error, min_agreement)
-    if options.correction == "activations":
+    if how.correction == "activations":
         raise UsageError("correction by activations is for quantize: it takes all layers")
-    settings |= {"threads": threads}
-    shaped: dict[str, Any] = {"shapes": shapes, "batch": batch}
-    parsed = CompileOptions.parse(precision=precision, **shaped, **settings)
-    graph = float_graph(load_for_import(model, InputShapes.parse(shapes, batch)), options.exclude)
-    graph = equalise(graph) if options.equalise else graph
-    samples = read_samples(calibration, graph.inputs, options.samples, options.pictures)
+    graph = float_graph(load_for_import(model, options.shapes), how.exclude)
+    graph = equalise(graph) if how.equalise else graph
+    samples = read_samples(request.source, graph.inputs, how.samples, how.pictures)
     choosing, checking = samples[::2], samples[1::2] or samples
-    outputs = tuple(spec.name for spec in graph.outputs)
-    with visible(graph.proto, graph.tensors, threads) as original:
-        calibrated = calibrate(graph, original, choosing, options, threads, tell)
+    threads, tell = options.threads, progress_of(0)
+    with visible(graph.proto, graph.compared, graph.tensors, threads) as original:
+        calibrated = calibrate(graph, original, choosing, how, threads, tell)
+        for number, member in enumerate(members):
+            compiling = _Compiling(
+                *(model, options, budget, calibrated, original, choosing, checking),
+                *(member, progress_of(number)),
+            )
+            yield compiling.compile()
 
-        def excess(proto: onnx.ModelProto) -> str:
-            return _excess(budget, original, proto, outputs, checking, threads, tell)
 
-        if precision == Precision.INT8:
-            proto = calibrated.written()
-            if reason := excess(proto):
-                raise AccuracyError(
-                    f"in 8 bits {reason}; pass --precision auto, or raise the limit"
-                )
-            return compile_model(proto, precision="int8", target=cpu, on_progress=tell, **settings)
-        layers = faster_in_integers(calibrated, cpu, parsed, tell)
-        layers = _kept(calibrated, layers, budget, choosing, threads, excess, tell)
-        settings |= {"target": cpu, "on_progress": tell}
+def _takes_integers(member: Member) -> bool:
+    return member.precision in (Precision.INT8, Precision.AUTO)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiling:
+    """A calibrated model on its way to one CPU.
+
+    Attributes
+    ----------
+    choosing, checking : sequence of feeds
+        Samples that ranges and noise are taken from, and those that limits are held on.
+    """
+
+    model: ModelLike
+    options: CompileOptions
+    budget: Budget
+    calibrated: Calibrated
+    original: VisibleModel
+    choosing: Samples
+    checking: Samples
+    member: Member
+    tell: ProgressCallback
+
+    def compile(self) -> CompiledModule:
+        if not _takes_integers(self.member):
+            return self._build(self.model, self.options, self.member.precision)
+        # Once for all that is compiled and compared: the records are there from then on.
+        graph, cpu = self.calibrated.graph, self.member.target
+        forms = [graph.proto, self.calibrated.written()]
+        tuned = tune_together(forms, cpu, self.options, self.tell)
+        knowing = self if tuned is None else replace(self, options=self.options.after_tuning())
+        whole = self.member.precision is Precision.INT8
+        compiled = knowing._whole() if whole else knowing._mixed()
+        compiled.tuned = tuned
+        return compiled
+
+    def _whole(self) -> CompiledModule:
+        proto = self.calibrated.written()
+        found = self._compared(proto)
+        if reason := self.budget.excess(found):
+            raise AccuracyError(f"in 8 bits {reason}; pass --precision auto, or raise the limit")
+        layers = self._with_noise(
+            all_in_integers(self.calibrated, self.member.target, self.options)
+        )
+        report = self._report(layers, found)
+        return self._build(proto, self._of_fixed_shapes, Precision.INT8, report)
+
+    def _mixed(self) -> CompiledModule:
+        cpu = self.member.target
+        layers, found = self._kept(
+            faster_in_integers(self.calibrated, cpu, self.options, self.tell)
+        )
+        nothing = self._report((), None)
+        if found is None:
+            return self._build(self.model, self.options, Precision.FP32, nothing)
+        report = self._report(layers, found)
+        proto = self.calibrated.written_with([one.result for one in layers])
+        mixed = self._build(proto, self._of_fixed_shapes, Precision.AUTO, report)
+        if code_obstacle(cpu.machine, cpu.features, host_features()):
+            return mixed
+        plain = self._build(self.model, self.options, Precision.FP32, nothing)
+        seconds = _race(mixed, plain, self.options.threads, self.tell)
+        is_worth_it = seconds[0] <= _WORTH * seconds[1]
+        winner, loser = (mixed, plain) if is_worth_it else (plain, mixed)
+        loser.close()
+        raced = replace(
+            report if is_worth_it else nothing,
+            integers_seconds=seconds[0],
+            float32_seconds=seconds[1],
+        )
+        winner.amend(replace(winner.report, calibration=raced))
+        return winner
+
+    def _kept(
+        self, layers: tuple[IntegerLayer, ...]
+    ) -> tuple[tuple[IntegerLayer, ...], Comparison | None]:
+        """Leave layers out until the rest keeps the budget; return how outputs differ with it."""
         if not layers:
-            return compile_model(model, precision="fp32", **shaped, **settings)
-        proto = calibrated.written_with([one.result for one in layers])
-    mixed = compile_model(proto, precision="auto", **settings)
-    mixed.integers = described(layers, calibrated)
-    if code_obstacle(cpu.machine, cpu.features, host_features()):
-        return mixed
-    plain = compile_model(model, precision="fp32", **shaped, **settings)
-    is_worth_it = _time_ratio(mixed, plain, parsed.threads, tell) <= _WORTH
-    winner, loser = (mixed, plain) if is_worth_it else (plain, mixed)
-    loser.close()
-    return winner
+            return (), None
+        found = self._with_integers(layers)
+        if not self.budget.excess(found):
+            return self._with_noise(layers), found
+        measured = measure_noise(
+            self.calibrated, layers, self.choosing, self.options.threads, self.tell
+        )
+        # All of them were just found to be too many.
+        allowed = min(self.budget.power, _TIGHTER * sum(one.noise for one in measured))
+        for _ in range(_ATTEMPTS):
+            kept = within(measured, allowed)
+            if not kept:
+                break
+            found = self._with_integers(kept)
+            if not self.budget.excess(found):
+                return kept, found
+            allowed *= _TIGHTER
+        return (), None
+
+    def _with_integers(self, layers: Sequence[IntegerLayer]) -> Comparison:
+        return self._compared(self.calibrated.written_with([one.result for one in layers]))
+
+    def _compared(self, proto: onnx.ModelProto) -> Comparison:
+        outputs = self.calibrated.graph.compared
+        with visible(proto, outputs, (), self.options.threads) as rounded:
+            return compare_models((self.original, rounded), outputs, (), self.checking, self.tell)
+
+    def _with_noise(self, layers: tuple[IntegerLayer, ...]) -> tuple[IntegerLayer, ...]:
+        """Return the layers with their noise, of one sample: for the report alone."""
+        return layers and measure_noise(
+            self.calibrated, layers, self.choosing[:1], self.options.threads, self.tell
+        )
+
+    def _report(
+        self, layers: tuple[IntegerLayer, ...], found: Comparison | None
+    ) -> CalibrationReport:
+        return CalibrationReport(
+            layers,
+            self.budget.max_error,
+            self.budget.min_agreement,
+            0.0 if found is None else found.error,
+            None if found is None else found.agreement,
+            len(self.checking),
+        )
+
+    @property
+    def _of_fixed_shapes(self) -> CompileOptions:
+        return replace(self.options, shapes=NO_SHAPES)
+
+    def _build(
+        self,
+        model: ModelLike,
+        options: CompileOptions,
+        precision: Precision,
+        report: CalibrationReport | None = None,
+    ) -> CompiledModule:
+        member = replace(self.member, precision=precision)
+        (compiled,) = compile_each(model, [member], options, lambda _: self.tell, report)
+        return compiled
 
 
-def _excess(
-    budget: Budget,
-    original: VisibleModel,
-    proto: onnx.ModelProto,
-    outputs: tuple[str, ...],
-    samples: Samples,
-    threads: int | None,
-    tell: ProgressCallback,
-) -> str:
-    with visible(proto, (), threads) as rounded:
-        found = compare_models((original, rounded), outputs, (), samples, tell)
-    return budget.excess(found)
-
-
-def _kept(
-    calibrated: Calibrated,
-    layers: tuple[LayerChoice, ...],
-    budget: Budget,
-    samples: Samples,
-    threads: int | None,
-    excess: Callable[[onnx.ModelProto], str],
-    tell: ProgressCallback,
-) -> tuple[LayerChoice, ...]:
-    """Leave layers out until the rest keeps the budget."""
-    if not layers or not excess(calibrated.written_with([one.result for one in layers])):
-        return layers
-    measured = measure_noise(calibrated, layers, samples, threads, tell)
-    # All of them were just found to be too many.
-    allowed = min(budget.noise, _TIGHTER * sum(one.noise for one in measured))
-    for _ in range(_ATTEMPTS):
-        kept = within(measured, allowed)
-        if not kept or not excess(calibrated.written_with([one.result for one in kept])):
-            return kept
-        allowed *= _TIGHTER
-    return ()
-
-
-def _time_ratio(
+def _race(
     first: CompiledModule, second: CompiledModule, threads: int, tell: ProgressCallback
-) -> float:
-    """Return how long one takes relative to the other: medians of runs in turns."""
+) -> tuple[float, float]:
+    """Return how long each takes: medians of runs in turns."""
     tell(Progress("race"))
     seconds: tuple[list[float], list[float]] = ([], [])
     with first.module(threads) as a, second.module(threads) as b:
@@ -233,4 +362,4 @@ def _time_ratio(
                 start = time.perf_counter()
                 module.run(inputs)
                 times.append(time.perf_counter() - start)
-    return statistics.median(seconds[0][1:]) / statistics.median(seconds[1][1:])
+    return statistics.median(seconds[0][1:]), statistics.median(seconds[1][1:])

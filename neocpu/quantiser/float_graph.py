@@ -24,6 +24,7 @@ from onnxscript.rewriter.rules.common import (
 )
 
 from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.frontend.bounded_rows import unbound_rows
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.opset_raising import named
 from neocpu.frontend.shapes import static_dims
@@ -89,7 +90,10 @@ class FloatGraph:
     Attributes
     ----------
     proto : onnx.ModelProto
-    inputs, outputs : tuple of TensorSpec
+    inputs : tuple of TensorSpec
+    compared : tuple of str
+        What tells how far off the quantised model is: its outputs, and, where rows are selected of
+        what it finds, what they are selected by instead.
     layers : tuple of Layer
         In program order.
     tensors : tuple of str
@@ -102,7 +106,7 @@ class FloatGraph:
 
     proto: onnx.ModelProto
     inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    compared: tuple[str, ...]
     layers: tuple[Layer, ...]
     tensors: tuple[str, ...]
     kept: Mapping[str, str]
@@ -127,19 +131,18 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
         module = ir.from_proto(loaded.simplified)
         rewrite(module, pattern_rewrite_rules=list(_FUSED_NORMS))
         proto = ir.to_proto(module)
-    if any(count is not None for count in loaded.row_counts):
-        raise UsageError(
-            "the model selects rows of what it finds (NonMaxSuppression), which cannot be compared "
-            "with float32 row by row; quantise it without that"
-        )
     graph = proto.graph
+    of_rows = unbound_rows(graph)
     graph.name = loaded.name
     if any("Quantize" in node.op_type for node in graph.node):
         raise UsageError("the model is quantised already; give the float32 model it was made of")
     _check_excluded(graph, exclude)
     arrays = {each.name: each for each in graph.initializer}
     chosen = [
-        node for node in graph.node if not {node.name, node.op_type, *node.output} & set(exclude)
+        node
+        for node in graph.node
+        if not {node.name, node.op_type, *node.output} & set(exclude)
+        and not of_rows.intersection(node.output)
     ]
     layers = [layer for node in chosen if (layer := _layer(node, arrays)) is not None]
     shapes = {
@@ -156,12 +159,26 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
     return FloatGraph(
         proto,
         loaded.inputs,
-        loaded.outputs,
+        _compared(graph, of_rows),
         tuple(layers),
         tensors,
         kept,
         {name: numpy_helper.to_array(arrays[name]) for name in wanted},
     )
+
+
+def _compared(graph: onnx.GraphProto, of_rows: Collection[str]) -> tuple[str, ...]:
+    """Return the outputs without selected rows, and all that rows are selected by."""
+    arrays = {each.name for each in graph.initializer}
+    judges = (
+        name
+        for node in graph.node
+        if node.op_type == "NonMaxSuppression"
+        for name in node.input[:2]
+        if name not in of_rows and name not in arrays
+    )
+    plain = (value.name for value in graph.output if value.name not in of_rows)
+    return tuple(dict.fromkeys((*plain, *judges)))
 
 
 def _check_excluded(graph: onnx.GraphProto, exclude: Collection[str]) -> None:

@@ -10,14 +10,16 @@ held is measured afterwards, on data that nothing was chosen by.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import onnx
 
+from neocpu.calibration_report import IntegerLayer
 from neocpu.compile_options import CompileOptions
 from neocpu.compiler import plan_only
 from neocpu.foundation.progress import Progress, ProgressCallback
+from neocpu.input_shapes import NO_SHAPES
 from neocpu.plan_report import OperatorReport, PlanReport
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibrated import Calibrated
@@ -29,31 +31,12 @@ MAX_ROUNDS: Final = 4
 """Of searches: each leaves out what the one before computed in float32."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerChoice:
-    """A layer that is faster in integers.
-
-    Attributes
-    ----------
-    result : str
-        What it makes.
-    saved_seconds : float
-        What it takes less than in float32, as far as costs are known.
-    noise : float
-        What it adds to the outputs' noise, as a share of their power; 0 if nobody had to know.
-    """
-
-    result: str
-    saved_seconds: float
-    noise: float = 0.0
-
-
 def faster_in_integers(
     calibrated: Calibrated,
     cpu: CpuTarget,
     options: CompileOptions,
     on_progress: ProgressCallback,
-) -> tuple[LayerChoice, ...]:
+) -> tuple[IntegerLayer, ...]:
     """Return the layers that a plan computes in integers when it may choose; none if it is slower.
 
     Layers of which the plan does not say what became of them are taken to be in float32.
@@ -74,18 +57,43 @@ def faster_in_integers(
             return ()
     if found.predicted_seconds >= plain.predicted_seconds:
         return ()
+    return _saved(calibrated, costs, ops, chosen)
+
+
+def all_in_integers(
+    calibrated: Calibrated, cpu: CpuTarget, options: CompileOptions
+) -> tuple[IntegerLayer, ...]:
+    """Return the layers that a plan computes in integers wherever it can."""
+    plain = _plan(calibrated.graph.proto, cpu, options, Precision.FP32)
+    ops = _by_result(_plan(calibrated.written(), cpu, options, Precision.INT8), calibrated)
+    chosen = {name for name, op in ops.items() if op.reads_integers}
+    return _saved(calibrated, _by_result(plain, calibrated), ops, chosen)
+
+
+def _saved(
+    calibrated: Calibrated,
+    costs: Mapping[str, OperatorReport],
+    ops: Mapping[str, OperatorReport],
+    chosen: Collection[str],
+) -> tuple[IntegerLayer, ...]:
+    """Return the chosen layers, in program order, with what they take less than in float32."""
     return tuple(
-        LayerChoice(name, costs[name].seconds - ops[name].seconds if name in costs else 0.0)
-        for name in calibrated.layers
-        if name in chosen
+        IntegerLayer(
+            layer.name,
+            layer.result,
+            costs[layer.result].seconds - ops[layer.result].seconds
+            if layer.result in costs
+            else 0.0,
+        )
+        for layer in calibrated.graph.layers
+        if layer.result in chosen
     )
 
 
 def _plan(
     proto: onnx.ModelProto, cpu: CpuTarget, options: CompileOptions, precision: Precision
 ) -> PlanReport:
-    asked = replace(options, plan=replace(options.plan, precision=precision))
-    return plan_only(proto, cpu, asked)
+    return plan_only(proto, cpu, replace(options.computing(precision), shapes=NO_SHAPES))
 
 
 def _by_result(plan: PlanReport, calibrated: Calibrated) -> dict[str, OperatorReport]:
@@ -96,11 +104,11 @@ def _by_result(plan: PlanReport, calibrated: Calibrated) -> dict[str, OperatorRe
 
 def measure_noise(
     calibrated: Calibrated,
-    layers: Sequence[LayerChoice],
+    layers: Sequence[IntegerLayer],
     samples: Samples,
     threads: int | None,
     on_progress: ProgressCallback,
-) -> tuple[LayerChoice, ...]:
+) -> tuple[IntegerLayer, ...]:
     """Return the layers with what each does to the outputs by itself."""
     stored = {one.result: calibrated.layers[one.result] for one in layers}
     found = []
@@ -113,7 +121,7 @@ def measure_noise(
     return tuple(found)
 
 
-def within(layers: Sequence[LayerChoice], budget: float) -> tuple[LayerChoice, ...]:
+def within(layers: Sequence[IntegerLayer], budget: float) -> tuple[IntegerLayer, ...]:
     """Return those layers that save most within a budget of noise.
 
     A layer is worth it at a price if it saves more seconds than its noise costs. The price is the
@@ -128,14 +136,3 @@ def within(layers: Sequence[LayerChoice], budget: float) -> tuple[LayerChoice, .
         total += one.noise
         kept.add(one.result)
     return tuple(one for one in layers if one.result in kept)
-
-
-def described(
-    layers: Collection[LayerChoice], calibrated: Calibrated
-) -> list[Mapping[str, str | float]]:
-    """Return the JSON form of layers in integers, by their nodes' names."""
-    names = {layer.result: layer.name for layer in calibrated.graph.layers}
-    return [
-        {"layer": names[one.result], "saved_us": one.saved_seconds * 1e6, "noise": one.noise}
-        for one in layers
-    ]

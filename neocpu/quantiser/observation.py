@@ -21,11 +21,17 @@ Feeds: TypeAlias = Mapping[str, Array]
 Samples: TypeAlias = Sequence[Feeds]
 
 
-def with_outputs(proto: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelProto:
-    """Return a copy of a model that returns ``tensors`` too, after its own outputs."""
+def with_outputs(
+    proto: onnx.ModelProto, outputs: Sequence[str], tensors: Iterable[str] = ()
+) -> onnx.ModelProto:
+    """Return a copy of a model that returns ``outputs``, whatever it returned, and ``tensors``."""
     seen = onnx.ModelProto()
     seen.CopyFrom(proto)
-    known = {value.name: value for value in (*seen.graph.value_info, *seen.graph.input)}
+    values = (*seen.graph.value_info, *seen.graph.input, *seen.graph.output)
+    known = {value.name: value for value in values}
+    kept = [known.get(name) or onnx.ValueInfoProto(name=name) for name in outputs]
+    del seen.graph.output[:]
+    seen.graph.output.extend(kept)
     present = {value.name for value in (*seen.graph.output, *seen.graph.input)}
     for name in dict.fromkeys(tensors):
         if name not in present:
@@ -52,10 +58,10 @@ class VisibleModel:
 
 @contextmanager
 def visible(
-    proto: onnx.ModelProto, tensors: Sequence[str], threads: int | None
+    proto: onnx.ModelProto, outputs: Sequence[str], tensors: Sequence[str], threads: int | None
 ) -> Iterator[VisibleModel]:
-    """Compile a model in float32, with ``tensors`` inside it visible."""
-    seen = with_outputs(proto, tensors)
+    """Compile a model in float32 that returns ``outputs`` and ``tensors`` within it."""
+    seen = with_outputs(proto, outputs, tensors)
     with (
         compile_model(seen, precision="fp32", threads=threads, verify=False) as compiled,
         compiled.module() as module,

@@ -92,12 +92,12 @@ def quantize(
         graph = equalise(graph)
     samples = read_samples(calibration, graph.inputs, how.samples, how.pictures)
     results = [layer.result for layer in graph.layers]
-    outputs = tuple(spec.name for spec in graph.outputs)
+    outputs = graph.compared
 
-    with visible(graph.proto, [*graph.tensors, *results], threads) as original:
+    with visible(graph.proto, outputs, [*graph.tensors, *results], threads) as original:
 
         def compared(calibrated: Calibrated) -> tuple[Calibrated, Comparison]:
-            with visible(calibrated.written(), results, threads) as rounded:
+            with visible(calibrated.written(), outputs, results, threads) as rounded:
                 pair = (original, rounded)
                 return calibrated, compare_models(pair, outputs, results, samples, tell)
 
@@ -139,7 +139,7 @@ def _report(
         samples,
         tensors,
         described,
-        {spec.name: found.decibels[spec.name] for spec in graph.outputs},
+        {name: found.decibels[name] for name in graph.compared},
         found.agreement,
         correction,
         constant_notes([name for name in graph.tensors if seen[name].is_constant]),

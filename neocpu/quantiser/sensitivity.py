@@ -20,7 +20,7 @@ from neocpu.compiler import compile as compile_model
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.quantiser.float_graph import FloatGraph, Layer
 from neocpu.quantiser.histogram import Array, Distribution
-from neocpu.quantiser.observation import Samples
+from neocpu.quantiser.observation import Samples, with_outputs
 from neocpu.quantiser.qdq import StoredLayer, TensorGrid
 from neocpu.quantiser.quantise_options import QuantiseOptions
 from neocpu.quantiser.ranges import METHODS, Rounding
@@ -125,8 +125,7 @@ class _Writer:
         self._arrays = {name: np.array(value, np.float32) for name, value in _CONSTANTS.items()}
 
     def write(self) -> onnx.ModelProto:
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self._graph.proto)
+        proto = with_outputs(self._graph.proto, self._graph.compared)
         inner = proto.graph
         sizes = (*[len(self._numbers)] * 3, len(self._layers))
         inner.input.extend(

@@ -28,6 +28,17 @@ class Calibration:
     max_error: float | None
     min_agreement: float | None
 
+    def arguments(self) -> dict[str, Any]:
+        """Return what `neocpu.compile_calibrated` and `neocpu.compile_fat` take of it."""
+        from neocpu.quantiser.quantise_options import QuantiseOptions
+
+        return {
+            "calibration": self.source,
+            "how": QuantiseOptions(samples=self.samples, pictures=self.pictures),
+            "max_error": self.max_error,
+            "min_agreement": self.min_agreement,
+        }
+
 
 FITS: Final = ("stretch", "crop", "letterbox")
 

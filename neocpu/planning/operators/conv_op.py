@@ -110,6 +110,10 @@ class ConvOp(LayoutOp):
         """Return the workload."""
         return str(self.form(choice).workload)
 
+    def numerics(self, choice: Choice) -> Numerics:
+        """Return those of the workload."""
+        return self.form(choice).workload.numerics
+
     @property
     def flops(self) -> int:
         """Those of direct convolution."""

@@ -24,6 +24,7 @@ from neocpu.planning.precision import Precision
 from neocpu.relax_utils import Expr
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 Shape4: TypeAlias = tuple[int, int, int, int]
@@ -157,6 +158,10 @@ class LayoutOp:
     def describe(self, choice: Choice) -> str:
         """Return what it computes as ``choice`` has it, for people."""
         return "x".join(map(str, self.shape))
+
+    def numerics(self, choice: Choice) -> Numerics | None:
+        """Return the element types that ``choice`` computes with; None where none are chosen."""
+        return None
 
     @property
     def flops(self) -> int:

@@ -297,7 +297,7 @@ def test_ctrl_c_while_two_are_at_work_leaves_nothing(monkeypatch, tmp_path):
 def test_nothing_is_planned_ahead_of_a_tuner(monkeypatch):
     """What it measures must not share the CPUs, and what is done is given before it begins."""
     events = []
-    monkeypatch.setattr(compiler, "_tune_one", lambda *arguments: events.append("tune"))
+    monkeypatch.setattr(compiler, "_tune_networks", lambda *arguments: events.append("tune"))
     options = CompileOptions.parse(threads=1, verify=False, tune_budget=1.0)
     cpus = [Member(parse_target(cpu)) for cpu in ("avx2", "avx512")]
     for compiled in compile_each(chain(), cpus, options, lambda _: silent):

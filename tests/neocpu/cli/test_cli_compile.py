@@ -369,8 +369,10 @@ class TestCalibration:
 
         monkeypatch.setattr(neocpu, "compile_calibrated", record)
         cli(*"compile net.onnx --calibrate a.npz --samples 5 --max-error 0.2 --bgr".split())
-        ((model, source, how), named) = calls[0]
-        assert (model, source, how.samples, how.pictures.bgr) == ("net.onnx", "a.npz", 5, True)
+        ((model,), named) = calls[0]
+        how = named["how"]
+        assert (model, named["calibration"]) == ("net.onnx", "a.npz")
+        assert (how.samples, how.pictures.bgr) == (5, True)
         assert (named["max_error"], named["min_agreement"]) == (0.2, None)
         assert named["precision"] == "auto"
 
@@ -379,7 +381,8 @@ class TestCalibration:
         [
             ("--max-error 0.1", "need --calibrate"),
             ("--min-agreement 0.9", "need --calibrate"),
-            ("--calibrate a.npz --fat avx2,avx512", "quantize the model first"),
+            ("--calibrate a.npz --precision fp32", "not fp32"),
+            ("--calibrate a.npz --fat avx2:fp32,sse:fp32", "not fp32"),
             ("--calibrate a.npz --min-agreement 2", "not in the range"),
         ],
     )

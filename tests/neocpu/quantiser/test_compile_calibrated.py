@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 import neocpu
-from neocpu import QuantiseOptions
+from neocpu import QuantiseOptions, compiler
+from neocpu.calibration_report import IntegerLayer
+from neocpu.cli.main import main
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.frontend import load_model
 from neocpu.quantiser import compile_calibrated as module
 from neocpu.quantiser.calibrated import calibrate
 from neocpu.quantiser.compile_calibrated import Budget
 from neocpu.quantiser.float_graph import float_graph
-from neocpu.quantiser.mixed_precision import LayerChoice, within
+from neocpu.quantiser.mixed_precision import within
 from neocpu.quantiser.observation import visible
 from neocpu.quantiser.qdq import TensorGrid
 from neocpu.quantiser.sensitivity import laboratory_of
+from neocpu.runtime.artifact import read_header
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from tests.neocpu.quantised_models import image, network, run_onnxruntime
 
 ROOT = Path(__file__).parents[3]
@@ -36,12 +41,12 @@ def silent(progress: object) -> None:
 def calibrated():
     graph = float_graph(load_model(network()))
     samples = [{"x": x} for x in DATA]
-    with visible(graph.proto, graph.tensors, 2) as original:
+    with visible(graph.proto, graph.compared, graph.tensors, 2) as original:
         yield calibrate(graph, original, samples, QuantiseOptions(), 2, silent)
 
 
-def choices(**noise: float) -> tuple[LayerChoice, ...]:
-    return tuple(LayerChoice(name, 1e-3, value) for name, value in noise.items())
+def choices(**noise: float) -> tuple[IntegerLayer, ...]:
+    return tuple(IntegerLayer(name, name, 1e-3, value) for name, value in noise.items())
 
 
 def test_what_saves_least_for_its_noise_is_given_up_first():
@@ -49,7 +54,7 @@ def test_what_saves_least_for_its_noise_is_given_up_first():
     assert [one.result for one in within(layers, 1.0)] == ["a", "b", "c"]
     assert [one.result for one in within(layers, 0.005)] == ["a", "c"]
     assert [one.result for one in within(layers, 0.0001)] == []
-    dear = (LayerChoice("a", 1e-6, 0.001), LayerChoice("b", 1e-3, 0.004))
+    dear = (IntegerLayer("a", "a", 1e-6, 0.001), IntegerLayer("b", "b", 1e-3, 0.004))
     assert [one.result for one in within(dear, 0.0045)] == ["b"]
 
 
@@ -106,9 +111,9 @@ def test_integers_keep_the_limit_or_are_refused():
 @pytest.mark.parametrize("faster", [True, False])
 def test_the_faster_one_is_returned(monkeypatch, faster):
     """Whatever this machine is faster in."""
-    everything = tuple(LayerChoice(name, 1e-3) for name in NAMES)
+    everything = choices(**dict.fromkeys(NAMES, 0.0))
     monkeypatch.setattr(module, "faster_in_integers", lambda *_: everything)
-    monkeypatch.setattr(module, "_time_ratio", lambda *_: 0.5 if faster else 1.5)
+    monkeypatch.setattr(module, "_race", lambda *_: (1.0 if faster else 3.0, 2.0))
     with neocpu.compile_calibrated(network(), DATA, threads=2) as compiled:
         assert len(compiled.integers) == (6 if faster else 0)
         assert compiled.verification is not None
@@ -116,9 +121,9 @@ def test_the_faster_one_is_returned(monkeypatch, faster):
 
 
 def test_layers_are_left_out_until_the_limit_holds(monkeypatch):
-    everything = tuple(LayerChoice(name, 1e-3) for name in NAMES)
+    everything = choices(**dict.fromkeys(NAMES, 0.0))
     monkeypatch.setattr(module, "faster_in_integers", lambda *_: everything)
-    monkeypatch.setattr(module, "_time_ratio", lambda *_: 0.5)
+    monkeypatch.setattr(module, "_race", lambda *_: (1.0, 2.0))
     counts = []
     for limit in (0.5, 0.006, 1e-6):
         with neocpu.compile_calibrated(network(), DATA, max_error=limit) as compiled:
@@ -168,3 +173,89 @@ def test_the_example_of_a_classifier(tmp_path, capsys):
     assert (tmp_path / "net.int8.onnx").exists()
     neocpu.load(tmp_path / "net.mixed.so").close()
     assert "dB above noise" in capsys.readouterr().out
+
+
+def test_a_tuning_budget_is_spent_once(monkeypatch, tmp_path):
+    """On all that may be chosen: of the model in float32 and in integers."""
+    tuned: list[list[Any]] = []
+
+    def tune(networks, *rest):
+        tuned.append(networks)
+        return "report"
+
+    monkeypatch.setattr(compiler, "tune_networks", tune)
+    monkeypatch.setattr(module, "faster_in_integers", lambda *_: choices(left_sum=0.0))
+    monkeypatch.setattr(module, "_race", lambda *_: (1.0, 2.0))
+    known = {"databases": [tmp_path / "new.jsonl"], "only_databases": True}
+    with neocpu.compile_calibrated(network(), DATA, tune_budget=5.0, **known) as compiled:
+        assert compiled.tuned == "report"
+    (forms,) = tuned
+    kinds = [
+        {each.numerics.data for each in workloads if isinstance(each, Conv2dWorkload)}
+        for workloads in forms
+    ]
+    assert kinds[0] == {"float32"}
+    assert len(kinds[1]) > 1
+
+
+def test_an_artifact_says_what_integers_saved_and_cost(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(
+        module, "faster_in_integers", lambda *_: choices(left_sum=0.0, last_sum=0.0)
+    )
+    monkeypatch.setattr(module, "_race", lambda *_: (1.0, 2.0))
+    path = str(tmp_path / "mixed.so")
+    with neocpu.compile_calibrated(network(), DATA, max_error=0.2) as compiled:
+        compiled.export(path)
+    plan = read_header(path).plan
+    found = plan["calibration"]
+    assert [layer["layer"] for layer in found["layers"]] == ["left_sum", "last_sum"]
+    assert all(0 < layer["noise"] < 0.01 for layer in found["layers"])
+    assert 0 < found["error"] < 0.2 == found["max_error"]
+    assert (found["integers_us"], found["float32_us"], found["samples"]) == (1e6, 2e6, 3)
+    named = {op["layer"]: op["precision"] for op in plan["ops"] if "layer" in op}
+    assert set(named) == {"left_sum", "last_sum"}
+    assert main(["explain", path]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "integers 2 layers, saving 2.00 ms as estimated, 1.000 s in a race, float32 2.000 s" in (
+        lines
+    )
+    assert any(line.startswith("off float32 ") and "allowed: at most 0.2" in line for line in lines)
+    header = next(line for line in lines if line.startswith("op computes in"))
+    assert header.endswith("µs saves µs noise source")
+
+
+def test_float32_that_is_faster_says_so(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(module, "faster_in_integers", lambda *_: choices(left_sum=0.0))
+    monkeypatch.setattr(module, "_race", lambda *_: (3.0, 2.0))
+    path = str(tmp_path / "plain.so")
+    with neocpu.compile_calibrated(network(), DATA) as compiled:
+        assert compiled.integers == []
+        compiled.export(path)
+    assert main(["explain", path]) == 0
+    assert "none: 3.000 s in a race, float32 2.000 s" in capsys.readouterr().out
+
+
+def test_a_model_is_calibrated_once_for_several_cpus(monkeypatch, tmp_path):
+    calls = []
+
+    def counted(*arguments):
+        calls.append("calibrate")
+        return calibrate(*arguments)
+
+    monkeypatch.setattr(module, "calibrate", counted)
+    cpus = ("host:fp32", "cascadelake:int8", "rpi5:int8")
+    parts = neocpu.compile_fat(
+        network(), cpus, tmp_path / "any.so", calibration=DATA, threads=2, verify=False
+    )
+    found = [
+        {op["precision"] for op in part.compiled.plan["ops"] if op["kind"] == "conv2d"}
+        for part in parts
+    ]
+    assert calls == ["calibrate"]
+    assert found[0] == {"fp32"}
+    assert parts[0].compiled.plan["calibration"] is None
+    assert found[1] == {"int8"}
+    assert len(parts[1].compiled.integers) >= 5
+    x = image(9)
+    wanted = run_onnxruntime(network(), x)
+    np.testing.assert_allclose(neocpu.load(tmp_path / "any.so")(x), wanted, atol=1e-4)

@@ -235,9 +235,12 @@ def node(op, inputs, output, **attributes):
     return helper.make_node(op, inputs.split(), [output], f"{op}_{output}", **attributes)
 
 
+def small_data():
+    return [weights(1, 4, 6, 6, seed=seed) for seed in range(4)]
+
+
 def quantise_small(model, **options):
-    data = [weights(1, 4, 6, 6, seed=seed) for seed in range(4)]
-    return neocpu.quantize(model, data, QuantiseOptions(**options))
+    return neocpu.quantize(model, small_data(), QuantiseOptions(**options))
 
 
 def test_what_others_read_is_not_equalised():
@@ -308,16 +311,20 @@ def test_infinite_outputs_are_equal_or_wrong():
     assert other.decibels == -np.inf
 
 
-def test_selected_rows_are_refused():
+def detector() -> onnx.ModelProto:
+    """Return convolutions that find boxes, the selection of some, and a convolution of those."""
     boxes = [
         node("Conv", "x w", "c"),
-        node("Reshape", "c shape", "b"),
+        node("Relu", "c", "r"),
+        node("Conv", "r v", "d"),
+        node("Reshape", "d shape", "b"),
         node("Slice", "b zero one two", "s"),
         node("Transpose", "s", "t", perm=[0, 2, 1]),
         node("NonMaxSuppression", "b t most", "y"),
     ]
     arrays = {
-        "w": weights(4, 4, 1, 1),
+        "w": weights(8, 4, 1, 1),
+        "v": weights(4, 8, 1, 1),
         "shape": np.array([1, 36, 4]),
         "zero": np.array([0]),
         "one": np.array([1]),
@@ -326,5 +333,32 @@ def test_selected_rows_are_refused():
     }
     model = small(boxes, arrays)
     model.graph.output[0].type.tensor_type.elem_type = 7
-    with pytest.raises(UsageError, match="selects rows of what it finds"):
-        quantise_small(model)
+    return model
+
+
+def test_what_lies_before_selected_rows_is_quantised():
+    """And is compared by what rows are selected by: how many they are is for the data to say."""
+    made = quantise_small(detector())
+    onnx.checker.check_model(made.proto, full_check=True)
+    assert set(made.report.outputs) == {"b", "t"}
+    assert all(10 < value < 100 for value in made.report.outputs.values())
+    kinds = ops(made.proto)
+    assert kinds.count("QuantizeLinear") == 2
+    (selection,) = (n for n in made.proto.graph.node if n.op_type == "NonMaxSuppression")
+    assert list(selection.output) == ["y"]
+    assert [value.name for value in made.proto.graph.output] == ["y"]
+    session = onnxruntime.InferenceSession(made.proto.SerializeToString())
+    x = small_data()[0]
+    (wanted,) = session.run(None, {"x": x})
+    with neocpu.compile(made.proto, precision="int8", threads=2) as compiled:
+        np.testing.assert_array_equal(compiled.module()(x), wanted)
+
+
+def test_a_detector_keeps_its_limits_too():
+    with neocpu.compile_calibrated(
+        detector(), small_data(), precision="int8", max_error=0.2, threads=2
+    ) as compiled:
+        found = compiled.plan["calibration"]
+    assert 0 < found["error"] < 0.2
+    assert [layer["layer"] for layer in found["layers"]] == ["Conv_c", "Conv_d"]
+    assert all(layer["noise"] > 0 for layer in found["layers"])
