@@ -9,6 +9,7 @@ from typing import Any
 
 from neocpu.bench.engines.measured_model import find_subject
 from neocpu.bench.limits.roofline import measure_limits
+from neocpu.bench.profile.integer_kernels import IntegerKernel, integer_kernels
 from neocpu.bench.profile.operator_times import ProfileReport, measure_profile
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.foundation.progress import ProgressCallback, silent
@@ -18,27 +19,46 @@ from neocpu.input_shapes import NO_SHAPES, InputShapes
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """What to compile models for: as in `neocpu.compile`."""
+    """What to compile models for: as in `neocpu.compile`.
+
+    Attributes
+    ----------
+    precision : str or None
+        Quantise models first, and compute so.
+    """
 
     threads: int
     databases: tuple[Path, ...] = ()
     shapes: InputShapes = NO_SHAPES
+    precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """The profile of a model."""
+    """The profile of a model.
+
+    Attributes
+    ----------
+    kernels : tuple of IntegerKernel
+        Its convolutions in 8-bit integers.
+    """
 
     name: str
     target: str
     profile: ProfileReport
+    kernels: tuple[IntegerKernel, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}: {self.profile.total * 1e3:.2f} ms of operators"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"model": self.name, "target": self.target, "profile": self.profile.to_json()}
+        return {
+            "model": self.name,
+            "target": self.target,
+            "profile": self.profile.to_json(),
+            "integer_kernels": [kernel.to_json() for kernel in self.kernels],
+        }
 
 
 def measure_profiles(
@@ -61,12 +81,14 @@ def measure_profiles(
                 threads=request.threads,
                 shapes=request.shapes,
                 databases=request.databases,
+                precision=request.precision,
                 on_progress=on_progress,
             )
             header = subject.header
             profile = measure_profile(
                 subject.artifact, header.plan, limits, on_progress=on_progress
             )
-        return ModelProfile(subject.name, header.target, profile)
+            kernels = integer_kernels(profile, header.target, on_progress)
+        return ModelProfile(subject.name, header.target, profile, kernels)
 
     yield from measure_each(models, measure)

@@ -16,11 +16,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from neocpu.bench.limits.dot_peak import DotSequence
 from neocpu.bench.limits.roofline import Limits
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 from neocpu.runtime.described_calls import operators_in_turn
+from neocpu.schedules.vocabulary.numerics import Numerics
 
 ROUNDS: Final = 20
 TIMEOUT: Final = 600.0
@@ -56,6 +58,8 @@ class Operator:
         Of multiply-adds, by the direct algorithm.
     weights, others : int
         Bytes of the weights it reads, and of all else it reads and writes.
+    sequence : DotSequence or None
+        What multiplies and adds in it, of a convolution in 8-bit integers.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Operator:
     flops: int
     weights: int
     others: int
+    sequence: DotSequence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +209,8 @@ class ProfileReport:
 
         def operator(one: Operator) -> dict[str, Any]:
             bound, least = self.least(one)
-            return {**asdict(one), "bound": bound, "least": least}
+            sequence = None if one.sequence is None else one.sequence.to_json()
+            return {**asdict(one), "sequence": sequence, "bound": bound, "least": least}
 
         return {
             "threads": self.threads,
@@ -275,18 +281,29 @@ def operators_of(
     operators = []
     named = operators_in_turn(plan, (kernel for kernel, *_ in calls))
     for (kernel, seconds, weights, others), op in zip(calls, named, strict=True):
-        name, kind, work, flops = kernel, OTHER, "", 0
+        name, kind, work, flops, sequence = kernel, OTHER, "", 0, None
         if op:
             name, kind, work, flops = op["name"], _kind(op), op["workload"], op["flops"]
+            sequence = _sequence(op)
         elif kernel in transforms:
             kind, work = TRANSFORM, "x".join(map(str, transforms[kernel]["shape"]))
-        operators.append(Operator(name, kernel, kind, work, seconds, flops, weights, others))
+        operators.append(
+            Operator(name, kernel, kind, work, seconds, flops, weights, others, sequence)
+        )
     return tuple(operators)
 
 
 def _runtime(seconds: float) -> Operator:
     """Return what lies between the calls: copies of inputs and outputs, and calling itself."""
     return Operator(RUNTIME, RUNTIME, RUNTIME, "", seconds, 0, 0, 0)
+
+
+def _sequence(op: Mapping[str, Any]) -> DotSequence | None:
+    """Return what multiplies in an operator, if it is a convolution with sums of integers."""
+    if op.get("numerics", {}).get("sum") != "int32":
+        return None
+    numerics = Numerics.take_from({"numerics": op["numerics"]})
+    return DotSequence(numerics, op["scheme"].get("int16_groups") or 1)
 
 
 def _kind(op: Mapping[str, Any]) -> str:

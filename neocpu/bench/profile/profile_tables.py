@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from neocpu.bench.profile.integer_kernels import IntegerKernel, average_share, total_share
 from neocpu.bench.profile.network_profiles import ModelProfile
 from neocpu.bench.profile.operator_times import CONSPICUOUS, CONVOLUTION, ProfileReport, Row
 from neocpu.bench.results.document import Run, page
@@ -88,12 +89,41 @@ def conspicuous_note(report: ProfileReport) -> str:
 
 def tables(models: Sequence[ModelProfile]) -> list[Table]:
     """Return all tables: a summary, if there are several networks, and those of each."""
-    each = [
-        table
-        for one in models
-        for table in profile_tables(f"{one.name}, threads: {one.profile.threads}", one.profile)
-    ]
+    each = [table for one in models for table in _of_model(one)]
     return [profile_summary(models), *each] if len(models) > 1 else each
+
+
+def _of_model(model: ModelProfile) -> list[Table]:
+    where = f"{model.name}, threads: {model.profile.threads}"
+    found = profile_tables(where, model.profile)
+    return [*found, kernel_table(where, model.kernels)] if model.kernels else found
+
+
+def kernel_table(where: str, kernels: Sequence[IntegerKernel]) -> Table:
+    """Return the convolutions in 8-bit integers, beside the peak of what multiplies in each."""
+    rows = tuple(
+        (
+            each.work,
+            each.sequence,
+            str(each.count),
+            f"{each.seconds * 1e6:.1f}",
+            f"{each.macs / each.seconds / 1e9:.1f}",
+            f"{each.peak / 1e9:.1f}",
+            f"{each.share:.0%}",
+        )
+        for each in kernels
+    )
+    return Table(
+        f"8-bit convolutions of {where}",
+        ("computes", "instructions", "times", "µs", "GMAC/s", "peak", "of the peak"),
+        rows,
+        (
+            f"On average over the shapes {average_share(kernels):.0%} of the peak are reached, in "
+            f"all of their time {total_share(kernels):.0%}. The peak is the best of the same "
+            "instructions on register tiles whose operands are in the first-level cache; a "
+            "convolution's time has all else that its kernel does.",
+        ),
+    )
 
 
 def render(title: str, models: Sequence[ModelProfile], run: Run) -> str:

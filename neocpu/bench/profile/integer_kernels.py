@@ -1,0 +1,100 @@
+"""Convolutions in 8-bit integers, beside the peak of the instructions that multiply in them."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from neocpu.bench.limits.dot_peak import measure_dot_peaks
+from neocpu.bench.profile.operator_times import Operator, ProfileReport
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.schedules.vocabulary.target import parse_target
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerKernel:
+    """All convolutions of one shape, by one sequence of instructions.
+
+    Attributes
+    ----------
+    work : str
+        What they compute.
+    sequence : str
+        What multiplies and adds.
+    count : int
+    seconds : float
+        Of all of them.
+    macs : int
+        Multiply-accumulates of all of them.
+    peak : float
+        Multiply-accumulates per second that the sequence reaches at most.
+    """
+
+    work: str
+    sequence: str
+    count: int
+    seconds: float
+    macs: int
+    peak: float
+
+    @property
+    def share(self) -> float:
+        """How much of the peak is reached."""
+        return self.macs / self.seconds / self.peak
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**asdict(self), "share": self.share}
+
+
+def integer_kernels(
+    profile: ProfileReport, target: str, on_progress: ProgressCallback = silent
+) -> tuple[IntegerKernel, ...]:
+    """Measure the peaks of what a profile's convolutions in 8-bit integers use, if it has any.
+
+    Parameters
+    ----------
+    target : str
+        The CPU that the network was compiled for.
+
+    Raises
+    ------
+    TargetError
+        If the peaks cannot be measured.
+    """
+    groups: dict[tuple[str, str], list[Operator]] = defaultdict(list)
+    cpu = parse_target(target)
+    found = {}
+    for one in profile.operators:
+        if one.sequence is not None:
+            name = one.sequence.name(cpu)
+            found[name] = one.sequence
+            groups[one.work, name].append(one)
+    if found:
+        on_progress(Progress("measure instructions", detail=", ".join(found)))
+    measured = measure_dot_peaks(target, profile.threads, tuple(found.values()))
+    kernels = (
+        IntegerKernel(
+            work,
+            name,
+            len(operators),
+            sum(one.seconds for one in operators),
+            sum(one.flops for one in operators) // 2,
+            measured[found[name]],
+        )
+        for (work, name), operators in groups.items()
+    )
+    return tuple(sorted(kernels, key=lambda kernel: kernel.seconds, reverse=True))
+
+
+def average_share(kernels: Sequence[IntegerKernel]) -> float:
+    """Return what share of their peaks kernels reach: the mean over shapes."""
+    return statistics.fmean(kernel.share for kernel in kernels)
+
+
+def total_share(kernels: Sequence[IntegerKernel]) -> float:
+    """Return the time that all would take at their peaks, as a share of what they take."""
+    return sum(k.macs / k.peak for k in kernels) / sum(k.seconds for k in kernels)

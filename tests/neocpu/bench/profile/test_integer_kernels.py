@@ -1,0 +1,71 @@
+"""8-bit convolutions beside the peak of their instructions."""
+
+from __future__ import annotations
+
+import pytest
+
+from neocpu.bench.limits.dot_peak import DotSequence
+from neocpu.bench.limits.roofline import Limits
+from neocpu.bench.profile import integer_kernels as module
+from neocpu.bench.profile.integer_kernels import average_share, integer_kernels, total_share
+from neocpu.bench.profile.operator_times import Operator, ProfileReport, operators_of
+from neocpu.bench.profile.profile_tables import kernel_table
+from neocpu.schedules.vocabulary.numerics import Numerics
+
+PAIRS = Numerics("uint8", "int8", "int32", "uint8", int16_sums=4)
+WIDE = Numerics("uint8", "int8", "int32", "float32")
+
+
+def convolution(name, work, seconds, flops, sequence):
+    return Operator(name, name, "convolution, dot", work, seconds, flops, 1, 1, sequence)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    operators = (
+        convolution("a", "small", 1e-3, 2_000_000, DotSequence(PAIRS, 2)),
+        convolution("b", "small", 3e-3, 2_000_000, DotSequence(PAIRS, 2)),
+        convolution("c", "large", 2e-3, 8_000_000, DotSequence(WIDE, 1)),
+        Operator("d", "d", "convolution, winograd", "other", 1e-3, 9, 1, 1),
+    )
+    asked = []
+
+    def peaks(target, threads, sequences):
+        asked.append((target, threads, len(sequences)))
+        return {s: 2e9 if s.groups == 2 else 4e9 for s in sequences}
+
+    monkeypatch.setattr(module, "measure_dot_peaks", peaks)
+    found = integer_kernels(
+        ProfileReport(2, 0.01, 0.01, operators, Limits(2, 1e11, 1e10)), "haswell"
+    )
+    assert asked == [("haswell", 2, 2)]
+    return found
+
+
+def test_equal_shapes_are_one_row_beside_their_peak(kernels):
+    rows = [(each.work, each.sequence, each.count, each.macs) for each in kernels]
+    assert rows == [("small", "x2", 2, 2_000_000), ("large", "widened", 1, 4_000_000)]
+    assert [each.share for each in kernels] == pytest.approx([0.25, 0.5])
+    assert average_share(kernels) == pytest.approx(0.375)
+    assert total_share(kernels) == pytest.approx(2e-3 / 6e-3)
+
+
+def test_the_table_has_the_average(kernels):
+    table = kernel_table("net", kernels)
+    assert table.rows[0] == ("small", "x2", "2", "4000.0", "0.5", "2.0", "25%")
+    assert "On average over the shapes 38% of the peak are reached" in table.notes[0]
+    assert "all of their time 33%" in table.notes[0]
+
+
+def test_a_plan_says_what_multiplies():
+    op = {"name": "conv2d_0", "kind": "conv2d", "kernel": "k", "workload": "w", "flops": 8}
+    plans = [
+        ({"scheme": {"template": "conv2d_dot", "int16_groups": 2}, **PAIRS.to_json()}, (PAIRS, 2)),
+        ({"scheme": {"template": "conv2d_dot", "int16_groups": 0}, **WIDE.to_json()}, (WIDE, 1)),
+    ]
+    for fields, wanted in plans:
+        (found,) = operators_of({"ops": [{**op, **fields}]}, [("k", 1e-3, 1, 1)])
+        assert found.sequence == DotSequence(*wanted)
+    plain = {"ops": [{**op, "scheme": {"template": "conv2d_direct"}}]}
+    (found,) = operators_of(plain, [("k", 1e-3, 1, 1)])
+    assert found.sequence is None
