@@ -407,6 +407,35 @@ BUGS = (
         "++next;",
         ("tests/neocpu/runtime/test_repeats.py",),
     ),
+    # 8 bits
+    Bug(
+        "fat file: every CPU computes in the same numbers",
+        "neocpu/compiler.py",
+        "options.computing(member.precision)",
+        "options",
+        ("tests/neocpu/cli/test_cli_compile_fat.py",),
+    ),
+    Bug(
+        "calibration: a tuning budget is spent anew by every compilation",
+        "neocpu/quantiser/compile_calibrated.py",
+        "replace(self, options=self.options.after_tuning())",
+        "self",
+        ("tests/neocpu/quantiser/test_compile_calibrated.py",),
+    ),
+    Bug(
+        "quantiser: layers of selected rows are quantised too",
+        "neocpu/frontend/bounded_rows.py",
+        "            found.update(node.output)\n        elif",
+        "        elif",
+        ("tests/neocpu/quantiser/test_quantise.py",),
+    ),
+    Bug(
+        "bench: a peak counts one group of products of several",
+        "neocpu/bench/limits/dot_peak.py",
+        "for g in range(groups)\n            ]\n            pixels",
+        "for g in [0] * groups\n            ]\n            pixels",
+        ("tests/neocpu/bench/limits/test_dot_peak.py",),
+    ),
     # Serving
     Bug(
         "serving: the JSON's length is believed",

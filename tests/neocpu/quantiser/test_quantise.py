@@ -312,7 +312,7 @@ def test_infinite_outputs_are_equal_or_wrong():
 
 
 def detector() -> onnx.ModelProto:
-    """Return convolutions that find boxes, the selection of some, and a convolution of those."""
+    """Return convolutions that find boxes, and the selection of some."""
     boxes = [
         node("Conv", "x w", "c"),
         node("Relu", "c", "r"),
