@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
-from neocpu.frontend.batch import set_batch
+from neocpu.frontend.batching.batch import set_batch
 from neocpu.frontend.bounded_rows import bound_rows
 from neocpu.frontend.conflicts import refuse_conflicts
 from neocpu.frontend.extents import refuse_extents, refuse_inputs

@@ -18,7 +18,7 @@ import onnx
 from onnx import numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.batch_rules import RULES, CannotBatch, Site
+from neocpu.frontend.batching.batch_rules import RULES, CannotBatch, Site
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.shapes import real_inputs, set_dims, static_dims
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe

@@ -1,0 +1,1 @@
+"""A model of one image as one of several."""
