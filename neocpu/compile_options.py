@@ -16,7 +16,7 @@ from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.precision import Precision, parse_precision
 from neocpu.runtime.header import MAX_THREADS
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
+from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT, Accuracy, parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.search.budget import Budget
 
@@ -80,6 +80,11 @@ class CompileOptions:
         UsageError
         """
         plan = PlanOptions.parse(opt, solver, search_seconds, max_weights, precision)
+        level = parse_accuracy(accuracy)
+        if plan.precision is Precision.BF16:
+            if level is not DEFAULT:
+                raise UsageError(f"--accuracy {level} is of float32: drop it, or --precision bf16")
+            level = BFLOAT16
         return cls(
             threads=parse_threads(threads),
             shapes=InputShapes.parse(shapes, batch),
@@ -88,7 +93,7 @@ class CompileOptions:
             budget=parse_budget(tune_budget),
             plan=plan,
             templates=registry.resolve_algorithms(algorithms) if algorithms else None,
-            accuracy=parse_accuracy(accuracy),
+            accuracy=level,
             verify=verify,
         )
 

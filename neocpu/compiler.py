@@ -107,7 +107,9 @@ def compile(
     precision : str
         Of a quantised model: ``auto`` computes each operator in integers where that is faster in
         the network, ``int8`` wherever the CPU has instructions for it, ``fp32`` nowhere. What it
-        computes is the same; float32 models are computed in float32.
+        computes is the same; float32 models are computed in float32. ``bf16`` has convolutions
+        and dense layers read bfloat16 and add up in float32: outputs err by that, and are held to
+        `neocpu.schedules.vocabulary.accuracy.BFLOAT16`.
     max_weights : int, optional
         Bytes that the packed weights may take: the plan is the fastest one found within them, and
         its gap says how far it may be from the best one. Winograd's transformed weights are up to

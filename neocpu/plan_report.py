@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neocpu.calibration_report import CalibrationReport
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.passes.apply_plan import RewrittenModule, Transform
 from neocpu.planning.choice import Choice
@@ -47,7 +48,7 @@ class OperatorReport:
         Packed; None of dense layers, whose weights no plan changes.
     in_layout, out_layout : str
     precision : str
-        What it computes with: ``fp32`` or ``int8``.
+        What it computes with: ``fp32``, ``int8`` or ``bf16``.
     seconds : float
         What the plan takes it to cost.
     cost_source : str
@@ -261,7 +262,7 @@ def _op(op: LayoutOp, choice: Choice, kernel: str | None) -> OperatorReport:
         choice.weight_bytes,
         _format(choice.in_format),
         _format(choice.out_format),
-        Precision.INT8 if DTYPES[choice.in_format.dtype].is_integer else Precision.FP32,
+        _precision(choice.in_format.dtype),
         choice.seconds,
         choice.source,
         kernel,
@@ -269,6 +270,13 @@ def _op(op: LayoutOp, choice: Choice, kernel: str | None) -> OperatorReport:
         DTYPES[choice.in_format.dtype].is_integer,
         op.numerics(choice),
     )
+
+
+def _precision(dtype: str) -> Precision:
+    """Return what an operator computes with that reads such elements."""
+    if dtype == BFLOAT16:
+        return Precision.BF16
+    return Precision.INT8 if DTYPES[dtype].is_integer else Precision.FP32
 
 
 def _format(form: Format) -> str:

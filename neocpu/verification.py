@@ -127,7 +127,8 @@ class Verifier:
         self._model = model
         self._accuracy = accuracy
         self._row_groups = row_groups
-        self._rounds = any("Quantize" in node.op_type for node in model.graph.node)
+        quantised = any("Quantize" in node.op_type for node in model.graph.node)
+        self._rounds = quantised or accuracy.coarseness > 1
 
     def judge(self, actual: Arrays) -> Verdict:
         """Compare what a module made of the inputs with the truth.
@@ -177,7 +178,8 @@ class Verifier:
             other = compare(actual, outputs[0], rounded=outputs, row_groups=self._row_groups)
             found = other if self._keeps(other) else found
         verdict = Verdict(found, self._keeps(found), max(run.error for run in runs))
-        # No order of sums keeps a promise that a value between two steps breaks.
+        # No order of sums keeps a promise that a value between two steps, or between two numbers
+        # of bfloat16, breaks.
         return replace(verdict, kept=verdict.kept or (self._rounds and verdict.is_accepted))
 
     @cached_property
@@ -186,8 +188,12 @@ class Verifier:
 
     @cached_property
     def _calm(self) -> list[_Run]:
-        """The model in float32, as numpy rounds and as little otherwise as can be."""
-        noisy = (self._run(Noise(seed, ulps=0.5)) for seed in range(1, FLOAT32_RUNS))
+        """The model in float32, as numpy rounds and as little otherwise as can be.
+
+        Or as coarsely as is promised.
+        """
+        half = 0.5 * self._accuracy.coarseness
+        noisy = (self._run(Noise(seed, half)) for seed in range(1, FLOAT32_RUNS))
         return [run for run in (self._run(), *noisy) if run is not None]
 
     @cached_property
@@ -195,7 +201,7 @@ class Verifier:
         """Those runs, and the ones that took other decisions."""
         least = DECISION * max(run.error for run in self._calm)
         rough = (
-            self._run(Noise(seed, ROUGH))
+            self._run(Noise(seed, max(ROUGH, 0.5 * self._accuracy.coarseness)))
             for seed in range(FLOAT32_RUNS, FLOAT32_RUNS + DOUBTFUL_RUNS)
         )
         return [*self._calm, *(run for run in rough if run is not None and run.error > least)]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from neocpu.compiled_module import CompiledModule
     from neocpu.search.tuner import TuneReport
 
-PRECISIONS = ("auto", "int8", "fp32")
+PRECISIONS = ("auto", "int8", "bf16", "fp32")
 OPT_LEVELS = ("nchw", "conv-layout", "uniform", "global")
 SOLVERS = ("auto", "exact", "dp", "pbqp")
 
@@ -103,7 +103,7 @@ Examples:
     show_default=True,
     help="Of a quantised model, or with --calibrate of any: compute in 8-bit integers where that "
     "is faster in the network (auto), wherever the CPU has instructions for it (int8), or nowhere "
-    "(fp32).",
+    "(fp32). Of any model: bfloat16 in convolutions and dense layers (bf16), which errs more.",
 )
 @calibration_options.calibrate(required=False)
 @calibration_options.limits

@@ -40,7 +40,8 @@ def sources_text(sources: Mapping[str, int]) -> str:
 
 def accuracy_text(accuracy: Mapping[str, Any]) -> str:
     """Return ``strict: outputs err at most 5e-06``."""
-    return f"{accuracy['name']}: outputs err at most {accuracy['bound']:g}, norm-wise"
+    who = "each operator errs" if accuracy["name"] == "bfloat16" else "outputs err"
+    return f"{accuracy['name']}: {who} at most {accuracy['bound']:.3g}, norm-wise"
 
 
 def precision_text(plan: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import Call, GenericConst, Var
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.passes.weight_table import WeightTable
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.costs import CostModel
@@ -222,9 +223,8 @@ class _Rewriter:
         name = f"{var.name}_{form.layout}"
         if source.dtype != form.dtype:
             self._transforms.append(Transform(source, form, shape, cost, None))
-            grid = self._plan.network.grids[var]
-            change = grid.quantise if form.dtype == STORED else grid.dequantise
-            versions[form] = self.emit(change(versions[source]), f"{name}_{form.dtype}")
+            changed = self._changed(var, versions[source], form.dtype)
+            versions[form] = self.emit(changed, f"{name}_{form.dtype}")
             return versions[form]
         kernel = self.kernel(
             f"transform_{source.layout}_to_{form.layout}",
@@ -234,6 +234,13 @@ class _Rewriter:
         self._transforms.append(Transform(source, form, shape, cost, kernel.name_hint))
         versions[form] = self.call(kernel, [versions[source]], form, shape, name)
         return versions[form]
+
+    def _changed(self, var: Var, data: Var, dtype: str) -> Expr:
+        """Return a version of ``var`` in another element type: on its grid, or rounded."""
+        if BFLOAT16 in (dtype, dtype_of(data)):
+            return relax.op.astype(data, dtype)
+        grid = self._plan.network.grids[var]
+        return grid.quantise(data) if dtype == STORED else grid.dequantise(data)
 
     def _emit_op(self, op: LayoutOp, choice: Choice) -> None:
         reads = [self._feature_map(read.var, wanted(read, choice)) for read in op.reads]

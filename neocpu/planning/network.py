@@ -51,7 +51,11 @@ class Network:
 
     def computing(self, precision: Precision, target: CpuTarget) -> Network:
         """Return the network with those ways to compute an operator that a plan may choose from."""
-        return replace(self, ops=tuple(op.computing(precision, target) for op in self.ops))
+        return replace(
+            self,
+            ops=tuple(op.computing(precision, target) for op in self.ops),
+            dense=tuple(op.computing(precision) for op in self.dense),
+        )
 
     @property
     def in_registers(self) -> frozenset[Var]:

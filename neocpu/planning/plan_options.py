@@ -72,7 +72,9 @@ class PlanOptions:
             for name, template in registry.TEMPLATES.items()
             if isinstance(template, ConvTemplate) and template.prologues
         )
-        return allowed and self.opt is not OptLevel.NCHW
+        # No kernel of bfloat16 applies any.
+        in_float = self.precision is not Precision.BF16
+        return allowed and in_float and self.opt is not OptLevel.NCHW
 
     def plan(self, network: Network, costs: CostModel, fixed_weights: int = 0) -> LayoutPlan:
         """Choose layouts and schemes; warn if there may be a better plan.

@@ -8,7 +8,7 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 
 
 class Precision(StrEnum):
-    """What the search may choose from, of operators that a quantised model allows integers for.
+    """What the search may choose from: integers for what a quantised model allows them for.
 
     Attributes
     ----------
@@ -16,12 +16,16 @@ class Precision(StrEnum):
         Float32 alone: integers are only what weights and feature maps are stored as in the model.
     INT8
         Integers wherever a template reads them on this CPU, faster or not.
+    BF16
+        bfloat16 in convolutions and dense layers, wherever there is a kernel, faster or not.
     AUTO
-        What is faster in the network, operator by operator.
+        What is faster in the network, operator by operator; never bfloat16, which is less exact
+        than the model says.
     """
 
     FP32 = "fp32"
     INT8 = "int8"
+    BF16 = "bf16"
     AUTO = "auto"
 
 

@@ -46,4 +46,5 @@ def accuracy(plan: Mapping[str, Any]) -> str:
         return "unknown"
     error = found.get("norm_error") if isinstance(found, dict) else None
     checked = f"{error:.2g} found" if isinstance(error, float) else "not checked"
-    return f"{promised.get('name')}, at most {promised.get('bound')} norm-wise, {checked}"
+    each = "of each operator " if promised.get("name") == "bfloat16" else ""
+    return f"{promised.get('name')}, {each}at most {promised.get('bound')} norm-wise, {checked}"

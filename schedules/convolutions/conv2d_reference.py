@@ -14,6 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
+from neocpu.foundation.bfloat16 import array_dtype, from_bits
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.schedules.vocabulary.scheme import Scheme, WinogradScheme
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL, STEP_KINDS, TENSOR
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
@@ -25,6 +28,8 @@ Array: TypeAlias = NDArray[Any]
 TOLERANCE, WINOGRAD_TOLERANCE = 1e-4, 1e-3
 # Integers of sums that were rounded before that may be off by a step, of all.
 ROUNDED = 0.01
+# Of what is stored in bfloat16: 2^-9 of itself, and the largest is a few times the mean.
+BFLOAT16_TOLERANCE = 2.0**-6
 GARBAGE = np.float32(7.0)
 
 
@@ -64,9 +69,9 @@ def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
     numerics = workload.numerics
     in_bytes = numerics.computes_in_float32 and not numerics.reads_float32
 
-    def values(shape: tuple[int, ...], dtype: str) -> Array:
-        if np.issubdtype(dtype, np.floating):
-            return rng.standard_normal(shape, np.float32)
+    def values(shape: tuple[int, ...], dtype: str, scale: float = 1.0) -> Array:
+        if DTYPES[dtype].is_float:
+            return (rng.standard_normal(shape, np.float32) * scale).astype(array_dtype(dtype))
         span = np.iinfo(dtype)
         if span.bits > 16:  # a bias, which is to matter beside the sums
             return rng.integers(-1 << 16, 1 << 16, shape, dtype)
@@ -87,10 +92,9 @@ def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
         return spread / np.float32(200 * math.sqrt(fan_in))
 
     data = values(workload.input_shape, numerics.data)
-    stored = "int8" if in_bytes else numerics.weights
-    weights = bounded(values(workload.kernel_shape, stored)).astype(numerics.weights)
-    if not in_bytes and weights.dtype == np.float32:
-        weights = weights / np.float32(math.sqrt(fan_in))
+    stored, scale = ("int8", 1.0) if in_bytes else (numerics.weights, 1 / math.sqrt(fan_in))
+    drawn = values(workload.kernel_shape, stored, scale)
+    weights = bounded(drawn).astype(array_dtype(numerics.weights), copy=False)
     shapes = {PER_CHANNEL: (workload.out_channels,), TENSOR: workload.output_shape}
     after = [
         of_step(op, shapes[op.operand], dtype)
@@ -135,14 +139,15 @@ def kernel_arguments(
 def conv2d(workload: Conv2dWorkload, operands: Operands) -> Array:
     """Return the convolution with all that is fused, ``(N, O, OH, OW)``.
 
-    Floats are of the data's type, so that float64 makes it exact; integers are of the output's.
+    Floats are of the data's type, so that float64 makes it exact, but float32 where that is
+    bfloat16; integers are of the output's.
     """
-    data = _steps(operands.data, workload.prologue, operands.prologue)
+    data = _steps(_real(operands.data), workload.prologue, operands.prologue)
     numerics = workload.numerics
     if np.issubdtype(data.dtype, np.floating):
-        value = convolve(workload, data, operands.weights)
-        value = _steps(value, workload.epilogue, operands.epilogue)
-        return value if numerics.output == numerics.data else value.astype(numerics.output)
+        value = convolve(workload, data, _real(operands.weights))
+        value = _steps(value, workload.epilogue, [_real(each) for each in operands.epilogue])
+        return value.astype(numerics.output) if DTYPES[numerics.output].is_integer else value
     # In float64 their products are exact, and numpy multiplies matrices of integers slowly.
     whole, border = data.astype(np.float64), operands.border
     if numerics.computes_in_float32:
@@ -150,6 +155,11 @@ def conv2d(workload: Conv2dWorkload, operands: Operands) -> Array:
     sums = convolve(workload, whole, operands.weights, border)
     exact = sums.astype(numerics.sum)
     return _steps(exact, workload.epilogue, operands.epilogue).astype(numerics.output)
+
+
+def _real(array: Array) -> Array:
+    """Return bfloat16 as float32, anything else as it is."""
+    return from_bits(array) if array.dtype.name == BFLOAT16 else array
 
 
 def _steps(value: Array, steps: Sequence[EpilogueOp], arrays: Sequence[Array]) -> Array:
@@ -213,9 +223,11 @@ def wrong_answer(
             return None
         wrong = int(np.count_nonzero(far))
         return f"wrong answer: {wrong} of {got.size} integers differ" if wrong else None
+    tolerance = WINOGRAD_TOLERANCE if isinstance(scheme, WinogradScheme) else TOLERANCE
+    if got.dtype.name == BFLOAT16:
+        got, tolerance = from_bits(got), BFLOAT16_TOLERANCE
     scale = float(np.sqrt(np.mean(np.square(expected, dtype=np.float64)))) or 1.0
     error = float(np.max(np.abs(got - expected))) / scale
-    tolerance = WINOGRAD_TOLERANCE if isinstance(scheme, WinogradScheme) else TOLERANCE
     if error <= tolerance:
         return None
     return f"wrong answer: largest error {error:.2g} of the output's scale"

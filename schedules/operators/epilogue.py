@@ -11,6 +11,9 @@ from typing import Any
 
 from tvm import te, tirx
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
+from neocpu.foundation.dtypes import DTYPES
+from neocpu.schedules.tir.bfloat16 import bits_of, rounded, widened
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.steps import (
@@ -137,6 +140,8 @@ def epilogue_value(
 def as_stored(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
     """Return ``value`` in the output's type, with zeros after the last channel if of floats.
 
+    Of bfloat16 it is the bits.
+
     Their weights are zeros, of which an infinite or NaN pixel makes NaN; the next convolution would
     add that to all of its channels.
 
@@ -148,13 +153,13 @@ def as_stored(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[
         As `epilogue_value` takes it.
     """
     output = workload.numerics.output
-    if output != value.ty.dtype:
+    if output not in (value.ty.dtype, BFLOAT16):
         value = value.astype(output)
-    if workload.out_channels % block == 0 or not output.startswith("float"):
-        return value
-    _, chunk, _, _, lane = index
-    zero = tirx.const(0.0, value.ty.dtype)
-    return tirx.Select(chunk * block + lane < workload.out_channels, value, zero)
+    if workload.out_channels % block and DTYPES[output].is_float:
+        _, chunk, _, _, lane = index
+        zero = tirx.const(0.0, value.ty.dtype)
+        value = tirx.Select(chunk * block + lane < workload.out_channels, value, zero)
+    return rounded(value) if output == BFLOAT16 else value
 
 
 def apply_steps(
@@ -170,6 +175,11 @@ def apply_steps(
             operand = operand.astype(value.ty.dtype)
         value = STEP_KINDS[op.kind].emit(value, operand, *op.args)
     return value
+
+
+def _tensor_reader(buffer: Any) -> Callable[..., Any]:
+    bits = bits_of(buffer)
+    return (lambda *index: bits[index]) if bits is buffer else (lambda *index: widened(bits[index]))
 
 
 def buffer_readers(
@@ -188,5 +198,5 @@ def buffer_readers(
         elif op.operand == PER_IMAGE_CHANNEL:
             readers.append(lambda n, c, h, w, o, b=buffer: b[n, c, 0, 0, o])
         else:
-            readers.append(lambda *index, b=buffer: b[index])
+            readers.append(_tensor_reader(buffer))
     return readers

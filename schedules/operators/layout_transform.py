@@ -14,7 +14,9 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
+from neocpu.schedules.tir.bfloat16 import BITS
 from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -57,8 +59,9 @@ def lower_transform(
 
     def body(data: Any, output: Any) -> None:
         # Height and width are one axis: no layout separates them.
+        kind = BITS if dtype == BFLOAT16 else dtype
         flat = [
-            T.decl_buffer(_flat(block, shape), dtype, data=buffer.data, layout=None)
+            T.decl_buffer(_flat(block, shape), kind, data=buffer.data, layout=None)
             for block, buffer in zip(blocks, (data, output), strict=True)
         ]
         if 1 in blocks:

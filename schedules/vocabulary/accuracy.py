@@ -63,11 +63,15 @@ class Accuracy:
         Largest error of a network's output that verification lets pass.
     admission : Admission
         Of the first plan, one of `LADDER`.
+    coarseness : float
+        How many times as much as float32 each result is rounded. Above 1 the bound is each
+        operator's, and outputs are held to what a network errs all of whose results are.
     """
 
     name: str
     bound: float
     admission: Admission
+    coarseness: float = 1.0
 
     @property
     def admissions(self) -> tuple[Admission, ...]:
@@ -83,6 +87,9 @@ class Accuracy:
 # has the last word.
 DEFAULT: Final = Accuracy("default", 1e-4, EVERY_TILE)
 STRICT: Final = Accuracy("strict", 5e-6, SHORT_SUMS)
+
+# With ``--precision bf16``. Data, weights and results have 8 bits, and err half a unit each.
+BFLOAT16: Final = Accuracy("bfloat16", 2.0**-8, EVERY_TILE, coarseness=2.0**16)
 
 LEVELS: Final = {level.name: level for level in (DEFAULT, STRICT)}
 

@@ -76,6 +76,11 @@ class DotUnit:
         """Whether data and weights are of one type to the instruction."""
         return self.intrinsic in (_SDOT, _UDOT)
 
+    @property
+    def widens_floats(self) -> bool:
+        """Whether pairs of 16-bit floats are made float32 before they are multiplied."""
+        return self.group == _HALVES_OF_A_SUM and not self.intrinsic
+
     def adding(self, groups: int) -> DotUnit:
         """Return a sequence that adds the products of ``groups`` groups in 16 bits first.
 
@@ -114,6 +119,8 @@ _ARM = frozenset({"neon"})
 _VPDPBUSD = "llvm.x86.avx512.vpdpbusd"
 _SDOT, _UDOT = "llvm.aarch64.neon.sdot", "llvm.aarch64.neon.udot"
 _BYTES_OF_A_SUM: Final = 4
+_HALVES_OF_A_SUM: Final = 2
+_BF16: Final = ("bfloat16", "bfloat16", "float32")
 # In the order of preference.
 _KINDS = (
     _Kind(_X86 | _ARM | {"sse"}, "float32", "float32", "float32", "", 1),
@@ -121,6 +128,9 @@ _KINDS = (
     _Kind(frozenset({"avx2"}), "uint8", "int8", "int32", "avxvnni", 4, f"{_VPDPBUSD}.256"),
     _Kind(frozenset({"avx512"}), "uint8", "int8", "int32", "avx512bw", 4),
     _Kind(frozenset({"avx2"}), "uint8", "int8", "int32", "", 4),
+    _Kind(frozenset({"avx512"}), *_BF16, "avx512bf16", 2, "llvm.x86.avx512bf16.dpbf16ps.512"),
+    _Kind(_ARM, *_BF16, "bf16", 2, "llvm.aarch64.neon.bfdot.v4f32.v8bf16"),
+    _Kind(_X86 | _ARM | {"sse"}, *_BF16, "", 2),
     _Kind(_ARM, "int8", "int8", "int32", "dotprod", 4, _SDOT),
     _Kind(_ARM, "uint8", "uint8", "int32", "dotprod", 4, _UDOT),
     _Kind(_ARM, "uint8", "int8", "int32", "i8mm", 4, "llvm.aarch64.neon.usdot"),
@@ -128,6 +138,8 @@ _KINDS = (
 )
 # What a sequence needs besides sums, weights and data: a product, and ones to multiply by.
 _SEQUENCE_REGISTERS: Final = 2
+# A second vector of data, a mask, and a zero that LLVM blends with.
+_WIDENING_REGISTERS: Final = 3
 
 
 def find_dot_unit(
@@ -168,8 +180,22 @@ def find_dot_unit(
                 intrinsic=kind.intrinsic,
                 offset=kind.offset,
             )
+            if unit.widens_floats:
+                return _widening(unit)
             return _sequence(unit, numerics, integer_multiplies) if unit.is_sequence else unit
     return None
+
+
+def _widening(unit: DotUnit) -> DotUnit:
+    """Return the unit of two multiply-adds of float32, whose operands take two registers each."""
+    return replace(
+        unit,
+        per_cycle=unit.per_cycle / 2,
+        registers=unit.registers - _WIDENING_REGISTERS,
+        broadcasts=False,
+        by_lane=False,
+        operand_vectors=2,
+    )
 
 
 def _sequence(unit: DotUnit, numerics: Numerics, multiplies: float) -> DotUnit:

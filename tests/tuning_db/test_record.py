@@ -251,7 +251,7 @@ def test_any_value_of_any_member_gives_a_record_or_a_reason(scheme: Scheme):
     [
         (change("v", 2), "record version 2, expected 1"),
         (change("workload.kind", "dense9"), "unknown kind of workload 'dense9'"),
-        (change("workload.dtype", "bfloat16"), "unknown element type 'bfloat16'"),
+        (change("workload.dtype", "float8"), "unknown element type 'float8'"),
         (change("scheme.template", "conv3d"), "unknown template 'conv3d'"),
         (change("scheme.reg_n", "wide"), "bad parameters for conv2d_direct"),
         (change("scheme.reg_m", 1), "bad parameters for conv2d_direct"),

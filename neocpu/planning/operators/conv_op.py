@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm.ir import Var
 
+from neocpu.planning.bfloat16_forms import bfloat16_forms
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp
 from neocpu.planning.precision import Precision
@@ -65,7 +66,7 @@ class ConvOp(LayoutOp):
     finite_weights : bool
         Whether no weight is infinite or NaN.
     forms : tuple of ConvForm
-        Ways to compute it that read integers, or store them.
+        Ways to compute it that read integers or bfloat16, or store them.
     in_float : bool
         Whether float32, which `weights` and `operands` are for, is a way to compute it.
     """
@@ -80,14 +81,16 @@ class ConvOp(LayoutOp):
 
     def computing(self, precision: Precision, target: CpuTarget) -> ConvOp:
         """Leave out what the CPU has no instruction for, and what is not asked for."""
-        if not self.forms:
-            return self
-        found = (form.on(target) for form in self.forms if precision is not Precision.FP32)
+        if precision is Precision.BF16:
+            given = () if self.forms else bfloat16_forms(self.workload, self.weights, self.operands)
+        else:
+            given = () if precision is Precision.FP32 else self.forms
+        found = (form.on(target) for form in given)
         # Of several that read and write the same, the first.
         first = {form.types: form for form in reversed([form for form in found if form])}
         forms = tuple(reversed(first.values()))
         reading = tuple(f for f in forms if not f.workload.numerics.reads_float32)
-        if precision is Precision.INT8 and reading:
+        if precision in (Precision.INT8, Precision.BF16) and reading:
             return replace(self, forms=reading, in_float=False)
         return replace(self, forms=forms)
 

@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm.ir import Var
 
+from neocpu.foundation.bfloat16 import NAME
+from neocpu.planning.bfloat16_forms import rounded_weights
 from neocpu.planning.operators.layout_op import Emitter
+from neocpu.planning.precision import Precision
 from neocpu.planning.stored_weights import StoredWeights
 from neocpu.relax_utils import Array, Expr, dtype_of, is_op, static_shape
 from neocpu.schedules.operators.dense import DenseWorkload, lower_dense, pack_weights
-from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 
 FEW_ROWS: Final = 4
 """Rows up to which a layer takes as long as its weights take from memory."""
@@ -71,6 +74,19 @@ class DenseOp:
     workload: DenseWorkload
     weights: NDArray[np.generic]
     operands: tuple[Any, ...]
+
+    def computing(self, precision: Precision) -> DenseOp:
+        """Have few rows read weights of 16 bits, if that is asked for."""
+        if precision is not Precision.BF16 or self.workload.m > FEW_ROWS:
+            return self
+        if self.workload.numerics != FLOAT32:
+            return self
+        numerics = replace(FLOAT32, weights=NAME)
+        return replace(
+            self,
+            workload=replace(self.workload, numerics=numerics),
+            weights=rounded_weights(self.weights),
+        )
 
     def emit(self, emitter: Emitter) -> Var:
         """Emit its kernel's call, on packed weights; data and result are seen as matrices."""

@@ -1,11 +1,14 @@
-"""Direct convolution of 8-bit integers in NCHW[x]c, by instructions that add four products a lane.
+"""Direct convolution in NCHW[x]c by instructions that add several products to each lane.
+
+Four of 8-bit integers or two of bfloat16; what follows is said of four.
 
 Where the CPU has none, a sequence does the same (`dot_instructions`).
 
 The weights of so many neighbouring input channels lie side by side, and so do a pixel's channels:
 where float32 broadcasts one channel, a word of four is broadcast here. All sums are exact. What is
 made of them is the epilogue's business: a bias in the sums' integers, then scales, residuals and
-activations in float32, and rounding where the output is of integers again.
+activations in float32, and rounding where the output is of integers again. Sums of bfloat16 are in
+float32, and rounded once, where the output is bfloat16.
 
 On a Zen 4 (VNNI) the best schemes of ResNet-50's shapes do 193 to 231 billion products a second on
 one core, of about 230 that it can start, and 155 of its first layer, which has three channels.
@@ -21,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.dot_products.dot_kernel import Emitter
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
@@ -40,8 +44,8 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# Products of one instruction, on every CPU that has one for 8-bit integers.
-GROUP = 4
+# Groups of products: of four 8-bit integers, of two bfloat16.
+GROUPS = (4, 2)
 # Vectors of output channels, rows and columns of a register tile, at most.
 MAX_VECTORS, MAX_ROWS, MAX_COLUMNS = 4, 4, 28
 # Padded output channels that a scheme may compute in vain, relative.
@@ -57,9 +61,9 @@ COPY_CYCLES, STORE_CYCLES = 2.0, 2.0
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether the CPU has an instruction for such integers, and blocks can follow the groups."""
+    """Whether the CPU has instructions for such products, and blocks can follow the groups."""
     unit = target.find_dot_unit(workload.numerics)
-    if unit is None or unit.group != GROUP or workload.prologue:
+    if unit is None or unit.group not in GROUPS or workload.prologue:
         return False
     made = workload.out_channels // workload.groups
     whole = workload.groups == 1 or made % unit.lanes == 0
@@ -77,7 +81,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DotScheme, ...]:
         for ic_bn in ins
         for oc_bn in outs
         for tile in tiles[: MORE_TILES if (ic_bn, oc_bn) == (ins[0], outs[0]) else TILES_PER_BLOCK]
-        if ic_bn % (GROUP * tile.step_groups) == 0
+        if ic_bn % (unit.group * tile.step_groups) == 0
     ]
     found += [
         replace(scheme, unroll_ker=True)
@@ -99,7 +103,7 @@ def _tiles(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[DotScheme]:
             continue
         if vectors > 1 and ceil_div(needed, reg_oc) * reg_oc > (1 + MAX_OVERHANG) * needed:
             continue
-        fitting = [b for b in _input_blocks(workload, unit) if b % (GROUP * groups) == 0]
+        fitting = [b for b in _input_blocks(workload, unit) if b % (unit.group * groups) == 0]
         if not fitting:
             continue
         limit = broadcast_limit(vectors, unit.adding(groups))
@@ -147,8 +151,8 @@ def argument_shapes(
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
-    The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / 4, reg_oc * 4)``, of which the last
-    axis is four input channels of each output channel.
+    The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / group, reg_oc * group)``, of which the
+    last axis is a group's input channels, four or two, of each output channel.
     """
     return convolution_arguments(workload, scheme, _weight_shape(workload, scheme))
 
@@ -156,7 +160,13 @@ def argument_shapes(
 def _weight_shape(workload: Conv2dWorkload, scheme: DotScheme) -> tuple[int, ...]:
     ins = ceil_div(workload.kernel_shape[1], scheme.ic_bn)
     outs = output_blocks(workload, scheme)
-    return (outs, ins, *workload.kernel, scheme.ic_bn // GROUP, scheme.reg_oc * GROUP)
+    group = _group(workload)
+    return (outs, ins, *workload.kernel, scheme.ic_bn // group, scheme.reg_oc * group)
+
+
+def _group(workload: Conv2dWorkload) -> int:
+    """Return how many products a word of 32 bits has the data of."""
+    return 4 // bytes_of(workload.numerics.data)
 
 
 def pack_weights(
@@ -168,7 +178,7 @@ def pack_weights(
     o, i, *_ = weights.shape
     pad = ((0, outs * scheme.reg_oc - o), (0, ins * scheme.ic_bn - i), (0, 0), (0, 0))
     split = np.pad(weights, pad).reshape(
-        outs, scheme.reg_oc, ins, groups, GROUP, kernel_h, kernel_w
+        outs, scheme.reg_oc, ins, groups, _group(workload), kernel_h, kernel_w
     )
     return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4)).reshape(shape)
 

@@ -13,6 +13,10 @@ An ARM CPU without an instruction for unsigned data and signed weights (USDOT) h
 data. Data are made 128 less for it, and sums begin with what that takes from them::
 
     sum = 128 * (all weights); sum += sdot(data - 128, weights) …
+
+Of bfloat16 it is two products: one instruction, or two multiply-adds of what is made float32::
+
+    sum += first data * first weights + second data * second weights
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from typing import Any, TypeAlias
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
+from neocpu.schedules.tir.bfloat16 import BITS, add_dot, halves
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 
 Operand: TypeAlias = tuple[Any, ...]
@@ -39,9 +45,11 @@ def load_data(words: Sequence[Any], dtype: str, unit: DotUnit) -> Operand:
     Parameters
     ----------
     words : sequence of expression
-        Four channels of each group of the step, as int32.
+        The channels of each group of the step, as int32.
     """
     spread = [T.broadcast(word, unit.lanes) for word in words]
+    if dtype == BFLOAT16:
+        return _pairs(spread, unit)
     if unit.offset:
         signs = _splat(-0x7F7F7F80, "int32", unit.lanes)
         spread, dtype = [tirx.bitwise_xor(each, signs) for each in spread], "int8"
@@ -56,6 +64,8 @@ def load_data(words: Sequence[Any], dtype: str, unit: DotUnit) -> Operand:
 
 def load_weights(vectors: Sequence[Any], unit: DotUnit) -> Operand:
     """Bind a vector of weights of each group of the step."""
+    if str(vectors[0].ty.dtype).startswith(BITS):
+        return _pairs([tirx.reinterpret(f"int32x{unit.lanes}", each) for each in vectors], unit)
     if not _widens(unit):
         return tuple(T.Bind(vector) for vector in vectors)
     (vector,) = vectors
@@ -78,10 +88,18 @@ def missing_products(sums: Any, weights: Operand, unit: DotUnit) -> Any:
 
 def add_products(sums: Any, data: Operand, weights: Operand, unit: DotUnit) -> Any:
     """Return the vector ``sums`` with the products of `load_data` and `load_weights` added."""
+    if unit.widens_floats:
+        for pixels, taps in zip(data, weights, strict=True):
+            sums = sums + pixels * taps
+        return sums
     if unit.intrinsic:
         (pixels,), (taps,) = data, weights
         # NEON takes a lane of the second factor: of data, but where they must come first.
-        first, second = (taps, pixels) if unit.by_lane and unit.is_symmetric else (pixels, taps)
+        is_float = str(sums.ty.dtype).startswith("float32")
+        swapped = unit.by_lane and (is_float or unit.is_symmetric)
+        first, second = (taps, pixels) if swapped else (pixels, taps)
+        if is_float:
+            return add_dot(sums, first, second)
         return tirx.call_llvm_pure_intrin(sums.ty.dtype, unit.intrinsic, sums, first, second)
     if _widens(unit):
         for pixels, taps in zip(data, weights, strict=True):
@@ -96,6 +114,12 @@ def add_products(sums: Any, data: Operand, weights: Operand, unit: DotUnit) -> A
     for product in products[1:]:
         total = total + product
     return sums + _maddwd(total, _splat(1, "int16", 2 * unit.lanes), unit)
+
+
+def _pairs(words: Sequence[Any], unit: DotUnit) -> Operand:
+    """Bind pairs of bfloat16: as they are, or both halves as float32."""
+    (word,) = (T.Bind(each) for each in words)
+    return tuple(map(T.Bind, halves(word, unit.lanes))) if unit.widens_floats else (word,)
 
 
 def _widens(unit: DotUnit) -> bool:

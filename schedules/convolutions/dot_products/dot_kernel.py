@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
 )
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
 from neocpu.schedules.operators.epilogue import as_stored, buffer_readers, epilogue_value
+from neocpu.schedules.tir.bfloat16 import bits_of, dot_products
 from neocpu.schedules.tir.builder import part_start, span
 from neocpu.schedules.vocabulary.layout import ceil_div
 
@@ -31,7 +32,7 @@ class Emitter:
     def __init__(self, tiling: DotTiling, data: Any, weights: Any, rest: Sequence[Any]) -> None:
         self._tiling, self._unit = tiling, tiling.unit
         self._workload, self._scheme = tiling.workload, tiling.scheme
-        self._data, self._weights, self._output = data, weights, rest[-1]
+        self._data, self._weights, self._output = map(bits_of, (data, weights, rest[-1]))
         pads = self._workload.pads_with_zero_point
         self._border = rest[0] if pads else None
         self._readers = buffer_readers(self._workload.epilogue, rest[int(pads) : -1])
@@ -45,7 +46,7 @@ class Emitter:
     def emit(self) -> None:
         """Emit everything; see `neocpu.schedules.convolutions.dot_products.conv2d_dot.lower`."""
         t = self._tiling
-        with T.parallel(t.tasks) as task:
+        with T.parallel(t.tasks) as task, self._instructions():
             strip = T.Bind(tirx.floormod(task, t.strips))
             group = T.Bind(tirx.floormod(tirx.floordiv(task, t.strips), t.groups))
             image = T.Bind(tirx.floordiv(task, t.strips * t.groups))
@@ -59,6 +60,13 @@ class Emitter:
                 start = self._first_sums(from_block + block)
                 with T.serial(end - first) as tile:
                     self._tiles(image, from_block + block, first + tile, top, source, start)
+
+    def _instructions(self) -> Any:
+        """Return the frame that the products' instruction needs around it."""
+        unit, is_float = self._unit, self._workload.numerics.sum == "float32"
+        if unit.intrinsic and is_float:
+            return dot_products(unit.intrinsic, unit.lanes)
+        return nullcontext()
 
     def _first_row(self, tile: Any) -> Any:
         """First row of a row of tiles."""
@@ -139,12 +147,13 @@ class Emitter:
         """Copy the input rows of a strip whose first output row is ``top``, with the border."""
         t, w, block = self._tiling, self._workload, self._scheme.ic_bn
         shape = (t.image_chunks, t.strip_rows, t.strip_columns, block)
-        padded = T.alloc_buffer(shape, w.numerics.data, layout=None)
+        dtype = str(self._data.dtype)
+        padded = T.alloc_buffer(shape, dtype, layout=None)
 
         def fill(chunk: Any, row: Any, first: Any, columns: int) -> None:
             if columns:
                 with T.serial(columns) as x, T.vectorized(block) as lane:
-                    zero = tirx.const(0, w.numerics.data)
+                    zero = tirx.const(0, dtype)
                     value = zero if self._border is None else self._border[lane]
                     T.buffer_store(padded, value, [chunk, row, first + x, lane])
 

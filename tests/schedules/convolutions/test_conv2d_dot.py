@@ -82,8 +82,8 @@ def in_any_integers(func, target):
         if len(one.args) == 3:
             return multiplied(one)
         _, sums, pixels, taps = one.args
-        for k in range(template.GROUP):
-            lanes = range(k, template.GROUP * sums.ty.dtype.lanes, template.GROUP)
+        for k in range(4):
+            lanes = range(k, 4 * sums.ty.dtype.lanes, 4)
             factors = (tirx.Shuffle([each], list(lanes)) for each in (pixels, taps))
             a, b = (each.astype(sums.ty.dtype) for each in factors)
             sums = sums + a * b

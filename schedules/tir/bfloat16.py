@@ -1,0 +1,76 @@
+"""bfloat16 in kernels: its bits, what they are in float32, and instructions that multiply it.
+
+TVM computes bfloat16 in float32 and rounds after each operation, and knows no instruction for it.
+So kernels see the bits, and what LLVM calls bfloat is within functions of its own, brought in as
+text and inlined.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.foundation.bfloat16 import NAME
+
+BITS: Final = "uint16"
+
+_INFINITY: Final = 0x7F800000
+_QUIET_NAN: Final = 0x7FC0
+_DOT: Final = "neocpu_dot_bfloat16"
+
+
+def bits_of(buffer: Any) -> Any:
+    """Return a buffer of bfloat16 as one of `BITS`; any other as it is."""
+    if str(buffer.dtype) != NAME:
+        return buffer
+    return T.decl_buffer(buffer.shape, BITS, data=buffer.data, layout=None)
+
+
+def widened(bits: Any) -> Any:
+    """Return as float32 what bits stand for."""
+    wide = tirx.shift_left(bits.astype("uint32"), _const(16))
+    return tirx.reinterpret("float32", wide)
+
+
+def rounded(value: Any) -> Any:
+    """Return the bits of a float32 rounded to bfloat16, half to even; NaN stays NaN."""
+    bits = tirx.reinterpret("uint32", value)
+    odd = tirx.bitwise_and(tirx.shift_right(bits, _const(16)), _const(1))
+    nearest = tirx.shift_right(bits + _const(0x7FFF) + odd, _const(16))
+    # A NaN all of whose bits are set would become a zero. (TVM takes ``value == value`` for true.)
+    number = tirx.bitwise_and(bits, _const(0x7FFFFFFF)) <= _const(_INFINITY)
+    return tirx.Select(number, nearest, _const(_QUIET_NAN)).astype(BITS)
+
+
+def halves(pairs: Any, lanes: int) -> tuple[Any, Any]:
+    """Return vectors of pairs of bfloat16, in words of 32 bits, as float32: first ones, others."""
+    kind = f"float32x{lanes}"
+    first = tirx.shift_left(pairs, T.broadcast(tirx.const(16, "int32"), lanes))
+    mask = T.broadcast(tirx.const(-(1 << 16), "int32"), lanes)
+    return tirx.reinterpret(kind, first), tirx.reinterpret(kind, tirx.bitwise_and(pairs, mask))
+
+
+def dot_products(intrinsic: str, lanes: int) -> Any:
+    """Return the frame that `add_dot` with such an instruction stands in."""
+    sums, words, pairs = f"<{lanes} x float>", f"<{lanes} x i32>", f"<{2 * lanes} x bfloat>"
+    definition = f"""
+declare {sums} @{intrinsic}({sums}, {pairs}, {pairs})
+define {sums} @{_DOT}({sums} %sums, {words} %data, {words} %weights) alwaysinline nounwind {{
+  %a = bitcast {words} %data to {pairs}
+  %b = bitcast {words} %weights to {pairs}
+  %result = call {sums} @{intrinsic}({sums} %sums, {pairs} %a, {pairs} %b)
+  ret {sums} %result
+}}
+"""
+    return T.attr(tirx.const(0, "int32"), "pragma_import_llvm", definition)
+
+
+def add_dot(sums: Any, data: Any, weights: Any) -> Any:
+    """Return ``sums`` with the products of pairs of bfloat16, in words of 32 bits, added."""
+    return tirx.call_extern(str(sums.ty.dtype), _DOT, sums, data, weights)
+
+
+def _const(value: int) -> Any:
+    return tirx.const(value, "uint32")

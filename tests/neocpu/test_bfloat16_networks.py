@@ -1,0 +1,115 @@
+"""Float32 networks whose convolutions and dense layers read bfloat16."""
+
+from __future__ import annotations
+
+import subprocess
+
+import numpy as np
+import onnx
+import pytest
+
+import neocpu
+from neocpu.descent import verifier_of
+from neocpu.foundation.errors import TargetError, UsageError
+from neocpu.frontend import load_model
+from neocpu.models import build
+from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT
+from neocpu.schedules.vocabulary.target import host_target
+from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
+
+
+def of_kind(plan, kind):
+    return [op for op in plan["ops"] if op["kind"] == kind]
+
+
+def test_outputs_err_as_bfloat16_does():
+    model = network()
+    with neocpu.compile(model, precision="bf16", threads=2) as compiled:
+        found = compiled.module()(image(3))
+        plan = compiled.plan
+        error = compiled.verification.norm_error
+    expected = run_onnxruntime(model, image(3))
+    norm = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+    assert 1e-4 < error < 2.0**-6, "rounded, and no more than that"
+    assert 1e-4 < norm < 2.0**-6
+    assert plan["accuracy"] == {"name": "bfloat16", "bound": 2.0**-8}
+    assert plan["verification"]["kept"]
+    assert plan["missed"] == []
+    assert {op["precision"] for op in of_kind(plan, "conv2d")} == {"bf16"}
+
+
+def test_neighbours_agree_on_bfloat16():
+    """What a convolution writes for one alone is rounded where it is stored, and not again."""
+    with neocpu.compile(network(), precision="bf16", verify=False) as compiled:
+        plan = compiled.plan
+    block = of_kind(plan, "conv2d")[1:3]
+    assert all("bfloat16" in op["in_layout"] for op in block)
+    assert "bfloat16" in block[0]["out_layout"]
+    assert sum(t["from"] == "NCHW" for t in plan["transforms"]) == 1, "the image"
+
+
+def test_weights_take_half():
+    sizes = {}
+    for precision in ("bf16", "fp32"):
+        with neocpu.compile(
+            build("resnet18", image=(64, 64)),
+            precision=precision,
+            algorithms=["direct", "pointwise"],
+            verify=False,
+        ) as compiled:
+            sizes[precision] = compiled.path.stat().st_size
+    assert sizes["bf16"] < 0.55 * sizes["fp32"]
+
+
+def test_grouped_convolutions_stay_in_float32():
+    model = onnx.version_converter.convert_version(build("mobilenet_v2", image=(64, 64)), 17)
+    with neocpu.compile(model, precision="bf16", verify=False) as compiled:
+        x = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
+        found, plan = compiled.module()(x), compiled.plan
+    kinds = {(op["scheme"]["template"], op["precision"]) for op in of_kind(plan, "conv2d")}
+    assert kinds == {("conv2d_dot", "bf16"), ("conv2d_depthwise", "fp32")}
+    expected = run_onnxruntime(model, x)
+    assert np.linalg.norm(found - expected) <= 0.05 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("precision", ["auto", "fp32", "int8"])
+def test_nothing_else_takes_bfloat16(precision):
+    with neocpu.compile(network(), precision=precision, verify=False) as compiled:
+        assert "bf16" not in {op["precision"] for op in compiled.plan["ops"]}
+        assert compiled.plan["accuracy"]["name"] == "default"
+
+
+def test_quantised_convolutions_are_no_case_for_it():
+    """They would compute something else than the model says."""
+    with neocpu.compile(quantised(network()), precision="bf16", verify=False) as compiled:
+        assert {op["precision"] for op in of_kind(compiled.plan, "conv2d")} == {"fp32"}
+
+
+def test_is_another_promise_than_accuracys():
+    with pytest.raises(UsageError, match="strict is of float32: drop it, or --precision bf16"):
+        neocpu.compile(network(), precision="bf16", accuracy="strict")
+    with pytest.raises(UsageError, match="int8 or auto, not bf16"):
+        neocpu.compile_calibrated(network(), image(0), precision="bf16")
+
+
+def test_verification_tells_bfloat16_from_what_is_wrong():
+    model = network()
+    loaded = load_model(model)
+    coarse, fine = (verifier_of(loaded, level) for level in (BFLOAT16, DEFAULT))
+    truth = run_onnxruntime(model, fine.inputs["x"])
+    noise = np.random.default_rng(0).uniform(-1, 1, truth.shape).astype(np.float32)
+    for size, accepted in ((2.0**-9, True), (2.0**-4, False)):
+        judged = coarse.judge({"y": truth * (1 + size * noise)})
+        assert judged.is_accepted == judged.kept == accepted
+    assert not fine.judge({"y": truth * (1 + 2.0**-9 * noise)}).is_accepted
+
+
+def test_code_for_other_cpus_has_their_instruction(tmp_path):
+    path = tmp_path / "zen4.so"
+    with neocpu.compile(network(), target="llvm -mcpu=znver4", precision="bf16") as compiled:
+        compiled.export(path)
+    dump = subprocess.run(["objdump", "-d", path], capture_output=True, text=True, check=True)
+    assert "vdpbf16ps" in dump.stdout
+    if "avx512bf16" not in host_target().features:
+        with pytest.raises(TargetError, match="avx512"):
+            neocpu.load(path)

@@ -1,0 +1,197 @@
+"""Convolutions of bfloat16: near the reference over sizes that fit nothing, and their code."""
+
+import re
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from kernel_harness import build, call, compile_for
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.foundation.bfloat16 import from_bits, round_to_bits
+from neocpu.schedules import registry
+from neocpu.schedules.convolutions.conv2d_reference import (
+    Operands,
+    conv2d,
+    kernel_arguments,
+    random_operands,
+    wrong_answer,
+)
+from neocpu.schedules.convolutions.dot_products import conv2d_dot as template
+from neocpu.schedules.tir.bfloat16 import bits_of, rounded
+from neocpu.schedules.tir.builder import build_kernel
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.scheme import DotScheme
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+
+HASWELL = parse_target("llvm -mcpu=haswell")
+ZEN4 = parse_target("llvm -mcpu=znver4")
+RAPIDS = parse_target("llvm -mcpu=sapphirerapids")
+NEOVERSE = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1 -mattr=+bf16")
+CORTEX = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
+SKYLAKE = parse_target("llvm -mcpu=skylake-avx512")
+
+HALVES = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
+TO_FLOAT = replace(HALVES, output="float32")
+PAD = (1, 1, 1, 1)
+BIAS, RELU = EpilogueOp("bias_add"), EpilogueOp("relu")
+SPILL = r"\b(?:str\s+q|vmov[adu]\w+\s+%[yz]mm\d+, )"
+RESIDUAL = (BIAS, EpilogueOp("add"), RELU)
+
+WORKLOADS = [
+    Conv2dWorkload(1, 67, 7, 7, 59, (1, 1), numerics=HALVES, epilogue=(BIAS, RELU)),
+    Conv2dWorkload(1, 64, 9, 5, 64, (1, 1), numerics=HALVES, epilogue=RESIDUAL),
+    Conv2dWorkload(2, 41, 5, 9, 37, (1, 1), (2, 2), numerics=TO_FLOAT, epilogue=RESIDUAL),
+    Conv2dWorkload(1, 130, 1, 1, 31, (1, 1), numerics=TO_FLOAT, epilogue=(BIAS,)),
+    Conv2dWorkload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=HALVES, epilogue=(BIAS,)),
+    Conv2dWorkload(
+        2, 3, 17, 13, 20, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), numerics=HALVES, epilogue=(RELU,)
+    ),
+    Conv2dWorkload(3, 5, 6, 7, 7, (2, 2), (3, 3), (0, 1, 1, 0), numerics=HALVES),
+]
+
+
+def check(workload, scheme, threads=1, operands=None):
+    """Run a kernel on this host, which widens: of the operands' bits it errs by rounding alone."""
+    operands = operands or random_operands(workload, 1)
+    weights = template.pack_weights(operands.weights, workload, scheme)
+    arguments = kernel_arguments(workload, scheme, operands, weights)
+    *shapes, (shape, dtype) = template.argument_shapes(workload, scheme)
+    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    func = template.lower(workload, scheme, HASWELL, threads)
+    (got,) = call(build(func), arguments, [np.full(shape, np.nan, kind)])
+    expected = conv2d(workload, operands)
+    assert wrong_answer(scheme, got, expected) is None, (str(workload), str(scheme))
+    wide = scheme.out_layout.unpack(got, workload.out_channels).astype(np.float32)
+    norm = np.linalg.norm(wide - expected) / np.linalg.norm(expected)
+    assert norm <= (2.0**-8 if dtype == "bfloat16" else 1e-6)
+    return wide
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+def test_errs_by_rounding_what_is_stored(workload):
+    assert template.applies(workload, HASWELL)
+    schemes = template.space(workload, HASWELL)
+    assert len(set(schemes)) == len(schemes) > 0
+    check(workload, schemes[0])
+    check(workload, schemes[-1], threads=3)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        DotScheme(64, 16, 3, True, 2, 16),
+        DotScheme(16, 64, 1, False, 1, 8),
+        DotScheme(2, 8, 2, False, 4, 16),
+    ],
+    ids=str,
+)
+def test_tiles_and_blocks_that_divide_nothing(scheme):
+    check(WORKLOADS[4], scheme, threads=2)
+    check(replace(WORKLOADS[4], padding=(0, 2, 3, 1)), scheme)
+
+
+@pytest.mark.parametrize("workload", [w for w in WORKLOADS if w.numerics == HALVES], ids=str)
+def test_within_two_to_the_minus_eight_of_float32(workload):
+    """Norm-wise, of operands that are rounded too: what is promised of each operator."""
+    exact = random_operands(replace(workload, numerics=Numerics.uniform("float32")), 2)
+    halves = [round_to_bits(each).view(ml_dtypes.bfloat16) for each in (exact.data, exact.weights)]
+    residual = [
+        round_to_bits(each).view(ml_dtypes.bfloat16) if each.ndim == 4 else each
+        for each in exact.epilogue
+    ]
+    got = check(
+        workload, template.space(workload, HASWELL)[0], 1, Operands(*halves, tuple(residual))
+    )
+    expected = conv2d(workload, exact)
+    assert np.linalg.norm(got - expected) <= 2.0**-8 * np.linalg.norm(expected)
+
+
+def test_infinities_keep_to_their_windows():
+    workload = replace(WORKLOADS[4], epilogue=())
+    operands = random_operands(workload, 1)
+    operands.data[0, 3, 2, 2] = np.inf
+    scheme = template.space(workload, HASWELL)[0]
+    weights = template.pack_weights(operands.weights, workload, scheme)
+    *_, (shape, _) = template.argument_shapes(workload, scheme)
+    func = template.lower(workload, scheme, HASWELL)
+    arguments = kernel_arguments(workload, scheme, operands, weights)
+    (got,) = call(build(func), arguments, [np.zeros(shape, ml_dtypes.bfloat16)])
+    lanes = scheme.out_layout.unpack(got, workload.out_channels).astype(np.float32)
+    assert not np.isfinite(lanes[0, :, 1:4, 1:4]).any()
+    assert np.isfinite(np.delete(lanes, [1, 2, 3], axis=2)).all()
+    assert (got.reshape(-1, got.shape[-1])[:, 1:].astype(np.float32) == 0).any()  # padded lanes
+    assert not np.isnan(got[0, -1, ..., workload.out_channels % scheme.oc_bn :]).any()
+
+
+@pytest.mark.parametrize(
+    ("target", "instruction"),
+    [(ZEN4, "vdpbf16ps"), (RAPIDS, "vdpbf16ps"), (NEOVERSE, "bfdot")],
+    ids=["znver4", "sapphirerapids", "neoverse-n1"],
+)
+@pytest.mark.parametrize("kernel", [(3, 3), (1, 1)], ids=str)
+def test_hot_loops_are_the_instruction_and_its_loads(target, instruction, kernel):
+    padding = PAD if kernel == (3, 3) else (0, 0, 0, 0)
+    workload = Conv2dWorkload(1, 256, 14, 14, 256, kernel, padding=padding, numerics=HALVES)
+    workload = replace(workload, epilogue=RESIDUAL)
+    scheme = template.space(workload, target)[0]
+    text = compile_for(template.lower(workload, scheme, target), target)
+    hottest = max(re.split(r"\n\.LBB", text), key=lambda block: block.count(instruction))
+    hottest = hottest.split("\n\tj")[0]  # to the jump back
+    dots = hottest.count(instruction)
+    sums = scheme.reg_oh * scheme.reg_n * scheme.reg_oc // target.dot_unit(HALVES).lanes
+    assert dots >= sums
+    assert dots % sums == 0
+    assert not re.findall(r"\b(?:vfmadd|fmla)", hottest)
+    # LLVM asks for the rows of NEON's tiles far ahead, and stores some of them meanwhile.
+    assert len(re.findall(SPILL, hottest)) <= (dots // 6 if target is NEOVERSE else 0), "spilt"
+
+
+@pytest.mark.parametrize("target", [HASWELL, SKYLAKE, CORTEX], ids=lambda target: target.mcpu)
+def test_other_cpus_widen_and_spill_little(target):
+    workload = Conv2dWorkload(1, 256, 14, 14, 256, (3, 3), padding=PAD, numerics=HALVES)
+    scheme = template.space(workload, target)[0]
+    text = compile_for(template.lower(workload, scheme, target), target)
+    assert "bf16" not in text
+    assert "bfdot" not in text
+    fused = "fmla" if target.isa == "neon" else "vfmadd"
+    hottest = max(re.split(r"\n\.LBB", text), key=lambda block: block.count(fused))
+    hottest = hottest.split("\n\tj")[0]
+    sums = scheme.reg_oh * scheme.reg_n * scheme.reg_oc // target.dot_unit(HALVES).lanes
+    assert hottest.count(fused) % (2 * sums) == 0 < hottest.count(fused)
+    # LLVM loads some vectors ahead; of NEON's rows more.
+    ahead = hottest.count(fused) // (12 if target is CORTEX else 32)
+    assert len(re.findall(SPILL, hottest)) <= ahead, "spilt"
+
+
+def test_blocks_fold():
+    workload = WORKLOADS[4]
+    scheme = template.space(workload, HASWELL)[0]
+    folded = registry.fold(workload, scheme, DataLayout(8), DataLayout(48), HASWELL)
+    assert folded == replace(scheme, ic_bn=8, oc_bn=48)
+    check(workload, folded)
+    assert registry.fold(workload, scheme, DataLayout(3), DataLayout(16), HASWELL) is None
+
+
+def test_bits_are_rounded_as_numpy_does():
+    """Every number that bfloat16 holds, and what lies between it and the next; NaN stays NaN."""
+    every = np.arange(1 << 16, dtype=np.uint32) << 16
+    numbers = np.concatenate([every | low for low in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)])
+    numbers = numbers.view(np.float32)
+    shape = numbers.shape
+
+    def body(data, output):
+        bits = bits_of(output)
+        with T.serial(shape[0] // 16) as i, T.vectorized(16) as lane:
+            T.buffer_store(bits, rounded(data[i * 16 + lane]), [i * 16 + lane])
+
+    func = build_kernel((("data", shape, "float32"), ("output", shape, "bfloat16")), body)
+    (got,) = call(build(func), [numbers], [np.zeros(shape, ml_dtypes.bfloat16)])
+    nan = np.isnan(numbers)
+    normal = ~nan & ((np.abs(numbers) >= np.finfo(np.float32).tiny) | (numbers == 0))
+    np.testing.assert_array_equal(got.view(np.uint16)[normal], round_to_bits(numbers)[normal])
+    assert np.isnan(from_bits(got)[nan]).all()
