@@ -20,6 +20,7 @@ from emulated_cpu import PAGE, EmulationError, Program, Region
 from numpy.typing import NDArray
 from tvm import tirx
 
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.runtime.header import ARGUMENT_ALIGN
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -44,6 +45,7 @@ _TENSOR_POINTER = 7  # TVMFFIAny's kind
 _BESIDE = 0x5A
 _KERNEL = "kernel"
 # Bochs takes its short displacements for multiples of 4 bytes, not of 64: it gets them in full.
+_PLACES: Final = ("\t.file\t1", "\t.loc\t")
 _MISREAD = "vdpbf16ps"
 _HERE = Path(__file__).parent
 _CORE = _HERE.parent.parent / "core/src"
@@ -165,7 +167,9 @@ def _linked(func: tirx.PrimFunc, target: CpuTarget, folder: Path) -> Path:
     text = str(built.inspect_source("asm"))
     if _MISREAD in text:
         kernel = kernel.with_suffix(".s")
-        kernel.write_text(text.replace(_MISREAD, f"{{disp32}} {_MISREAD}"))
+        # Where a line is from older assemblers cannot read.
+        lines = [line for line in text.splitlines() if not line.startswith(_PLACES)]
+        kernel.write_text("\n".join(lines).replace(_MISREAD, f"{{disp32}} {_MISREAD}") + "\n")
     else:
         built.write_to_file(str(kernel), "o")
     is_arm = target.isa == "neon"
@@ -200,7 +204,7 @@ def _call(arguments: Sequence[_Argument]) -> Region:
     shapes = described + 48 * len(arguments)
     for one in arguments:
         array = one.array
-        code, bits = {"f": 2, "i": 0, "u": 1}[array.dtype.kind], 8 * array.dtype.itemsize
+        code, bits = DTYPES[array.dtype.name].code, DTYPES[array.dtype.name].bits
         values += struct.pack("<iIQ", _TENSOR_POINTER, 0, described + len(tensors))
         tensors += struct.pack(
             "<QiiiBBHQQQ", one.start, 1, 0, array.ndim, code, bits, 1, shapes + len(extents), 0, 0

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from emulated_cpu import EmulationError
 
+from neocpu.foundation.bfloat16 import array_dtype
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import (
     Operands,
@@ -64,6 +65,14 @@ MORE = [
     Conv2dWorkload(1, 96, 8, 8, 64, (3, 3), (2, 2), PAD, numerics=INTEGERS, epilogue=PLAIN),
     Conv2dWorkload(1, 64, 7, 7, 256, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
 ]
+HALVES = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
+BFLOAT16 = [
+    Conv2dWorkload(1, 19, 9, 11, 20, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
+    Conv2dWorkload(
+        1, 67, 5, 7, 48, (1, 1), numerics=replace(HALVES, output="float32"), epilogue=RECTIFIED
+    ),
+    Conv2dWorkload(2, 3, 17, 13, 20, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), numerics=HALVES),
+]
 FLOATS = [
     Conv2dWorkload(1, 32, 9, 11, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
     Conv2dWorkload(1, 35, 6, 7, 48, (1, 1), epilogue=RECTIFIED),
@@ -84,7 +93,8 @@ def output(workload, scheme, target, operands, folder):
     arguments = kernel_arguments(workload, scheme, operands, weights)
     shape, dtype = registry.argument_shapes(workload, scheme)[-1]
     func = registry.lower(workload, scheme, target, 2)
-    (got,) = emulated_kernel.run(func, target, arguments, [np.full(shape, 1, dtype)], folder)
+    unwritten = np.full(shape, 1, array_dtype(dtype))
+    (got,) = emulated_kernel.run(func, target, arguments, [unwritten], folder)
     return got
 
 
@@ -103,7 +113,7 @@ def on(cpu, *rest):
     [
         *(on(cpu, workload) for cpu in CPUS for workload in FEW),
         *(on(cpu, workload) for cpu in ("znver4", "alderlake", *ARM) for workload in MORE),
-        *(on("znver4", workload) for workload in FLOATS),
+        *(on("znver4", workload) for workload in (*FLOATS, *BFLOAT16)),
     ],
     ids=str,
 )
