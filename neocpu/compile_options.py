@@ -80,12 +80,7 @@ class CompileOptions:
         UsageError
         """
         plan = PlanOptions.parse(opt, solver, search_seconds, max_weights, precision)
-        level = parse_accuracy(accuracy)
-        if plan.precision is Precision.BF16:
-            if level is not DEFAULT:
-                raise UsageError(f"--accuracy {level} is of float32: drop it, or --precision bf16")
-            level = BFLOAT16
-        return cls(
+        parsed = cls(
             threads=parse_threads(threads),
             shapes=InputShapes.parse(shapes, batch),
             databases=tuple(databases),
@@ -93,13 +88,25 @@ class CompileOptions:
             budget=parse_budget(tune_budget),
             plan=plan,
             templates=registry.resolve_algorithms(algorithms) if algorithms else None,
-            accuracy=level,
+            accuracy=parse_accuracy(accuracy),
             verify=verify,
         )
+        return parsed.computing(plan.precision)
 
     def computing(self, precision: Precision) -> CompileOptions:
-        """Return the same in numbers of ``precision``."""
-        return replace(self, plan=replace(self.plan, precision=precision))
+        """Return the same in numbers of ``precision``, and promising what these keep.
+
+        Raises
+        ------
+        UsageError
+            If more is asked for than they keep.
+        """
+        level = DEFAULT if self.accuracy is BFLOAT16 else self.accuracy
+        if precision is Precision.BF16:
+            if level is not DEFAULT:
+                raise UsageError(f"--accuracy {level} is of float32: drop it, or --precision bf16")
+            level = BFLOAT16
+        return replace(self, plan=replace(self.plan, precision=precision), accuracy=level)
 
     def after_tuning(self) -> CompileOptions:
         """Return the same with the budget spent, and without databases nothing was written to."""

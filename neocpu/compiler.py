@@ -42,7 +42,7 @@ from neocpu.phases import BUILDING, PhaseClock
 from neocpu.plan_report import PlanReport
 from neocpu.planning.extract import extract
 from neocpu.planning.network import Network
-from neocpu.schedules.vocabulary.accuracy import parse_accuracy
+from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
 from neocpu.search.tuner import TuneReport
@@ -158,7 +158,8 @@ def compile_each(
 ) -> Generator[CompiledModule]:
     """Compile a model for several CPUs, each in numbers of its own.
 
-    The model is imported once, and what outputs are compared with is computed once. While the code
+    The model is imported once, and what outputs are compared with is computed once for each
+    promise. While the code
     for one CPU is generated, the plan for the next is made.
 
     Parameters
@@ -172,7 +173,7 @@ def compile_each(
     ------
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
     """
-    verifier: Verifier | None = None
+    verifiers: dict[Accuracy, Verifier] = {}
     with OneAtATime() as generations:
         begun = _begin_each(model, members, options, progress_of, generations, calibration)
         # Nothing else runs while kernels are measured.
@@ -180,9 +181,10 @@ def compile_each(
             if one.unchecked is not None:
                 compiled = finish_unchecked(one.builder, one.generating, one.unchecked)
             else:
-                loaded = one.generating.planned.loaded
-                verifier = verifier or verifier_of(loaded, options.accuracy)
-                compiled = finish_as_promised(one.builder, one.generating, verifier)
+                loaded, promised = one.generating.planned.loaded, one.builder.accuracy
+                if promised not in verifiers:
+                    verifiers[promised] = verifier_of(loaded, promised)
+                compiled = finish_as_promised(one.builder, one.generating, verifiers[promised])
             compiled.tuned = one.tuned
             yield compiled
 

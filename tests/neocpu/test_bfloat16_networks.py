@@ -92,6 +92,15 @@ def test_is_another_promise_than_accuracys():
         neocpu.compile_calibrated(network(), image(0), precision="bf16")
 
 
+def test_each_part_of_a_fat_file_keeps_a_promise_of_its_own(tmp_path):
+    path = tmp_path / "fat.so"
+    parts = neocpu.compile_fat(network(), ("avx2:fp32", "znver1:bf16"), path)
+    promised = [part.compiled.plan["accuracy"]["name"] for part in parts]
+    assert promised == ["default", "bfloat16"]
+    errors = [part.compiled.plan["verification"]["norm_error"] for part in parts]
+    assert errors[0] < 1e-4 < errors[1]
+
+
 def test_verification_tells_bfloat16_from_what_is_wrong():
     model = network()
     loaded = load_model(model)
