@@ -18,15 +18,20 @@ def bfloat16_forms(
 ) -> tuple[ConvForm, ...]:
     """Return the forms of a float32 convolution that read bfloat16, and write it or float32.
 
+    Depthwise ones keep their weights, which are few.
+
     None where steps come before the products. Which of them a CPU computes its templates know.
     """
     if workload.numerics != FLOAT32 or workload.prologue:
         return ()
-    halves = rounded_weights(weights)
+    kinds = [] if workload.is_depthwise else [(NAME, rounded_weights(weights))]
+    if workload.groups > 1:  # whose data may be widened first
+        kinds.append(("float32", weights))
     return tuple(
         ConvForm(
-            replace(workload, numerics=Numerics(NAME, NAME, "float32", output)), halves, operands
+            replace(workload, numerics=Numerics(NAME, kind, "float32", output)), packed, operands
         )
+        for kind, packed in kinds
         for output in (NAME, "float32")
     )
 

@@ -8,7 +8,7 @@ window's rows those above and below it.
 
 Bytes are made float32 a row at a time, once for all the rows of output that read it, and multiplied
 as such: by integers, whose sums are exact. Instructions for bytes add up channels, which are not to
-be added here.
+be added here. bfloat16 is made float32 the same way.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
     rng = np.random.default_rng(seed)
     fan_in = math.prod(workload.kernel_shape[1:])
     numerics = workload.numerics
-    in_bytes = numerics.computes_in_float32 and not numerics.reads_float32
+    in_bytes = numerics.computes_in_float32 and numerics.data == "uint8"
 
     def values(shape: tuple[int, ...], dtype: str, scale: float = 1.0) -> Array:
         if DTYPES[dtype].is_float:

@@ -29,9 +29,12 @@ def bits_of(buffer: Any) -> Any:
 
 
 def widened(bits: Any) -> Any:
-    """Return as float32 what bits stand for."""
-    wide = tirx.shift_left(bits.astype("uint32"), _const(16))
-    return tirx.reinterpret("float32", wide)
+    """Return as float32 what bits stand for: a scalar's, or a vector's."""
+    lanes = int(bits.ty.dtype.lanes)
+    times = f"x{lanes}" if lanes > 1 else ""
+    shift = T.broadcast(_const(16), lanes) if lanes > 1 else _const(16)
+    wide = tirx.shift_left(bits.astype(f"uint32{times}"), shift)
+    return tirx.reinterpret(f"float32{times}", wide)
 
 
 def rounded(value: Any) -> Any:

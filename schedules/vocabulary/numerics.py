@@ -104,9 +104,11 @@ class Numerics:
     def computes_in_float32(self) -> bool:
         """Whether products and sums are of float32, be data and output stored as bytes or not.
 
-        Bytes times weights that are integers add up exactly there, below 2^24.
+        Bytes times weights that are integers add up exactly there, below 2^24. Data may be bfloat16
+        too, and the output where they are.
         """
         stored = {self.data, self.output} <= {"float32", "uint8"}
+        stored |= self.data == "bfloat16" and self.output in ("bfloat16", "float32")
         return stored and self.weights == self.sum == "float32"
 
     @property

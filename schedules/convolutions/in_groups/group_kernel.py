@@ -12,9 +12,11 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.convolutions.in_groups.widened_rows import WidenedRows
 from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers
 from neocpu.schedules.tir import neon
+from neocpu.schedules.tir.bfloat16 import bits_of, rounded
 from neocpu.schedules.tir.builder import span, splat, task_loop
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import GroupScheme
@@ -71,7 +73,8 @@ class Emitter:
         self._workload, self._scheme = workload, scheme
         self._lanes = math.gcd(target.dot_unit(workload.numerics).lanes, scheme.oc_bn)
         self._by_lane = target.dot_unit(workload.numerics).by_lane
-        self._data, self._weights, *operands, self._output = buffers
+        data, self._weights, *operands, output = buffers
+        self._data, self._output = bits_of(data), bits_of(output)
         self._zero = operands.pop(0) if workload.pads_with_zero_point else None
         self._widened: WidenedRows | None = None
         self._width = workload.in_channels // workload.groups
@@ -233,7 +236,9 @@ class Emitter:
             with T.vectorized(lanes) as o:
                 index = (image, out[0], y, x + j, out[1] + o)
                 value = apply_steps(acc[j, o], *self._epilogue, index)
-                T.buffer_store(self._output, T.cast(value, w.numerics.output), list(index))
+                output = w.numerics.output
+                stored = rounded(value) if output == BFLOAT16 else T.cast(value, output)
+                T.buffer_store(self._output, stored, list(index))
 
     def _row_number(self, row: Any) -> Any:
         """Return ``row``, which lies in the image, as an address is best computed from it.

@@ -1,4 +1,4 @@
-"""Rows of bytes as float32: each is widened once, for all rows of the output that read it."""
+"""Rows of bytes or bfloat16 as float32: each widened once, for all rows of output that read it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.tir.bfloat16 import widened
 from neocpu.schedules.tir.builder import span
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
@@ -20,7 +21,8 @@ class WidenedRows:
     Parameters
     ----------
     data, zero : buffer
-        Bytes in NCHW[x]c, and their zero point for every lane of a block, if it is not 0.
+        Bytes in NCHW[x]c, and their zero point for every lane of a block, if it is not 0; or
+        the bits of bfloat16.
     """
 
     def __init__(self, workload: Conv2dWorkload, lanes: int, data: Any, zero: Any | None) -> None:
@@ -47,6 +49,7 @@ class WidenedRows:
         kind, every = f"float32x{self._lanes}", span(lane, self._lanes)
         zero = None if self._zero is None else T.Bind(self._zero[every].astype(kind))
         with T.serial(end - start) as row, T.serial(w.width) as column:
-            value = self._data[image, chunk, start + row, column, every].astype(kind)
+            stored = self._data[image, chunk, start + row, column, every]
+            value = stored.astype(kind) if self._data.dtype == "uint8" else widened(stored)
             at = [tirx.bitwise_and(start + row, self._mask), column, span(0, self._lanes)]
             T.buffer_store(self._rows, value if zero is None else value - zero, at)
