@@ -42,6 +42,7 @@ from neocpu.phases import BUILDING, PhaseClock
 from neocpu.plan_report import PlanReport
 from neocpu.planning.extract import extract
 from neocpu.planning.network import Network
+from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
@@ -307,9 +308,12 @@ def _tune_networks(
     if options.budget.seconds == 0:
         return None
     strategy = make_strategy("xgb", cpu, options.threads, store)
+    # Records of what `auto` may choose from are worth having; it never chooses bfloat16.
+    halves = options.plan.precision is Precision.BF16
+    precision = Precision.BF16 if halves else Precision.AUTO
     with clock.phase("tune", alone=False):
         return tune_networks(
-            [workloads_of(network, cpu) for network in networks],
+            [workloads_of(network, cpu, precision) for network in networks],
             cpu,
             options.threads,
             store,

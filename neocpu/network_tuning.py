@@ -147,9 +147,11 @@ def make_strategy(
     return STRATEGIES[name](target, threads, store, seed)
 
 
-def workloads_of(network: Network, target: CpuTarget) -> list[Workload]:
+def workloads_of(
+    network: Network, target: CpuTarget, precision: Precision = Precision.AUTO
+) -> list[Workload]:
     """Return what a plan of ``network`` needs to know: its convolutions, and what memory costs."""
-    convs = network.computing(Precision.AUTO, target).convs
+    convs = network.computing(precision, target).convs
     ways = (workload for conv in convs for workload, _ in conv.ways)
     return [*ways, *memory_workloads(network, target)]
 

@@ -27,6 +27,9 @@ import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 
+from neocpu.foundation.bfloat16 import BITS
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 POOL_BYTES = 128 << 20
@@ -114,7 +117,7 @@ def _aligned(size: int) -> Bytes:
 def size_of(shape: Shape) -> int:
     """Return bytes."""
     extents, dtype = shape
-    return math.prod(extents) * np.dtype(dtype).itemsize
+    return math.prod(extents) * bytes_of(dtype)
 
 
 def aligned_size_of(shape: Shape) -> int:
@@ -124,4 +127,6 @@ def aligned_size_of(shape: Shape) -> int:
 
 def _tensor(buffer: Bytes, shape: Shape) -> Any:
     extents, dtype = shape
-    return tvm_ffi.from_dlpack(buffer[: size_of(shape)].view(dtype).reshape(extents))
+    # numpy hands nobody bfloat16, and kernels do not look at types.
+    held = BITS if dtype == BFLOAT16 else dtype
+    return tvm_ffi.from_dlpack(buffer[: size_of(shape)].view(held).reshape(extents))

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import tvm
 
+from neocpu.foundation.bfloat16 import array_dtype
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import (
     Array,
@@ -115,7 +117,7 @@ def checked(run: Callable[[Sequence[Array]], Array], request: Request) -> str | 
     arrays = [
         *kernel_arguments(workload, scheme, operands, packed),
         # An element that is never written shows, of floats at least.
-        np.full(shape, np.nan if dtype.startswith("float") else 0, dtype),
+        np.full(shape, np.nan if DTYPES[dtype].is_float else 0, array_dtype(dtype)),
     ]
     expected = conv2d(workload, operands)
     may_round = workload.numerics.reads_float32

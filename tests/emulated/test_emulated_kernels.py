@@ -113,7 +113,8 @@ def on(cpu, *rest):
     [
         *(on(cpu, workload) for cpu in CPUS for workload in FEW),
         *(on(cpu, workload) for cpu in ("znver4", "alderlake", *ARM) for workload in MORE),
-        *(on("znver4", workload) for workload in (*FLOATS, *BFLOAT16)),
+        *(on("znver4", workload) for workload in FLOATS),
+        *(on(cpu, workload) for cpu in ("znver4", *ARM) for workload in BFLOAT16),
     ],
     ids=str,
 )

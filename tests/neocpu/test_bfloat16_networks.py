@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import numpy as np
@@ -102,6 +103,16 @@ def test_each_part_of_a_fat_file_keeps_a_promise_of_its_own(tmp_path):
     assert promised == ["default", "bfloat16"]
     errors = [part.compiled.plan["verification"]["norm_error"] for part in parts]
     assert errors[0] < 1e-4 < errors[1]
+
+
+def test_kernels_of_bfloat16_are_tuned(tmp_path):
+    database = tmp_path / "records.jsonl"
+    settings = {"databases": [database], "only_databases": True, "verify": False}
+    with neocpu.compile(network(), precision="bf16", tune_budget=5, **settings) as compiled:
+        assert compiled.tuned is not None
+    records = [json.loads(line) for line in database.read_text().splitlines()]
+    halves = [r for r in records if r["workload"].get("numerics", {}).get("data") == "bfloat16"]
+    assert any(not record.get("error") for record in halves)
 
 
 def test_verification_tells_bfloat16_from_what_is_wrong():
