@@ -60,15 +60,19 @@ def multiply_by_lane(body: Any) -> Any:
             return broadcast
         (index,) = load.indices
         first, elements = (index.base, 4) if isinstance(index, tirx.Ramp) else (index, 1)
-        whole = LANES * elements
         place = analyzer.modular_set(first)
-        offset = place.base % whole
-        if place.coeff % whole or offset % elements or not _is_whole(load.source, whole):
-            return broadcast
-        vector = tirx.BufferLoad(load.source, [tirx.Ramp(first - offset, 1, whole)])
-        if elements > 1:
-            vector = tirx.reinterpret(f"int32x{LANES}", vector)
-        return tirx.Shuffle([vector], [offset // elements] * LANES)
+        # Of words, half a vector will do.
+        for lanes in (LANES, LANES // 2) if elements > 1 else (LANES,):
+            whole = lanes * elements
+            offset = place.base % whole
+            if place.coeff % whole or offset % elements or not _is_whole(load.source, whole):
+                continue
+            vector = tirx.BufferLoad(load.source, [tirx.Ramp(first - offset, 1, whole)])
+            if elements > 1:
+                vector = tirx.reinterpret(f"int32x{lanes}", vector)
+            vectors = [vector] * (LANES // lanes)  # as many lanes as there are to be
+            return tirx.Shuffle(vectors, [offset // elements] * LANES)
+        return broadcast
 
     tvm_ffi.structural_walk(body, (tirx.Bind, learn), order="pre")
     return tvm_ffi.structural_map(body, (tirx.Broadcast, lane))

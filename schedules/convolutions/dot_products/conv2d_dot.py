@@ -217,6 +217,8 @@ def estimate(
     loads = pixels / t.data_lanes
     cycles = step_cycles(t.vectors, pixels, unit, target, t.block_bytes, loads)
     cycles += LOOP_CYCLES / t.unrolled_groups
+    if unit.offset and not any(workload.padding):
+        cycles += loads / unit.per_cycle  # else it is taken when they are copied
     each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(workload.epilogue)
     tile = steps * cycles + t.vectors * pixels * each_sum + TILE_CYCLES
     across = 1 if t.is_flat else t.column_tiles

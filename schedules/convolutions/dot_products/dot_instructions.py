@@ -46,11 +46,14 @@ def load_data(words: Sequence[Any], dtype: str, unit: DotUnit) -> Operand:
     ----------
     words : sequence of expression
         The channels of each group of the step, as int32.
+    dtype : str
+        Of a channel; int8 where `DotUnit.offset` has been taken from it.
     """
     spread = [T.broadcast(word, unit.lanes) for word in words]
     if dtype == BFLOAT16:
         return _pairs(spread, unit)
-    if unit.offset:
+    if unit.offset and dtype == "uint8":
+        # The highest bit of each byte; of a whole vector, whose lanes these are, LLVM flips them.
         signs = _splat(-0x7F7F7F80, "int32", unit.lanes)
         spread, dtype = [tirx.bitwise_xor(each, signs) for each in spread], "int8"
     if not _widens(unit):

@@ -20,6 +20,7 @@ from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
 from neocpu.schedules.operators.epilogue import as_stored, buffer_readers, epilogue_value
 from neocpu.schedules.tir.bfloat16 import bits_of, dot_products
 from neocpu.schedules.tir.builder import part_start, span
+from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 # Data of one group of products: of a chunk, row and column of what is read, and its number.
@@ -42,11 +43,15 @@ class Emitter:
             )
         )
         self._every = span(0, self._unit.lanes)
+        self._copied_type = "int8" if self._unit.offset else str(self._data.dtype)
+        moved = self._unit.offset and any(self._workload.padding)
+        self._read_type = self._copied_type if moved else self._workload.numerics.data
 
     def emit(self) -> None:
         """Emit everything; see `neocpu.schedules.convolutions.dot_products.conv2d_dot.lower`."""
         t = self._tiling
-        with T.parallel(t.tasks) as task, self._instructions():
+        numbers = opaque_numbers() if t.is_short else nullcontext()
+        with numbers, T.parallel(t.tasks) as task, self._instructions():
             strip = T.Bind(tirx.floormod(task, t.strips))
             group = T.Bind(tirx.floormod(tirx.floordiv(task, t.strips), t.groups))
             image = T.Bind(tirx.floordiv(task, t.strips * t.groups))
@@ -147,15 +152,14 @@ class Emitter:
         """Copy the input rows of a strip whose first output row is ``top``, with the border."""
         t, w, block = self._tiling, self._workload, self._scheme.ic_bn
         shape = (t.image_chunks, t.strip_rows, t.strip_columns, block)
-        dtype = str(self._data.dtype)
-        padded = T.alloc_buffer(shape, dtype, layout=None)
+        padded = T.alloc_buffer(shape, self._copied_type, layout=None)
 
         def fill(chunk: Any, row: Any, first: Any, columns: int) -> None:
             if columns:
                 with T.serial(columns) as x, T.vectorized(block) as lane:
-                    zero = tirx.const(0, dtype)
+                    zero = tirx.const(0, str(self._data.dtype))
                     value = zero if self._border is None else self._border[lane]
-                    T.buffer_store(padded, value, [chunk, row, first + x, lane])
+                    T.buffer_store(padded, self._shifted(value), [chunk, row, first + x, lane])
 
         above, left, _, right = w.padding
         with T.serial(t.image_chunks) as chunk, T.serial(t.strip_rows) as row:
@@ -165,11 +169,19 @@ class Emitter:
                     fill(chunk, row, 0, left)
                     with T.serial(w.width) as x, T.vectorized(block) as lane:
                         value = self._data[image, chunk, y, x, lane]
-                        T.buffer_store(padded, value, [chunk, row, left + x, lane])
+                        place = [chunk, row, left + x, lane]
+                        T.buffer_store(padded, self._shifted(value), place)
                     fill(chunk, row, left + w.width, right)
                 with T.Else():
                     fill(chunk, row, 0, t.strip_columns)
         return padded
+
+    def _shifted(self, value: Any) -> Any:
+        """Return a datum as it is copied: as the instruction takes it."""
+        if not self._unit.offset:
+            return value
+        flipped = tirx.bitwise_xor(value, tirx.const(self._unit.offset, "uint8"))
+        return tirx.reinterpret(self._copied_type, flipped)
 
     def _tile(
         self,
@@ -187,9 +199,10 @@ class Emitter:
         for place in self._places:
             T.buffer_store(sums, start(place[-1]), [*place, self._every])
         groups, unrolled = self._tiling.chunk_groups, self._tiling.unrolled_groups
-        with T.serial(self._tiling.chunks) as chunk, self._window() as taps:
+        # One of these loops is there, whatever their extents, for LLVM to leave as it is.
+        with self._serial(self._tiling.chunks, 1) as chunk, self._window() as taps:
             for kh, kw in taps:
-                with T.serial(groups // unrolled) as g:
+                with self._serial(groups // unrolled) as g:
                     for k in range(0, unrolled, s.step_groups):
                         at = (block, chunk, kh, kw, g * unrolled + k)
                         self._multiply(sums, at, source)
@@ -198,12 +211,20 @@ class Emitter:
     @contextmanager
     def _window(self) -> Iterator[list[tuple[Any, Any]]]:
         """Emit what is in its body for all taps of the window, one by one or in loops."""
-        kernel_h, kernel_w = self._workload.kernel
+        unit, (kernel_h, kernel_w) = self._unit, self._workload.kernel
         if self._scheme.unroll_ker or (kernel_h, kernel_w) == (1, 1):
             yield list(product(range(kernel_h), range(kernel_w)))
             return
-        with T.serial(kernel_h) as kh, T.serial(kernel_w) as kw:
+        # On NEON a load of one word has its address in a register: those of a row can share it.
+        shared = unit.by_lane and self._tiling.data_lanes == 1 and self._tiling.is_short
+        row = T.unroll if shared else self._serial
+        with self._serial(kernel_h) as kh, row(kernel_w) as kw:
             yield [(kh, kw)]
+
+    def _serial(self, extent: int, least: int = 2) -> Any:
+        """Return the frame of a loop of a register tile, a loop to LLVM from an extent on."""
+        opaque = self._tiling.is_short and extent >= least
+        return T.serial(opaque_number(extent) if opaque else extent)
 
     def _multiply(self, sums: Any, at: tuple[Any, ...], source: Source) -> None:
         """Add the products of a step: of some groups of input channels at one tap."""
@@ -218,7 +239,7 @@ class Emitter:
                 tirx.reinterpret("int32", source(chunk, y, x, span(g * unit.group, unit.group)))
                 for g in groups
             ]
-            pixels = load_data(words, w.numerics.data, unit)
+            pixels = load_data(words, self._read_type, unit)
             for v, tap in enumerate(taps):
                 place = [r, j, v, self._every]
                 total = add_products(sums[r, j, v, self._every], pixels, tap, unit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
@@ -14,6 +14,9 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # Groups of products in a row, at most: as many as NEON has lanes.
 UNROLLED_GROUPS = 4
+AVX512_BYTES = 64
+# Dot products of loops that LLVM may unroll altogether.
+MAX_UNROLLED_PRODUCTS = 256
 # Strips of rows for each thread: so many that they are about equal, so few that the weights, which
 # each strip reads, come from L1 most of the time.
 STRIPS_PER_THREAD = 4
@@ -104,8 +107,24 @@ class DotTiling:
     @property
     def unrolled_groups(self) -> int:
         """Groups of products that follow each other without a branch."""
-        step = self.scheme.step_groups
+        s, step = self.scheme, self.scheme.step_groups
+        if self.unit.intrinsic and self.unit.vector_bytes == AVX512_BYTES:
+            # For some CPUs LLVM loads weights of the next groups ahead, and spills sums for them.
+            sums, ahead = s.reg_oh * s.reg_n * self.vectors, max(2 * self.vectors, UNROLLED_GROUPS)
+            if sums + ahead + 1 > self.unit.registers:
+                return step
         return step * gcd(self.chunk_groups // step, max(1, UNROLLED_GROUPS // step))
+
+    @property
+    def is_short(self) -> bool:
+        """Whether LLVM would unroll a register tile's loops; on x86, the innermost is enough."""
+        s, (kernel_h, kernel_w) = self.scheme, self.workload.kernel
+        window = (1, 1) if s.unroll_ker else (kernel_h, kernel_w)
+        loops = (self.chunks, *window, self.chunk_groups // self.unrolled_groups)
+        innermost = next((extent for extent in reversed(loops) if extent > 1), 1)
+        steps = self.unrolled_groups * (kernel_h * kernel_w if s.unroll_ker else 1)
+        steps *= prod(loops) if self.unit.by_lane else innermost
+        return steps * s.reg_oh * s.reg_n * self.vectors <= MAX_UNROLLED_PRODUCTS
 
     @property
     def data_lanes(self) -> int:

@@ -187,12 +187,12 @@ def words_at(index, size):
 
 
 def test_so_does_a_word_of_four_bytes():
-    script = rewritten(words_at(lambda i: i * 16 + 8, 64))
-    assert "[2, 2, 2, 2]" in script
+    assert "[2, 2, 2, 2]" in rewritten(words_at(lambda i: i * 16 + 8, 64))
+    assert "[1, 1, 1, 1]" in rewritten(words_at(lambda i: i * 8 + 4, 64))  # of half a vector
     for func in (
         words_at(lambda i: i * 4, 64),  # which lane is not known
         words_at(lambda i: i * 16 + 2, 80),  # across two lanes
-        words_at(lambda i: i * 16, 72),  # the last vector is not whole
+        words_at(lambda i: i * 8, 68),  # the last half is not whole
     ):
         assert rewritten(func) == str(func.script())
 

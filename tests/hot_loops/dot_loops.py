@@ -1,0 +1,147 @@
+"""The hot loops of 8-bit convolutions, read in their assembly."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from tests.schedules.kernel_harness import compile_for
+
+_ARM: Final = "llvm -mtriple=aarch64-linux-gnu -mcpu="
+#: CPUs with each kind of dot instruction, and how LLVM writes it.
+TARGETS: Final = {
+    "znver4": (parse_target("llvm -mcpu=znver4"), "vpdpbusd"),
+    "cascadelake": (parse_target("llvm -mcpu=cascadelake"), "vpdpbusd"),
+    "alderlake": (parse_target("llvm -mcpu=alderlake"), r"\{vex\} vpdpbusd"),
+    "neoverse-v1": (parse_target(f"{_ARM}neoverse-v1"), "sudot|usdot"),
+    "cortex-a76": (parse_target(f"{_ARM}cortex-a76"), "sdot"),
+}
+
+_NUMERICS = Numerics("uint8", "int8", "int32", "uint8")
+_EPILOGUE = (
+    *(EpilogueOp(kind) for kind in ("bias_add", "rescale", "relu")),
+    EpilogueOp("quantise", (0.0,)),
+)
+# Input channels, pixels along an edge, output channels, kernel, stride.
+_RESNET_50 = (
+    (3, 224, 64, 7, 2),
+    *((64, 56, 64, 1, 1), (64, 56, 64, 3, 1), (64, 56, 256, 1, 1), (256, 56, 64, 1, 1)),
+    *((256, 56, 128, 1, 1), (128, 56, 128, 3, 2), (128, 28, 512, 1, 1), (256, 56, 512, 1, 2)),
+    *((512, 28, 128, 1, 1), (128, 28, 128, 3, 1), (512, 28, 256, 1, 1), (256, 28, 256, 3, 2)),
+    *((256, 14, 1024, 1, 1), (512, 28, 1024, 1, 2), (1024, 14, 256, 1, 1), (256, 14, 256, 3, 1)),
+    *((1024, 14, 512, 1, 1), (512, 14, 512, 3, 2), (512, 7, 2048, 1, 1), (1024, 14, 2048, 1, 2)),
+    *((2048, 7, 512, 1, 1), (512, 7, 512, 3, 1)),
+)
+_MOBILENET_V2 = (
+    (3, 224, 32, 3, 2),
+    *((32, 112, 16, 1, 1), (16, 112, 96, 1, 1), (96, 56, 24, 1, 1), (24, 56, 144, 1, 1)),
+    *((144, 56, 24, 1, 1), (144, 28, 32, 1, 1), (32, 28, 192, 1, 1), (192, 28, 32, 1, 1)),
+    *((192, 14, 64, 1, 1), (64, 14, 384, 1, 1), (384, 14, 64, 1, 1), (384, 14, 96, 1, 1)),
+    *((96, 14, 576, 1, 1), (576, 14, 96, 1, 1), (576, 7, 160, 1, 1), (160, 7, 960, 1, 1)),
+    *((960, 7, 160, 1, 1), (960, 7, 320, 1, 1), (320, 7, 1280, 1, 1)),
+)
+#: Those of their convolutions that are of one group.
+WORKLOADS: Final = tuple(
+    Conv2dWorkload(
+        *(1, channels, size, size, outputs, (kernel, kernel), (stride, stride)),
+        (kernel // 2,) * 4,
+        numerics=_NUMERICS,
+        epilogue=_EPILOGUE,
+    )
+    for channels, size, outputs, kernel, stride in (*_RESNET_50, *_MOBILENET_V2)
+)
+
+_LABEL: Final = re.compile(r"(\.?\w+):")
+_JUMP: Final = re.compile(r"(?:j\w+|b|b\.\w+|cbn?z|tbn?z)\s+(?:.*,\s*)?(\.\w+)$")
+_LOAD: Final = re.compile(
+    r"v(?:mov[au]p[sd]|movdq[au]\d*|p?broadcast\w+)\s+[^,%]*\(.*\), %[xyz]mm"
+    r"|(?:ldu?r|ldp)\s+[sdq]\d|ld1r?\s"
+)
+_STACK: Final = re.compile(r"\(%rsp[,)]|\[sp\b")
+
+
+@dataclass(frozen=True, slots=True)
+class HotLoop:
+    """The innermost loop with the most dot instructions.
+
+    Attributes
+    ----------
+    body : tuple of str
+        Its instructions, the jump back last.
+    dots : int
+        Dot instructions among them.
+    """
+
+    body: tuple[str, ...]
+    dots: int
+
+    @property
+    def loads(self) -> int:
+        """Instructions that load vectors, or broadcast what they load."""
+        return sum(bool(_LOAD.match(one)) for one in self.body)
+
+    @property
+    def spills(self) -> tuple[str, ...]:
+        """Instructions that read or write the stack."""
+        return tuple(one for one in self.body if _STACK.search(one))
+
+    @property
+    def per_dot(self) -> float:
+        """Instructions for each dot instruction, itself among them, and loads not."""
+        return (len(self.body) - self.loads) / self.dots
+
+
+@cache
+def compiled(workload: Conv2dWorkload, cpu: str) -> tuple[Scheme, HotLoop]:
+    """Return the scheme with the best estimate, and its hot loop, for one of `TARGETS`."""
+    target, instruction = TARGETS[cpu]
+    scheme = registry.schemes(workload, target)[0]
+    return scheme, hot_loop(
+        compile_for(registry.lower(workload, scheme, target), target), instruction
+    )
+
+
+def hot_loop(assembly: str, instruction: str) -> HotLoop:
+    """Return the hot loop of a kernel.
+
+    Parameters
+    ----------
+    assembly : str
+        As LLVM writes it, for x86-64 in AT&T's syntax or for AArch64.
+    instruction : str
+        The dot instruction's name, a regular expression.
+    """
+    lines, labels = _instructions(assembly)
+    dots = [bool(re.match(rf"(?:{instruction})\s", line)) for line in lines]
+    spans = [
+        (first, last)
+        for last, line in enumerate(lines)
+        if (jump := _JUMP.match(line)) and (first := labels.get(jump[1], last + 1)) <= last
+    ]
+    innermost = [
+        (first, last)
+        for first, last in spans
+        if not any((f, e) != (first, last) and first <= f and e <= last for f, e in spans)
+    ]
+    first, last = max(innermost, key=lambda span: sum(dots[span[0] : span[1] + 1]))
+    return HotLoop(tuple(lines[first : last + 1]), sum(dots[first : last + 1]))
+
+
+def _instructions(assembly: str) -> tuple[list[str], dict[str, int]]:
+    """Return the instructions, and the place of each label among them."""
+    lines: list[str] = []
+    labels: dict[str, int] = {}
+    for text in assembly.splitlines():
+        line = re.split(r"\s*(?:# |//)", text.strip(), maxsplit=1)[0].replace("\t", " ")
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(lines)
+        elif line and not line.startswith((".", "#")):
+            lines.append(line)
+    return lines, labels
