@@ -216,11 +216,10 @@ def test_an_artifact_says_what_integers_saved_and_cost(monkeypatch, tmp_path, ca
     assert set(named) == {"left_sum", "last_sum"}
     assert main(["explain", path]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "integers 2 layers, saving 2.00 ms as estimated, 1.000 s in a race, float32 2.000 s" in (
-        lines
-    )
+    saved = "integers 2 layers, saving 2.00 ms as estimated, 1.0 s in a race, float32 2.0 s"
+    assert saved in lines
     assert any(line.startswith("off float32 ") and "allowed: at most 0.2" in line for line in lines)
-    header = next(line for line in lines if line.startswith("op computes in"))
+    header = next(line for line in lines if line.startswith("op "))
     assert header.endswith("µs saves µs noise source")
 
 
@@ -232,7 +231,7 @@ def test_float32_that_is_faster_says_so(monkeypatch, tmp_path, capsys):
         assert compiled.integers == []
         compiled.export(path)
     assert main(["explain", path]) == 0
-    assert "none: 3.000 s in a race, float32 2.000 s" in capsys.readouterr().out
+    assert "none: 3.0 s in a race, float32 2.0 s" in capsys.readouterr().out
 
 
 def test_a_model_is_calibrated_once_for_several_cpus(monkeypatch, tmp_path):
