@@ -58,16 +58,16 @@ def times_of(timeline: Timeline) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``"calls"``: of each, in order, the kernel, the median seconds, the bytes of weights it
-        reads and of the other tensors it reads or writes. ``"between"``: median seconds that a run
-        spends on something else.
+        ``"calls"``: of each, in order, the kernel, the median seconds, the least, the bytes of
+        weights it reads and of the other tensors it reads or writes. ``"between"``: median seconds
+        that a run spends on something else.
     """
     times = seconds_of_calls(timeline.events, len(timeline.calls))
     runs = [event.seconds for event in timeline.events if event.kind == "run"]
     between = [run - sum(calls) for run, *calls in zip(runs, *times, strict=True)]
     return {
         "calls": [
-            (call.kernel, statistics.median(seconds), call.weights, call.others)
+            (call.kernel, statistics.median(seconds), min(seconds), call.weights, call.others)
             for call, seconds in zip(timeline.calls, times, strict=True)
         ],
         "between": statistics.median(between),

@@ -54,6 +54,8 @@ class Operator:
         What it computes.
     seconds : float
         Median over the rounds.
+    fastest : float
+        Seconds of the fastest round.
     flops : int
         Of multiply-adds, by the direct algorithm.
     weights, others : int
@@ -67,6 +69,7 @@ class Operator:
     kind: str
     work: str
     seconds: float
+    fastest: float
     flops: int
     weights: int
     others: int
@@ -265,7 +268,7 @@ def measure_profile(
 
 
 def operators_of(
-    plan: Mapping[str, Any], calls: Iterable[tuple[str, float, int, int]]
+    plan: Mapping[str, Any], calls: Iterable[tuple[str, float, float, int, int]]
 ) -> tuple[Operator, ...]:
     """Say of each call which operator of the plan it is.
 
@@ -273,14 +276,14 @@ def operators_of(
     ----------
     plan : mapping
         What ``neocpu explain --json`` prints.
-    calls : iterable of (str, float, int, int)
-        Kernel, seconds, bytes of weights and other bytes, in calling order.
+    calls : iterable of (str, float, float, int, int)
+        Kernel, median and least seconds, bytes of weights and other bytes, in calling order.
     """
     calls = tuple(calls)
     transforms = {one.get("kernel"): one for one in plan.get("transforms", ())}
     operators = []
     named = operators_in_turn(plan, (kernel for kernel, *_ in calls))
-    for (kernel, seconds, weights, others), op in zip(calls, named, strict=True):
+    for (kernel, seconds, fastest, weights, others), op in zip(calls, named, strict=True):
         name, kind, work, flops, sequence = kernel, OTHER, "", 0, None
         if op:
             name, kind, work, flops = op["name"], _kind(op), op["workload"], op["flops"]
@@ -288,14 +291,14 @@ def operators_of(
         elif kernel in transforms:
             kind, work = TRANSFORM, "x".join(map(str, transforms[kernel]["shape"]))
         operators.append(
-            Operator(name, kernel, kind, work, seconds, flops, weights, others, sequence)
+            Operator(name, kernel, kind, work, seconds, fastest, flops, weights, others, sequence)
         )
     return tuple(operators)
 
 
 def _runtime(seconds: float) -> Operator:
     """Return what lies between the calls: copies of inputs and outputs, and calling itself."""
-    return Operator(RUNTIME, RUNTIME, RUNTIME, "", seconds, 0, 0, 0)
+    return Operator(RUNTIME, RUNTIME, RUNTIME, "", seconds, seconds, 0, 0, 0)
 
 
 def _sequence(op: Mapping[str, Any]) -> DotSequence | None:

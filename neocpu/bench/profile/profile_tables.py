@@ -121,7 +121,7 @@ def kernel_table(where: str, kernels: Sequence[IntegerKernel]) -> Table:
             f"On average over the shapes {average_share(kernels):.0%} of the peak are reached, in "
             f"all of their time {total_share(kernels):.0%}. The peak is the best of the same "
             "instructions on register tiles whose operands are in the first-level cache; a "
-            "convolution's time has all else that its kernel does.",
+            "convolution's time, of its fastest run, has all else that its kernel does.",
         ),
     )
 

@@ -17,7 +17,8 @@ WIDE = Numerics("uint8", "int8", "int32", "float32")
 
 
 def convolution(name, work, seconds, flops, sequence):
-    return Operator(name, name, "convolution, dot", work, seconds, flops, 1, 1, sequence)
+    slow = 2 * seconds
+    return Operator(name, name, "convolution, dot", work, slow, seconds, flops, 1, 1, sequence)
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def kernels(monkeypatch):
         convolution("a", "small", 1e-3, 2_000_000, DotSequence(PAIRS, 2)),
         convolution("b", "small", 3e-3, 2_000_000, DotSequence(PAIRS, 2)),
         convolution("c", "large", 2e-3, 8_000_000, DotSequence(WIDE, 1)),
-        Operator("d", "d", "convolution, winograd", "other", 1e-3, 9, 1, 1),
+        Operator("d", "d", "convolution, winograd", "other", 1e-3, 1e-3, 9, 1, 1),
     )
     asked = []
 
@@ -64,8 +65,8 @@ def test_a_plan_says_what_multiplies():
         ({"scheme": {"template": "conv2d_dot", "int16_groups": 0}, **WIDE.to_json()}, (WIDE, 1)),
     ]
     for fields, wanted in plans:
-        (found,) = operators_of({"ops": [{**op, **fields}]}, [("k", 1e-3, 1, 1)])
+        (found,) = operators_of({"ops": [{**op, **fields}]}, [("k", 1e-3, 1e-3, 1, 1)])
         assert found.sequence == DotSequence(*wanted)
     plain = {"ops": [{**op, "scheme": {"template": "conv2d_direct"}}]}
-    (found,) = operators_of(plain, [("k", 1e-3, 1, 1)])
+    (found,) = operators_of(plain, [("k", 1e-3, 1e-3, 1, 1)])
     assert found.sequence is None

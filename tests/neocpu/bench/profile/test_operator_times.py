@@ -54,7 +54,7 @@ PLAN = {
 
 
 def _operator(name="op", kind="pool", seconds=1e-3, flops=0, weights=0, others=0):
-    return Operator(name, name, kind, "", seconds, flops, weights, others)
+    return Operator(name, name, kind, "", seconds, seconds, flops, weights, others)
 
 
 def _report(*operators):
@@ -63,13 +63,13 @@ def _report(*operators):
 
 def test_calls_are_found_in_the_plan():
     calls = [
-        ("transform_NCHW_to_NCHW8c", 1e-6, 0, 4096),
-        ("conv2d_0", 2e-6, 256, 4096),
-        ("conv2d_0", 3e-6, 256, 4096),
-        ("fused_add_relu", 1e-6, 0, 4096),
-        ("global_pool_0", 1e-6, 0, 2080),
-        ("gather_0", 1e-6, 0, 4096),
-        ("relu_0", 1e-6, 0, 4096),
+        ("transform_NCHW_to_NCHW8c", 1e-6, 1e-6, 0, 4096),
+        ("conv2d_0", 2e-6, 1e-6, 256, 4096),
+        ("conv2d_0", 3e-6, 1e-6, 256, 4096),
+        ("fused_add_relu", 1e-6, 1e-6, 0, 4096),
+        ("global_pool_0", 1e-6, 1e-6, 0, 2080),
+        ("gather_0", 1e-6, 1e-6, 0, 4096),
+        ("relu_0", 1e-6, 1e-6, 0, 4096),
     ]
     found = operators_of(PLAN, calls)
     assert [one.kind for one in found] == [
@@ -83,7 +83,7 @@ def test_calls_are_found_in_the_plan():
 
 
 def test_a_plan_that_says_nothing_costs_only_names():
-    (found,) = operators_of({}, [("conv2d_0", 1e-6, 1, 2)])
+    (found,) = operators_of({}, [("conv2d_0", 1e-6, 1e-6, 1, 2)])
     assert (found.name, found.kind) == ("conv2d_0", "other")
 
 
@@ -207,9 +207,11 @@ def test_a_run_is_its_calls_and_what_lies_between_them():
             TraceEvent(start + first, start + first + second, run, 1, -1, -1, 0),
         ]
     found = call_times.times_of(Timeline("net", calls, tuple(events)))
-    (name, seconds, *bytes_of_it), other = found["calls"]
-    assert (name, seconds, bytes_of_it) == ("conv2d_0", pytest.approx(6e-9), [40, 80])
-    assert other == ("pool_0", pytest.approx(3e-9), 0, 20)
+    (name, *seconds, weights, others), other = found["calls"]
+    assert (name, weights, others) == ("conv2d_0", 40, 80)
+    assert seconds == pytest.approx([6e-9, 5e-9])
+    assert (other[0], *other[3:]) == ("pool_0", 0, 20)
+    assert other[1:3] == pytest.approx((3e-9, 3e-9))
     assert found["between"] == pytest.approx(2e-9)
 
 
