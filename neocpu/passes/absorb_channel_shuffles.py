@@ -113,15 +113,15 @@ def _find(func: relax.Function) -> _Maps:
                 maps.shuffled.add(var)
             maps.root[var] = var
             free.add(var)
-        elif _is_dense_conv(value):
+        elif _is_dense_conv(value, known):
             maps.root[var] = var
             free.add(var)
-        elif _is_channelwise(value):
+        elif _is_channelwise(value, known):
             maps.root[var] = maps.root_of(value.args[0])
     inner -= _read_elsewhere(inner, maps, readers, results)
     for var in (*func.params, *known):
         outside = [r for r in readers[var] if r not in maps.gathers and r not in inner]
-        seen = var in results or any(not _tolerates(known[r], var) for r in outside)
+        seen = var in results or any(not _tolerates(known[r], var, known) for r in outside)
         if seen or maps.root_of(var) not in free:
             maps.fixed.add(maps.root_of(var))
         if var in maps.gathers and (outside or var in results):
@@ -199,16 +199,23 @@ def _shuffle(
     return [data], [(data, int(channel)) for channel in order], [call.args[0], swapped.args[0]]
 
 
-def _is_dense_conv(value: Expr) -> bool:
+def _weights(call: Call, known: Mapping[Var, Expr]) -> Expr | None:
+    """Return a convolution's weights if they are constants, or dequantised ones."""
+    weights: Expr = known.get(call.args[1]) if isinstance(call.args[1], Var) else call.args[1]
+    stored = weights.args[0] if is_op(weights, "relax.dequantize") else weights
+    return weights if constant_value(stored) is not None else None
+
+
+def _is_dense_conv(value: Expr, known: Mapping[Var, Expr]) -> bool:
     return (
         is_op(value, "relax.nn.conv2d")
         and int(value.attrs.groups) == 1
-        and constant_value(value.args[1]) is not None
+        and _weights(value, known) is not None
         and (str(value.attrs.data_layout), str(value.attrs.kernel_layout)) == ("NCHW", "OIHW")
     )
 
 
-def _is_channelwise(value: Expr) -> bool:
+def _is_channelwise(value: Expr, known: Mapping[Var, Expr]) -> bool:
     """Whether each output channel is made of the same input channel, by constants."""
     if not isinstance(value, Call) or not value.args or not isinstance(value.args[0], Var):
         return False
@@ -216,10 +223,12 @@ def _is_channelwise(value: Expr) -> bool:
     if shape is None or len(shape) != 4 or (static_shape(value.args[0]) or ())[:2] != shape[:2]:
         return False
     if is_op(value, "relax.nn.conv2d"):
-        weights = constant_value(value.args[1])
         layouts = (str(value.attrs.data_layout), str(value.attrs.kernel_layout))
         depthwise = int(value.attrs.groups) == shape[1] and layouts == ("NCHW", "OIHW")
-        return depthwise and weights is not None
+        return depthwise and _weights(value, known) is not None
+    if is_op(value, "relax.quantize", "relax.dequantize"):
+        numbers = [constant_value(arg) for arg in value.args[1:]]
+        return all(number is not None and number.size == 1 for number in numbers)
     if is_op(value, "relax.add", "relax.multiply"):
         constant = constant_value(value.args[1])
         per_channel = constant is not None and constant.shape == (1, shape[1], 1, 1)
@@ -227,9 +236,9 @@ def _is_channelwise(value: Expr) -> bool:
     return op_name(value) in _UNARY
 
 
-def _tolerates(value: Expr, var: Var) -> bool:
+def _tolerates(value: Expr, var: Var, known: Mapping[Var, Expr]) -> bool:
     """Whether a reader of ``var`` computes the same of its channels in another order."""
-    takes = _is_dense_conv(value) or _is_channelwise(value)
+    takes = _is_dense_conv(value, known) or _is_channelwise(value, known)
     return takes and value.args[0].same_as(var)
 
 
@@ -315,7 +324,7 @@ def _runs(maps: _Maps, orders: dict[Var, list[int]], gather: Var) -> Iterator[tu
 
 def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> relax.Function:
     """Return ``func`` with permuted constants, and new bindings for the gathers in ``orders``."""
-    builder = relax.BlockBuilder()
+    builder, known = relax.BlockBuilder(), definitions(func)
     replaced: dict[Var, Var] = {}
     emitted: list[relax.VarBinding] = []
 
@@ -328,9 +337,10 @@ def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> re
     for binding in bindings(func):
         var, value = binding.var, binding.value
         # Nothing else reads what is permuted; gathers that stay read the feature maps as they were.
-        if _is_dense_conv(value) or _is_channelwise(value):
-            value = _permuted(var, value, maps, orders)
-            args = [replaced.get(arg, arg) if isinstance(arg, Var) else arg for arg in value.args]
+        if _is_dense_conv(value, known) or _is_channelwise(value, known):
+            value = _permuted(var, value, maps, orders, known)
+            args = [bind(arg, "weights") if isinstance(arg, Call) else arg for arg in value.args]
+            args = [replaced.get(arg, arg) if isinstance(arg, Var) else arg for arg in args]
             value = Call(value.op, args, value.attrs, value.ty_args, ret_ty=value.ty)
         emitted.append(relax.VarBinding(var, value))
         if var in maps.gathers and var in orders:
@@ -348,19 +358,33 @@ def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> re
     return relax.analysis.remove_all_unused(rebuilt)
 
 
-def _permuted(var: Var, call: Call, maps: _Maps, orders: dict[Var, list[int]]) -> Call:
+def _permuted(
+    var: Var,
+    call: Call,
+    maps: _Maps,
+    orders: dict[Var, list[int]],
+    known: Mapping[Var, Expr],
+) -> Call:
     """Return ``call``, bound to ``var``, with its constants in the orders chosen around it."""
     order = orders.get(maps.root_of(call.args[0]))
-    if _is_dense_conv(call):
-        return _with_constant(call, _take(_take(call.args[1], order, 1), orders.get(var), 0))
     if is_op(call, "relax.nn.conv2d"):
-        return _with_constant(call, _take(call.args[1], order, 0))
+        weights = _weights(call, known)
+        if not _is_dense_conv(call, known):
+            return _with_constant(call, _take(weights, order, 0))
+        return _with_constant(call, _take(_take(weights, order, 1), orders.get(var), 0))
     if is_op(call, "relax.add", "relax.multiply") and static_shape(call.args[1]):
         return _with_constant(call, _take(call.args[1], order, 1))
     return call
 
 
 def _take(constant: Expr, order: list[int] | None, axis: int) -> Expr:
+    if isinstance(constant, Call):  # a dequantisation: its scales are permuted as what they scale
+        stored, *numbers = constant.args
+        along = int(constant.attrs.axis)
+        if along == axis:
+            numbers = [_take(each, order, 0) if each.ty.ndim else each for each in numbers]
+        dtype = str(constant.attrs.out_dtype)
+        return relax.op.dequantize(_take(stored, order, axis), *numbers, along, dtype)
     value = constant_value(constant)
     assert value is not None
     if order is None or order == sorted(order) or value.shape[axis] == 1:

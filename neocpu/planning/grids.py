@@ -22,8 +22,8 @@ from neocpu.schedules.vocabulary.format import Format
 STORED: Final = "uint8"
 """What feature maps on a grid are stored as, whatever the model's own integers are."""
 
-_KEEPING: Final = ("relax.nn.max_pool2d", "relax.nn.relu")
-"""Operators whose results are among the values of what they read, or zero."""
+_KEEPING: Final = ("relax.nn.max_pool2d", "relax.nn.relu", "relax.strided_slice")
+"""Operators whose results are among the values of what they read first, or zero."""
 
 
 @dataclass(frozen=True, slots=True)

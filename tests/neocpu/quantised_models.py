@@ -97,6 +97,21 @@ def network_in_groups(seed: int = 0) -> onnx.ModelProto:
     return _model(nodes, weights.arrays)
 
 
+def sliced_network() -> onnx.ModelProto:
+    """Return a convolution, slices of its channels, their concatenation and a convolution."""
+    weights = Weights()
+    conv = helper.make_node("Conv", ["x", weights.add("w_a", 40, 3, 3, 3)], ["a"], name="conv_a")
+    parts = []
+    for name, start, end in (("left", 8, 24), ("right", 24, 40)):
+        bounds = zip(("first", "end", "axis"), (start, end, 1), strict=True)
+        weights.arrays |= {f"{name}_{key}": np.array([value], np.int64) for key, value in bounds}
+        inputs = ["a", *(f"{name}_{key}" for key in ("first", "end", "axis"))]
+        parts.append(helper.make_node("Slice", inputs, [name]))
+    joined = helper.make_node("Concat", ["left", "right"], ["both"], axis=1)
+    last = helper.make_node("Conv", ["both", weights.add("w_y", 7, 32, 3, 3)], ["y"], name="conv_y")
+    return _model([conv, *parts, joined, last], weights.arrays)
+
+
 def _model(nodes: Sequence[onnx.NodeProto], arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     graph = helper.make_graph(
         list(nodes),

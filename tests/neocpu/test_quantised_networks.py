@@ -15,6 +15,7 @@ from tests.neocpu.quantised_models import (
     network_in_groups,
     quantised,
     run_onnxruntime,
+    sliced_network,
 )
 
 FORMS = {
@@ -75,6 +76,16 @@ def test_neighbours_agree_on_integers():
     assert sum("uint8" in each for each in stored) >= 4
     changes = [t for t in plan["transforms"] if ("uint8" in t["from"]) != ("uint8" in t["to"])]
     assert len(changes) <= 2
+
+
+def test_slices_and_their_concatenation_copy_integers():
+    model = quantised(sliced_network(), per_channel=True)
+    with neocpu.compile(model, precision="int8", verify=False) as compiled:
+        x = image(11)
+        steps = np.abs(compiled.module()(x) - run_onnxruntime(model, x)) / last_step(model)
+        ops = compiled.plan["ops"]
+    assert steps.max() <= 1.01
+    assert ["uint8" in op["out_layout"] for op in ops if op["kind"] == "gather"] == [True]
 
 
 def test_weights_are_stored_as_integers():

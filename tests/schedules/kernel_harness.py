@@ -47,8 +47,8 @@ def run(func, inputs: Sequence[NDArray], shape: tuple[int, ...], dtype: str = "f
 
 
 def unwritten(shape: tuple[int, ...], dtype: str = "float32") -> NDArray:
-    """Return an output filled with NaN (or -1): an element that is never written shows."""
-    return np.full(shape, np.nan if dtype.startswith("float") else -1, dtype)
+    """Return an output filled with NaN, or all bits set: an element that is never written shows."""
+    return np.full(shape, np.nan if dtype.startswith("float") else -1).astype(dtype)
 
 
 def taking_any_alignment(func):

@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.ir import Var
 
 from neocpu.planning.choice import Choice
+from neocpu.planning.grids import either
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.relax_utils import (
@@ -46,6 +47,7 @@ class GatherOp(LayoutOp):
     """
 
     slices: tuple[tuple[int, int], ...]
+    is_on_grid: bool = False
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
@@ -92,7 +94,13 @@ class GatherOp(LayoutOp):
             slices.append(run or (0, source_shape[1]))
         absorbed = frozenset(part for part in parts if part in sliced)
         name, dtype = function.name("gather"), dtype_of(value)
-        return cls(name, var, shape, dtype, tuple(reads), absorbed, tuple(slices))
+        on_grid = function.is_on_grid(var)
+        return cls(name, var, shape, dtype, tuple(reads), absorbed, tuple(slices), on_grid)
+
+    @property
+    def dtypes(self) -> tuple[tuple[str, str], ...]:
+        """Either, if all that it takes is on one grid."""
+        return either(self.dtype, self.is_on_grid)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
         """Return whether lanes are shifted."""

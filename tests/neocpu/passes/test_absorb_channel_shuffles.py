@@ -81,6 +81,46 @@ def test_what_works_on_each_channel_keeps_the_order():
     assert not {"reshape", "permute_dims"} & set(after(body, (2, 4, 6, 6)))
 
 
+def rounded(bb, x, scale):
+    numbers = relax.const(np.float32(scale)), relax.const(np.uint8(3))
+    return bb.emit(R.dequantize(bb.emit(R.quantize(x, *numbers, 0, "uint8")), *numbers, 0))
+
+
+def quantised_conv(bb, x, channels, axis, kernel=1, groups=1):
+    """Emit a convolution of stored weights with scales along ``axis``, or one for all."""
+    shape = (channels, int(x.ty.shape[1]) // groups, kernel, kernel)
+    count = () if axis is None else (shape[axis],)
+    scale, zero = RNG.uniform(0.01, 0.02, count), RNG.integers(-3, 4, count)
+    weights = R.dequantize(
+        relax.const(RNG.integers(-127, 128, shape).astype(np.int8)),
+        relax.const(scale.astype(np.float32)), relax.const(zero.astype(np.int8)), axis or 0,
+    )  # fmt: skip
+    return bb.emit(R.nn.conv2d(x, bb.emit(weights), padding=kernel // 2, groups=groups))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_quantised_weights_are_permuted_with_their_scales(axis):
+    def body(bb, x):
+        x = rounded(bb, quantised_conv(bb, x, 10, axis), 0.03)
+        x = rounded(bb, shuffle(bb, x, 2), 0.04)
+        x = quantised_conv(bb, x, 10, None if axis == 1 else axis, 3, groups=10)
+        return quantised_conv(bb, rounded(bb, shuffle(bb, x, 5), 0.05), 6, axis)
+
+    assert not {"reshape", "permute_dims"} & set(after(body, (2, 3, 5, 7)))
+
+
+def test_scales_along_channels_see_the_order():
+    scales = relax.const(np.linspace(0.01, 0.1, 8).astype(np.float32))
+    zeros = relax.const(np.full(8, 3, np.uint8))
+
+    def body(bb, x):
+        x = shuffle(bb, quantised_conv(bb, x, 8, 0), 2)
+        x = bb.emit(R.quantize(x, scales, zeros, 1, "uint8"))
+        return quantised_conv(bb, bb.emit(R.dequantize(x, scales, zeros, 1)), 3, 0)
+
+    assert "permute_dims" in after(body, (1, 4, 3, 5))
+
+
 def output(bb, x):
     return shuffle(bb, conv(bb, x, 8), 2)
 

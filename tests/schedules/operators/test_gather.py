@@ -5,6 +5,7 @@ import pytest
 from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
 
 from neocpu.schedules.operators.gather import lower_gather
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 
 
@@ -21,14 +22,16 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 )
 @pytest.mark.parametrize("block", [1, 8, 32])
 @pytest.mark.parametrize(("batch", "height", "width"), [(3, 1, 1), (2, 9, 11)])
-def test_slices(channels, slices, block, batch, height, width):
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_slices(channels, slices, block, batch, height, width, dtype):
     layout = DataLayout(block)
     shapes = [(batch, c, height, width) for c in channels]
-    inputs = [normal(shape, seed) for seed, shape in enumerate(shapes)]
+    inputs = [np.abs(60 * normal(s, seed)).astype(dtype) for seed, s in enumerate(shapes)]
     parts = [x[:, first:end] for x, (first, end) in zip(inputs, slices, strict=True)]
     expected = np.concatenate(parts, axis=1)
-    func = lower_gather(shapes, slices, HOST, float32(block))
-    got = run(func, [layout.pack(x) for x in inputs], layout.shape(expected.shape))
+    func = lower_gather(shapes, slices, HOST, Format(layout, dtype))
+    packed = [layout.pack(x) for x in inputs]
+    got = run(func, packed, layout.shape(expected.shape), dtype)
     assert np.isfinite(got).all()
     np.testing.assert_array_equal(layout.unpack(got, expected.shape[1]), expected)
 
