@@ -94,7 +94,7 @@ class GatherOp(LayoutOp):
             slices.append(run or (0, source_shape[1]))
         absorbed = frozenset(part for part in parts if part in sliced)
         name, dtype = function.name("gather"), dtype_of(value)
-        on_grid = function.is_on_grid(var)
+        on_grid = function.grid(var) is not None
         return cls(name, var, shape, dtype, tuple(reads), absorbed, tuple(slices), on_grid)
 
     @property
