@@ -17,6 +17,7 @@ from neocpu.cli.plan_text import (
     error_text,
     missed_text,
     precision_text,
+    rounding_fields,
     scheme_text,
     sources_text,
     weights_text,
@@ -64,6 +65,7 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         ("threads", str(plan["threads"])),
         ("opt", plan["opt"]),
         ("computes in", precision_text(plan)),
+        *rounding_fields(plan),
         *calibration_fields(plan),
         ("accuracy", accuracy_text(plan["accuracy"])),
         (

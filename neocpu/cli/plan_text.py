@@ -66,6 +66,28 @@ def computes_in(plan: Mapping[str, Any]) -> dict[str, int]:
     return dict(Counter(str(op.get("precision", "fp32")) for op in convolutions).most_common())
 
 
+def rounding_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what no kernel has taken in: rounding to integers, and why, and changes of types."""
+    alone = Counter(
+        str(op["workload"]).rpartition(", after ")[2]
+        for op in plan["ops"]
+        if op["kind"] == "quantise"
+    )
+    after = ", ".join(f"{count} after {maker}" for maker, count in alone.most_common())
+    changes = [
+        float(each["cost_us"])
+        for each in plan["transforms"]
+        if each["from"].partition(" ")[2] != each["to"].partition(" ")[2]
+    ]
+    spent = duration(sum(changes) / 1e6)
+    parts = [
+        f"rounding {after}, which cannot" if alone else "",
+        f"{plural(len(changes), 'change')} of element types, {spent}" if changes else "",
+    ]
+    text = "; ".join(filter(None, parts))
+    return [("by themselves", text)] if text else []
+
+
 def calibration_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what integers saved and cost, of a model compiled with calibration data."""
     found = plan.get("calibration")

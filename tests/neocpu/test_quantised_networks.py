@@ -7,6 +7,7 @@ import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
 import neocpu
+from neocpu.cli.plan_text import rounding_fields
 from neocpu.foundation.errors import UsageError
 from tests.neocpu.quantised_models import (
     image,
@@ -74,6 +75,8 @@ def test_neighbours_agree_on_integers():
     assert len(alone) <= 2, "the image, and what the concatenation has on another grid"
     stored = [op["out_layout"] for op in plan["ops"] if op["kind"] in ("conv2d", "pool")]
     assert sum("uint8" in each for each in stored) >= 4
+    ((name, text),) = rounding_fields(plan)
+    assert (name, "1 after an input" in text) == ("by themselves", True)
     changes = [t for t in plan["transforms"] if ("uint8" in t["from"]) != ("uint8" in t["to"])]
     assert len(changes) <= 2
 

@@ -20,11 +20,18 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantiseOp(LayoutOp):
-    """A quantisation and its inverse: what is made is stored either way."""
+    """A quantisation and its inverse: what is made is stored either way.
+
+    Attributes
+    ----------
+    after : str
+        What makes the numbers, and does not round them.
+    """
 
     stays_in_registers: ClassVar[bool] = True
 
     grid: Grid
+    after: str
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> QuantiseOp | None:
@@ -40,8 +47,19 @@ class QuantiseOp(LayoutOp):
             return None
         reads = (Read(inner.args[0], shape, "float32"),)
         return cls(
-            function.name("quantise"), var, shape, "float32", reads, frozenset({stored}), grid
+            function.name("quantise"),
+            var,
+            shape,
+            "float32",
+            reads,
+            frozenset({stored}),
+            grid,
+            _maker(function, inner.args[0]),
         )
+
+    def describe(self, choice: Choice) -> str:
+        """Return the shape, and what makes the numbers."""
+        return f"{LayoutOp.describe(self, choice)}, after {self.after}"
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
@@ -71,3 +89,11 @@ class QuantiseOp(LayoutOp):
         if choice.out_format.dtype == STORED:
             return stored
         return emitter.emit(self.grid.dequantise(stored))
+
+
+def _maker(function: Function, var: Var) -> str:
+    value = function.definition(var)
+    if value is None:
+        return "an input"
+    name = str(getattr(getattr(value, "op", None), "name", "a part of a tuple"))
+    return name.removeprefix("relax.").removeprefix("nn.")
