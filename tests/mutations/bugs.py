@@ -430,6 +430,20 @@ BUGS = (
         ("tests/neocpu/quantiser/test_quantise.py",),
     ),
     Bug(
+        "convolutions: what signed products take from unsigned data is not given back",
+        "schedules/convolutions/dot_products/dot_instructions.py",
+        "return sums - tirx.call_llvm_pure_intrin(sums.ty.dtype, unit.intrinsic, zero, taps, data)",
+        "return sums",
+        (f"{_CONV}dot.py", "tests/emulated/test_emulated_kernels.py"),
+    ),
+    Bug(
+        "convolutions: LLVM unrolls short loops",
+        "schedules/convolutions/dot_products/dot_tiling.py",
+        "MAX_UNROLLED_PRODUCTS = 256",
+        "MAX_UNROLLED_PRODUCTS = 0",
+        ("tests/hot_loops/test_dot_loops.py",),
+    ),
+    Bug(
         "bench: a peak counts one group of products of several",
         "neocpu/bench/limits/dot_peak.py",
         "for g in range(groups)\n            ]\n            pixels",
