@@ -164,3 +164,9 @@ def test_bad_arguments(arguments, code, message, linear, linear_onnx, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert message in lines[-1]
     assert sum(line.startswith("neocpu: error: ") for line in lines) == 1
+
+
+@pytest.mark.parametrize("other", [("--threads", "2"), ("--precision", "int8"), ("--kernels",)])
+def test_defaults_are_measured_alone(other, capsys):
+    assert main(["bench", "resnet18", "--vs", "onnxruntime", "--default", *other]) == 2
+    assert "--default is measured alone" in capsys.readouterr().err
