@@ -32,6 +32,48 @@ _OPERATORS = "tests/schedules/operators/test_"
 BUGS = (
     # Kernels
     Bug(
+        "bfloat16: cut off, not rounded",
+        "schedules/tir/bfloat16.py",
+        "nearest = tirx.shift_right(bits + _const(0x7FFF) + odd, _const(16))",
+        "nearest = tirx.shift_right(bits, _const(16))",
+        (f"{_CONV}dot_bfloat16.py",),
+    ),
+    Bug(
+        "bfloat16: the first of a pair twice",
+        "schedules/tir/bfloat16.py",
+        "tirx.reinterpret(kind, tirx.bitwise_and(pairs, mask))",
+        "tirx.reinterpret(kind, first)",
+        (f"{_CONV}dot_bfloat16.py",),
+    ),
+    Bug(
+        "bfloat16: residuals read as integers",
+        "schedules/operators/epilogue.py",
+        "if bits is buffer else (lambda *index: widened(bits[index]))",
+        "if bits is buffer else (lambda *index: bits[index])",
+        (f"{_CONV}dot_bfloat16.py",),
+    ),
+    Bug(
+        "bfloat16: auto takes it",
+        "neocpu/planning/operators/conv_op.py",
+        "if precision is Precision.BF16:",
+        "if precision is not Precision.FP32:",
+        ("tests/neocpu/test_bfloat16_networks.py",),
+    ),
+    Bug(
+        "float16: types in attributes stay",
+        "neocpu/frontend/number_formats.py",
+        "if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _HALVES:",
+        "if attribute.name in () and attribute.i in _HALVES:",
+        ("tests/neocpu/frontend/test_number_formats.py",),
+    ),
+    Bug(
+        "float16: outputs are float32",
+        "neocpu/frontend/number_formats.py",
+        "last.append(_cast(new[value.name], value.name, kind))",
+        "last.append(_cast(new[value.name], value.name, 1))",
+        ("tests/neocpu/frontend/test_number_formats.py",),
+    ),
+    Bug(
         "direct: a row below the image",
         "schedules/convolutions/direct_kernel.py",
         "h < height + top,",
