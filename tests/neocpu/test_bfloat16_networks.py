@@ -62,16 +62,13 @@ def test_weights_take_half():
     assert sizes["bf16"] < 0.55 * sizes["fp32"]
 
 
-def test_depthwise_convolutions_read_and_write_bfloat16():
+def test_depthwise_convolutions_stay_in_float32():
     model = onnx.version_converter.convert_version(build("mobilenet_v2", image=(64, 64)), 17)
     with neocpu.compile(model, precision="bf16", verify=False) as compiled:
         x = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
         found, plan = compiled.module()(x), compiled.plan
     kinds = {(op["scheme"]["template"], op["precision"]) for op in of_kind(plan, "conv2d")}
-    assert kinds == {("conv2d_dot", "bf16"), ("conv2d_depthwise", "bf16")}
-    depthwise = [op for op in of_kind(plan, "conv2d") if "depthwise" in op["scheme"]["template"]]
-    assert all("bfloat16" in op["out_layout"] for op in depthwise)
-    assert len(plan["transforms"]) < 6, "none between them"
+    assert kinds == {("conv2d_dot", "bf16"), ("conv2d_depthwise", "fp32")}
     expected = run_onnxruntime(model, x)
     assert np.linalg.norm(found - expected) <= 0.05 * np.linalg.norm(expected)
 
