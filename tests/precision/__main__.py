@@ -49,13 +49,15 @@ OURS = {
 }
 
 
-class _Reader(CalibrationDataReader):
-    def __init__(self, images: np.ndarray) -> None:
-        self._rest = iter(images)
+class Reader(CalibrationDataReader):
+    """Feeds pictures, one by one, to ONNX Runtime's quantiser."""
+
+    def __init__(self, images: np.ndarray, name: str = "x") -> None:
+        self._rest, self._name = iter(images), name
 
     def get_next(self) -> dict[str, np.ndarray] | None:
         image = next(self._rest, None)
-        return None if image is None else {"x": image[None]}
+        return None if image is None else {self._name: image[None]}
 
 
 def in_onnxruntime(path: Path, images: np.ndarray, optimised: bool) -> np.ndarray:
@@ -95,7 +97,7 @@ def _models(model: Path, calibration: np.ndarray, folder: Path) -> Iterator[tupl
     quant_pre_process(model, prepared)
     for name, options in THEIRS.items():
         path = folder / "theirs.onnx"
-        quantize_static(prepared, path, _Reader(calibration), **options)
+        quantize_static(prepared, path, Reader(calibration), **options)
         yield name, path
     for name, options in OURS.items():
         path = folder / "ours.onnx"

