@@ -101,5 +101,5 @@ def test_weights_are_stored_as_integers():
 
 
 def test_an_unknown_precision_is_named():
-    with pytest.raises(UsageError, match="unknown precision 'int9'; known: fp32, int8, auto"):
+    with pytest.raises(UsageError, match="unknown precision 'int9'; known: fp32, int8, bf16, auto"):
         neocpu.compile(network(), precision="int9")
