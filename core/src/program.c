@@ -80,6 +80,15 @@ static int is_written(const nc_session *session, size_t call, uint32_t tensor) {
   return 0;
 }
 
+static int is_read(const nc_session *session, size_t call, uint32_t tensor) {
+  const nc_call_spec *spec = &session->header->calls[call];
+  const nc_kernel *kernel = session->calls[call].kernel;
+  for (size_t i = 0; i < kernel->count - kernel->results; ++i) {
+    if (spec->tensors[i] == tensor) return 1;
+  }
+  return 0;
+}
+
 static int shares_place(const nc_header *header, uint32_t one, uint32_t other) {
   const size_t constant = header->input_count + header->weight_count;
   if (one == other || other < constant) return 0;
@@ -101,6 +110,8 @@ int nc_program_is_apart(const nc_session *session, size_t output) {
     if (i != output && (other == tensor || shares_place(header, tensor, other))) return 0;
   }
   for (size_t i = 0; i < header->call_count; ++i) {
+    /* An earlier tensor of the same number and place may be written by way of its parts. */
+    if (written == 0 && is_read(session, i, tensor)) return 0;
     if (is_written(session, i, tensor)) ++written;
     if (written == 0) continue;
     for (size_t j = 0; j < header->calls[i].count; ++j) {

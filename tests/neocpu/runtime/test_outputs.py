@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
+import neocpu
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.module import load
 
@@ -119,3 +122,36 @@ def test_names_that_do_not_fit(two_way, module, out, message):
     image, mask = two_way.inputs()
     with pytest.raises(UsageError, match=message):
         module.run({"image": image, "mask": mask}, out=out)
+
+
+def test_an_output_where_parts_were_joined_before():
+    """It has the place, and the number, of a concatenation that kernels wrote part by part."""
+    weights = np.random.default_rng(0).standard_normal((16, 16, 3, 3)).astype(np.float32) / 12
+    same = {"pads": [1, 1, 1, 1]}
+    nodes = [
+        helper.make_node("Conv", ["x", "low"], ["a"], **same),
+        helper.make_node("Conv", ["x", "high"], ["b"], **same),
+        helper.make_node("Concat", ["a", "b"], ["c"], axis=1),
+        helper.make_node("Conv", ["c", "w"], ["d"], **same),
+        helper.make_node("Conv", ["d", "w"], ["e"], **same),
+    ]
+    shape = [1, 16, 9, 8]
+    graph = helper.make_graph(
+        nodes,
+        "joined",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("e", TensorProto.FLOAT, shape)],
+        [
+            numpy_helper.from_array(weights, "w"),
+            numpy_helper.from_array(weights[:8], "low"),
+            numpy_helper.from_array(weights[8:], "high"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    with neocpu.compile(model, opt="nchw", verify=False) as compiled:
+        calls, returns = compiled.header.calls, compiled.header.returns
+        assert any(returns[0] in tensors[:-1] for _, tensors in calls), "the number is used twice"
+        got = compiled.module()(x)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
