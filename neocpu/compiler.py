@@ -160,8 +160,7 @@ def compile_each(
     """Compile a model for several CPUs, each in numbers of its own.
 
     The model is imported once, and what outputs are compared with is computed once for each
-    promise. While the code
-    for one CPU is generated, the plan for the next is made.
+    promise. While the code for one CPU is generated, the plan for the next is made.
 
     Parameters
     ----------
@@ -230,14 +229,15 @@ def _begin_each(
     unchecked = [_unchecked(m.target) if options.verify else "--no-verify" for m in members]
     simplified: Simplified | None = None
     for number, member in enumerate(members):
-        cpu, clock = member.target, PhaseClock(progress_of(number))
-        builder = _builder(cpu, options.computing(member.precision), store, clock, generations)
+        cpu, own = member.target, options.computing(member.precision)
+        clock = PhaseClock(progress_of(number))
+        builder = _builder(cpu, own, store, clock, generations)
         builder = replace(builder, calibration=calibration)
         if simplified is None:
             load = partial(load_for_import, model, options.shapes)
             simplified = builder.read(load, keep=None in unchecked, uses=len(members))
-        tuned = _tune_networks([simplified.source.network], cpu, store, options, clock)
-        planned = builder.plan(simplified, options.accuracy.admissions[:1])
+        tuned = _tune_networks([simplified.source.network], cpu, store, own, clock)
+        planned = builder.plan(simplified, own.accuracy.admissions[:1])
         assert planned is not None  # no plan was tried before
         yield _Begun(builder, builder.generate(planned), tuned, unchecked[number])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -109,12 +109,8 @@ def schemes(workload: Workload, target: CpuTarget) -> tuple[Scheme, ...]:
     UnsupportedError
         If no template computes ``workload``.
     """
-    found = [
-        scheme
-        for each in TEMPLATES.values()
-        if each.workload is type(workload) and each.applies(workload, target)
-        for scheme in each.space(workload, target)
-    ]
+    applying = _applying(workload, target)
+    found = [scheme for each in applying for scheme in each.space(workload, target)]
     if not found:
         raise UnsupportedError(f"no template computes the workload {workload}")
     return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
@@ -122,8 +118,12 @@ def schemes(workload: Workload, target: CpuTarget) -> tuple[Scheme, ...]:
 
 def is_computed(workload: Workload, target: CpuTarget) -> bool:
     """Whether a template computes ``workload``."""
+    return any(_applying(workload, target))
+
+
+def _applying(workload: Workload, target: CpuTarget) -> Iterator[Template]:
     every = (each for each in TEMPLATES.values() if each.workload is type(workload))
-    return any(each.applies(workload, target) for each in every)
+    return (each for each in every if each.applies(workload, target))
 
 
 @lru_cache(maxsize=65536)

@@ -71,22 +71,23 @@ static neocpu_status check_calls(nc_session *session, const char *path, size_t *
   return NEOCPU_OK;
 }
 
-static int is_written(const nc_session *session, size_t call, uint32_t tensor) {
-  const nc_call_spec *spec = &session->header->calls[call];
-  const nc_kernel *kernel = session->calls[call].kernel;
-  for (size_t i = kernel->count - kernel->results; i < kernel->count; ++i) {
-    if (spec->tensors[i] == tensor) return 1;
+static int is_among(const uint32_t *tensors, size_t count, uint32_t tensor) {
+  for (size_t i = 0; i < count; ++i) {
+    if (tensors[i] == tensor) return 1;
   }
   return 0;
 }
 
 static int is_read(const nc_session *session, size_t call, uint32_t tensor) {
-  const nc_call_spec *spec = &session->header->calls[call];
   const nc_kernel *kernel = session->calls[call].kernel;
-  for (size_t i = 0; i < kernel->count - kernel->results; ++i) {
-    if (spec->tensors[i] == tensor) return 1;
-  }
-  return 0;
+  const uint32_t *tensors = session->header->calls[call].tensors;
+  return is_among(tensors, kernel->count - kernel->results, tensor);
+}
+
+static int is_written(const nc_session *session, size_t call, uint32_t tensor) {
+  const nc_kernel *kernel = session->calls[call].kernel;
+  const uint32_t *tensors = session->header->calls[call].tensors;
+  return is_among(tensors + kernel->count - kernel->results, kernel->results, tensor);
 }
 
 static int shares_place(const nc_header *header, uint32_t one, uint32_t other) {

@@ -138,12 +138,10 @@ def epilogue_value(
 
 
 def as_stored(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
-    """Return ``value`` in the output's type, with zeros after the last channel if of floats.
+    """Return ``value`` as `in_type` does, with zeros after the last channel if of floats.
 
-    Of bfloat16 it is the bits.
-
-    Their weights are zeros, of which an infinite or NaN pixel makes NaN; the next convolution would
-    add that to all of its channels.
+    There the weights are zeros, of which an infinite or NaN pixel makes NaN; the next convolution
+    would add that to all of its channels.
 
     Parameters
     ----------
@@ -153,13 +151,16 @@ def as_stored(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[
         As `epilogue_value` takes it.
     """
     output = workload.numerics.output
-    if output not in (value.ty.dtype, BFLOAT16):
-        value = value.astype(output)
     if workload.out_channels % block and DTYPES[output].is_float:
         _, chunk, _, _, lane = index
         zero = tirx.const(0.0, value.ty.dtype)
         value = tirx.Select(chunk * block + lane < workload.out_channels, value, zero)
-    return rounded(value) if output == BFLOAT16 else value
+    return in_type(value, output)
+
+
+def in_type(value: Any, dtype: str) -> Any:
+    """Return ``value`` in a type that buffers hold: of bfloat16, the bits."""
+    return rounded(value) if dtype == BFLOAT16 else value.astype(dtype)
 
 
 def apply_steps(

@@ -46,8 +46,9 @@ class StoredData:
     def above_zero(self, value: Any) -> Any:
         """Return a vector, or an element, as float32, without the zero point."""
         lanes = value.ty.dtype.lanes
-        kind = "float32" if lanes == 1 else f"float32x{lanes}"
-        return value.astype(kind) - splat(tirx.const(float(self.zero), "float32"), lanes)
+        return value.astype(f"float32x{lanes}") - splat(
+            tirx.const(float(self.zero), "float32"), lanes
+        )
 
     def real(self, mean: Any, width: int) -> Any:
         """Return what a mean of such vectors stands for."""
@@ -107,6 +108,11 @@ class PoolWorkload:
     def input_shape(self) -> tuple[int, int, int, int]:
         """Logical NCHW shape of the input."""
         return (self.batch, self.channels, self.height, self.width)
+
+    @property
+    def data_dtype(self) -> str:
+        """Element type of the data."""
+        return self.stored.dtype if self.stored else self.dtype
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
@@ -203,7 +209,7 @@ def estimate(
     costs about a vector more than it has pixels.
     """
     shapes = (workload.input_shape, workload.output_shape)
-    types = (workload.stored.dtype if workload.stored else workload.dtype, workload.dtype)
+    types = (workload.data_dtype, workload.dtype)
     forms = (Format(layout, dtype) for dtype in types)
     size = sum(form.bytes(shape) for form, shape in zip(forms, shapes, strict=True))
     taps = workload.kernel[0] * workload.kernel[1]
@@ -219,7 +225,7 @@ def estimate(
 def lower_pool(workload: PoolWorkload, layout: DataLayout, target: CpuTarget) -> Any:
     """Scheduled ``PrimFunc(data, output)`` of a pooling, both ends in ``layout``."""
     parameters = (
-        ("data", layout.shape(workload.input_shape), _data_dtype(workload)),
+        ("data", layout.shape(workload.input_shape), workload.data_dtype),
         ("output", layout.shape(workload.output_shape), workload.dtype),
     )
     emit = _emit_nchw if layout.block == 1 else _emit_blocked
@@ -247,10 +253,6 @@ def lower_global_pool(
         ("output", form.shape((n, c, 1, 1)), form.dtype),
     )
     return build_kernel(parameters, lambda x, y: _emit_global(kind, h * w, x, y, target, stored))
-
-
-def _data_dtype(pool: PoolWorkload) -> str:
-    return pool.stored.dtype if pool.stored else pool.dtype
 
 
 def _identity(kind: str, dtype: str, width: int) -> Any:

@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.bfloat16 import NAME
+from neocpu.schedules.tir.builder import llvm_definition
 
 BITS: Final = "uint16"
 
@@ -67,7 +68,7 @@ define {sums} @{_DOT}({sums} %sums, {words} %data, {words} %weights) alwaysinlin
   ret {sums} %result
 }}
 """
-    return T.attr(tirx.const(0, "int32"), "pragma_import_llvm", definition)
+    return llvm_definition(definition)
 
 
 def add_dot(sums: Any, data: Any, weights: Any) -> Any:

@@ -51,6 +51,11 @@ def build_kernel(parameters: Sequence[Parameter], body: Callable[..., None]) -> 
     return builder.get()
 
 
+def llvm_definition(text: str) -> Any:
+    """Return the frame in which kernels may call the functions that LLVM's ``text`` defines."""
+    return T.attr(tirx.const(0, "int32"), "pragma_import_llvm", text)
+
+
 def build_convolution(
     shapes: Sequence[tuple[tuple[int, ...], str]], body: Callable[..., None]
 ) -> Any:

@@ -18,7 +18,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, PrimType, TensorLoad, Var
 from tvm.sym import Analyzer
-from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.tir.builder import llvm_definition
 
 #: Lanes of float32.
 LANES = 4
@@ -80,7 +81,7 @@ def multiply_by_lane(body: Any) -> Any:
 
 def loads_again() -> Any:
     """Return the frame that `load_again` stands in."""
-    return T.attr(tirx.const(0, "int32"), "pragma_import_llvm", _DEFINITION)
+    return llvm_definition(_DEFINITION)
 
 
 def load_again(first: Any) -> Any:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import tirx
-from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.tir.builder import llvm_definition
 
 _NAME = "neocpu_opaque_number"
 _DEFINITION = f"""
@@ -23,7 +24,7 @@ define i32 @{_NAME}(i32 %number) alwaysinline {{
 
 def opaque_numbers() -> Any:
     """Return the frame that `opaque_number` stands in."""
-    return T.attr(tirx.const(0, "int32"), "pragma_import_llvm", _DEFINITION)
+    return llvm_definition(_DEFINITION)
 
 
 def opaque_number(number: int) -> Any:

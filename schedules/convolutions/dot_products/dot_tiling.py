@@ -129,9 +129,7 @@ class DotTiling:
     @property
     def data_lanes(self) -> int:
         """Groups of a pixel that one load brings: several where products take one lane of it."""
-        return (
-            gcd(self.scheme.ic_bn // self.unit.group, self.unit.lanes) if self.unit.by_lane else 1
-        )
+        return gcd(self.chunk_groups, self.unit.lanes) if self.unit.by_lane else 1
 
     @property
     def oc_blocks(self) -> int:

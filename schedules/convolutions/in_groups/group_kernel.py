@@ -12,11 +12,10 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.convolutions.in_groups.widened_rows import WidenedRows
-from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers
+from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers, in_type
 from neocpu.schedules.tir import neon
-from neocpu.schedules.tir.bfloat16 import bits_of, rounded
+from neocpu.schedules.tir.bfloat16 import bits_of
 from neocpu.schedules.tir.builder import span, splat, task_loop
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import GroupScheme
@@ -77,6 +76,7 @@ class Emitter:
         self._data, self._output = bits_of(data), bits_of(output)
         self._zero = operands.pop(0) if workload.pads_with_zero_point else None
         self._widened: WidenedRows | None = None
+        self._lane: Any | None = None  # the first of the vector whose rows are widened
         self._width = workload.in_channels // workload.groups
         steps, readers = workload.epilogue, buffer_readers(workload.epilogue, operands)
         # On NEON sums begin with the bias, if the epilogue does: its pipes add no faster than they
@@ -107,22 +107,22 @@ class Emitter:
                 with T.serial(rows) as row:
                     self._row((image, chunk), first + row)
                 return
+            self._widened = WidenedRows(w, self._lanes, self._data, self._zero)
             with T.serial(self._vectors) as vector:
-                self._widened = WidenedRows(w, self._lanes, self._data, self._zero)
-                place = (image, chunk, T.Bind(vector * self._lanes))
+                self._lane = T.Bind(vector * self._lanes)
                 with T.serial(rows) as row:
-                    self._widened.widen(place, first, first + row)
-                    self._row(place, first + row)
+                    self._widened.widen((image, chunk, self._lane), first, first + row)
+                    self._row((image, chunk), first + row)
 
     @property
     def _vectors(self) -> int:
         """Vectors of a block of channels."""
         return self._scheme.oc_bn // self._lanes
 
-    def _row(self, channels: tuple[Any, ...], y: Any) -> None:
+    def _row(self, channels: tuple[Any, Any], y: Any) -> None:
         """Emit a row of output; its taps above and below the image are left out.
 
-        ``channels`` are an image's chunk, and the first lane of a vector where it is of one alone.
+        ``channels`` are an image's chunk.
         """
         w = self._workload
         taps, stride, dilation = w.kernel[0], w.stride[0], w.dilation[0]
@@ -193,13 +193,13 @@ class Emitter:
 
         ``like`` is a tile whose columns lie in the image as this one's do.
         """
-        channels, y, top = place
-        if len(channels) == 3:
-            self._vector_tile((*channels, y, top), x, width, like, taps)
+        (image, chunk), y, top = place
+        if self._lane is not None:
+            self._vector_tile((image, chunk, self._lane, y, top), x, width, like, taps)
             return
         with T.serial(self._vectors) as vector:
             lane = T.Bind(vector * self._lanes)
-            self._vector_tile((*channels, lane, y, top), x, width, like, taps)
+            self._vector_tile((image, chunk, lane, y, top), x, width, like, taps)
 
     def _vector_tile(
         self, place: tuple[Any, ...], x: Any, width: int, like: int, taps: _Taps
@@ -236,9 +236,7 @@ class Emitter:
             with T.vectorized(lanes) as o:
                 index = (image, out[0], y, x + j, out[1] + o)
                 value = apply_steps(acc[j, o], *self._epilogue, index)
-                output = w.numerics.output
-                stored = rounded(value) if output == BFLOAT16 else T.cast(value, output)
-                T.buffer_store(self._output, stored, list(index))
+                T.buffer_store(self._output, in_type(value, w.numerics.output), list(index))
 
     def _row_number(self, row: Any) -> Any:
         """Return ``row``, which lies in the image, as an address is best computed from it.
