@@ -35,6 +35,8 @@ OWN_FLOAT: Final = "neocpu-fp32"
 """The label of the float32 model, beside what was quantised of it: no peer."""
 SIGNED: Final = "onnxruntime-s8s8"
 """The label of ONNX Runtime on a quantised model with signed feature maps (`signed_form`)."""
+NNCF: Final = "openvino-nncf"
+"""The label of OpenVINO on the model as its own quantiser makes it."""
 CHILD: Final = (sys.executable, "-m", "neocpu.bench.engines.contender_process")
 REPLY_TIMEOUT: Final = 600.0
 

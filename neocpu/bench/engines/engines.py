@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
 
 ONNXRUNTIME: Final = "onnxruntime"
+OPENVINO: Final = "openvino"
 
 
 def load_neocpu(path: str, threads: int | None, inputs: Inputs) -> Session:
@@ -56,7 +57,7 @@ def load_onnxruntime(path: str, threads: int | None, inputs: Inputs) -> Session:
 
 
 def load_openvino(path: str, threads: int | None, inputs: Inputs) -> Session:
-    """Load an ONNX model for lowest latency; float32, for its default on new CPUs is bfloat16."""
+    """Load a model for lowest latency; float32, for its default on new CPUs is bfloat16."""
     import openvino
 
     config = {}
@@ -99,7 +100,7 @@ ENGINES: Final[Mapping[str, Loader]] = MappingProxyType(
     {
         "neocpu": load_neocpu,
         ONNXRUNTIME: load_onnxruntime,
-        "openvino": load_openvino,
+        OPENVINO: load_openvino,
         "ncnn": load_ncnn,
     }
 )

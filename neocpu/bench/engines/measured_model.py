@@ -13,9 +13,8 @@ import numpy as np
 import onnx
 
 from neocpu import models
-from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, SIGNED, Contender
-from neocpu.bench.engines.engines import ONNXRUNTIME
-from neocpu.bench.engines.signed_form import with_signed_maps
+from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, Contender
+from neocpu.bench.engines.quantised_forms import other_forms
 from neocpu.bench.engines.timed_compilation import Compilation, compile_in_child
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import ProgressCallback, silent
@@ -45,8 +44,8 @@ class Subject:
         What compiling took; None if it was compiled before.
     in_float : Path or None
         Of a model that was quantised to be measured: the artifact of the float32 one.
-    signed : Path or None
-        Of such a one: the quantised model with signed feature maps.
+    forms : tuple of Contender
+        Of such a one: peers on the quantised model in other forms.
     """
 
     header: ArtifactHeader
@@ -54,7 +53,7 @@ class Subject:
     model: Path | None
     compilation: Compilation | None = None
     in_float: Path | None = None
-    signed: Path | None = None
+    forms: tuple[Contender, ...] = ()
 
     @property
     def is_quantised(self) -> bool:
@@ -83,10 +82,7 @@ class Subject:
         if not peers:
             return tuple(own)
         model = self.require_model()
-        others = [Contender(peer, peer, model) for peer in peers]
-        if self.signed is not None and ONNXRUNTIME in peers:
-            others.append(Contender(SIGNED, ONNXRUNTIME, self.signed))
-        return (*own, *others)
+        return (*own, *(Contender(peer, peer, model) for peer in peers), *self.forms)
 
     def require_model(self) -> Path:
         """Return the ONNX model.
@@ -118,6 +114,7 @@ def find_subject(
     source: str | None = None,
     verify: bool = True,
     precision: str | None = None,
+    peers: Sequence[str] = (),
     on_progress: ProgressCallback = silent,
 ) -> Subject:
     """Open ``model`` if it is an artifact, compiled from ``source``; else compile it.
@@ -136,6 +133,7 @@ def find_subject(
             databases=databases,
             verify=verify,
             precision=precision,
+            peers=peers,
             on_progress=on_progress,
         )
     if precision is not None:
@@ -183,12 +181,13 @@ def compile_subject(
     databases: Sequence[str | os.PathLike[str]],
     verify: bool,
     precision: str | None = None,
+    peers: Sequence[str] = (),
     on_progress: ProgressCallback = silent,
 ) -> Subject:
     """Compile a model for this machine, in a process of its own.
 
     With a precision it is quantised first, unless it is already, and what all engines run is the
-    quantised one.
+    quantised one, ``peers`` in their own forms too.
 
     Parameters
     ----------
@@ -228,15 +227,11 @@ def compile_subject(
     quantised = folder / f"{source.stem}.int8.onnx"
     made = quantize(source, samples, threads=threads, on_progress=on_progress)
     made.save(quantised)
-    signed, form = folder / f"{source.stem}.s8s8.onnx", with_signed_maps(made.proto)
-    if form is not None:
-        onnx.save(form, signed)
+    forms = tuple(other_forms(source, data, made.proto, peers, folder))
     # Only what is mixed needs the float32 model: all peers run the quantised one.
     own = (source, data) if precision == "auto" else (quantised, None)
     compilation = compiled(own[0], artifact, precision=precision, calibrate=own[1])
-    return Subject(
-        read_header(artifact), artifact, quantised, compilation, in_float, form and signed
-    )
+    return Subject(read_header(artifact), artifact, quantised, compilation, in_float, forms)
 
 
 def onnx_file(model: str, shapes: InputShapes, folder: Path) -> Path:

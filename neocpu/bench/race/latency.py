@@ -15,6 +15,7 @@ import numpy as np
 
 from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR, mismatch, paired_rows, relative_error
 from neocpu.bench.engines.contenders import (
+    NNCF,
     OWN_FLOAT,
     SIGNED,
     Contender,
@@ -213,6 +214,8 @@ class LatencyReport:
             said.append("every engine with its own defaults: threads, element types, the rest")
         if self.find(SIGNED) is not None:
             said.append(f"onnxruntime runs feature maps of uint8 (u8s8), {SIGNED} the same as int8")
+        if self.find(NNCF) is not None:
+            said.append(f"{NNCF} is the model as NNCF, OpenVINO's own quantiser, makes it")
         return said
 
     def _disagreement(self, result: LatencyResult) -> str:

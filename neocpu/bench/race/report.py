@@ -30,19 +30,23 @@ class Planned:
     gap : float
         How far the plan may be from the best one, relative to its cost.
     search_seconds : float
+    integer_layers : int or None
+        How many layers calibration data put into integers, of a model compiled with such.
     """
 
     predicted: float
     gap: float
     search_seconds: float
+    integer_layers: int | None = None
 
     @classmethod
     def of(cls, plan: Mapping[str, Any]) -> Planned | None:
         """Read an artifact's plan; None for one that an older neocpu wrote."""
         if "predicted_us" not in plan:
             return None
-        search = plan["search"]
-        return cls(plan["predicted_us"] / 1e6, search["gap"], search["seconds"])
+        search, calibration = plan["search"], plan.get("calibration")
+        layers = None if calibration is None else len(calibration["layers"])
+        return cls(plan["predicted_us"] / 1e6, search["gap"], search["seconds"], layers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,6 +196,7 @@ class _Measurement:
             # Outputs are compared with a peer's, if there is one.
             verify=not request.peers,
             precision=request.precision,
+            peers=request.peers,
             on_progress=self.on_progress,
         )
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, SIGNED
+from neocpu.bench.engines.contenders import NNCF, OWN, OWN_FLOAT, SIGNED
 from neocpu.bench.race.latency import LatencyReport
 from neocpu.bench.race.latency_tables import ablation_table, difference, kernel_table, latency_table
 from neocpu.bench.race.report import ModelReport, SuiteReport
@@ -81,13 +81,22 @@ def _remarks(model: ModelReport) -> list[str]:
         off = "" if error is None else f" ({error:+.1%})"
         predicted = f"{ms(model.planned.predicted)} ms{off}"
         remarks.append(f"Predicted: {predicted}; search gap {model.planned.gap:.1%}.")
+        if model.planned.integer_layers == 0:
+            remarks.append(f"No layer is faster in integers: {OWN} computes what {OWN_FLOAT} does.")
+        elif model.planned.integer_layers is not None:
+            remarks.append(f"{plural(model.planned.integer_layers, 'layer')} in integers.")
     return remarks
 
 
 def summary_table(report: SuiteReport, peers: Sequence[str]) -> Table:
     """Return the median latencies, the fastest in bold, and how neocpu compares with it."""
     found = {result.label for model in report.models for result in model.latency.results}
-    labels = (OWN, *({OWN_FLOAT} & found), *peers, *({SIGNED} & found))
+    labels = (
+        OWN,
+        *({OWN_FLOAT} & found),
+        *peers,
+        *(each for each in (SIGNED, NNCF) if each in found),
+    )
     rows, bold = [], set()
     for number, model in enumerate(report.models):
         rows.append(_summary_row(model, labels))

@@ -62,7 +62,8 @@ Examples:
     type=options.OneOf(("int8", "auto")),
     help="Quantise each MODEL by random data: the peers run that, neocpu too (int8), or what "
     "compile --precision auto --calibrate makes (auto). ONNX Runtime runs it with feature maps of "
-    "uint8 and of int8 (s8s8), the faster counts. Errors are from float32 then.",
+    "uint8 and of int8 (s8s8), OpenVINO also what NNCF makes, if that is installed; the fastest "
+    "counts. Errors are from float32 then.",
 )
 @click.option(
     "--default",

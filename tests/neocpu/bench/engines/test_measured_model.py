@@ -1,9 +1,12 @@
 """What is measured: an artifact, and what its peers run."""
 
+import os
+
 import numpy as np
 import onnx
 
 from neocpu.bench.engines.measured_model import compile_subject
+from neocpu.bench.engines.quantised_forms import other_forms
 from neocpu.bench.engines.signed_form import with_signed_maps
 from neocpu.input_shapes import NO_SHAPES
 from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
@@ -23,14 +26,55 @@ def test_a_model_is_quantised_for_all_engines(tmp_path):
             databases=(),
             verify=False,
             precision=precision,
+            peers=("onnxruntime",),
         )
         own, in_float, peer, signed = subject.contenders(("onnxruntime",))
         assert (own.label, in_float.label) == ("neocpu", "neocpu-fp32")
         assert own.path != in_float.path
         assert peer.path == subject.model != tmp_path / "net.onnx"
         assert (signed.label, signed.engine) == ("onnxruntime-s8s8", "onnxruntime")
-        assert [one.label for one in subject.contenders(("openvino",))][2:] == ["openvino"]
         assert subject.is_quantised
+
+
+def test_openvino_also_runs_what_nncf_makes(tmp_path, monkeypatch, caplog):
+    """NNCF stands in a process of its own, and may fail without ending the benchmark."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "nncf.py").write_text(_NNCF)
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    source, data = tmp_path / "net.onnx", tmp_path / "data.npz"
+    onnx.save(network(), source)
+    np.savez(data, x=np.concatenate([image(seed) for seed in range(3)]))
+    made = [
+        each
+        for each in other_forms(source, data, network(), ("openvino",), tmp_path)
+        if each.label == "openvino-nncf"
+    ]
+    assert [(each.engine, each.path.read_text()) for each in made] == [("openvino", "3 of x")]
+    (site / "nncf.py").write_text("raise ImportError('no such thing')")
+    assert list(other_forms(source, data, network(), ("openvino",), tmp_path)) == []
+    assert "openvino-nncf is out: ImportError: no such thing" in caplog.text
+    assert list(other_forms(source, data, network(), ("ncnn",), tmp_path)) == []
+
+
+_NNCF = """
+import sys, types
+
+class Model:
+    def input(self, name):
+        return types.SimpleNamespace(shape=(2,))
+
+sys.modules["openvino"] = types.SimpleNamespace(
+    Core=lambda: types.SimpleNamespace(read_model=lambda path: Model()),
+    save_model=lambda model, path, compress_to_fp16: open(path, "w").write(model),
+)
+Dataset = list
+
+def quantize(model, inputs, subset_size):
+    assert all(each["x"].shape[0] == 2 for each in inputs)
+    return f"{subset_size} of {' '.join({name for each in inputs for name in each})}"
+"""
 
 
 def test_signed_feature_maps_stand_for_the_same_numbers():

@@ -177,13 +177,24 @@ def test_a_model_alone_shows_all_of_it():
     assert "Predicted: 9.00 ms (-10.0%); search gap 0.0%." in notes
 
 
-def test_onnxruntimes_faster_form_counts_and_is_named():
+def test_it_says_how_much_of_a_mixed_model_is_in_integers():
+    one = model("net", 10, 20, predicted=9)
+    words = {None: None, 0: "computes what neocpu-fp32 does", 1: "1 layer in", 7: "7 layers in"}
+    for layers, said in words.items():
+        planned = replace(one.planned, integer_layers=layers)
+        notes = suite_tables.model_tables(replace(one, planned=planned))[0].notes
+        assert any("in integers" in note for note in notes) == (said is not None)
+        assert said is None or any(said in note for note in notes)
+
+
+def test_peers_faster_forms_count_and_are_named():
     one = model("net", 10, 30)
-    signed = result("onnxruntime-s8s8", 20)
-    latency = replace(one.latency, results=(*one.latency.results, signed), defaults=True)
+    forms = result("onnxruntime-s8s8", 20), result("openvino-nncf", 25)
+    latency = replace(one.latency, results=(*one.latency.results, *forms), defaults=True)
     report = SuiteReport((replace(one, latency=latency),))
     table = suite_tables.summary_table(report, PEERS[:1])
-    assert table.header[:4] == ("model", "neocpu", PEERS[0], "onnxruntime-s8s8")
-    assert table.rows[0][1:5] == ("10.00", "30.00", "20.00", "2.00 (2.00 to 2.00)")
+    assert table.header[:5] == ("model", "neocpu", PEERS[0], "onnxruntime-s8s8", "openvino-nncf")
+    assert table.rows[0][1:6] == ("10.00", "30.00", "20.00", "25.00", "2.00 (2.00 to 2.00)")
+    assert any("openvino-nncf is the model as NNCF" in note for note in table.notes)
     assert any("onnxruntime-s8s8 the same as int8" in note for note in table.notes)
     assert any("every engine with its own defaults" in note for note in table.notes)
