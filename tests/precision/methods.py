@@ -1,0 +1,63 @@
+"""Print what each way to quantise does to EfficientNet-Lite, computed as ONNX defines it.
+
+    python -m tests.precision.methods DOWNLOADS [0 1]
+
+Needs what `tests.precision` does, and scores the same views.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import neocpu
+from tests.precision.__main__ import Scored, in_onnxruntime, trained
+
+WAYS = {
+    "the defaults: `mse`, per channel, biases corrected by weights, sums of 4": {},
+    "`--method minmax`": {"method": "minmax"},
+    "`--method moving-average`": {"method": "moving-average"},
+    "`--method percentile`": {"method": "percentile"},
+    "`--method kl`": {"method": "kl"},
+    "`--method symmetric-kl`": {"method": "symmetric-kl"},
+    "`--method js`": {"method": "js"},
+    "`--method auto`": {"method": "auto"},
+    "`--symmetric`": {"symmetric": True},
+    "`--int16-sums 0`": {"int16_sums": 0},
+    "`--int16-sums 2`": {"int16_sums": 2},
+    "`--int16-sums 8`": {"int16_sums": 8},
+    "`--correct-bias none`": {"correction": "none"},
+    "`--correct-bias mean-variance`": {"correction": "mean-variance"},
+    "`--correct-bias activations`": {"correction": "activations"},
+    "`--per layer`": {"per_channel": False},
+    "`--per layer --equalise`": {"per_channel": False, "equalise": True},
+    "`--per layer --correct-bias none`": {"per_channel": False, "correction": "none"},
+    "`--per layer --equalise --correct-bias none`": {
+        "per_channel": False,
+        "equalise": True,
+        "correction": "none",
+    },
+}
+
+
+def main(downloads: Path, which: int) -> None:
+    """Print one network's table."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model, calibration, views = trained(downloads, which, folder)
+        scored = Scored.of(model, views)
+        print(f"\n{scored.title(which)}")
+        print("| way | agreement | top-1 | dB |\n|---|---|---|---|")
+        for way, options in WAYS.items():
+            path = folder / "quantised.onnx"
+            neocpu.quantize(model, calibration, neocpu.QuantiseOptions(**options)).save(path)
+            found = in_onnxruntime(path, views.images, optimised=False)
+            print(f"| {way} | {' | '.join(scored.figures(found))} |", flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    for number in sys.argv[2:] or ("0", "1"):
+        main(Path(sys.argv[1]), int(number))
