@@ -18,8 +18,8 @@ MAX_RELATIVE_ERROR: Final = 1e-3
 QUANTISED_ERROR: Final = 0.5
 """The same of quantised models: engines round at other places, and a step is coarse."""
 
-DEFAULTS_ERROR: Final = 0.05
-"""The same of engines with their own defaults: some compute in bfloat16 where the CPU does."""
+BFLOAT16_ERROR: Final = 0.05
+"""The same in bfloat16, which engines with their own defaults compute in where the CPU does."""
 
 
 def paired_rows(

@@ -5,7 +5,7 @@ Requests and replies are lines of JSON on standard input and output; every reque
 
 ======================================================  ===========================================
 ``{"do": "load", "engine", "path", "threads",           ``{"version", "seconds", "outputs"}``, the
-"inputs"}``, ``inputs`` as `save_inputs` wrote them     outputs by name
+"inputs"}``, ``inputs`` as `save_inputs` wrote them     outputs by name, ``"computes_in"``
 ``{"do": "run", "times", "untimed"}``                   ``{"seconds": [of each timed run]}``
 ``{"do": "save", "path"}``                              ``{}``; an .npz of the outputs in order
 ======================================================  ===========================================
@@ -62,7 +62,12 @@ class Server:
         gc.collect()
         gc.disable()
         session = self._session
-        return {"version": session.version, "seconds": seconds, "outputs": session.outputs}
+        return {
+            "version": session.version,
+            "seconds": seconds,
+            "outputs": session.outputs,
+            "computes_in": session.computes_in,
+        }
 
     def _run(self, times: int, untimed: int) -> dict[str, Any]:
         assert self._session is not None

@@ -32,7 +32,7 @@ from neocpu.foundation.temporary import TemporaryFolder
 OWN: Final = "neocpu"
 """The label of what is compared with its peers."""
 OWN_FLOAT: Final = "neocpu-fp32"
-"""The label of the float32 model, beside what was quantised of it: no peer."""
+"""The label of the float32 model, beside what computes in fewer bits: no peer."""
 SIGNED: Final = "onnxruntime-s8s8"
 """The label of ONNX Runtime on a quantised model with signed feature maps (`signed_form`)."""
 NNCF: Final = "openvino-nncf"
@@ -137,6 +137,8 @@ class ContenderProcess:
         How long loading took, the engine's import included.
     output_names : tuple of str
         In the order of the outputs.
+    computes_in : str
+        See `Session`.
     """
 
     def __init__(
@@ -191,6 +193,7 @@ class ContenderProcess:
         self.version: str = loaded["version"]
         self.load_seconds: float = loaded["seconds"]
         self.output_names: tuple[str, ...] = tuple(loaded["outputs"])
+        self.computes_in: str = loaded["computes_in"]
 
     @property
     def pid(self) -> int:

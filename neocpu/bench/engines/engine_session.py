@@ -24,8 +24,11 @@ class Session:
         Runs once and returns the outputs in graph order; they live until the next run.
     outputs : tuple of str
         Names of the outputs.
+    computes_in : str
+        ``bf16`` or ``f32``, where bfloat16 was asked for; else empty.
     """
 
     version: str
     run: Callable[[], Sequence[AnyArray]]
     outputs: tuple[str, ...] = ()
+    computes_in: str = ""

@@ -1,6 +1,7 @@
 """The inference engines that can be compared, each pinned to float32 and a number of threads.
 
-Or, where no number of threads is given, left as they come out of the box.
+Or, where no number of threads is given, left as they come out of the box; or, by the names of
+`IN_BFLOAT16`, computing in bfloat16 where they can.
 
 They run in a process of their own: see `neocpu.bench.engines.contender_process`. An engine is one
 loader and one entry in `ENGINES`.
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -56,14 +59,21 @@ def load_onnxruntime(path: str, threads: int | None, inputs: Inputs) -> Session:
     return Session(onnxruntime.__version__, run, names)
 
 
-def load_openvino(path: str, threads: int | None, inputs: Inputs) -> Session:
+def load_onnxruntime_for_bfloat16(path: str, threads: int | None, inputs: Inputs) -> Session:
+    """Load an ONNX model in float32, which is all that ONNX Runtime has on x86."""
+    return replace(load_onnxruntime(path, threads, inputs), computes_in="f32")
+
+
+def load_openvino(
+    path: str, threads: int | None, inputs: Inputs, precision: str = "f32"
+) -> Session:
     """Load a model for lowest latency; float32, for its default on new CPUs is bfloat16."""
     import openvino
 
     config = {}
     if threads is not None:
         config = {
-            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_PRECISION_HINT": precision,
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",
@@ -78,7 +88,12 @@ def load_openvino(path: str, threads: int | None, inputs: Inputs) -> Session:
         return [results[port] for port in compiled.outputs]
 
     names = tuple(port.any_name for port in compiled.outputs)
-    return Session(openvino.__version__.split("-")[0], run, names)
+    computes_in = ""
+    if precision == "bf16":
+        # A hint is all it is: without instructions for bfloat16 OpenVINO stays in float32.
+        taken = compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.bf16
+        computes_in = "bf16" if taken else "f32"
+    return Session(openvino.__version__.split("-")[0], run, names, computes_in)
 
 
 def convert_for_ncnn(model: Path, folder: Path) -> None:
@@ -88,12 +103,18 @@ def convert_for_ncnn(model: Path, folder: Path) -> None:
     convert(model, folder)
 
 
-def load_ncnn(path: str, threads: int | None, inputs: Inputs) -> Session:
+def load_ncnn(path: str, threads: int | None, inputs: Inputs, *, bfloat16: bool = False) -> Session:
     """Load what `convert_for_ncnn` wrote into a folder."""
     from neocpu.bench.engines.ncnn_engine import load
 
-    return load(path, threads, inputs)
+    return load(path, threads, inputs, bfloat16=bfloat16)
 
+
+PEERS: Final = (ONNXRUNTIME, "openvino", "ncnn")
+"""The engines neocpu is compared with; each is a Python package of the same name."""
+
+IN_BFLOAT16: Final[Mapping[str, str]] = MappingProxyType({peer: f"{peer}-bf16" for peer in PEERS})
+"""What a peer is called in `ENGINES` where it is to compute in bfloat16."""
 
 Loader: TypeAlias = Callable[[str, int | None, Inputs], Session]
 ENGINES: Final[Mapping[str, Loader]] = MappingProxyType(
@@ -102,16 +123,18 @@ ENGINES: Final[Mapping[str, Loader]] = MappingProxyType(
         ONNXRUNTIME: load_onnxruntime,
         OPENVINO: load_openvino,
         "ncnn": load_ncnn,
+        IN_BFLOAT16[ONNXRUNTIME]: load_onnxruntime_for_bfloat16,
+        IN_BFLOAT16[OPENVINO]: partial(load_openvino, precision="bf16"),
+        IN_BFLOAT16["ncnn"]: partial(load_ncnn, bfloat16=True),
     }
 )
 """Every engine's loader: path, threads and inputs to a session."""
 
 Converter: TypeAlias = Callable[[Path, Path], None]
-CONVERTERS: Final[Mapping[str, Converter]] = MappingProxyType({"ncnn": convert_for_ncnn})
+CONVERTERS: Final[Mapping[str, Converter]] = MappingProxyType(
+    dict.fromkeys(("ncnn", IN_BFLOAT16["ncnn"]), convert_for_ncnn)
+)
 """Engines that do not read ONNX: what writes their own format, from a model into a folder."""
-
-PEERS: Final = tuple(name for name in ENGINES if name != "neocpu")
-"""The engines neocpu is compared with; each is a Python package of the same name."""
 
 REQUIRED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({"ncnn": ("ncnn", "pnnx")})
 """The Python packages a peer needs, where they are not just the one of its name."""

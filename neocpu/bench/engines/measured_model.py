@@ -14,6 +14,7 @@ import onnx
 
 from neocpu import models
 from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, Contender
+from neocpu.bench.engines.engines import IN_BFLOAT16
 from neocpu.bench.engines.quantised_forms import other_forms
 from neocpu.bench.engines.timed_compilation import Compilation, compile_in_child
 from neocpu.foundation.errors import UsageError
@@ -43,9 +44,11 @@ class Subject:
     compilation : Compilation or None
         What compiling took; None if it was compiled before.
     in_float : Path or None
-        Of a model that was quantised to be measured: the artifact of the float32 one.
+        Of a model that is measured in fewer bits: the artifact of the float32 one.
     forms : tuple of Contender
-        Of such a one: peers on the quantised model in other forms.
+        Of one that was quantised: peers on the same in other forms.
+    in_bfloat16 : bool
+        Whether engines compute in bfloat16 where they can.
     """
 
     header: ArtifactHeader
@@ -54,6 +57,7 @@ class Subject:
     compilation: Compilation | None = None
     in_float: Path | None = None
     forms: tuple[Contender, ...] = ()
+    in_bfloat16: bool = False
 
     @property
     def is_quantised(self) -> bool:
@@ -82,7 +86,9 @@ class Subject:
         if not peers:
             return tuple(own)
         model = self.require_model()
-        return (*own, *(Contender(peer, peer, model) for peer in peers), *self.forms)
+        engines = IN_BFLOAT16 if self.in_bfloat16 else {}
+        others = (Contender(peer, engines.get(peer, peer), model) for peer in peers)
+        return (*own, *others, *self.forms)
 
     def require_model(self) -> Path:
         """Return the ONNX model.
@@ -186,8 +192,8 @@ def compile_subject(
 ) -> Subject:
     """Compile a model for this machine, in a process of its own.
 
-    With a precision it is quantised first, unless it is already, and what all engines run is the
-    quantised one, ``peers`` in their own forms too.
+    With a precision but bf16 it is quantised first, unless it is already, and what all engines run
+    is the quantised one, ``peers`` in their own forms too.
 
     Parameters
     ----------
@@ -213,13 +219,19 @@ def compile_subject(
     if precision is None:
         compilation = compiled(source, artifact)
         return Subject(read_header(artifact), artifact, source, compilation)
+    in_float = folder / "float32.so"
+    if precision == "bf16":
+        compiled(source, in_float, precision="fp32")
+        compilation = compiled(source, artifact, precision=precision)
+        header = read_header(artifact)
+        return Subject(header, artifact, source, compilation, in_float, in_bfloat16=True)
     from neocpu.quantiser.quantise import quantize  # and the compiler, which few ask for
 
     loaded = load_model(source)
     if any("Quantize" in node.op_type for node in loaded.simplified.graph.node):
         compilation = compiled(source, artifact, precision=precision)
         return Subject(read_header(artifact), artifact, source, compilation)
-    in_float, data = folder / "float32.so", folder / "calibration.npz"
+    data = folder / "calibration.npz"
     compiled(source, in_float, precision="fp32")
     inputs = [random_inputs(loaded.inputs, seed) for seed in range(CALIBRATION_SAMPLES)]
     samples = {name: np.concatenate([each[name] for each in inputs]) for name in inputs[0]}

@@ -130,7 +130,7 @@ def convert(model: Path, folder: Path, timeout: float = TIMEOUT) -> None:
     signature.save(folder / "signature.json")
 
 
-def load(path: str, threads: int | None, inputs: Inputs) -> Session:
+def load(path: str, threads: int | None, inputs: Inputs, *, bfloat16: bool = False) -> Session:
     """Load what `convert` wrote into the folder ``path``.
 
     Raises
@@ -149,7 +149,7 @@ def load(path: str, threads: int | None, inputs: Inputs) -> Session:
         net.opt.num_threads = threads
         net.opt.use_vulkan_compute = False
         net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
-        net.opt.use_bf16_storage = False
+        net.opt.use_bf16_storage = bfloat16
     if net.load_param(str(folder / "model.ncnn.param")) != 0:
         missing = ", ".join(signature.unconverted) or "one of the operators"
         raise RuntimeError(f"ncnn cannot load the converted model: it lacks {missing}")
@@ -163,7 +163,7 @@ def load(path: str, threads: int | None, inputs: Inputs) -> Session:
         return [_extract(extractor, blob) for blob in signature.outputs]
 
     names = tuple(blob.name for blob in signature.outputs)
-    return Session(ncnn.__version__, run, names)
+    return Session(ncnn.__version__, run, names, "bf16" if bfloat16 else "")
 
 
 def _to_mat(array: AnyArray, batch_axis: int) -> Any:

@@ -92,6 +92,8 @@ class LatencyResult:
         Which outputs are not even comparable, such as ``boxes (153, 4) vs (152, 4)``; else empty.
     tolerance : float
         See `LatencyOptions`.
+    computes_in : str
+        See `Session`.
     """
 
     label: str
@@ -102,6 +104,7 @@ class LatencyResult:
     peak_rss: int = 0
     mismatch: str = ""
     tolerance: float = MAX_RELATIVE_ERROR
+    computes_in: str = ""
 
     def percentile(self, percent: float) -> float:
         """Return a percentile of all runs, in seconds."""
@@ -216,6 +219,8 @@ class LatencyReport:
             said.append(f"onnxruntime runs feature maps of uint8 (u8s8), {SIGNED} the same as int8")
         if self.find(NNCF) is not None:
             said.append(f"{NNCF} is the model as NNCF, OpenVINO's own quantiser, makes it")
+        if wide := [r.label for r in self.results if r.computes_in == "f32"]:
+            said.append(f"no bfloat16 on this CPU, float32 instead: {', '.join(wide)}")
         return said
 
     def _disagreement(self, result: LatencyResult) -> str:
@@ -259,6 +264,7 @@ class LatencyReport:
                     "peak_rss": r.peak_rss,
                     "relative_error": r.error if math.isfinite(r.error) else None,
                     "mismatch": r.mismatch,
+                    "computes_in": r.computes_in,
                     "agrees": r.agrees,
                     "ratios": {
                         other.label: asdict(self.ratio(r, other))
@@ -430,6 +436,7 @@ class _Race:
             process.usage().peak_rss,
             mismatch(outputs, expected, self._running[reference].output_names),
             self._options.tolerance,
+            process.computes_in,
         )
 
     def _run(self, label: str, times: int, untimed: int = 0) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from neocpu.bench.engines.agreement import (
-    DEFAULTS_ERROR,
+    BFLOAT16_ERROR,
     MAX_RELATIVE_ERROR,
     QUANTISED_ERROR,
 )
@@ -60,7 +60,7 @@ class Request:
     ablation, untuned, kernels, cold_start, roofline : bool
         What to measure besides the latency.
     precision : str or None
-        ``int8`` or ``auto``, of models that are quantised first.
+        ``int8`` or ``auto``, of models that are quantised first, or ``bf16``.
     defaults : bool
         Leave every engine as it comes out of the box.
     neighbour : int
@@ -284,7 +284,8 @@ class _Measurement:
         return measure_kernels(cases, target, threads, on_progress=self.on_progress)
 
     def _options(self, subject: Subject) -> LatencyOptions:
-        plain = DEFAULTS_ERROR if self.request.defaults else MAX_RELATIVE_ERROR
+        coarse = self.request.defaults or subject.in_bfloat16
+        plain = BFLOAT16_ERROR if coarse else MAX_RELATIVE_ERROR
         return LatencyOptions(
             rounds=self.request.rounds,
             row_groups=subject.header.row_groups,

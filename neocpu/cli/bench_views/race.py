@@ -40,6 +40,7 @@ Examples:
   neocpu bench resnet50 --vs onnxruntime --threads 1,2,4 --chart scaling.svg
   neocpu bench resnet50 --vs onnxruntime,openvino --neighbour 1
   neocpu bench resnet50 --vs onnxruntime,openvino --precision auto
+  neocpu bench resnet50 --vs onnxruntime,openvino --precision bf16
   neocpu bench resnet50 --vs onnxruntime,openvino --default
   neocpu bench --suite paper --vs onnxruntime,openvino --roofline -o bench.md"""
 
@@ -59,11 +60,11 @@ Examples:
 @rounds
 @click.option(
     "--precision",
-    type=options.OneOf(("int8", "auto")),
+    type=options.OneOf(("int8", "auto", "bf16")),
     help="Quantise each MODEL by random data: the peers run that, neocpu too (int8), or what "
     "compile --precision auto --calibrate makes (auto). ONNX Runtime runs it with feature maps of "
     "uint8 and of int8 (s8s8), OpenVINO also what NNCF makes, if that is installed; the fastest "
-    "counts. Errors are from float32 then.",
+    "counts. Or every engine in bfloat16 where it can (bf16). Errors are from float32 then.",
 )
 @click.option(
     "--default",

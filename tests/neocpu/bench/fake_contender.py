@@ -37,7 +37,15 @@ for line in sys.stdin:
     elif request["do"] == "load":
         if behaviour == "spin":
             threading.Thread(target=spin, daemon=True).start()
-        reply({"version": "1.0", "seconds": 0.5, "outputs": ["y"], "request": request})
+        reply(
+            {
+                "version": "1.0",
+                "seconds": 0.5,
+                "outputs": ["y"],
+                "computes_in": "",
+                "request": request,
+            }
+        )
     elif request["do"] == "save":
         np.savez(request["path"], np.ones(4))
         reply({})

@@ -110,6 +110,18 @@ def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
 
 
 @pytest.mark.slow
+def test_bfloat16_beside_an_engine_without_it(tiny, capsys):
+    arguments = (tiny, "--vs", "onnxruntime", "--precision", "bf16", "--shape", "input:1,3,16,16")
+    assert _bench(*arguments, "--json") == 0
+    latency = json.loads(capsys.readouterr().out)["results"][0]["latency"]
+    own, in_float, peer = latency["results"]
+    assert (latency["reference"], in_float["relative_error"]) == ("neocpu-fp32", 0.0)
+    assert 1e-5 < own["relative_error"] < 0.05
+    assert peer["relative_error"] < 1e-5
+    assert "no bfloat16 on this CPU, float32 instead: onnxruntime" in latency["warnings"]
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("known_limits")
 def test_models_and_artifacts_are_profiled(linear, tiny, tmp_path, capsys):
     page = tmp_path / "profile.md"

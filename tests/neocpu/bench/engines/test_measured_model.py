@@ -9,6 +9,7 @@ from neocpu.bench.engines.measured_model import compile_subject
 from neocpu.bench.engines.quantised_forms import other_forms
 from neocpu.bench.engines.signed_form import with_signed_maps
 from neocpu.input_shapes import NO_SHAPES
+from neocpu.runtime.artifact import read_header
 from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
 
 
@@ -75,6 +76,27 @@ def quantize(model, inputs, subset_size):
     assert all(each["x"].shape[0] == 2 for each in inputs)
     return f"{subset_size} of {' '.join({name for each in inputs for name in each})}"
 """
+
+
+def test_all_engines_compute_in_bfloat16(tmp_path):
+    """Of one model, which stays as it is; float32 is there to compare with."""
+    onnx.save(network(), tmp_path / "net.onnx")
+    subject = compile_subject(
+        str(tmp_path / "net.onnx"),
+        tmp_path,
+        threads=2,
+        shapes=NO_SHAPES,
+        databases=(),
+        verify=False,
+        precision="bf16",
+    )
+    own, in_float, *peers = subject.contenders(("onnxruntime", "openvino", "ncnn"))
+    assert read_header(own.path).plan["precision"] == "bf16"
+    assert read_header(in_float.path).plan["precision"] == "fp32"
+    assert [one.label for one in peers] == ["onnxruntime", "openvino", "ncnn"]
+    assert [one.engine for one in peers] == ["onnxruntime-bf16", "openvino-bf16", "ncnn-bf16"]
+    assert {one.path for one in peers} == {tmp_path / "net.onnx"}
+    assert not subject.is_quantised
 
 
 def test_signed_feature_maps_stand_for_the_same_numbers():

@@ -30,7 +30,7 @@ class FakeProcess:
 
     def __init__(self, log, label, seconds, output, fails_at):
         self.version, self.load_seconds, self.output_names = "1", 0.1, ("boxes",)
-        self.closed = False
+        self.closed, self.computes_in = False, "f32" if label == "wide" else ""
         self._log, self._label, self._seconds, self._output = log, label, seconds, output
         self._calls, self._fails_at = 0, fails_at
 
@@ -92,6 +92,12 @@ def test_medians_and_ratio():
     assert (ratio.low, ratio.value, ratio.high) == pytest.approx((0.5, 0.5, 0.5))
     assert report.warnings == ()
     assert all(process.closed for process in processes)
+
+
+def test_what_has_no_bfloat16_is_named():
+    report, _, _ = _measure({"a": (0.002, 1.0, 0), "wide": (0.004, 1.0, 0)})
+    assert report.warnings == ("no bfloat16 on this CPU, float32 instead: wide",)
+    assert [one["computes_in"] for one in report.to_json()["results"]] == ["", "f32"]
 
 
 def test_rounds_are_interleaved_in_changing_order():

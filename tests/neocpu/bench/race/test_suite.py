@@ -36,6 +36,7 @@ def fake(monkeypatch):
             compilation=None,
             in_float=None,
             is_quantised=False,
+            in_bfloat16=False,
             contenders=lambda peers: ("neocpu", *peers),
             require_model=lambda: folder / "model.onnx",
         )
