@@ -16,7 +16,6 @@ from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.precision import Precision
-from neocpu.schedules.operators.dense import estimate
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy, Admission
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.numerics import Numerics
@@ -236,8 +235,7 @@ def report_of(
     pairs = zip(plan.network.ops, plan.choices, strict=True)
     ops = [_op(op, choice, rewritten.kernels.get(op.name)) for op, choice in pairs]
     for layer in plan.network.dense:
-        seconds = estimate(layer.workload, target, threads)
-        ops.append(_dense(layer, seconds, rewritten.kernels.get(layer.name)))
+        ops.append(_dense(layer, target, threads, rewritten.kernels.get(layer.name)))
     return PlanReport(
         str(target),
         threads,
@@ -284,23 +282,25 @@ def _format(form: Format) -> str:
     return str(form.layout if form.dtype == "float32" else form)
 
 
-def _dense(op: DenseOp, seconds: float, kernel: str | None) -> OperatorReport:
-    """Describe a dense layer: it has one schedule, so the search has nothing to choose."""
+def _dense(op: DenseOp, target: CpuTarget, threads: int, kernel: str | None) -> OperatorReport:
+    """Describe a dense layer, of which the search has nothing to choose."""
+    numerics = op.workload.numerics
     return OperatorReport(
         op.name,
         "dense",
         str(op.workload),
         op.workload.flops,
-        None,
+        op.scheme(target, threads),
         None,
         "NC",
         "NC",
-        Precision.FP32,
-        seconds,
+        op.precision,
+        op.estimate(target, threads),
         "estimated",
         kernel,
         frozenset(str(var.name) for var in (op.result, *op.absorbed)),
-        DTYPES[op.workload.numerics.weights].is_integer,
+        DTYPES[numerics.weights].is_integer,
+        numerics if op.precision is Precision.INT8 else None,
     )
 
 

@@ -90,6 +90,7 @@ def lower(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> tvm.IRModule:
         # 1. Operators become TE-made functions, chains of elementwise ones become one.
         mod = tvm.transform.Sequential(
             [
+                relax.transform.DeadCodeElimination(),  # what layers that read integers leave
                 relax.transform.LegalizeOps(LEGALIZATIONS),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FuseOps(),

@@ -54,10 +54,13 @@ def precision_text(plan: Mapping[str, Any]) -> str:
     """
     asked = str(plan.get("precision", "fp32"))  # an older neocpu had no other
     counts = plan["computes_in"] if "computes_in" in plan else computes_in(plan)
-    if set(counts) <= {"fp32"} and asked in ("auto", "fp32"):
+    dense = sum(op["kind"] == "dense" and "numerics" in op for op in plan.get("ops", ()))
+    if set(counts) <= {"fp32"} and asked in ("auto", "fp32") and not dense:
         return "fp32"
     total = "convolution" if sum(counts.values()) == 1 else "convolutions"
-    return f"{asked}: {', '.join(f'{n} {name}' for name, n in counts.items()) or 'no'} {total}"
+    layers = f", {dense} int8 dense layer{'s' * (dense > 1)}" if dense else ""
+    listed = ", ".join(f"{n} {name}" for name, n in counts.items()) or "no"
+    return f"{asked}: {listed} {total}{layers}"
 
 
 def computes_in(plan: Mapping[str, Any]) -> dict[str, int]:

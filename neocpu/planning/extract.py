@@ -13,21 +13,28 @@ from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.planning.epilogues import Epilogue, match_epilogue
-from neocpu.planning.grids import Grid, grids_of
+from neocpu.planning.grids import STORED, Grid, grid_of_rows, grids_of, quantised_by
 from neocpu.planning.network import Network
 from neocpu.planning.operators.conv_op import ConvOp, conv_workload
-from neocpu.planning.operators.dense_op import DenseOp, dense_workload, with_stored_weights
+from neocpu.planning.operators.dense_op import (
+    DenseOp,
+    StoredRows,
+    dense_workload,
+    integer_forms,
+    with_stored_weights,
+)
 from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.prologues import Prologue, match_prologue
 from neocpu.planning.quantised_steps import ConvForm, float_steps, rounding_form, split, stored_form
-from neocpu.planning.stored_weights import stored_weights, weight_values
+from neocpu.planning.stored_weights import StoredWeights, stored_weights, weight_values
 from neocpu.relax_utils import (
     Array,
     Expr,
     bindings,
     consumers,
     definitions,
+    dtype_of,
     feature_map_shape,
     is_op,
     static_shape,
@@ -126,18 +133,17 @@ class _Extractor:
             self._claimed.update(matched.chain)
             steps = float_steps(matched.steps, vector[-1 if convolution is None else 1])
             stored = stored_weights(binding.value.args[1], self._definitions)
+            forms: tuple[ConvForm, ...] = ()
             if isinstance(workload, DenseWorkload) and stored is not None:
+                forms = self._dense_forms(binding.value, workload, stored, matched)
                 in_integers = with_stored_weights(workload, stored)
                 if in_integers is not None:
                     workload, weights, scales = in_integers
                     steps = [(EpilogueOp("scale"), scales), *steps]
             kinds, operands = split(steps)
             fused = replace(workload, epilogue=kinds)
-            forms = (
-                ()
-                if convolution is None
-                else self._forms(binding.value, convolution, weights, matched)
-            )
+            if convolution is not None:
+                forms = self._forms(binding.value, convolution, weights, matched)
             core = _Core(binding.value, fused, weights, matched, operands, forms)
             cores[matched.chain[-1]] = core
         return cores
@@ -161,6 +167,13 @@ class _Extractor:
         if ends_on_grid:
             forms.append(rounding_form(workload, weights, steps, self.grids))
         return tuple(form for form in forms if form is not None)
+
+    def _dense_forms(
+        self, call: Call, workload: DenseWorkload, stored: StoredWeights, matched: Epilogue
+    ) -> tuple[ConvForm, ...]:
+        """Return the layer as ones of integers, if its data are on a grid."""
+        grid = grid_of_rows(call.args[0], self.grids, self._definitions)
+        return () if grid is None else integer_forms(workload, stored, grid, matched.steps)
 
     def _fuse_prologues(self, cores: dict[Var, _Core]) -> None:
         """Give convolutions the elementwise chains in front of them that no epilogue has."""
@@ -207,16 +220,33 @@ class _Extractor:
         )
 
     def _dense(self, core: _Core) -> DenseOp:
-        chain = core.epilogue.chain
+        chain, data = core.epilogue.chain, core.call.args[0]
         return DenseOp(
             self.name("dense"),
             chain[-1],
-            core.call.args[0],
+            data,
             frozenset(chain[:-1]),
             core.workload,
             core.weights,
             core.operands,
+            core.forms,
+            frozenset() if chain[-1] in self._results else self.readers(chain[-1]),
+            self._stored_rows(data) if core.forms else None,
         )
+
+    def _stored_rows(self, data: Var) -> StoredRows:
+        """Return where the integers of a matrix on a grid are, or the numbers to round to them."""
+        grid = grid_of_rows(data, self.grids, self._definitions)
+        assert grid is not None
+        value: Any = self._definitions.get(data)
+        if is_op(value, "relax.dequantize") and feature_map_shape(data) is None:
+            given, inner = value.args[0], quantised_by(value, self._definitions)
+            if dtype_of(given) != STORED and inner is not None:
+                given = inner.args[0]  # what is rounded to signed integers
+            suits = dtype_of(given) in (STORED, "float32")
+            if suits and isinstance(given, Var) and given not in self._claimed:
+                return StoredRows(given, grid)
+        return StoredRows(data, grid)
 
     def _layout_op(self, var: Var, value: Expr) -> LayoutOp | None:
         shape = feature_map_shape(value)

@@ -25,6 +25,15 @@ STORED: Final = "uint8"
 _KEEPING: Final = ("relax.nn.max_pool2d", "relax.nn.relu", "relax.strided_slice")
 """Operators whose results are among the values of what they read first, or zero."""
 
+_SHAPING: Final = (
+    "relax.expand_dims",
+    "relax.flatten",
+    "relax.permute_dims",
+    "relax.reshape",
+    "relax.squeeze",
+)
+"""Operators whose results are the values of what they read first, in another shape."""
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -83,6 +92,26 @@ def grids_of(definitions: Mapping[Var, Expr]) -> dict[Var, Grid]:
             if grid is not None:
                 grids[var] = grid
     return grids
+
+
+def grid_of_rows(
+    data: Var, grids: Mapping[Var, Grid], definitions: Mapping[Var, Expr]
+) -> Grid | None:
+    """Return the grid that the values of a tensor of any rank are on; None if there is none.
+
+    Parameters
+    ----------
+    grids : mapping
+        Of feature maps: see `grids_of`.
+    """
+    while data not in grids:
+        value: Any = definitions.get(data)
+        if is_op(value, "relax.dequantize"):
+            return grid_of(value)
+        if not is_op(value, *_SHAPING) or not isinstance(value.args[0], Var):
+            return None
+        data = value.args[0]
+    return grids[data]
 
 
 def _grid(value: Any, grids: Mapping[Var, Grid], definitions: Mapping[Var, Expr]) -> Grid | None:

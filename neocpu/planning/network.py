@@ -14,7 +14,7 @@ from tvm.ir import Var
 
 from neocpu.planning.grids import Grid
 from neocpu.planning.operators.conv_op import ConvOp
-from neocpu.planning.operators.dense_op import DenseOp
+from neocpu.planning.operators.dense_op import DenseOp, storing_integers
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.format import Format
@@ -54,7 +54,7 @@ class Network:
         return replace(
             self,
             ops=tuple(op.computing(precision, target) for op in self.ops),
-            dense=tuple(op.computing(precision) for op in self.dense),
+            dense=storing_integers([op.computing(precision, target) for op in self.dense]),
         )
 
     @property

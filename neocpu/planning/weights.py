@@ -22,7 +22,6 @@ from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.stored_weights import stored_weights
 from neocpu.relax_utils import Expr, bindings, constant_value
 from neocpu.schedules import registry
-from neocpu.schedules.operators import dense
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -57,9 +56,7 @@ def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: 
     """Measure the weights of ``main``, whose operators are ``network``'s."""
     layers: list[ConvOp | DenseOp] = [*network.convs, *network.dense]
     dense_packed = sum(
-        _size(dense.packed_shape(op.workload, target, threads), op.workload.numerics.weights)
-        + sum(_arrays_of(op.operands))
-        for op in network.dense
+        op.packed_bytes(target, threads) + sum(_arrays_of(op.operands)) for op in network.dense
     )
     owned = {var for layer in layers for var in (layer.result, *layer.absorbed)}
     # What these read is counted with their formats.

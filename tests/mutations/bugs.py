@@ -53,6 +53,20 @@ BUGS = (
         (f"{_CONV}dot_bfloat16.py",),
     ),
     Bug(
+        "dense: stores integers that others read too",
+        "neocpu/planning/operators/dense_op.py",
+        "alone = readers <= reading.get(layer.result, set())",
+        "alone = bool(readers & reading.get(layer.result, set()))",
+        ("tests/neocpu/test_integer_dense.py",),
+    ),
+    Bug(
+        "dense: columns of padding are left",
+        "neocpu/planning/operators/dense_op.py",
+        "[1], [0], [n])",
+        "[1], [written - n], [written])",
+        ("tests/neocpu/test_integer_dense.py",),
+    ),
+    Bug(
         "bfloat16: auto takes it",
         "neocpu/planning/operators/conv_op.py",
         "if precision is Precision.BF16:",

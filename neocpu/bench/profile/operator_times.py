@@ -302,7 +302,7 @@ def _runtime(seconds: float) -> Operator:
 
 
 def _sequence(op: Mapping[str, Any]) -> DotSequence | None:
-    """Return what multiplies in an operator, if it is a convolution with sums of integers."""
+    """Return what multiplies in an operator, if its sums are of integers."""
     if op.get("numerics", {}).get("sum") != "int32":
         return None
     numerics = Numerics.take_from({"numerics": op["numerics"]})
@@ -311,7 +311,7 @@ def _sequence(op: Mapping[str, Any]) -> DotSequence | None:
 
 def _kind(op: Mapping[str, Any]) -> str:
     """Return the class of an operator that has a kernel: convolutions by their algorithm."""
-    if op["scheme"] is not None:
+    if op["scheme"] is not None and op["kind"] != DENSE:
         template: str = op["scheme"]["template"]
         return CONVOLUTION + template.removeprefix("conv2d_")
     kind: str = op["kind"]
