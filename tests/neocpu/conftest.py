@@ -1,7 +1,7 @@
-"""Two toy models, compiled once: what the tests of the linker and of the runtime share."""
+"""What tests share: the code of equal kernels, and toy models that are compiled once."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -9,13 +9,32 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shared_code import SharedCode, sharing_code
 
+from neocpu.building import parallel_codegen
 from neocpu.building.link import write_artifact
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.tensor_spec import TensorSpec
 
 PLAIN = {"x86_64": "llvm -mcpu=x86-64", "aarch64": "llvm -mcpu=generic"}[os.uname().machine]
 """A target that every machine of this kind can run."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_code(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    base = tmp_path_factory.getbasetemp()
+    is_worker = hasattr(request.config, "workerinput")
+    with sharing_code((base.parent if is_worker else base) / "shared-code"):
+        yield
+
+
+@pytest.fixture
+def code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generate all code anew, in tests of how that is done."""
+    if isinstance(parallel_codegen._generate, SharedCode):
+        monkeypatch.setattr(parallel_codegen, "_generate", parallel_codegen._generate.generate)
 
 
 @dataclass(frozen=True)

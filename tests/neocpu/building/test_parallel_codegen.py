@@ -33,6 +33,7 @@ from neocpu.schedules.vocabulary.target import host_target, parse_target
 from neocpu.tensor_spec import random_inputs
 
 HOST = host_target()
+pytestmark = pytest.mark.usefixtures("code_of_its_own")
 
 
 @pytest.fixture(autouse=True, name="others")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -20,8 +22,16 @@ from tests.neocpu.quantised_models import image, network, run_onnxruntime
 DATA = [image(seed) for seed in range(6)]
 
 
+@cache
+def of_network(**options):
+    return quantise(network(), **options)
+
+
 def quantise(model=None, **options):
-    return neocpu.quantize(model or network(), DATA, QuantiseOptions(**options), threads=2)
+    """Quantise a model; what comes of the usual one is shared by all that ask the same."""
+    if model is None:
+        return of_network(**options)
+    return neocpu.quantize(model, DATA, QuantiseOptions(**options), threads=2)
 
 
 def decibels(wanted, found):
