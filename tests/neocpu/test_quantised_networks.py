@@ -29,18 +29,22 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("precision", ["int8", "fp32", "auto"])
-def test_outputs_are_onnx_runtimes_within_a_step(name, precision):
-    model = quantised(network(), **FORMS[name])
+def compiled_within_a_step(model, precision):
+    """Return the plan of a model, compiled, whose outputs are ONNX Runtime's within a step."""
     with neocpu.compile(model, precision=precision, threads=2) as compiled:
         module = compiled.module()
         for seed in range(10, 14):
             x = image(seed)
-            got, expected = module(x), run_onnxruntime(model, x)
-            steps = np.abs(got - expected) / last_step(model)
+            steps = np.abs(module(x) - run_onnxruntime(model, x)) / last_step(model)
             assert steps.max() <= 1.01
-    convolutions = [op for op in compiled.plan["ops"] if op["kind"] == "conv2d"]
+        return compiled.plan
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("precision", ["int8", "fp32", "auto"])
+def test_outputs_are_onnx_runtimes_within_a_step(name, precision):
+    plan = compiled_within_a_step(quantised(network(), **FORMS[name]), precision)
+    convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
     in_integers = sum(op["precision"] == "int8" for op in convolutions)
     if precision != "auto":
         assert in_integers == (5 if precision == "int8" else 0), "all, or none"
@@ -49,14 +53,7 @@ def test_outputs_are_onnx_runtimes_within_a_step(name, precision):
 @pytest.mark.parametrize("name", ["u8", "s8 per channel"])
 @pytest.mark.parametrize("precision", ["int8", "fp32", "auto"])
 def test_convolutions_in_groups_are_onnx_runtimes_within_a_step(name, precision):
-    model = quantised(network_in_groups(), **FORMS[name])
-    with neocpu.compile(model, precision=precision, threads=2) as compiled:
-        module = compiled.module()
-        for seed in range(10, 14):
-            x = image(seed)
-            steps = np.abs(module(x) - run_onnxruntime(model, x)) / last_step(model)
-            assert steps.max() <= 1.01
-        plan = compiled.plan
+    plan = compiled_within_a_step(quantised(network_in_groups(), **FORMS[name]), precision)
     convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
     in_groups = [op for op in convolutions if " g" in op["workload"]]
     read = [op["name"] for op in in_groups if "uint8" in op["in_layout"]]
