@@ -27,8 +27,9 @@ def largest_sums(weights: NDArray[Any], products: int) -> NDArray[Any]:
     channels, inputs, *window = weights.shape
     rest = [(0, 0)] * len(window)
     padded = np.pad(weights.astype(np.int16), [(0, 0), (0, -inputs % (2 * products)), *rest])
-    found: NDArray[Any] = np.maximum(_sums(padded, products), _sums(-padded, products))
-    return found.reshape(channels, -1).max(axis=1)
+    either = np.maximum(_sums(padded, products), _sums(-padded, products))
+    found: NDArray[Any] = either.reshape(channels, -1).max(axis=1)
+    return found
 
 
 def _sums(weights: NDArray[np.int16], products: int) -> NDArray[np.int16]:
