@@ -119,11 +119,14 @@ def absorb_pads(model: ir.Model) -> None:
 
     TensorFlow's converters write every strided convolution as Pad and Conv, and PyTorch's wrote
     ``avg_pool2d(padding=1)`` as Pad and AveragePool. A Pad left without users is dead code.
+    Quantisers round what lies between, too, where zeros stay zeros.
     """
     for node in model.graph:
         if node.domain not in STANDARD_DOMAINS or node.op_type not in ("Conv", "AveragePool"):
             continue
-        pad = node.inputs[0].producer() if node.inputs[0] is not None else None
+        rounding = _rounding_above(node)
+        reader = rounding[0] if rounding else node
+        pad = reader.inputs[0].producer() if reader.inputs[0] is not None else None
         if pad is None or pad.op_type != "Pad" or pad.domain not in STANDARD_DOMAINS:
             continue
         spatial = _zero_spatial_pads(pad)
@@ -141,7 +144,33 @@ def absorb_pads(model: ir.Model) -> None:
         node.attributes.pop("auto_pad", None)
         summed = [a + b for a, b in zip(own, spatial, strict=True)]
         node.attributes["pads"] = ir.AttrInt64s("pads", summed)
-        node.replace_input_with(0, pad.inputs[0])
+        data = pad.inputs[0]
+        assert data is not None  # or its shape were not known
+        reader.replace_input_with(0, data)
+        for each in rounding:
+            each.outputs[0].shape = data.shape
+
+
+def _rounding_above(node: ir.Node) -> tuple[ir.Node, ...]:
+    """Return the quantisation and its inverse that only ``node`` reads first, if 0 stays 0."""
+    value = node.inputs[0]
+    dequantise = value.producer() if value is not None else None
+    if dequantise is None or dequantise.op_type != "DequantizeLinear" or not dequantise.inputs:
+        return ()
+    stored = dequantise.inputs[0]
+    quantise = stored.producer() if stored is not None else None
+    if quantise is None or quantise.op_type != "QuantizeLinear":
+        return ()
+    pair = (quantise, dequantise)
+    if any(each.domain not in STANDARD_DOMAINS for each in pair) or any(
+        len(each.outputs[0].uses()) != 1 or each.outputs[0].is_graph_output() for each in pair
+    ):
+        return ()
+    zeros = [each.inputs[2] if len(each.inputs) > 2 else None for each in pair]
+    if zeros[0] is zeros[1] is None:
+        return pair
+    first, second = map(_constant, zeros)
+    return pair if first is not None and first == second else ()
 
 
 def _zero_spatial_pads(pad: ir.Node) -> list[int] | None:

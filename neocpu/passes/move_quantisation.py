@@ -5,6 +5,7 @@ quantisation. Either hides that what comes before computes values of a grid::
 
     dequantize(max_pool(quantize(conv)))     -> max_pool(dequantize(quantize(conv)))
     dequantize(quantize(concat(conv, conv))) -> concat(dequantize(quantize(conv)), …)
+    quantize(split(x)[i])                    -> strided_slice(quantize(x), …)
     quantize(dequantize(x))                  -> x, on the same grid
 
 Rounding to a grid is monotone and element by element, so that maxima and places may come after it.
@@ -28,6 +29,7 @@ from neocpu.relax_utils import (
     is_op,
     make_const,
     rewrite_function,
+    shape_values,
 )
 
 _KEEPING: Final = (
@@ -63,6 +65,8 @@ def _move(expr: Expr, rewrite: Rewrite) -> Expr | None:
     if any(getattr(constant_value(arg), "size", 0) != 1 for arg in expr.args[1:]):
         return None
     inner = rewrite.sole_definition(expr.args[0])
+    if isinstance(inner, relax.TupleGetItem):
+        inner = _as_slice(inner, rewrite)
     if not isinstance(inner, Call):
         return None
     if _keeps(inner):
@@ -74,6 +78,28 @@ def _move(expr: Expr, rewrite: Rewrite) -> Expr | None:
             moved = [rewrite.emit(_of(expr, part)) for part in parts.fields]
             return relax.op.concat(moved, int(inner.attrs.axis))
     return None
+
+
+def _split_of(part: Expr | None, rewrite: Rewrite) -> Call | None:
+    """Return the split that ``part`` is an element of, else None."""
+    if not isinstance(part, relax.TupleGetItem):
+        return None
+    whole = rewrite.definition(part.tuple_value)
+    return whole if isinstance(whole, Call) and is_op(whole, "relax.split") else None
+
+
+def _as_slice(part: relax.TupleGetItem, rewrite: Rewrite) -> Call | None:
+    """Return the slice that one part of a split is, which alone can be rounded before."""
+    split = _split_of(part, rewrite)
+    if split is None:
+        return None
+    shapes = [shape_values(each.shape) for each in split.ty.fields]
+    axis = int(split.attrs.axis)
+    extents = [shape[axis] for shape in shapes if shape is not None]
+    if len(extents) < len(shapes):
+        return None
+    first = sum(extents[: part.index])
+    return relax.op.strided_slice(split.args[0], [axis], [first], [first + extents[part.index]])
 
 
 def _keeps(call: Expr) -> bool:
@@ -106,6 +132,9 @@ def _is_on_grid(quantise: Call, rewrite: Rewrite) -> bool:
         seen.add(var)
         value = rewrite.definition(var)
         if _undoes(quantise, value):
+            continue
+        if single and (split := _split_of(value, rewrite)) is not None:
+            todo.append(split.args[0])
             continue
         if not single or not isinstance(value, Call):
             return False

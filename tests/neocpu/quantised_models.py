@@ -112,6 +112,24 @@ def sliced_network() -> onnx.ModelProto:
     return _model([conv, *parts, joined, last], weights.arrays)
 
 
+def split_network() -> onnx.ModelProto:
+    """Return the same of a split, and with padding before the last convolution."""
+    model = sliced_network()
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array(values, np.int64), name)
+        for name, values in (("sizes", [8, 16, 16]), ("pads", [0, 0, 1, 2, 0, 0, 0, 1]))
+    )
+    conv, *_, joined, last = model.graph.node
+    last.input[0] = "padded"
+    split = helper.make_node("Split", ["a", "sizes"], ["rest", "left", "right"], axis=1)
+    pad = helper.make_node("Pad", ["both", "pads"], ["padded"], name="pad")
+    nodes = [conv, split, joined, pad, last]
+    del model.graph.node[:], model.graph.value_info[:], model.graph.output[:]
+    model.graph.node.extend(nodes)
+    model.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
+    return onnx.shape_inference.infer_shapes(model)
+
+
 def _model(nodes: Sequence[onnx.NodeProto], arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     graph = helper.make_graph(
         list(nodes),

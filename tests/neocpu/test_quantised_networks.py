@@ -17,6 +17,7 @@ from tests.neocpu.quantised_models import (
     quantised,
     run_onnxruntime,
     sliced_network,
+    split_network,
 )
 
 FORMS = {
@@ -78,13 +79,15 @@ def test_neighbours_agree_on_integers():
     assert len(changes) <= 2
 
 
-def test_slices_and_their_concatenation_copy_integers():
-    model = quantised(sliced_network(), per_channel=True)
+@pytest.mark.parametrize("build", [sliced_network, split_network])
+def test_slices_and_their_concatenation_copy_integers(build):
+    model = quantised(build(), per_channel=True)
     with neocpu.compile(model, precision="int8", verify=False) as compiled:
         x = image(11)
         steps = np.abs(compiled.module()(x) - run_onnxruntime(model, x)) / last_step(model)
         ops = compiled.plan["ops"]
     assert steps.max() <= 1.01
+    assert [op["kind"] for op in ops] == ["quantise", "conv2d", "gather", "conv2d"]
     assert ["uint8" in op["out_layout"] for op in ops if op["kind"] == "gather"] == [True]
 
 

@@ -141,6 +141,44 @@ def test_zero_padding_goes_into_the_average(attrs):
     assert relax_ops(assert_matches_onnxruntime(model, {"x": X})) == ["nn.avg_pool2d"]
 
 
+def rounded(model: onnx.ModelProto, *zeros: int, scale: float = 0.05) -> onnx.ModelProto:
+    """Round what the last node reads first, to integers by the first zero, back by the last."""
+    names = [f"z{zero}" for zero in zeros] or [""]
+    *above, last = model.graph.node
+    between = [
+        helper.make_node("QuantizeLinear", [last.input[0], "s", names[0]], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", names[-1]], ["d"]),
+    ]
+    last.input[0] = "d"
+    nodes = [*above, *between, last]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    constants = {"s": np.float32(scale), **{f"z{zero}": np.uint8(zero) for zero in zeros}}
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.array(array), name) for name, array in constants.items()
+    )
+    return model
+
+
+@pytest.mark.parametrize("zeros", [(), (0,), (128,), (255,)])
+@pytest.mark.parametrize("op", ["Conv", "AveragePool"])
+def test_zero_padding_goes_through_rounding(op, zeros):
+    """Into the convolution or the average: zeros are on every grid."""
+    attrs = {"kernel_shape": [3, 3]} if op == "AveragePool" else {"strides": [2, 2]}
+    model = rounded(pad_and(op, **attrs), *zeros)
+    assert "nn.pad" not in relax_ops(assert_matches_onnxruntime(model, {"x": X}))
+
+
+def test_padding_stays_where_rounding_moves_zeros_or_others_read_it():
+    read_twice = rounded(pad_and("Conv"), 128)
+    read_twice.graph.node.append(helper.make_node("Relu", ["d"], ["other"]))
+    shown = helper.make_tensor_value_info("other", TensorProto.FLOAT, (1, 4, 9, 9))
+    read_twice.graph.output.append(shown)
+    other_zero, no_zero = rounded(pad_and("Conv"), 128, 120), rounded(pad_and("Conv", fill=1.0), 9)
+    for model in (other_zero, no_zero, read_twice):
+        assert "nn.pad" in relax_ops(assert_matches_onnxruntime(model, {"x": X}))
+
+
 def test_other_padding_stays():
     models = [
         pad_and("Conv", fill=1.0),

@@ -27,6 +27,7 @@ KEEPING = {
     "reshape": lambda x: R.reshape(x, (6, 20)),
     "permute_dims": lambda x: R.permute_dims(x, [0, 2, 3, 1]),
     "slice": lambda x: R.strided_slice(x, [1], [1], [3]),
+    "part of a split": lambda x: relax.TupleGetItem(R.split(x, [2, 3], 2), 1),
     "resize": lambda x: R.image.resize2d(
         x, (8, 10), method="nearest_neighbor", rounding_method="floor",
         coordinate_transformation_mode="asymmetric",
