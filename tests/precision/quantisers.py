@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import onnx
@@ -26,6 +26,8 @@ from neocpu import models
 Images: TypeAlias = Sequence[np.ndarray]
 Maker: TypeAlias = Callable[[str, Images], onnx.ModelProto]
 """Quantise a network by name, on images; it is built for their size."""
+TORCHVISION: Final = "torchvision."
+"""What the names of its networks begin with, where not ours are meant."""
 
 _U8, _S8 = QuantType.QUInt8, QuantType.QInt8
 _U8S8: Final = {"activation_type": _U8, "weight_type": _S8}
@@ -43,16 +45,19 @@ class _Reader(CalibrationDataReader):
         return next(self._feeds, None)
 
 
-def _built(name: str, images: Images) -> onnx.ModelProto:
-    return models.build(name, image=images[0].shape[2:])
+def _built(name: str, images: Images, opset: int = 17) -> onnx.ModelProto:
+    """Return a network of ours, or torchvision's where its name begins so, in ``opset``."""
+    if name.startswith(TORCHVISION):
+        return _exported(_torch_network(name).eval(), images, opset)
+    model = models.build(name, image=images[0].shape[2:])
+    model.opset_import[0].version = opset  # what the networks use is the same in all from 11 on
+    return model
 
 
 def _prepared(name: str, images: Images, opset: int, folder: Path) -> Path:
-    """Return the network with batch normalisation in the weights, in ``opset``."""
+    """Return the network with batch normalisation in the weights."""
     given, path = folder / "given.onnx", folder / "prepared.onnx"
-    model = _built(name, images)
-    model.opset_import[0].version = opset  # what the networks use is the same in all from 11 on
-    onnx.save(model, given)
+    onnx.save(_built(name, images, opset), given)
     quant_pre_process(given, path, skip_symbolic_shape=True)
     return path
 
@@ -92,12 +97,25 @@ def _nncf(**options: str) -> Maker:
     return make
 
 
-def _torch_network(name: str) -> object:
+def _torch_network(name: str) -> Any:
     import torch
     import torchvision
 
     torch.manual_seed(0)
-    return torchvision.models.get_model(name, weights=None)
+    # Without it GoogLeNet and Inception take minutes to draw their weights.
+    extra = {"init_weights": False} if name.endswith(("googlenet", "inception_v3")) else {}
+    return torchvision.models.get_model(name.removeprefix(TORCHVISION), weights=None, **extra)
+
+
+def _exported(network: Any, images: Images, opset: int = 17) -> onnx.ModelProto:
+    """Return what PyTorch's older exporter, which knows fake quantisation, makes of a network."""
+    import torch
+
+    stream, example = io.BytesIO(), (torch.from_numpy(images[0]),)
+    torch.onnx.export(
+        network, example, stream, dynamo=False, opset_version=opset, input_names=["input"]
+    )
+    return onnx.load_from_string(stream.getvalue())
 
 
 def _exported_graph(quantiser: str) -> Maker:
@@ -148,12 +166,7 @@ def _fake_quantised(per_channel: bool) -> Maker:
             for each in images:
                 network(torch.from_numpy(each))
         network.apply(torch.ao.quantization.disable_observer)
-        stream = io.BytesIO()
-        torch.onnx.export(
-            network, (torch.from_numpy(images[0]),), stream, dynamo=False, opset_version=17,
-            input_names=["input"],
-        )  # fmt: skip
-        return onnx.load_from_string(stream.getvalue())
+        return _exported(network, images)
 
     return make
 
@@ -175,6 +188,13 @@ QUANTISERS: Final[Mapping[str, Maker]] = MappingProxyType(
         ),
         "ort-entropy": _static(**_U8S8, calibrate_method=CalibrationMethod.Entropy),
         "ort-percentile": _static(**_U8S8, calibrate_method=CalibrationMethod.Percentile),
+        "ort-weights-rounded": _static(
+            **_U8S8, per_channel=True, extra_options={"AddQDQPairToWeight": True}
+        ),
+        "ort-weights-asymmetric": _static(
+            activation_type=_S8, weight_type=_S8, extra_options={"WeightSymmetric": False}
+        ),
+        "ort-opset-10": _static(10, **_U8S8),
         "ort-opset-11": _static(11, **_U8S8),
         "ort-opset-13": _static(13, **_U8S8, per_channel=True),
         "ort-opset-21": _static(21, **_U8S8, per_channel=True),

@@ -3,6 +3,8 @@
     pip install nncf torch torchvision torchao
     python -m tests.precision.sweep [--networks A,B] [--quantisers A,B] [--image 64]
 
+Networks are the built-in ones, or ``torchvision.NAME``, with random weights.
+
 The reference is ONNX Runtime without its optimisations, which computes what ONNX defines. Two
 things are compared:
 
@@ -26,9 +28,11 @@ import logging
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -101,6 +105,7 @@ class Case:
 
     network: str
     quantiser: str
+    image: int
     outcome: str = "refused"
     message: str = ""
     output_error: float = 0.0
@@ -157,7 +162,7 @@ def compare_outputs(model: onnx.ModelProto, feeds: Feeds) -> tuple[float, dict]:
 
 def run_case(network: str, quantiser: str, size: int, whole: bool) -> Case:
     """Quantise a network, compile it and compare."""
-    case, begun = Case(network, quantiser), time.monotonic()
+    case, begun = Case(network, quantiser, size), time.monotonic()
     try:
         model = QUANTISERS[quantiser](network, images(size, 4, seed=0))
     except Exception as error:
@@ -186,11 +191,28 @@ def run_case(network: str, quantiser: str, size: int, whole: bool) -> Case:
 def _line(case: Case) -> str:
     layers = case.layers
     return (
-        f"{case.network:20} {case.quantiser:24} {case.outcome:8} tensors {layers.tensors:4} "
-        f"one off {layers.one_off}/{layers.elements} (no ties {layers.no_ties}), "
-        f"more {layers.two_off}, furthest {layers.furthest:.2f} {layers.worst[-40:]}; "
+        f"{case.network:20} {case.quantiser:24} {case.image:3} px {case.outcome:8} "
+        f"tensors {layers.tensors:4} one off {layers.one_off}/{layers.elements} "
+        f"(no ties {layers.no_ties}), more {layers.two_off}, "
+        f"furthest {layers.furthest:.2f} {layers.worst[-40:]}; "
         f"integers {case.convolutions}; output {case.output_error:.1e}; "
         f"left {case.left_over}; {case.seconds:.0f} s {case.message[:200]}"
+    )
+
+
+def totals(cases: Sequence[Mapping[str, Any]]) -> str:
+    """Return what lines of ``--results`` add up to."""
+    outcomes = Counter(case["outcome"] for case in cases)
+    layers = [case["layers"] for case in cases]
+    tensors, elements, one, more, no_ties = (
+        sum(each[key] for each in layers)
+        for key in ("tensors", "elements", "one_off", "two_off", "no_ties")
+    )
+    said = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+    return (
+        f"{len(cases)} models of {len({case['network'] for case in cases})} networks: {said}; "
+        f"{tensors} tensors, {elements} elements, {one} a step off (no ties: {no_ties}), "
+        f"{more} further"
     )
 
 
@@ -209,16 +231,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     done = set()
     if given.results and given.results.exists():
         lines = map(json.loads, given.results.read_text().splitlines())
-        done = {(each["network"], each["quantiser"]) for each in lines}
+        done = {(each["network"], each["quantiser"], each["image"]) for each in lines}
     for quantiser in given.quantisers.split(",") if given.quantisers else QUANTISERS:
         for network in given.networks.split(","):
-            if (network, quantiser) in done:
+            if (network, quantiser, given.image) in done:
                 continue
             case = run_case(network, quantiser, given.image, not given.layers_only)
             print(_line(case), flush=True)
             if given.results:
                 with given.results.open("a") as stream:
                     stream.write(json.dumps(asdict(case)) + "\n")
+    if given.results:
+        print(totals([json.loads(line) for line in given.results.read_text().splitlines()]))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import onnx
 import pytest
@@ -49,6 +51,19 @@ def test_a_refusal_is_no_failure(monkeypatch):
     case = sweep.run_case("net", "four", 8, whole=False)
     assert case.outcome == "refused"
     assert "int4" in case.message
+
+
+def test_totals_count_networks_outcomes_and_steps():
+    layers = sweep.Layers(tensors=2, elements=30, one_off=3, two_off=1, no_ties=1)
+    cases = [
+        sweep.Case("a", "x", 32, "agrees", layers=layers),
+        sweep.Case("a", "y", 64, "agrees", layers=layers),
+        sweep.Case("b", "x", 32),
+    ]
+    assert sweep.totals([asdict(case) for case in cases]) == (
+        "3 models of 2 networks: 2 agrees, 1 refused; 4 tensors, 60 elements, "
+        "6 a step off (no ties: 2), 2 further"
+    )
 
 
 def _four_bits() -> onnx.ModelProto:
