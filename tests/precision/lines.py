@@ -1,0 +1,92 @@
+"""Pictures of lines of text as a recogniser is given them: cut out close to the letters, upright.
+
+What is read is English words, dates, times and sums of money, in fonts that packages ship, on paper
+that is not quite even, a little tilted and noisy.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+_PROSE: Final = Path(__file__).parents[2] / "LICENSE"
+_STYLES: Final = re.compile(r"-(Regular|Bold|Italic|It|Semibold)\.ttf$")
+_DRAWN: Final = 64
+"""Size of letters in pixels, before the line is brought to the height that is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Draws lines.
+
+    Attributes
+    ----------
+    fonts : tuple of path
+    words : tuple of str
+    rng : numpy.random.Generator
+    """
+
+    fonts: tuple[Path, ...]
+    words: tuple[str, ...]
+    rng: np.random.Generator
+
+    @classmethod
+    def of(cls, folder: Path, seed: int) -> Writer:
+        """Return one that writes in the fonts within a folder, words of the project's licence."""
+        fonts = sorted(path for path in folder.rglob("*.ttf") if _STYLES.search(path.name))
+        if not fonts:
+            raise FileNotFoundError("no fonts; say `pip download` of the font-* packages, too")
+        words = sorted(set(re.findall(r"\b[A-Za-z]{3,9}\b", _PROSE.read_text())))
+        return cls(tuple(fonts), tuple(words), np.random.default_rng(seed))
+
+    def line(self, width: int, height: int) -> tuple[Image.Image, str]:
+        """Return a line no wider than ``width`` and what it says."""
+        while True:
+            text = self._text()
+            image = self._drawn(text)
+            wide = round(image.width * height / image.height)
+            if wide <= width:
+                return image.resize((wide, height), Image.Resampling.BILINEAR), text
+
+    def _text(self) -> str:
+        rng, word = self.rng, str(self.rng.choice(self.words))
+        number = int(rng.integers(1, 10000))
+        return (
+            f"{word} {rng.choice(self.words)}",
+            f"{word} {number}",
+            f"{word} {number / 100:.2f}",
+            f"{word.capitalize()} {rng.choice(self.words)}",
+            f"{rng.integers(1, 29):02}/{rng.integers(1, 13):02}/{rng.integers(1990, 2030)}",
+            f"{rng.integers(0, 24)}:{rng.integers(0, 60):02} {word}",
+            word.upper(),
+        )[int(rng.integers(7))]
+
+    def _drawn(self, text: str) -> Image.Image:
+        rng = self.rng
+        font = ImageFont.truetype(self.fonts[int(rng.integers(len(self.fonts)))], _DRAWN)
+        box = tuple(map(int, font.getbbox(text)))
+        size = box[2] - box[0] + 4 * _DRAWN, box[3] - box[1] + 4 * _DRAWN
+        paper, ink = int(rng.integers(180, 256)), int(rng.integers(0, 90))
+        colour = paper, paper, int(paper * rng.uniform(0.85, 1))
+        image = Image.new("RGB", size, colour)
+        place = 2 * _DRAWN - box[0], 2 * _DRAWN - box[1]
+        ImageDraw.Draw(image).text(place, text, fill=(ink, ink // 2, ink), font=font)
+        image = image.rotate(rng.uniform(-1.5, 1.5), Image.Resampling.BICUBIC, fillcolor=colour)
+        left, top, right, bottom = (
+            2 * _DRAWN,
+            2 * _DRAWN,
+            size[0] - 2 * _DRAWN,
+            size[1] - 2 * _DRAWN,
+        )
+        margin = [int(each) for each in rng.integers(_DRAWN // 16, _DRAWN // 4, 4)]
+        image = image.crop(
+            (left - margin[0], top - margin[1], right + margin[2], bottom + margin[3])
+        )
+        noise = rng.normal(0, rng.uniform(0, 12), (image.height, image.width, 3))
+        pixels = np.clip(np.asarray(image, np.float32) + noise, 0, 255).astype(np.uint8)
+        return Image.fromarray(pixels)

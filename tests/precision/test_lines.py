@@ -1,0 +1,50 @@
+"""Lines of text fill their pictures, and strings are compared letter by letter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.precision.lines import Writer
+from tests.precision.tasks import letters_alike
+
+
+def _writer(seed: int) -> Writer:
+    matplotlib = pytest.importorskip("matplotlib")
+    fonts = Path(matplotlib.get_data_path()) / "fonts/ttf"
+    return Writer((fonts / "DejaVuSans.ttf",), ("abuse", "mill"), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize(("width", "height"), [(320, 48), (192, 48), (300, 21)])
+def test_letters_fill_their_line(width, height):
+    writer = _writer(7)
+    for _ in range(20):
+        image, text = writer.line(width, height)
+        assert text.strip()
+        assert image.height == height
+        assert image.width <= width
+        grey = np.asarray(image, np.float32).mean(axis=2)
+        rows = np.flatnonzero(grey.min(axis=1) < 120)
+        assert rows[-1] - rows[0] > 0.55 * height
+
+
+def test_a_seed_draws_the_same():
+    first, second = _writer(3).line(320, 48), _writer(3).line(320, 48)
+    assert first[1] == second[1]
+    np.testing.assert_array_equal(np.asarray(first[0]), np.asarray(second[0]))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "share"),
+    [
+        ("", "", 1),
+        ("abc", "abc", 1),
+        ("abc", "", 0),
+        ("s0urce", "source", 5 / 6),
+        ("ab", "xab", 2 / 3),
+    ],
+)
+def test_letters_that_are_the_same(one, other, share):
+    assert letters_alike(one, other) == letters_alike(other, one) == pytest.approx(share)
