@@ -1,7 +1,8 @@
 """Pictures of lines of text as a recogniser is given them: cut out close to the letters, upright.
 
 What is read is English words, dates, times and sums of money, in fonts that packages ship, on paper
-that is not quite even, a little tilted and noisy.
+that is not quite even, a little tilted and noisy; some are large and sharp, others as
+photographed from afar.
 """
 
 from __future__ import annotations
@@ -89,4 +90,7 @@ class Writer:
         )
         noise = rng.normal(0, rng.uniform(0, 12), (image.height, image.width, 3))
         pixels = np.clip(np.asarray(image, np.float32) + noise, 0, 255).astype(np.uint8)
-        return Image.fromarray(pixels)
+        # Pixels that a photograph has of the line's height: small print is brought up to size.
+        small = int(rng.integers(16, 49))
+        wide = max(round(image.width * small / image.height), 1)
+        return Image.fromarray(pixels).resize((wide, small), Image.Resampling.BICUBIC)
