@@ -125,7 +125,13 @@ def _stored(
     weights = layer.outputs_first(graph.initializers[layer.weights])
     bias = None if layer.bias is None else graph.initializers[layer.bias]
     least = 0.0 if bias is None else np.abs(bias) / (grids[layer.data].scale * _BIAS_LIMIT)
-    stored = store(weights, per_channel=how.per_channel, products=how.int16_sums, least=least)
+    stored = store(
+        weights,
+        per_channel=how.per_channel,
+        products=how.int16_sums,
+        least=least,
+        depthwise=layer.groups > 1 and weights.shape[1] == 1,
+    )
     numbers = StoredLayer(stored, bias)
     if how.correction in ("weights", "activations"):
         return correct_by_weights(layer, weights, numbers, seen[layer.data])

@@ -56,6 +56,8 @@ class Layer:
         The axis of output channels in it.
     bias : str or None
         Its bias' initializer, a vector.
+    groups : int
+        Of a convolution.
     """
 
     node: onnx.NodeProto
@@ -63,6 +65,7 @@ class Layer:
     weights: str
     weight_axis: int
     bias: str | None
+    groups: int = 1
 
     @property
     def name(self) -> str:
@@ -211,7 +214,7 @@ def _layer(node: onnx.NodeProto, arrays: Mapping[str, Any]) -> Layer | None:
         return None
     if bias is not None and arrays[bias].dims[0] != arrays[node.input[1]].dims[axis]:
         return None
-    return Layer(node, node.input[0], node.input[1], axis, bias)
+    return Layer(node, node.input[0], node.input[1], axis, bias, attributes.get("group", 1))
 
 
 def _is_sum(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | None]) -> bool:

@@ -37,6 +37,22 @@ def test_sums_fit_16_bits(shape, per_channel, products):
     assert largest_sums(found.values, products).max() <= SUM_BOUND
 
 
+@pytest.mark.parametrize("shape", [(9, 1, 3, 3), (7, 3, 3, 3), (5, 5, 1, 3)], ids=str)
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_pairs_that_belong_to_two_places_fit_16_bits(shape, per_channel):
+    """ONNX Runtime's rows of an odd number of input channels: a pair crosses places."""
+    given = weights(shape)
+    given[:, -1, 0, 0] = given[:, 0, 0, 1] = 50.0
+
+    def largest(depthwise):
+        found = store(given, per_channel=per_channel, products=4, depthwise=depthwise)
+        rows = [np.ravel(each.transpose(1, 2, 0)).astype(int) for each in found.values]
+        pairs = [row[k : k + 2] for row in rows for k in range(0, len(row), 2)]
+        return max(max(p[p > 0].sum(), -p[p < 0].sum()) for p in pairs)
+
+    assert largest(depthwise=False) <= SUM_BOUND < largest(depthwise=True)
+
+
 def test_only_channels_that_would_not_fit_are_coarser():
     given = np.zeros((2, 4, 1, 1), np.float32)
     given[0, :2] = given[1, :2] = 1.0
