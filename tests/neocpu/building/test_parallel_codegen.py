@@ -160,7 +160,7 @@ ENDS = {
     "fail": (fail, "RuntimeError: LLVM has had enough", PATIENT),
     "crash": (crash, r"signal 11 \(SIGSEGV\)", PATIENT),
     "abort": (abort, "exit code 70: LLVM ERROR: cannot select this", PATIENT),
-    "hang": (hang, "took more than 2 s", Limits(60, 2.0)),
+    "hang": (hang, "took more than 5 s", Limits(60, 5.0)),
     "spin": (spin, "took more than 1 s of a CPU's time", Limits(1, 600.0)),
     "exhaust": (exhaust, "out of memory", PATIENT),
 }
