@@ -1,8 +1,7 @@
 """Pictures of lines of text as a recogniser is given them: cut out close to the letters, upright.
 
 What is read is English words, dates, times and sums of money, in fonts that packages ship, on paper
-that is not quite even, a little tilted and noisy; some are large and sharp, others as
-photographed from afar.
+that is not quite even, a little tilted and noisy: sharp, or as photographed from afar.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 _PROSE: Final = Path(__file__).parents[2] / "LICENSE"
 _STYLES: Final = re.compile(r"-(Regular|Bold|Italic|It|Semibold)\.ttf$")
+ROWS: Final = 48
+"""What recognisers read: small print is brought up to it."""
 _DRAWN: Final = 64
 """Size of letters in pixels, before the line is brought to the height that is wanted."""
 
@@ -30,20 +31,23 @@ class Writer:
     fonts : tuple of path
     words : tuple of str
     rng : numpy.random.Generator
+    rows : int
+        Pixel rows that a photograph has of a line, at least; `ROWS` of what is not photographed.
     """
 
     fonts: tuple[Path, ...]
     words: tuple[str, ...]
     rng: np.random.Generator
+    rows: int = ROWS
 
     @classmethod
-    def of(cls, folder: Path, seed: int) -> Writer:
+    def of(cls, folder: Path, seed: int, rows: int = ROWS) -> Writer:
         """Return one that writes in the fonts within a folder, words of the project's licence."""
         fonts = sorted(path for path in folder.rglob("*.ttf") if _STYLES.search(path.name))
         if not fonts:
             raise FileNotFoundError("no fonts; say `pip download` of the font-* packages, too")
         words = sorted(set(re.findall(r"\b[A-Za-z]{3,9}\b", _PROSE.read_text())))
-        return cls(tuple(fonts), tuple(words), np.random.default_rng(seed))
+        return cls(tuple(fonts), tuple(words), np.random.default_rng(seed), rows)
 
     def line(self, width: int, height: int) -> tuple[Image.Image, str]:
         """Return a line no wider than ``width`` and what it says."""
@@ -90,7 +94,6 @@ class Writer:
         )
         noise = rng.normal(0, rng.uniform(0, 12), (image.height, image.width, 3))
         pixels = np.clip(np.asarray(image, np.float32) + noise, 0, 255).astype(np.uint8)
-        # Pixels that a photograph has of the line's height: small print is brought up to size.
-        small = int(rng.integers(16, 49))
+        small = int(rng.integers(self.rows, ROWS + 1))
         wide = max(round(image.width * small / image.height), 1)
         return Image.fromarray(pixels).resize((wide, small), Image.Resampling.BICUBIC)

