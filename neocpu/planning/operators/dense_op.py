@@ -87,7 +87,9 @@ def integer_forms(
     """
     if workload.m <= FEW_ROWS:
         return ()
-    pixels = Conv2dWorkload(1, workload.k, workload.m, 1, workload.n, (1, 1))
+    pixels = Conv2dWorkload(
+        1, workload.k, workload.m, 1, workload.n, (1, 1), numerics=workload.numerics
+    )
     axes = {0: 1, 1: 0}
     values = np.ascontiguousarray(stored.values.T)[:, :, None, None]
     weights = replace(stored, values=values, axis=axes[stored.axis])
