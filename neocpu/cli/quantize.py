@@ -40,7 +40,7 @@ CORRECTIONS = ("none", "weights", "mean-variance", "activations")
 @click.option(
     "--method",
     type=options.OneOf(METHODS),
-    default="mse",
+    default="percentile",
     show_default=True,
     help="How the range of a tensor is found: all that was seen; averages; all but outliers; what "
     "changes its distribution least, by the divergence of Kullback and Leibler, the same both "

@@ -49,7 +49,7 @@ class QuantiseOptions:
     """
 
     samples: int = DEFAULT_SAMPLES
-    method: str = "mse"
+    method: str = "percentile"
     percentile: float = 99.99
     symmetric: bool = False
     per_channel: bool = True

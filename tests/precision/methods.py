@@ -15,10 +15,10 @@ import neocpu
 from tests.precision.__main__ import Scored, in_onnxruntime, trained
 
 WAYS = {
-    "the defaults: `mse`, per channel, biases corrected by weights, sums of 4": {},
+    "the defaults: `percentile`, per channel, biases corrected by weights, sums of 4": {},
     "`--method minmax`": {"method": "minmax"},
     "`--method moving-average`": {"method": "moving-average"},
-    "`--method percentile`": {"method": "percentile"},
+    "`--method mse`": {"method": "mse"},
     "`--method kl`": {"method": "kl"},
     "`--method symmetric-kl`": {"method": "symmetric-kl"},
     "`--method js`": {"method": "js"},
