@@ -28,6 +28,15 @@ Expr: TypeAlias = Any
 #: TVM's kernels use aligned vector loads on constants (``kAllocAlignment``).
 CONSTANT_ALIGNMENT = 64
 
+#: Operators whose results are the values of what they read first, in another shape or order.
+SHAPING = (
+    "relax.expand_dims",
+    "relax.flatten",
+    "relax.permute_dims",
+    "relax.reshape",
+    "relax.squeeze",
+)
+
 #: TVM's ``OpPatternKind::kOpaque``: FuseOps leaves a function of this ``op_pattern`` alone.
 OPAQUE = 8
 

@@ -58,7 +58,7 @@ def precision_text(plan: Mapping[str, Any]) -> str:
     if set(counts) <= {"fp32"} and asked in ("auto", "fp32") and not dense:
         return "fp32"
     total = "convolution" if sum(counts.values()) == 1 else "convolutions"
-    layers = f", {dense} int8 dense layer{'s' * (dense > 1)}" if dense else ""
+    layers = f", {plural(dense, 'int8 dense layer')}" if dense else ""
     listed = ", ".join(f"{n} {name}" for name, n in counts.items()) or "no"
     return f"{asked}: {listed} {total}{layers}"
 

@@ -23,6 +23,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.relax_utils import (
+    SHAPING,
     Expr,
     Rewrite,
     constant_value,
@@ -32,15 +33,7 @@ from neocpu.relax_utils import (
     shape_values,
 )
 
-_KEEPING: Final = (
-    "relax.expand_dims",
-    "relax.flatten",
-    "relax.nn.max_pool2d",
-    "relax.permute_dims",
-    "relax.reshape",
-    "relax.squeeze",
-    "relax.strided_slice",
-)
+_KEEPING: Final = (*SHAPING, "relax.nn.max_pool2d", "relax.strided_slice")
 """Operators whose results are among the values of what they read first."""
 
 

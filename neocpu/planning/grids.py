@@ -15,7 +15,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.relax_utils import Expr, constant_value, feature_map_shape, is_op, make_const
+from neocpu.relax_utils import SHAPING, Expr, constant_value, feature_map_shape, is_op, make_const
 from neocpu.schedules.operators.pool import StoredData
 from neocpu.schedules.vocabulary.format import Format
 
@@ -24,15 +24,6 @@ STORED: Final = "uint8"
 
 _KEEPING: Final = ("relax.nn.max_pool2d", "relax.nn.relu", "relax.strided_slice")
 """Operators whose results are among the values of what they read first, or zero."""
-
-_SHAPING: Final = (
-    "relax.expand_dims",
-    "relax.flatten",
-    "relax.permute_dims",
-    "relax.reshape",
-    "relax.squeeze",
-)
-"""Operators whose results are the values of what they read first, in another shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +99,7 @@ def grid_of_rows(
         value: Any = definitions.get(data)
         if is_op(value, "relax.dequantize"):
             return grid_of(value)
-        if not is_op(value, *_SHAPING) or not isinstance(value.args[0], Var):
+        if not is_op(value, *SHAPING) or not isinstance(value.args[0], Var):
             return None
         data = value.args[0]
     return grids[data]

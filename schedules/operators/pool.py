@@ -46,9 +46,8 @@ class StoredData:
     def above_zero(self, value: Any) -> Any:
         """Return a vector, or an element, as float32, without the zero point."""
         lanes = value.ty.dtype.lanes
-        return value.astype(f"float32x{lanes}") - splat(
-            tirx.const(float(self.zero), "float32"), lanes
-        )
+        zero = splat(tirx.const(float(self.zero), "float32"), lanes)
+        return value.astype(f"float32x{lanes}") - zero
 
     def real(self, mean: Any, width: int) -> Any:
         """Return what a mean of such vectors stands for."""

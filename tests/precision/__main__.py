@@ -14,6 +14,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,15 +147,21 @@ def trained(downloads: Path, which: int, folder: Path) -> tuple[Path, np.ndarray
     return model, images[~held_out], Views(images[held_out], labels[held_out])
 
 
-def main(downloads: Path, which: int) -> None:
-    """Print one network's table."""
+@contextmanager
+def scoring(downloads: Path, which: int) -> Iterator[tuple[Path, np.ndarray, Views, Scored]]:
+    """Print what is scored; yield what `trained` returns, and float32's answers."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        model, calibration, views = trained(downloads, which, folder)
+        model, calibration, views = trained(downloads, which, Path(name))
         scored = Scored.of(model, views)
         print(f"\n{scored.title(which)}")
+        yield model, calibration, views, scored
+
+
+def main(downloads: Path, which: int) -> None:
+    """Print one network's table."""
+    with scoring(downloads, which) as (model, calibration, views, scored):
         print("| quantiser | engine | agreement | top-1 | dB |\n|---|---|---|---|---|")
-        for quantiser, path in _models(model, calibration, folder):
+        for quantiser, path in _models(model, calibration, model.parent):
             for engine, found in (
                 ("as defined", in_onnxruntime(path, views.images, optimised=False)),
                 ("ONNX Runtime", in_onnxruntime(path, views.images, optimised=True)),

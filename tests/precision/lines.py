@@ -82,16 +82,9 @@ class Writer:
         place = 2 * _DRAWN - box[0], 2 * _DRAWN - box[1]
         ImageDraw.Draw(image).text(place, text, fill=(ink, ink // 2, ink), font=font)
         image = image.rotate(rng.uniform(-1.5, 1.5), Image.Resampling.BICUBIC, fillcolor=colour)
-        left, top, right, bottom = (
-            2 * _DRAWN,
-            2 * _DRAWN,
-            size[0] - 2 * _DRAWN,
-            size[1] - 2 * _DRAWN,
-        )
-        margin = [int(each) for each in rng.integers(_DRAWN // 16, _DRAWN // 4, 4)]
-        image = image.crop(
-            (left - margin[0], top - margin[1], right + margin[2], bottom + margin[3])
-        )
+        # How much paper is cut off on each side: all but a margin.
+        cut = [2 * _DRAWN - int(each) for each in rng.integers(_DRAWN // 16, _DRAWN // 4, 4)]
+        image = image.crop((cut[0], cut[1], size[0] - cut[2], size[1] - cut[3]))
         noise = rng.normal(0, rng.uniform(0, 12), (image.height, image.width, 3))
         pixels = np.clip(np.asarray(image, np.float32) + noise, 0, 255).astype(np.uint8)
         small = int(rng.integers(self.rows, ROWS + 1))

@@ -8,11 +8,10 @@ Needs what `tests.precision` does, and scores the same views.
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
 import neocpu
-from tests.precision.__main__ import Scored, in_onnxruntime, trained
+from tests.precision.__main__ import in_onnxruntime, scoring
 
 WAYS = {
     "the defaults: `percentile`, per channel, biases corrected by weights, sums of 4": {},
@@ -43,14 +42,10 @@ WAYS = {
 
 def main(downloads: Path, which: int) -> None:
     """Print one network's table."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        model, calibration, views = trained(downloads, which, folder)
-        scored = Scored.of(model, views)
-        print(f"\n{scored.title(which)}")
+    with scoring(downloads, which) as (model, calibration, views, scored):
         print("| way | agreement | top-1 | dB |\n|---|---|---|---|")
+        path = model.with_name("quantised.onnx")
         for way, options in WAYS.items():
-            path = folder / "quantised.onnx"
             neocpu.quantize(model, calibration, neocpu.QuantiseOptions(**options)).save(path)
             found = in_onnxruntime(path, views.images, optimised=False)
             print(f"| {way} | {' | '.join(scored.figures(found))} |", flush=True)

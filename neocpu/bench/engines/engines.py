@@ -110,7 +110,7 @@ def load_ncnn(path: str, threads: int | None, inputs: Inputs, *, bfloat16: bool 
     return load(path, threads, inputs, bfloat16=bfloat16)
 
 
-PEERS: Final = (ONNXRUNTIME, "openvino", "ncnn")
+PEERS: Final = (ONNXRUNTIME, OPENVINO, "ncnn")
 """The engines neocpu is compared with; each is a Python package of the same name."""
 
 IN_BFLOAT16: Final[Mapping[str, str]] = MappingProxyType({peer: f"{peer}-bf16" for peer in PEERS})

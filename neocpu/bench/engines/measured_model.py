@@ -88,7 +88,7 @@ class Subject:
         model = self.require_model()
         engines = IN_BFLOAT16 if self.in_bfloat16 else {}
         others = (Contender(peer, engines.get(peer, peer), model) for peer in peers)
-        return (*own, *others, *self.forms)
+        return (*own, *others, *(form for form in self.forms if form.engine in peers))
 
     def require_model(self) -> Path:
         """Return the ONNX model.
@@ -239,7 +239,7 @@ def compile_subject(
     quantised = folder / f"{source.stem}.int8.onnx"
     made = quantize(source, samples, threads=threads, on_progress=on_progress)
     made.save(quantised)
-    forms = tuple(other_forms(source, data, made.proto, peers, folder))
+    forms = tuple(other_forms(source, data, made.proto, peers, folder, on_progress))
     # Only what is mixed needs the float32 model: all peers run the quantised one.
     own = (source, data) if precision == "auto" else (quantised, None)
     compilation = compiled(own[0], artifact, precision=precision, calibrate=own[1])

@@ -15,10 +15,12 @@ import onnx
 from neocpu.bench.engines.contenders import NNCF, SIGNED, Contender
 from neocpu.bench.engines.engines import ONNXRUNTIME, OPENVINO
 from neocpu.bench.engines.signed_form import with_signed_maps
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 
 _log = logging.getLogger("neocpu")
 
-_TIMEOUT: Final = 1800.0
+TIMEOUT: Final = 1800.0
+"""Seconds that NNCF may take."""
 
 
 def other_forms(
@@ -27,6 +29,7 @@ def other_forms(
     quantised: onnx.ModelProto,
     peers: Sequence[str],
     folder: Path,
+    on_progress: ProgressCallback = silent,
 ) -> Iterator[Contender]:
     """Yield what peers may run faster than the quantised model, the same in other forms.
 
@@ -44,18 +47,25 @@ def other_forms(
         onnx.save(signed, path)
         yield Contender(SIGNED, ONNXRUNTIME, path)
     if OPENVINO in peers and importlib.util.find_spec("nncf") is not None:
+        on_progress(Progress("quantise", detail="by NNCF"))
         path = folder / f"{source.stem}.nncf.xml"
-        if _quantised_by_nncf(source, samples, path):
+        if reason := _quantise_by_nncf(source, samples, path):
+            _log.warning("NNCF could not quantise %s, so %s is out: %s", source.name, NNCF, reason)
+        else:
             yield Contender(NNCF, OPENVINO, path)
 
 
-def _quantised_by_nncf(source: Path, samples: Path, path: Path) -> bool:
-    """Have NNCF write OpenVINO's own format; a process of its own keeps its many lines away."""
+def _quantise_by_nncf(source: Path, samples: Path, path: Path) -> str:
+    """Have NNCF write OpenVINO's own format; return why it failed, or an empty string.
+
+    A process of its own keeps its many lines away.
+    """
     program = (sys.executable, "-m", "neocpu.bench.engines.nncf_process")
-    done = subprocess.run(
-        [*program, source, samples, path], capture_output=True, text=True, timeout=_TIMEOUT
-    )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        _log.warning("NNCF could not quantise %s, so %s is out: %s", source.name, NNCF, lines[-1])
-    return done.returncode == 0
+    try:
+        done = subprocess.run(
+            [*program, source, samples, path], capture_output=True, text=True, timeout=TIMEOUT
+        )
+    except subprocess.TimeoutExpired:
+        return f"it took more than {TIMEOUT:g} s"
+    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return lines[-1] if done.returncode else ""

@@ -284,10 +284,11 @@ class IntegerDenseOp(DenseOp):
             else:
                 args.append(emitter.weight(scheme.out_layout.pack_channels(operand)))
         m, n, written, shape = self.workload.m, self.workload.n, scheme.oc_bn, self.result_shape
+        if written == n:
+            return emitter.call_rows(kernel, args, shapes[-1], shape, form.types[1])
         made = emitter.call_rows(kernel, args, shapes[-1], (m, written), form.types[1])
-        if written != n:
-            made = emitter.emit(relax.op.strided_slice(made, [1], [0], [n]))
-        return made if shape == (m, n) else emitter.emit(relax.op.reshape(made, shape))
+        columns = emitter.emit(relax.op.strided_slice(made, [1], [0], [n]))
+        return columns if shape == (m, n) else emitter.emit(relax.op.reshape(columns, shape))
 
     def _data(self, emitter: Emitter, shape: tuple[int, ...]) -> Var:
         """Return the data as integers, which whoever made them may have stored."""

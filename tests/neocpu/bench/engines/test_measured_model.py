@@ -5,6 +5,7 @@ import os
 import numpy as np
 import onnx
 
+from neocpu.bench.engines import quantised_forms
 from neocpu.bench.engines.measured_model import compile_subject
 from neocpu.bench.engines.quantised_forms import other_forms
 from neocpu.bench.engines.signed_form import with_signed_maps
@@ -19,27 +20,24 @@ from tests.neocpu.quantised_models import (
 )
 
 
+def subject_of(model, folder, precision, peers=()):
+    settings = {"threads": 2, "shapes": NO_SHAPES, "databases": (), "verify": False}
+    return compile_subject(str(model), folder, precision=precision, peers=peers, **settings)
+
+
 def test_a_model_is_quantised_for_all_engines(tmp_path):
     """In int8 the peers run what neocpu runs, and float32 is there to compare with."""
     onnx.save(sliced_network(), tmp_path / "net.onnx")
     for precision in ("int8", "auto"):
         folder = tmp_path / precision
         folder.mkdir()
-        subject = compile_subject(
-            str(tmp_path / "net.onnx"),
-            folder,
-            threads=2,
-            shapes=NO_SHAPES,
-            databases=(),
-            verify=False,
-            precision=precision,
-            peers=("onnxruntime",),
-        )
+        subject = subject_of(tmp_path / "net.onnx", folder, precision, peers=("onnxruntime",))
         own, in_float, peer, signed = subject.contenders(("onnxruntime",))
         assert (own.label, in_float.label) == ("neocpu", "neocpu-fp32")
         assert own.path != in_float.path
         assert peer.path == subject.model != tmp_path / "net.onnx"
         assert (signed.label, signed.engine) == ("onnxruntime-s8s8", "onnxruntime")
+        assert [one.label for one in subject.contenders(("openvino",))][2:] == ["openvino"]
         assert subject.is_quantised
 
 
@@ -62,6 +60,10 @@ def test_openvino_also_runs_what_nncf_makes(tmp_path, monkeypatch, caplog):
     (site / "nncf.py").write_text("raise ImportError('no such thing')")
     assert list(other_forms(source, data, network(), ("openvino",), tmp_path)) == []
     assert "openvino-nncf is out: ImportError: no such thing" in caplog.text
+    (site / "nncf.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(quantised_forms, "TIMEOUT", 2.0)
+    assert list(other_forms(source, data, network(), ("openvino",), tmp_path)) == []
+    assert "openvino-nncf is out: it took more than 2 s" in caplog.text
     assert list(other_forms(source, data, network(), ("ncnn",), tmp_path)) == []
 
 
@@ -87,15 +89,7 @@ def quantize(model, inputs, subset_size):
 def test_all_engines_compute_in_bfloat16(tmp_path):
     """Of one model, which stays as it is; float32 is there to compare with."""
     onnx.save(network(), tmp_path / "net.onnx")
-    subject = compile_subject(
-        str(tmp_path / "net.onnx"),
-        tmp_path,
-        threads=2,
-        shapes=NO_SHAPES,
-        databases=(),
-        verify=False,
-        precision="bf16",
-    )
+    subject = subject_of(tmp_path / "net.onnx", tmp_path, "bf16")
     own, in_float, *peers = subject.contenders(("onnxruntime", "openvino", "ncnn"))
     assert read_header(own.path).plan["precision"] == "bf16"
     assert read_header(in_float.path).plan["precision"] == "fp32"
