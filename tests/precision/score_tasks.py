@@ -6,7 +6,7 @@
     python -m tests.precision.score_tasks DOWNLOADS [recognition small-print direction …]
 
 Every fourth picture calibrates, the others are scored: the share of answers that are those of
-float32, of those that are right, and of strings the letters that are the same.
+float32, of those that are right, and of strings the letters that are the same, of pages the pixels.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def main(downloads: Path, name: str) -> None:
 
         print(f"\n{task.name}: {len(scored)} pictures, "
               f"float32 right in {share(operator.eq, wanted, truth)}")  # fmt: skip
-        print("| quantiser | engine | agreement | of letters | right |\n|---|---|---|---|---|")
+        print("| quantiser | engine | agreement | of letters or pixels | right |")
+        print("|---|---|---|---|---|")
         try:
             for quantiser, engine, outputs in _ways(task, folder, calibration, scored):
                 found = [task.answer(each) for each in outputs]

@@ -1,4 +1,4 @@
-"""Lines of text fill their pictures, and strings are compared letter by letter."""
+"""Lines of text fill their pictures; strings are compared letter by letter, pages box by box."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.precision.lines import Writer
-from tests.precision.tasks import letters_alike
+from tests.precision.tasks import boxes_alike, letters_alike, text_boxes
 
 
 def _writer(seed: int) -> Writer:
@@ -48,3 +48,19 @@ def test_a_seed_draws_the_same():
 )
 def test_letters_that_are_the_same(one, other, share):
     assert letters_alike(one, other) == letters_alike(other, one) == pytest.approx(share)
+
+
+def test_boxes_are_around_what_surely_is_text():
+    scores = np.zeros((40, 60), np.float32)
+    scores[4:12, 5:50] = 0.9
+    scores[20:30, 5:25] = 0.5  # not sure enough
+    scores[34:37, 5:50] = 0.9  # too thin
+    assert text_boxes(scores) == [(5, 4, 50, 12)]
+
+
+def test_boxes_are_the_same_where_they_share_half():
+    box, moved, far = (0, 0, 20, 10), (4, 1, 22, 11), (40, 0, 60, 10)
+    assert boxes_alike([box], [moved]) == 1.0
+    assert boxes_alike([box, far], [moved]) == pytest.approx(2 / 3)
+    assert boxes_alike([box], [far]) == 0.0
+    assert boxes_alike([], []) == 1.0

@@ -70,8 +70,8 @@ def dynamic_quantize_linear(node: Node) -> relax.Expr:
     """DynamicQuantizeLinear: uint8 numbers, their scale and zero point, of the data's range."""
     bb, data = node.bb, node.inputs[0]
     zero = relax.const(0.0, "float32")
-    low = bb.emit(relax.op.minimum(relax.op.min(data), zero))
-    high = bb.emit(relax.op.maximum(relax.op.max(data), zero))
+    low = bb.emit(relax.op.minimum(_of_all(bb, relax.op.min, data), zero))
+    high = bb.emit(relax.op.maximum(_of_all(bb, relax.op.max, data), zero))
     scale = bb.emit(relax.op.divide(relax.op.subtract(high, low), relax.const(255.0, "float32")))
     # Of data that are all zero any scale is right.
     positive = relax.op.greater(scale, zero)
@@ -82,6 +82,13 @@ def dynamic_quantize_linear(node: Node) -> relax.Expr:
     moved = bb.emit(relax.op.add(relax.op.round(relax.op.divide(data, divisor)), point))
     whole = bb.emit(relax.op.astype(relax.op.clip(moved, 0.0, 255.0), "uint8"))
     return relax.Tuple([whole, scale, bb.emit(relax.op.astype(point, "uint8"))])
+
+
+def _of_all(bb: relax.BlockBuilder, extremum: Any, data: relax.Expr) -> relax.Expr:
+    """Return the extremum of a tensor: of rows first, which are vectors and run in parallel."""
+    if len(static_shape(data) or ()) > 1:
+        data = bb.emit(extremum(data, axis=-1))
+    return extremum(data)
 
 
 def conv_integer(node: Node) -> relax.Expr:

@@ -15,6 +15,7 @@ from onnx import helper
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.opset_raising import raise_opset
+from neocpu.frontend.quantised.integer_products import expand_integer_products
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 CONTRIBUTED: Final = "com.microsoft"
@@ -101,7 +102,8 @@ def expand_quantised(model: onnx.ModelProto) -> onnx.ModelProto:
     UnsupportedError
         Of an operator that has channels last, or if the model cannot be raised.
     """
-    graph, nodes, changed = model.graph, [], False
+    graph, nodes = model.graph, []
+    changed = expand_integer_products(graph)
     for index, node in enumerate(graph.node):
         expanded = _expanded(node, f"_{index}")
         changed |= expanded != [node]

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
+from neocpu.frontend.quantised.constant_tensors import constant_tensors
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 _SCALED: Final = ("QuantizeLinear", "DequantizeLinear")
@@ -27,10 +28,7 @@ def refuse_scales(graph: onnx.GraphProto) -> None:
     nodes = [n for n in graph.node if n.domain in STANDARD_DOMAINS and n.op_type in _SCALED]
     if not nodes:
         return
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute[:1] and node.attribute[0].name == "value":
-            constants[node.output[0]] = node.attribute[0].t
+    constants = constant_tensors(graph)
     for node in nodes:
         scale = constants.get(node.input[1])
         if scale is not None:

@@ -1,0 +1,151 @@
+"""Products of integers become products of the same numbers in float32, for its kernels.
+
+ConvInteger and MatMulInteger, what dynamic quantisation writes, add up integers whose zero points
+are found when the model runs. Whole numbers up to 2^24 are themselves in float32, and so are their
+sums, in any order. Larger ones are rounded by the Cast to float32 that follows them, mostly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu.frontend.quantised.constant_tensors import constant_tensors
+from neocpu.frontend.unsupported import STANDARD_DOMAINS
+
+_WHOLE_BELOW: Final = 2**24
+_LARGEST: Final = 255
+"""How far a number of 8 bits may lie from its zero point."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """An operator, and where its weights have what.
+
+    Attributes
+    ----------
+    real : str
+        The operator on real numbers.
+    axis : int
+        Of the weights, the axis along which zero points are.
+    summed : tuple of int
+        Their axes that are added up.
+    """
+
+    real: str
+    axis: int
+    summed: tuple[int, ...]
+
+
+_PRODUCTS: Final = {
+    "ConvInteger": _Product("Conv", 0, (1, 2, 3)),
+    "MatMulInteger": _Product("MatMul", -1, (-2,)),
+}
+
+
+def expand_integer_products(graph: onnx.GraphProto) -> bool:
+    """Rewrite the products of a graph in place; return whether any was.
+
+    Left alone are those of two tensors that are computed, those with zero points row by row, and
+    those whose sums may exceed 2^24 and are read as integers.
+    """
+    known = _Known(graph)
+    if not any(map(known.is_real, graph.node)):
+        return False
+    nodes: list[onnx.NodeProto] = []
+    for index, node in enumerate(graph.node):
+        nodes += known.expanded(node, f"_{index}") if known.is_real(node) else [node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return True
+
+
+class _Known:
+    """What is known of a graph's tensors before it runs."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._graph, self._constants = graph, constant_tensors(graph)
+        self._readers = Counter(name for node in graph.node for name in node.input)
+        self._readers.update(output.name for output in graph.output)
+        self._in_float = Counter(node.input[0] for node in graph.node if _is_to_float(node))
+        self._single = {
+            node.output[2]
+            for node in graph.node
+            if node.op_type == "DynamicQuantizeLinear" and node.output[2:]
+        }
+
+    def is_real(self, node: onnx.NodeProto) -> bool:
+        """Whether it is a product that float32 is enough for, whatever the data."""
+        product = _PRODUCTS.get(node.op_type)
+        if product is None or node.domain not in STANDARD_DOMAINS or len(node.input) < 2:
+            return False
+        weights, zero = self._integers(node.input[1]), self._zero(node)
+        if weights is None or zero is None or not self._is_single(_optional(node, 2)):
+            return False
+        if not -weights.ndim <= min(product.summed) <= max(product.summed) < weights.ndim:
+            return False  # a vector, or not of two spatial dimensions
+        if zero.ndim > 1 or zero.size not in (1, weights.shape[product.axis]):
+            return False
+        if self._is_read_as_real(node):
+            return True
+        spread = [1] * weights.ndim
+        spread[product.axis] = zero.size
+        sums = np.abs(weights - zero.reshape(spread)).sum(axis=product.summed)
+        return int(sums.max(initial=0)) * _LARGEST < _WHOLE_BELOW
+
+    def expanded(self, node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
+        """Return the same product of real numbers, between conversions."""
+        product, result = _PRODUCTS[node.op_type], node.output[0]
+        made: list[onnx.NodeProto] = []
+        operands = []
+        for place in (0, 1):
+            name, zero = node.input[place], _optional(node, place + 2)
+            one, real = (f"{name}_{kind}{suffix}_{place}" for kind in ("one", "real"))
+            ones = np.ones(self._constants[zero].dims if zero in self._constants else (), "float32")
+            self._graph.initializer.append(numpy_helper.from_array(ones, one))
+            inputs = [name, one, *([zero] if zero else [])]
+            axis = product.axis if place else 0
+            made.append(helper.make_node("DequantizeLinear", inputs, [real], axis=axis))
+            operands.append(real)
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        in_float = self._is_read_as_real(node)
+        sums = result if in_float else f"{result}_real{suffix}"
+        made.append(helper.make_node(product.real, operands, [sums], name=node.name, **attributes))
+        if not in_float:  # an algorithm that errs must not make 2 of 2.9999
+            made.append(helper.make_node("Round", [sums], [f"{sums}_whole"]))
+            cast = helper.make_node("Cast", [f"{sums}_whole"], [result], to=TensorProto.INT32)
+            made.append(cast)
+        return made
+
+    def _is_read_as_real(self, node: onnx.NodeProto) -> bool:
+        return self._in_float[node.output[0]] == self._readers[node.output[0]]
+
+    def _integers(self, name: str) -> NDArray[Any] | None:
+        tensor = self._constants.get(name)
+        return None if tensor is None else numpy_helper.to_array(tensor).astype(np.int64)
+
+    def _zero(self, node: onnx.NodeProto) -> NDArray[Any] | None:
+        """Return the weights' zero points; None of those that are computed."""
+        name = _optional(node, 3)
+        return self._integers(name) if name else np.zeros((), np.int64)
+
+    def _is_single(self, zero: str) -> bool:
+        """Whether the data's zero point is sure to be one number."""
+        known = self._integers(zero)
+        return not zero or zero in self._single or (known is not None and known.size == 1)
+
+
+def _is_to_float(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Cast" and any(
+        each.name == "to" and each.i == TensorProto.FLOAT for each in node.attribute
+    )
+
+
+def _optional(node: onnx.NodeProto, place: int) -> str:
+    return node.input[place] if place < len(node.input) else ""
