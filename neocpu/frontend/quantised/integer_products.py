@@ -8,6 +8,7 @@ sums, in any order. Larger ones are rounded by the Cast to float32 that follows 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,27 +44,28 @@ class _Product:
     summed: tuple[int, ...]
 
 
-_PRODUCTS: Final = {
+INTEGER_PRODUCTS: Final[Mapping[str, _Product]] = {
     "ConvInteger": _Product("Conv", 0, (1, 2, 3)),
     "MatMulInteger": _Product("MatMul", -1, (-2,)),
 }
+"""By the operators on integers."""
 
 
-def expand_integer_products(graph: onnx.GraphProto) -> bool:
-    """Rewrite the products of a graph in place; return whether any was.
+def expand_integer_products(graph: onnx.GraphProto) -> None:
+    """Rewrite the products of a graph of a current opset, in place.
 
     Left alone are those of two tensors that are computed, those with zero points row by row, and
-    those whose sums may exceed 2^24 and are read as integers.
+    those whose sums may exceed 2^24 and are read as integers; and all of a graph with branches,
+    which may read any of its tensors.
     """
+    if _has_branches(graph):
+        return
     known = _Known(graph)
-    if not any(map(known.is_real, graph.node)):
-        return False
     nodes: list[onnx.NodeProto] = []
     for index, node in enumerate(graph.node):
         nodes += known.expanded(node, f"_{index}") if known.is_real(node) else [node]
     del graph.node[:]
     graph.node.extend(nodes)
-    return True
 
 
 class _Known:
@@ -82,7 +84,7 @@ class _Known:
 
     def is_real(self, node: onnx.NodeProto) -> bool:
         """Whether it is a product that float32 is enough for, whatever the data."""
-        product = _PRODUCTS.get(node.op_type)
+        product = INTEGER_PRODUCTS.get(node.op_type)
         if product is None or node.domain not in STANDARD_DOMAINS or len(node.input) < 2:
             return False
         weights, zero = self._integers(node.input[1]), self._zero(node)
@@ -101,7 +103,7 @@ class _Known:
 
     def expanded(self, node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
         """Return the same product of real numbers, between conversions."""
-        product, result = _PRODUCTS[node.op_type], node.output[0]
+        product, result = INTEGER_PRODUCTS[node.op_type], node.output[0]
         made: list[onnx.NodeProto] = []
         operands = []
         for place in (0, 1):
@@ -145,6 +147,11 @@ def _is_to_float(node: onnx.NodeProto) -> bool:
     return node.op_type == "Cast" and any(
         each.name == "to" and each.i == TensorProto.FLOAT for each in node.attribute
     )
+
+
+def _has_branches(graph: onnx.GraphProto) -> bool:
+    kinds = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+    return any(each.type in kinds for node in graph.node for each in node.attribute)
 
 
 def _optional(node: onnx.NodeProto, place: int) -> str:

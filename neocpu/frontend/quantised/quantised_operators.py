@@ -15,7 +15,11 @@ from onnx import helper
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.opset_raising import raise_opset
-from neocpu.frontend.quantised.integer_products import expand_integer_products
+from neocpu.frontend.quantised.integer_products import (
+    INTEGER_PRODUCTS,
+    expand_integer_products,
+)
+from neocpu.frontend.rewrites import uses
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 CONTRIBUTED: Final = "com.microsoft"
@@ -103,7 +107,7 @@ def expand_quantised(model: onnx.ModelProto) -> onnx.ModelProto:
         Of an operator that has channels last, or if the model cannot be raised.
     """
     graph, nodes = model.graph, []
-    changed = expand_integer_products(graph)
+    changed = uses(model, *INTEGER_PRODUCTS)
     for index, node in enumerate(graph.node):
         expanded = _expanded(node, f"_{index}")
         changed |= expanded != [node]
@@ -112,7 +116,9 @@ def expand_quantised(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     del graph.node[:]
     graph.node.extend(nodes)
-    return raise_opset(model, _OPSET)
+    raised = raise_opset(model, _OPSET)
+    expand_integer_products(raised.graph)
+    return raised
 
 
 def _expanded(node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
