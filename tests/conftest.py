@@ -4,6 +4,7 @@ import logging
 import os
 import resource
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,20 @@ def pytest_configure():
     settings.load_profile("repeatable")
     # Children that crash on purpose would leave their memory beside the tests.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def pytest_collection_modifyitems(items):
+    """Leave out cases that are much like others, where not all tests are asked for."""
+    import needs  # and with it numpy, see above
+
+    seen = Counter()
+    for item in items:
+        mark = item.get_closest_marker("one_in")
+        if mark is not None:
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % mark.args[0]:
+                item.add_marker(needs.everything())
+            seen[test] += 1
 
 
 @pytest.fixture(autouse=True)

@@ -45,6 +45,11 @@ def everything() -> pytest.MarkDecorator:
     return pytest.mark.skipif(not EVERYTHING, reason="NEOCPU_TESTS=all and `make fresh` run it")
 
 
+def one_in(count: int) -> pytest.MarkDecorator:
+    """Run only the first, and every ``count``-th after it, of a test's cases, unless all are."""
+    return pytest.mark.one_in(count)
+
+
 def repeated(names: Iterable[str], families: Collection[str]) -> list[ParameterSet]:
     """Return parameters of which only those outside ``families`` are run, unless all tests are."""
     marks = {True: everything(), False: ()}

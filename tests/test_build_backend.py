@@ -7,6 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import needs
 import pytest
 
 from wheels.backend import LIBRARY
@@ -46,6 +47,7 @@ def pip(*arguments):
 
 
 @pytest.mark.parametrize("editable", [False, True], ids=["plain", "editable"])
+@needs.one_in(2)
 def test_an_installation_leaves_at_most_the_library_in_the_checkout(checkout, tmp_path, editable):
     before = listing(checkout)
     option = ["-e"] if editable else []
@@ -59,6 +61,7 @@ def test_an_installation_leaves_at_most_the_library_in_the_checkout(checkout, tm
     assert (metadata.parent / "neocpu" / "core" / LIBRARY).is_file() != editable
 
 
+@needs.everything()
 def test_the_archive_of_sources_builds_the_same_wheel(checkout, tmp_path):
     before = listing(checkout)
     script = "import sys; from wheels import backend; backend.build_sdist(sys.argv[1])"

@@ -9,6 +9,7 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import needs
 import pytest
 
 from neocpu.cli.commands import COMMANDS
@@ -140,6 +141,7 @@ class TestRuntimeDistribution:
         assert set(closure([*roots, "neocpu"], runtime.FOLDERS).others) == {"numpy"}
 
     @pytest.mark.slow
+    @needs.everything()
     def test_keeps_to_what_python_3_10_has(self, tmp_path: Path) -> None:
         """By the stubs of the type checker, which know since when there is what."""
         pytest.importorskip("mypy")

@@ -41,6 +41,7 @@ def glibc_of(path: Path) -> int:
         pytest.param("aarch64", marks=needs.programs("aarch64-linux-gnu-gcc")),
     ],
 )
+@needs.one_in(2)
 def test_for_a_machine_by_the_systems_compiler(machine, tmp_path):
     library = tmp_path / "libneocpu.so"
     platform = compile_library(machine, library)
@@ -72,6 +73,7 @@ def test_for_a_c_library_by_zig(platform, tmp_path):
         (MACHINE, "no-such-compiler", "no-such-compiler cannot be run"),
     ],
 )
+@needs.one_in(3)
 def test_what_cannot_be(asked, compiler, message, tmp_path):
     with pytest.raises(SystemExit, match=message):
         compile_library(asked, tmp_path / "libneocpu.so", compiler)

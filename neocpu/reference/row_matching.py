@@ -31,12 +31,15 @@ PIECE = 512
 
 
 def match_rows(
-    actual: Mapping[str, Array], expected: Mapping[str, Array], tolerance: Mapping[str, Array]
+    actual: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    tolerance: Mapping[str, Array],
+    unmatched: float = UNMATCHED_ROWS,
 ) -> tuple[Array, Array]:
     """Pair the rows of several outputs that describe the same detections.
 
-    Rows in the same place are compared first. Once more rows of ``actual`` lack a partner than
-    `UNMATCHED_ROWS` allows, the search is given up: each has been compared with all that are left.
+    Rows in the same place are compared first. Once a larger share of the rows than ``unmatched``
+    lacks a partner, the search is given up: each has been compared with all that are left.
 
     Parameters
     ----------
@@ -58,7 +61,7 @@ def match_rows(
     unplaced = (np.setdiff1d(np.arange(count), placed) for count in counts)
     mine, theirs = map(_buckets, (actual, expected), (exact, exact), unplaced)
     pairs = [(row, row) for row in placed.tolist()]
-    missing = UNMATCHED_ROWS * max(counts)
+    missing = unmatched * max(counts)
     for key, rows in mine.items():
         pieces = _pieces(theirs.get(key, []))
         for row in rows:

@@ -118,6 +118,7 @@ def on(cpu, *rest):
     ],
     ids=str,
 )
+@needs.one_in(3)
 def test_computes_what_the_reference_does(cpu, workload, tmp_path):
     operands = random_operands(workload, 1)
     expected = conv2d(workload, operands)

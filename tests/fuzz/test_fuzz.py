@@ -35,7 +35,7 @@ def pool() -> Iterator[Pool]:
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=100 if needs.EVERYTHING else 50,
+    max_examples=100 if needs.EVERYTHING else 25,
     phases=[Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )

@@ -1,5 +1,6 @@
 """Shapes that fill no block and no tile: every template computes them, for both vector widths."""
 
+import needs
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
@@ -56,6 +57,7 @@ def templates(compiled) -> set[str]:
 
 @pytest.mark.parametrize("algorithm", CONVOLUTIONS)
 @pytest.mark.parametrize("image", [(1, 1), (5, 2)])
+@needs.one_in(2)
 def test_smaller_than_a_tile(algorithm, image):
     """Compilation verifies every output against the reference."""
     made = model((3, 17, *image), CONVOLUTIONS[algorithm])
@@ -73,6 +75,7 @@ def test_images_of_few_channels(channels):
 
 
 @pytest.mark.parametrize("algorithm", CONVOLUTIONS)
+@needs.one_in(2)
 def test_wider_vectors_than_channels(algorithm):
     """Code for 16 lanes is generated wherever the tests run, and verified where it runs."""
     made = model((1, 17, 5, 2), CONVOLUTIONS[algorithm])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
+import needs
 import numpy as np
 import onnx
 import pytest
@@ -104,6 +105,7 @@ def test_each_part_of_a_fat_file_keeps_a_promise_of_its_own(tmp_path):
 
 
 @pytest.mark.skipif(not {"avx2", "fma"} <= host_features(), reason="measures kernels of AVX2")
+@needs.everything()
 def test_kernels_of_bfloat16_are_tuned(tmp_path):
     """Of a part that is to be in bfloat16, too."""
     database = tmp_path / "records.jsonl"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import pytest
 
 from neocpu.runtime.guarding import GUARD_VARIABLE
@@ -15,8 +16,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_of_every_operator() -> None:
+    one_in = 1 if needs.EVERYTHING else 3
     done = subprocess.run(
-        [sys.executable, "-B", "-m", "tests.neocpu.hostile.extreme_values"],
+        [sys.executable, "-B", "-m", "tests.neocpu.hostile.extreme_values", str(one_in)],
         capture_output=True,
         text=True,
         check=False,
@@ -27,4 +29,4 @@ def test_of_every_operator() -> None:
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
     found = re.search(r"^(\d+) operators$", done.stdout, re.M)
     assert found is not None
-    assert int(found[1]) >= 100
+    assert int(found[1]) >= 100 // one_in

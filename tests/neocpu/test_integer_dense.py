@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import needs
 import numpy as np
 import onnx
 import pytest
@@ -82,6 +83,7 @@ def compared(model, shape, precision="int8", threads=2):
     ("shape", "n"),
     [((ROWS, 4), 1), ((5, 20), 37), ((2, 7, 64), 40), ((197, 96), 24), ((1, 3, 9, 16), 48)],
 )
+@needs.one_in(3)
 def test_sums_are_exact(shape, n, most, kind):
     """Whatever the weights are: 16 bits hold the sums of 0, 2, 4 or 8 of their products."""
     graph = Graph(kind)

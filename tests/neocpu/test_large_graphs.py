@@ -45,13 +45,14 @@ def names(count: int, stem: str = "x") -> list[str]:
 
 
 @pytest.mark.parametrize(("count", "axis"), [(65, 0), (65, 1), (65, 3), (500, 1)])
+@needs.one_in(2)
 def test_concat_of_many_inputs(count, axis):
     shape = [extent * (count if i == axis else 1) for i, extent in enumerate(SHAPE)]
     node = helper.make_node("Concat", names(count), ["y"], axis=axis)
     assert_computes(make([node], dict.fromkeys(names(count), SHAPE), {"y": shape}))
 
 
-@pytest.mark.parametrize("count", [1500, pytest.param(5000, marks=needs.everything())])
+@pytest.mark.parametrize("count", [600, pytest.param(5000, marks=needs.everything())])
 def test_concat_of_thousands_of_tensors(count):
     """Of slices of one input, of a channel each."""
     pieces = names(count, "p")
@@ -63,6 +64,7 @@ def test_concat_of_thousands_of_tensors(count):
 
 
 @pytest.mark.parametrize(("count", "axis"), [(65, 0), (65, 1), (65, 3), (500, 1)])
+@needs.one_in(2)
 def test_split_into_many_outputs(count, axis):
     shape = [extent * (count if i == axis else 1) for i, extent in enumerate(SHAPE)]
     node = helper.make_node("Split", ["x"], names(count, "y"), axis=axis, num_outputs=count)
@@ -70,6 +72,7 @@ def test_split_into_many_outputs(count, axis):
 
 
 @pytest.mark.parametrize("operator", ["Sum", "Max", "Min", "Mean"])
+@needs.one_in(4)
 def test_reductions_of_many_inputs(operator):
     node = helper.make_node(operator, names(500), ["y"])
     assert_computes(make([node], dict.fromkeys(names(500), SHAPE), {"y": SHAPE}))
@@ -121,7 +124,13 @@ CONSTANTS = {
 
 
 @pytest.mark.parametrize("length", [999, pytest.param(3000, marks=needs.everything())])
-@pytest.mark.parametrize("link", [_elementwise, _residual, _select, _reshape, _transpose])
+@pytest.mark.parametrize(
+    "link",
+    [
+        pytest.param(_elementwise, marks=needs.everything()),
+        *(_residual, _select, _reshape, _transpose),
+    ],
+)
 def test_long_chains(link, length):
     nodes = chain(length, link)
     assert_computes(make(nodes, {"x": SHAPE}, {"y": SHAPE}, CONSTANTS))

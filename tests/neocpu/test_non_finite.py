@@ -1,5 +1,6 @@
 """NaN and infinities, in images and in weights: where the reference has them, so do we."""
 
+import needs
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
@@ -71,6 +72,7 @@ def test_activations_alone():
 
 @pytest.mark.parametrize("channels", [16, 5])
 @pytest.mark.parametrize("algorithm", ["direct", "depthwise", "pointwise", "nchw"])
+@needs.one_in(2)
 def test_an_image_through_convolutions_and_their_activations(algorithm, channels):
     """Each activation behind a convolution of its own, then one more convolution behind that."""
     size = 1 if algorithm == "pointwise" else 3

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import needs
 import numpy as np
 import onnx
 import onnxruntime
@@ -80,6 +81,7 @@ def test_python(case: Case) -> None:
 
 
 @pytest.mark.parametrize("precision", ["auto", "fp32"])
+@needs.one_in(2)
 def test_other_precisions(case: Case, precision: str) -> None:
     with neocpu.compile(case.model, precision=precision, threads=2) as compiled:
         check(case, compiled.module()(case.x))

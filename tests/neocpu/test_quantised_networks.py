@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import needs
 import numpy as np
 import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
@@ -43,6 +44,7 @@ def compiled_within_a_step(model, precision):
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("precision", ["int8", "fp32", "auto"])
+@needs.one_in(2)
 def test_outputs_are_onnx_runtimes_within_a_step(name, precision):
     plan = compiled_within_a_step(quantised(network(), **FORMS[name]), precision)
     convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
@@ -53,6 +55,7 @@ def test_outputs_are_onnx_runtimes_within_a_step(name, precision):
 
 @pytest.mark.parametrize("name", ["u8", "s8 per channel"])
 @pytest.mark.parametrize("precision", ["int8", "fp32", "auto"])
+@needs.one_in(2)
 def test_convolutions_in_groups_are_onnx_runtimes_within_a_step(name, precision):
     plan = compiled_within_a_step(quantised(network_in_groups(), **FORMS[name]), precision)
     convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,7 @@ def outcomes():
 
 
 @pytest.mark.parametrize("code", ["broken", "exact"])
+@needs.everything()
 def test_each_of_twenty_and_more_is_found(outcomes, code):
     """In code that takes aligned arguments, as artifacts have, and in such as takes any."""
     assert len(outcomes) > 20

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import fake_builder as fake
+import needs
 import pytest
 from fake_builder import TARGET, WORKLOAD, request
 from processes import alive, wait_for
@@ -71,6 +72,7 @@ def test_a_measurement_is_given_before_the_next_is_made():
         (fake.NOTHING, "impossible time: none"),
     ],
 )
+@needs.one_in(2)
 def test_a_bad_candidate_costs_only_itself(behaviour: int, reason: str):
     good = [request(fake.GOOD, 100 + i) for i in range(6)]
     bad = request(behaviour)

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 
 import fake_fleet as fake
+import needs
 import pytest
 from fake_fleet import TARGET, FakeTracker, request
 from fleet_servers import fleet
@@ -220,6 +221,7 @@ def test_a_run_that_is_given_up_leaves_nothing_to_the_next(measurer, two_servers
 
 
 @pytest.mark.slow  # four real servers, one of which is waited for in vain
+@needs.everything()
 def test_of_four_real_servers_one_is_killed_and_one_hangs(caplog):
     target = host_target()
     workload = Conv2dWorkload(1, 32, 8, 8, 32, (3, 3), padding=(1, 1, 1, 1))

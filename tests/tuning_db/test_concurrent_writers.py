@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import needs
 import pytest
 from tuning_records import WORKLOAD, open_store, record
 
@@ -104,7 +105,7 @@ class Writers:
     ("count", "pause"),
     [
         pytest.param(60, 0.05, id="small"),
-        pytest.param(1000, 1.0, id="full", marks=pytest.mark.slow),
+        pytest.param(1000, 1.0, id="full", marks=[pytest.mark.slow, needs.everything()]),
     ],
 )
 def test_writers_killed_again_and_again_lose_nothing(tmp_path: Path, count: int, pause: float):

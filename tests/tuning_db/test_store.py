@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import itertools
 import os
 from pathlib import Path
 
@@ -196,7 +197,8 @@ def test_shipped_records_are_all_found_where_they_lie():
         Store.open([], None, registry.template_version, shipped=shipped_databases())
         for _ in range(2)
     )
-    for made in {made.key(): made for made in read}.values():
+    keys = {made.key(): made for made in read}
+    for made in itertools.islice(keys.values(), 0, None, 1 if needs.EVERYTHING else 5):
         cpu = cpu_target(made.target)
         expected = list(read.results(made.workload, cpu, made.target.threads).items())
         assert list(shelved.results(made.workload, cpu, made.target.threads).items()) == expected

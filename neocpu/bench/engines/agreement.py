@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from neocpu.bench.engines.engine_session import AnyArray
-from neocpu.reference.row_matching import pair_rows
+from neocpu.reference.row_matching import Array, match_rows, pair_rows, row_count
 from neocpu.reference.tolerance import tolerances
 
 MAX_RELATIVE_ERROR: Final = 1e-3
@@ -21,10 +21,17 @@ QUANTISED_ERROR: Final = 0.5
 BFLOAT16_ERROR: Final = 0.05
 """The same in bfloat16, which engines with their own defaults compute in where the CPU does."""
 
+SAME_DETECTION: Final = 0.1
+"""How far apart elements of what is one detection to two models of fewer bits may be, as a share of
+the output's largest."""
+
 
 def paired_rows(
-    outputs: Sequence[AnyArray], reference: Sequence[AnyArray], groups: Sequence[Sequence[int]]
-) -> tuple[Sequence[AnyArray], Sequence[AnyArray]]:
+    outputs: Sequence[AnyArray],
+    reference: Sequence[AnyArray],
+    groups: Sequence[Sequence[int]],
+    tolerance: float = MAX_RELATIVE_ERROR,
+) -> tuple[Sequence[AnyArray], Sequence[AnyArray], float]:
     """Bring rows that describe detections into the reference's order, if that makes them equal.
 
     Scores closer than rounding change places between two correct engines, and a box that close to
@@ -35,17 +42,40 @@ def paired_rows(
     ----------
     groups : sequence of sequence of int
         Positions of the outputs whose rows describe the same detections.
+    tolerance : float
+        Above `MAX_RELATIVE_ERROR`, of models of fewer bits, that share of the rows may be another
+        detection altogether.
+
+    Returns
+    -------
+    outputs, reference : sequence of array
+    missing : float
+        The share of rows that were left out in fewer bits, for they have no partner.
     """
-    ours, theirs = list(outputs), list(reference)
+    ours, theirs, missing = list(outputs), list(reference), 0.0
     for group in groups:
         mine, other = ({str(i): side[i] for i in group} for side in (ours, theirs))
         if relative_error([*mine.values()], [*other.values()]) <= MAX_RELATIVE_ERROR:
             continue
         pairs = pair_rows(mine, other, {i: tolerances(each) for i, each in other.items()})
+        alike = all(mine[i].shape[1:] == each.shape[1:] for i, each in other.items())
+        if pairs is None and alike and tolerance > MAX_RELATIVE_ERROR:
+            pairs = _roughly_paired(mine, other, tolerance)
+            missing = max(missing, 1 - len(pairs[0]) / max(row_count(mine, other), 1))
         if pairs is not None:
             for i in group:
                 ours[i], theirs[i] = ours[i][pairs[0]], theirs[i][pairs[1]]
-    return ours, theirs
+    return ours, theirs, missing
+
+
+def _roughly_paired(
+    mine: Mapping[str, AnyArray], other: Mapping[str, AnyArray], unmatched: float
+) -> tuple[Array, Array]:
+    near = {
+        name: np.full(each.shape, SAME_DETECTION * np.abs(each).max(initial=0.0))
+        for name, each in other.items()
+    }
+    return match_rows(mine, other, near, unmatched)
 
 
 def relative_error(outputs: Sequence[AnyArray], reference: Sequence[AnyArray]) -> float:

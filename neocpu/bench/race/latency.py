@@ -418,21 +418,24 @@ class _Race:
         return reference
 
     def _agree(self, one: str, other: str) -> bool:
-        return relative_error(*self._compared(one, other)) <= self._options.tolerance
+        outputs, expected, missing = self._compared(one, other)
+        return max(relative_error(outputs, expected), missing) <= self._options.tolerance
 
-    def _compared(self, one: str, other: str) -> tuple[Sequence[AnyArray], Sequence[AnyArray]]:
-        groups = self._options.row_groups
-        return paired_rows(self._outputs[one], self._outputs[other], groups)
+    def _compared(
+        self, one: str, other: str
+    ) -> tuple[Sequence[AnyArray], Sequence[AnyArray], float]:
+        groups, tolerance = self._options.row_groups, self._options.tolerance
+        return paired_rows(self._outputs[one], self._outputs[other], groups, tolerance)
 
     def _result(self, label: str, reference: str) -> LatencyResult:
         process = self._running[label]
-        outputs, expected = self._compared(label, reference)
+        outputs, expected, missing = self._compared(label, reference)
         return LatencyResult(
             label,
             process.version,
             tuple(self._rounds[label]),
             process.load_seconds,
-            relative_error(outputs, expected),
+            max(relative_error(outputs, expected), missing),
             process.usage().peak_rss,
             mismatch(outputs, expected, self._running[reference].output_names),
             self._options.tolerance,

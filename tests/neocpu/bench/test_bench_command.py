@@ -2,6 +2,7 @@
 
 import json
 
+import needs
 import onnx
 import pytest
 
@@ -110,6 +111,7 @@ def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
 
 
 @pytest.mark.slow
+@needs.everything()
 def test_bfloat16_beside_an_engine_without_it(tiny, capsys):
     arguments = (tiny, "--vs", "onnxruntime", "--precision", "bf16", "--shape", "input:1,3,16,16")
     assert _bench(*arguments, "--json") == 0

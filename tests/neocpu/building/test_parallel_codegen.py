@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import needs
 import numpy as np
 import onnx
 import psutil
@@ -173,6 +174,7 @@ def _end(request, monkeypatch):
     return act, reason
 
 
+@needs.one_in(2)
 def test_whatever_ends_code_generation_is_one_line_that_names_the_kernel(monkeypatch, end):
     act, reason = end
     monkeypatch.setattr(parallel_codegen, "GROUP_SIZE", 4)
@@ -189,6 +191,7 @@ def test_a_group_of_one_that_ends_names_its_kernel_too(monkeypatch):
         compile_objects(kernels(6), 2)
 
 
+@needs.one_in(3)
 def test_a_kernel_that_ends_code_generation_is_compiled_plainly_and_computes_the_same(
     monkeypatch, end, caplog
 ):

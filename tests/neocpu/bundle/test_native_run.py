@@ -165,6 +165,7 @@ def test_cpp_includes_the_header(built, linear):
 
 
 @needs.programs("cmake")
+@needs.everything()
 def test_cmake_builds_it_too(built, linear, tmp_path):
     command = ["cmake", "-S", built.folder, "-B", tmp_path]
     subprocess.run(command, check=True, capture_output=True)

@@ -1,5 +1,6 @@
 """The C interface under load, in a loop, and in wrong hands."""
 
+import needs
 import pytest
 
 
@@ -54,7 +55,9 @@ def test_damaged_files_crash_nothing(sanitized, linear):
     assert all(0 < count < 1500 for count in counts[1:])
 
 
-@pytest.mark.parametrize("kind", ["built", "sanitized", "watched"])
+@pytest.mark.parametrize(
+    "kind", ["built", "sanitized", pytest.param("watched", marks=needs.everything())]
+)
 def test_every_task_of_a_loop_is_done_once(request, kind):
     bundle = request.getfixturevalue(kind)
     done = bundle.run(bundle.compile("loops.c"), 1)

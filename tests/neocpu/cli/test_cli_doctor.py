@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 from command_line import Cli
 
@@ -97,6 +98,7 @@ def test_selftest_adds_to_the_checks(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
+@needs.everything()
 def test_kernels_keep_to_their_tensors_here() -> None:
     finding = one(health.guarded)
     assert finding.status == "ok"

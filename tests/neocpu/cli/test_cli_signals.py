@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import needs
 import pytest
 from command_line import environment
 from forgery import checked_header
@@ -43,6 +44,7 @@ def wait_for_work(process: subprocess.Popen[str], scratch: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "delays"), [(signal.SIGTERM, (0.0, 0.05, 0.2)), (signal.SIGHUP, (0.1,))]
 )
+@needs.one_in(2)
 def test_an_end_that_is_asked_for_leaves_nothing(compiling, number, delays):
     for delay in delays:
         process, scratch = compiling()

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import needs
 import onnx
 import pytest
 from command_line import Cli, conv_model, environment
@@ -116,6 +117,7 @@ def test_a_budget_too_small_for_one_measurement(cli: Cli, onnx_file: Path) -> No
     assert len(tried()) == 1
 
 
+@needs.everything()
 def test_a_suite_is_tuned_together(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     from neocpu import models
 

@@ -81,6 +81,7 @@ def assert_interrupted(process: subprocess.Popen[str], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("phase", PHASES)
+@needs.one_in(2)
 def test_in_every_phase(network, place, phase):
     process = start(network, place)
     await_phase(process, phase)
@@ -89,6 +90,7 @@ def test_in_every_phase(network, place, phase):
 
 
 @pytest.mark.parametrize("phase", ["search", "build", "verify"])
+@needs.one_in(3)
 def test_in_all_processes(network, place, phase):
     """What Ctrl-C in a terminal sends: the children get it too."""
     process = start(network, place)
@@ -98,6 +100,7 @@ def test_in_all_processes(network, place, phase):
 
 
 @pytest.mark.parametrize("seed", range(8 if needs.EVERYTHING else 4))
+@needs.one_in(2)
 def test_at_any_moment(network, place, seed):
     process = start(network, place)
     await_phase(process, "import")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import needs
 import numpy as np
 import onnx
 import pytest
@@ -236,6 +237,7 @@ def test_nodes_whose_only_input_is_left_out(operator):
 
 
 @pytest.mark.parametrize("inputs", [[], ["x"], ["x", "x", ""]], ids=len)
+@needs.one_in(3)
 def test_operators_of_others_that_are_called_like_standard_ones(inputs):
     """Nothing is known of their inputs and attributes."""
     names = {schema.name for schema in onnx.defs.get_all_schemas()}
@@ -267,6 +269,7 @@ def test_errors_are_one_line_whatever_names_hold():
 
 
 @pytest.mark.parametrize("name", ["main", "main_", "tanh", "lv", "gv", "R", "T", "x.y", "0", "ä"])
+@needs.one_in(2)
 def test_names_that_mean_something_to_the_compiler(name):
     """As inputs, inner tensors and outputs."""
     for names in ((name, "t", "y"), ("x", name, "y"), ("x", "t", name)):

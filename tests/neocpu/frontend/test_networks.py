@@ -36,6 +36,7 @@ EXPECTED_OPS = {
 
 
 @pytest.mark.parametrize("name", LIGHT_MODELS)
+@needs.one_in(3)
 def test_light_models_import(name):
     """Weightless as shipped: ConstantOfShape has to become constants."""
     loaded = load_model(light_model_path(name))
@@ -49,6 +50,7 @@ def test_light_models_import(name):
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+@needs.one_in(2)
 def test_light_models_compute(name):
     model = light_model(name)
     (spec,) = load_model(model).inputs

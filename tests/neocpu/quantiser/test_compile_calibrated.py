@@ -6,6 +6,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import onnx
 import pytest
@@ -109,6 +110,7 @@ def test_integers_keep_the_limit_or_are_refused():
 
 
 @pytest.mark.parametrize("faster", [True, False])
+@needs.one_in(2)
 def test_the_faster_one_is_returned(monkeypatch, faster):
     """Whatever this machine is faster in."""
     everything = choices(**dict.fromkeys(NAMES, 0.0))
@@ -160,6 +162,7 @@ def test_what_makes_no_sense_is_refused():
         neocpu.compile_calibrated(network(), DATA, precision="fp32")
 
 
+@needs.everything()
 def test_the_example_of_a_classifier(tmp_path, capsys):
     """It runs as it is written, on pictures."""
     image_module = pytest.importorskip("PIL.Image", reason="Pillow is not installed")

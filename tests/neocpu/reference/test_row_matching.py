@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import needs
 import numpy as np
 import pytest
 
@@ -76,6 +77,7 @@ def test_rows_are_matched_in_all_outputs_together():
 
 
 @pytest.mark.parametrize("labels", [False, True])
+@needs.one_in(2)
 def test_many_rows_all_moved_by_one_at_the_front(labels):
     """Of every row the partner is the first one left, but for the row that has none."""
     expected = detections(50_000)

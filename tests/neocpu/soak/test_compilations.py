@@ -4,11 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
+
 from tests.neocpu.soak import compilations
 
 ROOT = Path(__file__).parents[3]
 
 
+@needs.everything()
 def test_compilations(soak):
     warmup = soak.count(4, compilations.KINDS)
     rounds = soak.count(8, 1000)

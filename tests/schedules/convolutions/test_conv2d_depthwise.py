@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import needs
 import numpy as np
 import pytest
 from conv_reference import EPILOGUES, check_template
@@ -126,6 +127,7 @@ def test_folds_of_vectors_only():
     ],
     ids=str,
 )
+@needs.one_in(3)
 def test_rows_are_shared_out_without_rest(workload, threads):
     """A row that no task computes would stay NaN."""
     check_template(template, workload, template.space(workload, HOST)[0], threads=threads)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import needs
 import numpy as np
 import pytest
 import tvm_ffi
@@ -109,6 +110,7 @@ def check(workload, scheme, threads=1, target=ZEN4):
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.mcpu)
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+@needs.one_in(3)
 def test_is_exact(workload, target):
     assert template.applies(workload, target)
     schemes = template.space(workload, target)
@@ -120,7 +122,7 @@ def test_is_exact(workload, target):
 @pytest.mark.parametrize(
     "scheme",
     [
-        DotScheme(64, 16, 3, True, 2, 48),
+        pytest.param(DotScheme(64, 16, 3, True, 2, 48), marks=needs.everything()),
         DotScheme(16, 64, 1, False, 1, 16),
         DotScheme(32, 32, 6, True, 1, 64),
         DotScheme(4, 16, 2, False, 4, 32),
@@ -194,6 +196,7 @@ def test_signed_products_serve_unsigned_data():
 @pytest.mark.parametrize("sums", [2, 4, 8])
 @pytest.mark.parametrize("target", [HASWELL, SKYLAKE], ids=lambda target: target.mcpu)
 @pytest.mark.parametrize("workload", [WORKLOADS[n] for n in (1, 5, 6)], ids=str)
+@needs.one_in(2)
 def test_small_weights_are_added_up_in_16_bits(workload, target, sums):
     small = replace(workload, numerics=replace(workload.numerics, int16_sums=sums))
     schemes = template.space(small, target)

@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import needs
 import numpy as np
 import pytest
 from conv_reference import EPILOGUES, check_template
@@ -41,6 +42,7 @@ def scheme_of(ic=LANES, oc=LANES, reg_n=3, vectors=2, passes=2, strip=2, split=F
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+@needs.one_in(2)
 def test_matches_naive(workload):
     assert template.applies(workload, HOST)
     schemes = template.space(workload, HOST)
@@ -53,6 +55,7 @@ def test_matches_naive(workload):
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 @pytest.mark.parametrize("strip", [1, 2, 50])
 @pytest.mark.parametrize("prologue", [(), BN_RELU], ids=["stored", "packed"])
+@needs.one_in(2)
 def test_tasks_strips_and_passes_that_divide_nothing(prologue, strip, split):
     """Five passes over the input channels, five blocks of output channels, nine register tiles."""
     workload = Conv2dWorkload(1, 9 * LANES - 3, 5, 5, 9 * LANES - 1, (1, 1), prologue=prologue)
@@ -62,6 +65,7 @@ def test_tasks_strips_and_passes_that_divide_nothing(prologue, strip, split):
 
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+@needs.one_in(2)
 def test_epilogues(epilogue, split):
     channels = 2 * LANES
     for prologue in ((), BN_RELU):

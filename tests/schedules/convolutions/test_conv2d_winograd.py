@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import replace
 
+import needs
 import numpy as np
 import pytest
 import tvm
@@ -63,6 +64,7 @@ def scheme_of(tile, split=False, ic=LANES, oc=LANES, reg_n=3, vectors=1, strip=2
 
 
 @pytest.mark.parametrize(("tile", "kernel", "stride"), FILTERS)
+@needs.one_in(2)
 def test_matches_naive_with_every_filter(tile, kernel, stride):
     """Two images of 12 x 15 pixels, padded differently on each side; blocks that divide nothing."""
     workload = Conv2dWorkload(2, 17, 12, 15, 31, kernel, stride, padding=(2, 0, 1, 3))
@@ -89,6 +91,7 @@ def test_one_pixel_and_less_than_a_tile(kernel, stride):
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+@needs.one_in(3)
 def test_matches_naive(workload, tile, split):
     assert template.applies(workload, HOST)
     check_template(template, workload, scheme_of(tile, split), threads=2)
@@ -104,6 +107,7 @@ def test_first_and_last_schemes_match_naive(workload):
 
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+@needs.one_in(2)
 def test_epilogues(epilogue, tile):
     workload = Conv2dWorkload(1, 16, 6, 9, 19, (3, 3), padding=ONE, epilogue=epilogue)
     check_template(template, workload, scheme_of(tile, oc=2 * LANES))
@@ -148,6 +152,7 @@ def test_padded_lanes_of_the_output_are_finite():
     # Each row of the factors' table, that of seven taps where two dimensions would err too much.
     [f for f in FILTERS if f[1] in ((3, 3), (5, 5), (1, 7)) and f[2] in ((1, 1), (2, 2))],
 )
+@needs.one_in(2)
 def test_error_is_within_its_factor_of_direct_summation(tile, kernel, stride):
     """Norm-wise, of one vector of channels, where it is worst: direct summation has few terms."""
     workload = Conv2dWorkload(1, LANES, 30, 31, LANES, kernel, stride)
@@ -170,6 +175,7 @@ def test_error_is_within_its_factor_of_direct_summation(tile, kernel, stride):
 
 @pytest.mark.parametrize("magnitude", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("tile", TILES)
+@needs.one_in(3)
 def test_error_does_not_depend_on_the_magnitude(tile, magnitude):
     workload = Conv2dWorkload(1, 128, 14, 14, 16, (3, 3), padding=ONE)
     scheme = scheme_of(tile)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import needs
 import numpy as np
 import pytest
 from kernel_harness import FOREIGN, HOST, build, call, compile_for
@@ -89,6 +90,7 @@ def check(workload, scheme, threads=1, target=HOST):
 
 
 @pytest.mark.parametrize("workload", DEPTHWISE, ids=str)
+@needs.one_in(2)
 def test_depthwise(workload):
     for scheme in conv2d_depthwise.space(workload, HOST):
         check(workload, scheme, threads=2)
@@ -125,6 +127,7 @@ def test_wide_groups_of_bytes_are_not_for_this_template():
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda target: target.mcpu)
 @pytest.mark.parametrize("workload", [DEPTHWISE[0], DEPTHWISE[1], GROUPED[0]], ids=str)
+@needs.one_in(2)
 def test_compiles_for_other_cpus(workload, target):
     scheme = registry.schemes(workload, target)[0]
     assert isinstance(scheme, DepthwiseScheme | GroupedScheme)

@@ -2,6 +2,7 @@
 
 import json
 
+import needs
 import onnx
 import pytest
 from synthetic import MACHINE
@@ -34,6 +35,7 @@ def network(tmp_path):
     return path
 
 
+@needs.everything()
 def test_every_level_is_compiled_run_and_compared(network, monkeypatch):
     monkeypatch.setattr(accuracy, "installed", lambda peer: False)
     report, failure = measure_accuracy([str(network), "nowhere.onnx"], AccuracyRequest(1))

@@ -5,7 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR, mismatch, paired_rows, relative_error
+from neocpu.bench.engines.agreement import (
+    MAX_RELATIVE_ERROR,
+    QUANTISED_ERROR,
+    mismatch,
+    paired_rows,
+    relative_error,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,22 +59,44 @@ def detections(scores):
 GROUPS = ((0, 1, 2),)
 
 
+def paired_error(outputs, reference, groups):
+    ours, theirs, missing = paired_rows(outputs, reference, groups)
+    assert missing == 0
+    return relative_error(ours, theirs)
+
+
 def test_rows_that_change_places_are_the_same_detections():
     swapped = [array[[0, 2, 1, 3]] for array in detections([0.9, 0.5, 0.7, 0.2])]
     reference = detections([0.9, 0.5, 0.7, 0.2])
     assert relative_error(swapped, reference) > MAX_RELATIVE_ERROR
-    assert relative_error(*paired_rows(swapped, reference, GROUPS)) == 0.0
-    assert relative_error(*paired_rows(swapped, reference, ())) > MAX_RELATIVE_ERROR
+    assert paired_error(swapped, reference, GROUPS) == 0.0
+    assert paired_error(swapped, reference, ()) > MAX_RELATIVE_ERROR
 
 
 def test_a_row_too_many_is_forgiven_in_a_hundred_only():
     scores = np.linspace(0.1, 0.9, 200)
     few, many = detections(scores[:5]), detections(scores[:6])
-    assert relative_error(*paired_rows(many, few, GROUPS)) == np.inf
+    assert paired_error(many, few, GROUPS) == np.inf
     few, many = detections(scores[:-1]), detections(scores)
-    assert relative_error(*paired_rows(many, few, GROUPS)) == 0.0
+    assert paired_error(many, few, GROUPS) == 0.0
 
 
 def test_other_detections_are_not_paired():
     reference, other = detections([0.9, 0.5]), detections([0.9, 0.4])
-    assert relative_error(*paired_rows(other, reference, GROUPS)) > MAX_RELATIVE_ERROR
+    assert paired_error(other, reference, GROUPS) > MAX_RELATIVE_ERROR
+
+
+def test_in_fewer_bits_detections_are_near_and_some_are_others():
+    reference = detections(np.linspace(0.1, 0.9, 100))
+    boxes, labels, scores = (array[3:].copy() for array in reference)
+    boxes += 4
+    labels[:7] = 5
+    found = paired_rows([boxes, labels, scores], reference, GROUPS, QUANTISED_ERROR)
+    ours, theirs, missing = found
+    assert 0.01 < relative_error(ours, theirs) < 0.2
+    assert missing == pytest.approx(0.1, abs=0.001)
+    *_, missing = paired_rows([array[:30] for array in reference], reference, GROUPS, 0.5)
+    assert missing > QUANTISED_ERROR
+    narrow = [boxes[:, :3], labels, scores]
+    ours, theirs, missing = paired_rows(narrow, reference, GROUPS, QUANTISED_ERROR)
+    assert relative_error(ours, theirs) == np.inf

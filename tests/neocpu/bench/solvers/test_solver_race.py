@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import needs
 import onnx
 import pytest
 from synthetic import MACHINE
@@ -72,6 +73,7 @@ HARD = ("densenet201", "inception_v3", "ssd_resnet50")
 @pytest.mark.parametrize(
     "name", [*LIGHT, *(pytest.param(name, marks=pytest.mark.slow) for name in HARD)]
 )
+@needs.one_in(4)
 def test_built_in_networks_are_solved_exactly_as_highs_does(name):
     (report,) = compare_models([name], SolverRequest(2))
     # Which of the two proves it depends on the costs of the CPU.
