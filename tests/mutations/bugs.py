@@ -506,6 +506,27 @@ BUGS = (
         "for g in [0] * groups\n            ]\n            pixels",
         ("tests/neocpu/bench/limits/test_dot_peak.py",),
     ),
+    Bug(
+        "bench: detections that no other has cost nothing",
+        "neocpu/bench/engines/agreement.py",
+        "missing = max(missing, 1 - len(pairs[0])",
+        "missing = max(missing, 0 * len(pairs[0])",
+        ("tests/neocpu/bench/engines/test_agreement.py",),
+    ),
+    Bug(
+        "import: float32 holds sums of any size",
+        "neocpu/frontend/quantised/integer_products.py",
+        "* _LARGEST < _WHOLE_BELOW",
+        "* 0 < _WHOLE_BELOW",
+        ("tests/neocpu/frontend/test_quantised_models.py",),
+    ),
+    Bug(
+        "planning: errors of weights in bfloat16 add up",
+        "neocpu/planning/bfloat16_forms.py",
+        "helps = (error * total > 0)",
+        "helps = (error * total < 0)",
+        ("tests/neocpu/planning/test_bfloat16_forms.py",),
+    ),
     # Serving
     Bug(
         "serving: the JSON's length is believed",
