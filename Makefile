@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 BUDGET ?= 60s
 CASES ?= 5000
 JOBS ?= 1
+# Of pytest: one more than there are CPUs, for some tests wait for processes that they started.
+WORKERS := $(shell expr $$(nproc) + 1)
 # Tests that run kernels in their own process or in children that inherit the environment.
 GUARDED := tests/schedules tests/neocpu/frontend tests/neocpu/passes tests/neocpu/planning \
 	tests/neocpu/models tests/neocpu/runtime $(wildcard tests/neocpu/test_*.py)
@@ -28,7 +30,7 @@ demo: $(VENV)/.bench ## compile, explain and run ResNet-50, and compare it with 
 	$(BIN)/neocpu bench build/resnet50.so --model resnet50 --vs onnxruntime
 
 test: $(VENV)/.test ## run the tests but those of test-arm
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal --ignore=tests/arm $(PYTEST)
+	$(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal --ignore=tests/arm $(PYTEST)
 
 test-guard: $(VENV)/.test ## run the tests of kernels, operators and models between inaccessible pages
 	NEOCPU_GUARD=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal $(GUARDED) $(PYTEST)

@@ -50,12 +50,12 @@ def pytest_configure():
 
 def pytest_collection_modifyitems(items):
     """Leave out cases that are much like others, where not all tests are asked for."""
-    import needs  # and with it numpy, see above
-
     seen = Counter()
     for item in items:
         mark = item.get_closest_marker("one_in")
         if mark is not None:
+            import needs  # and with it numpy, see above
+
             test = item.nodeid.partition("[")[0]
             if seen[test] % mark.args[0]:
                 item.add_marker(needs.everything())
