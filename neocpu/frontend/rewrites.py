@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 
 def uses(proto: onnx.ModelProto, *op_types: str) -> bool:
     """Return whether the graph has a node of one of the operators."""
     return any(_is(node, *op_types) for node in proto.graph.node)
+
+
+def optional_input(inputs: Sequence[str], place: int | None) -> str:
+    """Return the name of an input; an empty one where it is left out."""
+    return inputs[place] if place is not None and place < len(inputs) else ""
 
 
 def _is(node: onnx.NodeProto, *op_types: str) -> bool:
@@ -26,10 +33,7 @@ def anchor_old_resizes(proto: onnx.ModelProto) -> None:
     Opset 11 brought the choice, with another default, and the version converter leaves it at that:
     it used to be the first pixel that stays in place, rounded down (up when shrinking).
     """
-    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-    for node in proto.graph.node:
-        if _is(node, "Constant"):
-            constants[node.output[0]] = node.attribute[0].t
+    constants = constant_tensors(proto.graph)
     for index, node in reversed(list(enumerate(proto.graph.node))):
         if not _is(node, "Resize"):
             continue

@@ -418,24 +418,26 @@ class _Race:
         return reference
 
     def _agree(self, one: str, other: str) -> bool:
-        outputs, expected, missing = self._compared(one, other)
-        return max(relative_error(outputs, expected), missing) <= self._options.tolerance
+        *_, error = self._compared(one, other)
+        return error <= self._options.tolerance
 
     def _compared(
         self, one: str, other: str
     ) -> tuple[Sequence[AnyArray], Sequence[AnyArray], float]:
-        groups, tolerance = self._options.row_groups, self._options.tolerance
-        return paired_rows(self._outputs[one], self._outputs[other], groups, tolerance)
+        """Return the outputs of both, and how far apart they are."""
+        both, how = (self._outputs[one], self._outputs[other]), self._options
+        ours, theirs, missing = paired_rows(*both, how.row_groups, how.tolerance)
+        return ours, theirs, max(relative_error(ours, theirs), missing)
 
     def _result(self, label: str, reference: str) -> LatencyResult:
         process = self._running[label]
-        outputs, expected, missing = self._compared(label, reference)
+        outputs, expected, error = self._compared(label, reference)
         return LatencyResult(
             label,
             process.version,
             tuple(self._rounds[label]),
             process.load_seconds,
-            max(relative_error(outputs, expected), missing),
+            error,
             process.usage().peak_rss,
             mismatch(outputs, expected, self._running[reference].output_names),
             self._options.tolerance,

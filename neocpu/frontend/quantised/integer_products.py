@@ -17,7 +17,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.frontend.quantised.constant_tensors import constant_tensors
+from neocpu.frontend.constant_tensors import constant_tensors
+from neocpu.frontend.rewrites import optional_input
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 _WHOLE_BELOW: Final = 2**24
@@ -88,7 +89,7 @@ class _Known:
         if product is None or node.domain not in STANDARD_DOMAINS or len(node.input) < 2:
             return False
         weights, zero = self._integers(node.input[1]), self._zero(node)
-        if weights is None or zero is None or not self._is_single(_optional(node, 2)):
+        if weights is None or zero is None or not self._is_single(optional_input(node.input, 2)):
             return False
         if not -weights.ndim <= min(product.summed) <= max(product.summed) < weights.ndim:
             return False  # a vector, or not of two spatial dimensions
@@ -107,7 +108,7 @@ class _Known:
         made: list[onnx.NodeProto] = []
         operands = []
         for place in (0, 1):
-            name, zero = node.input[place], _optional(node, place + 2)
+            name, zero = node.input[place], optional_input(node.input, place + 2)
             one, real = (f"{name}_{kind}{suffix}_{place}" for kind in ("one", "real"))
             ones = np.ones(self._constants[zero].dims if zero in self._constants else (), "float32")
             self._graph.initializer.append(numpy_helper.from_array(ones, one))
@@ -134,7 +135,7 @@ class _Known:
 
     def _zero(self, node: onnx.NodeProto) -> NDArray[Any] | None:
         """Return the weights' zero points; None of those that are computed."""
-        name = _optional(node, 3)
+        name = optional_input(node.input, 3)
         return self._integers(name) if name else np.zeros((), np.int64)
 
     def _is_single(self, zero: str) -> bool:
@@ -152,7 +153,3 @@ def _is_to_float(node: onnx.NodeProto) -> bool:
 def _has_branches(graph: onnx.GraphProto) -> bool:
     kinds = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
     return any(each.type in kinds for node in graph.node for each in node.attribute)
-
-
-def _optional(node: onnx.NodeProto, place: int) -> str:
-    return node.input[place] if place < len(node.input) else ""

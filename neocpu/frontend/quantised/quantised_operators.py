@@ -19,7 +19,7 @@ from neocpu.frontend.quantised.integer_products import (
     INTEGER_PRODUCTS,
     expand_integer_products,
 )
-from neocpu.frontend.rewrites import uses
+from neocpu.frontend.rewrites import optional_input, uses
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 CONTRIBUTED: Final = "com.microsoft"
@@ -146,14 +146,14 @@ def _around(node: onnx.NodeProto, form: _Form, suffix: str) -> list[onnx.NodePro
     for number, place in enumerate(form.operands):
         axis = form.axes(attributes, number)
         inputs.append(_dequantised(made, _three(node.input, place), axis, f"{suffix}_{number}"))
-    bias = _optional(node.input, form.bias)
+    bias = optional_input(node.input, form.bias)
     if bias:
         scale = f"{bias}_scale{suffix}"
         scales = [node.input[place + 1] for place in form.operands]
         made.append(helper.make_node("Mul", scales, [scale]))
         inputs.append(_dequantised(made, [bias, scale, ""], 0, suffix))
     kept = {k: v for k, v in attributes.items() if k not in form.dropped}
-    quantises = bool(_optional(node.input, form.result))
+    quantises = bool(optional_input(node.input, form.result))
     result = f"{node.output[0]}_real{suffix}" if quantises else node.output[0]
     made.append(helper.make_node(form.op, inputs, [result], name=node.name, **kept))
     if quantises:
@@ -177,7 +177,7 @@ def _concat(node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
 
 def _require(node: onnx.NodeProto, places: Iterable[int]) -> None:
     for place in places:
-        if not _optional(node.input, place):
+        if not optional_input(node.input, place):
             raise ModelError(f"{describe(node)} lacks its input {place}")
 
 
@@ -197,11 +197,7 @@ def _three(inputs: Sequence[str], place: int) -> list[str]:
 
 
 def _two(inputs: Sequence[str], place: int) -> list[str]:
-    return [inputs[place], _optional(inputs, place + 1)]
-
-
-def _optional(inputs: Sequence[str], place: int | None) -> str:
-    return inputs[place] if place is not None and place < len(inputs) else ""
+    return [inputs[place], optional_input(inputs, place + 1)]
 
 
 def _trimmed(inputs: Sequence[str]) -> list[str]:

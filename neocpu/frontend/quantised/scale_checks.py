@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
-from neocpu.frontend.quantised.constant_tensors import constant_tensors
+from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 _SCALED: Final = ("QuantizeLinear", "DequantizeLinear")
