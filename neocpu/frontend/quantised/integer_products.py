@@ -86,8 +86,10 @@ class _Known:
     def is_real(self, node: onnx.NodeProto) -> bool:
         """Whether it is a product that float32 is enough for, whatever the data."""
         product = INTEGER_PRODUCTS.get(node.op_type)
-        if product is None or node.domain not in STANDARD_DOMAINS or len(node.input) < 2:
+        if product is None or node.domain not in STANDARD_DOMAINS:
             return False
+        if not self._is_of_bytes(node.input[1]):
+            return False  # not what ONNX allows: the check names the operator
         weights, zero = self._integers(node.input[1]), self._zero(node)
         if weights is None or zero is None or not self._is_single(optional_input(node.input, 2)):
             return False
@@ -132,6 +134,10 @@ class _Known:
     def _integers(self, name: str) -> NDArray[Any] | None:
         tensor = self._constants.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor).astype(np.int64)
+
+    def _is_of_bytes(self, name: str) -> bool:
+        tensor = self._constants.get(name)
+        return tensor is None or tensor.data_type in (TensorProto.INT8, TensorProto.UINT8)
 
     def _zero(self, node: onnx.NodeProto) -> NDArray[Any] | None:
         """Return the weights' zero points; None of those that are computed."""

@@ -129,6 +129,8 @@ def _expanded(node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
         return [renamed]
     if node.domain not in (*STANDARD_DOMAINS, CONTRIBUTED):
         return [node]
+    if node.op_type in INTEGER_PRODUCTS:  # rewritten once the model is raised, which needs them
+        _require(node, (0, 1))
     if node.op_type == "QLinearConcat":
         return _concat(node, suffix)
     form = _FORMS.get(node.op_type)

@@ -258,6 +258,21 @@ def test_other_integer_products_stay_integers(weights, point):
     assert product_types(module) == {"int32"}
 
 
+@pytest.mark.parametrize(
+    ("inputs", "kind", "message"),
+    [("x", np.int8, "ConvInteger 'the_.*' lacks its input 1"), ("x w", np.float32, "ConvInteger")],
+)
+def test_integer_products_that_are_none_are_named(inputs, kind, message):
+    x = np.zeros((1, 5, 7, 6), np.uint8)
+    model = make_model(
+        [node("ConvInteger", "x w", "y")], {"x": x}, {"w": WEIGHTS.astype(np.int8)}, opset=13
+    )
+    model.graph.node[0].input[:] = inputs.split()
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(WEIGHTS.astype(kind), "w"))
+    with pytest.raises(ModelError, match=message):
+        load_model(model)
+
+
 def test_large_sums_that_become_float32_are_float32():
     x = RNG.integers(0, 256, (4, 600)).astype(np.uint8)
     weights = RNG.integers(100, 128, (600, 7)).astype(np.int8)
