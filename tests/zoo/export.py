@@ -1,0 +1,160 @@
+"""Export architectures to ONNX, in a Python that has PyTorch and their packages, and not neocpu.
+
+    python tests/zoo/export.py FOLDER EXPORTER NAME:SHAPE [NAME:SHAPE ...]
+
+Writes ``FOLDER/NAME.EXPORTER.onnx`` with random weights, the same each time, and a line for each
+that was done: the name and ``ok``, or why it could not be exported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+
+OPSET = 18
+
+
+class Tensors(torch.nn.Module):
+    """A network whose outputs are tensors, and not a dictionary or a class that has them."""
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(flat(self.network(x)))
+
+
+class Pair(torch.nn.Module):
+    """An optical flow's network, whose two images come behind each other in one tensor."""
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.network(x[:, :3], x[:, 3:])[-1]
+
+
+class Detector(torch.nn.Module):
+    """One of torchvision, which takes a list of images of three axes."""
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(flat(self.network([x[0]])))
+
+
+def flat(value: object) -> list[torch.Tensor]:
+    """Return the tensors of nested lists and dictionaries, each once."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    found = [t for each in value for t in flat(each)] if isinstance(value, list | tuple) else []
+    return list({id(t): t for t in found}.values())
+
+
+def build(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int]]:
+    """Return a network and the shape of its input."""
+    package, _, network = name.partition(".")
+    torch.manual_seed(0)
+    model, shape = globals()[f"_{package}"](network, shape)
+    return model.eval(), shape
+
+
+def _torchvision(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int]]:
+    import torchvision
+
+    more = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    kind = torchvision.models.get_model_builder(name).__module__
+    if ".detection" in kind:
+        size = {} if name.startswith("ss") else {"min_size": shape[2], "max_size": shape[3]}
+        more = {"weights_backbone": None, **size}
+        return Detector(torchvision.models.get_model(name, weights=None, **more)), shape
+    if ".segmentation" in kind:
+        more = {"weights_backbone": None}
+    network = torchvision.models.get_model(name, weights=None, **more)
+    return (Pair(network) if name.startswith("raft") else Tensors(network)), shape
+
+
+def _timm(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int]]:
+    import timm
+
+    network = timm.create_model(name, pretrained=False, exportable=True)
+    return network, [1, *network.default_cfg["input_size"]]
+
+
+def _smp(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int]]:
+    import segmentation_models_pytorch as smp
+
+    decoder, _, encoder = name.partition("-")
+    more = {"dynamic_img_size": True} if decoder == "dpt" else {}
+    return smp.create_model(decoder, encoder, encoder_weights=None, **more), shape
+
+
+def _ultralytics(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int]]:
+    from ultralytics import RTDETR, YOLO
+
+    kind = RTDETR if "rtdetr" in name else YOLO
+    network = kind(f"{name}.yaml").model.float().eval()
+    for part in network.modules():
+        if hasattr(part, "export"):
+            part.export, part.format, part.dynamic = True, "onnx", False
+        if hasattr(part, "forward_split"):
+            part.forward = part.forward_split
+    with torch.no_grad():
+        network(torch.zeros(shape))
+    return Tensors(network), shape
+
+
+def _transformers(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int]]:
+    import transformers
+
+    kind = getattr(transformers, name)
+    config = kind.config_class()
+    if hasattr(config, "_attn_implementation"):
+        config._attn_implementation = "eager"
+    size = getattr(config, "image_size", None) or 224
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    channels = getattr(config, "num_channels", 3)
+    return Tensors(kind(config)), [1, channels, min(height, 512), min(width, 864)]
+
+
+def export(name: str, shape: list[int], exporter: str, path: Path) -> None:
+    """Write one network."""
+    network, shape = build(name, shape)
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        if exporter == "dynamo":
+            program = torch.onnx.export(network, (x,), dynamo=True, verbose=False)
+            program.save(str(path), external_data=False)
+        else:
+            torch.onnx.export(network, (x,), str(path), dynamo=False, opset_version=OPSET)
+
+
+def main(folder: Path, exporter: str, architectures: list[str]) -> None:
+    """Export all."""
+    warnings.simplefilter("ignore")
+    for architecture in architectures:
+        name, _, shape = architecture.partition(":")
+        said = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                extents = [int(extent) for extent in shape.split("x")]
+                export(name, extents, exporter, folder / f"{name}.{exporter}.onnx")
+            outcome = "ok"
+        except Exception as error:
+            outcome = f"{type(error).__name__}: {str(error).strip()[:300]}".replace("\n", " ")
+        print(f"{name} {outcome}", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
