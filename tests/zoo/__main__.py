@@ -4,7 +4,8 @@
 
 PYTHON is another environment's, with these packages (6 GB of them):
 
-    pip install torch torchvision timm onnxscript transformers segmentation-models-pytorch ultralytics
+    pip install torch torchvision timm onnxscript transformers segmentation-models-pytorch \\
+        ultralytics
 
 What OUT already has is not done again. At the end a table says what came of all in it.
 """
@@ -26,7 +27,7 @@ from tests.zoo.check import Outcome
 
 EXPORT_SECONDS, COMPILE_SECONDS = 300, 600
 AT_A_TIME = 6
-"""Architectures that one process exports: importing PyTorch takes seconds, models hundreds of MB."""
+"""Architectures that one process exports: PyTorch takes seconds to import, and models are large."""
 
 
 def exported(

@@ -11,15 +11,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """One network with random weights.
-
-    Attributes
-    ----------
-    name : str
-        Such as ``timm.resnet50``.
-    shape : tuple of int
-        Of its input, float32: smaller than it is used with, where it allows that, for time's sake.
-    """
+    """One network with random weights. Attributes ---------- name : str Such as ``timm.resnet50``.
+    shape : tuple of int Of its input, float32: smaller than it is used with, where it allows
+    that, for time's sake."""
 
     name: str
     shape: tuple[int, ...]
@@ -66,18 +60,19 @@ TIMM = [
         dm_nfnet_f0 dpn68 eca_nfnet_l0 ecaresnet26t edgenext_xx_small efficientformer_l1
         efficientformerv2_s0 efficientnet_lite0 efficientvit_b0 efficientvit_m0 ese_vovnet19b_dw
         fastvit_t8 fbnetc_100 focalnet_tiny_srf gcresnet33ts gernet_s ghostnet_100 ghostnetv2_100
-        gmixer_24_224 gmlp_s16_224 halonet26t hardcorenas_a haloregnetz_b hgnet_tiny
-        hgnetv2_b0 hrnet_w18_small inception_next_atto inception_resnet_v2 inception_v4
-        lambda_resnet26t lcnet_050 legacy_senet154 legacy_seresnet18 levit_128s maxvit_nano_rw_256
-        mixer_s32_224 mixnet_s mobilenetv3_rw mobilenetv4_conv_small mobileone_s0 mobilevit_xxs
-        mobilevitv2_050 nasnetalarge nest_tiny nextvit_small nf_regnet_b1 pit_ti_224 pnasnet5large
-        poolformer_s12 pvt_v2_b0 regnetv_040 regnetx_002 regnety_002 regnetz_b16 repghostnet_050
-        repvgg_a0 repvit_m0_9 res2net50_26w_4s resmlp_12_224 resnest14d resnet18d resnetblur18
-        resnetrs50 resnetv2_50 rexnet_100 sebotnet33ts_256 selecsls42b semnasnet_075 seresnext26d_32x4d
+        gmixer_24_224 gmlp_s16_224 halonet26t hardcorenas_a haloregnetz_b hgnet_tiny hgnetv2_b0
+        hrnet_w18_small inception_next_atto inception_resnet_v2 inception_v4 lambda_resnet26t
+        lcnet_050 legacy_senet154 legacy_seresnet18 levit_128s maxvit_nano_rw_256 mixer_s32_224
+        mixnet_s mobilenetv3_rw mobilenetv4_conv_small mobileone_s0 mobilevit_xxs mobilevitv2_050
+        nasnetalarge nest_tiny nextvit_small nf_regnet_b1 pit_ti_224 pnasnet5large poolformer_s12
+        pvt_v2_b0 regnetv_040 regnetx_002 regnety_002 regnetz_b16 repghostnet_050 repvgg_a0
+        repvit_m0_9 res2net50_26w_4s resmlp_12_224 resnest14d resnet18d resnetblur18 resnetrs50
+        resnetv2_50 rexnet_100 sebotnet33ts_256 selecsls42b semnasnet_075 seresnext26d_32x4d
         shvit_s1 skresnet18 spnasnet_100 starnet_s1 swiftformer_xs swin_tiny_patch4_window7_224
-        swinv2_cr_tiny_224 tf_efficientnet_b0 tf_efficientnetv2_b0 tf_mixnet_s tf_mobilenetv3_small_075
-        tiny_vit_5m_224 tinynet_e tnt_s_patch16_224 tresnet_m twins_pcpvt_small
-        vgg11 visformer_tiny vit_tiny_patch16_224 volo_d1_224 wide_resnet50_2 xception41 xcit_nano_12_p16_224""",
+        swinv2_cr_tiny_224 tf_efficientnet_b0 tf_efficientnetv2_b0 tf_mixnet_s
+        tf_mobilenetv3_small_075 tiny_vit_5m_224 tinynet_e tnt_s_patch16_224 tresnet_m
+        twins_pcpvt_small vgg11 visformer_tiny vit_tiny_patch16_224 volo_d1_224 wide_resnet50_2
+        xception41 xcit_nano_12_p16_224""",
         *(1, 3, 0, 0),
     ),
 ]
@@ -93,8 +88,8 @@ SEGMENTATION = _family(
 ULTRALYTICS = _family(
     "ultralytics",
     """yolov3-tiny yolov5n yolov5n6 yolov6n yolov8n yolov8n-cls yolov8n-obb yolov8n-p2 yolov8n-pose
-    yolov8n-seg yolov8-ghost yolov8-rtdetr yolov9t yolov10n yolo11n yolo11n-cls yolo11n-seg yolo12n
-    rtdetr-resnet50""",
+    yolov8n-seg yolov8-ghost yolov8-rtdetr yolov9t yolov10n yolo11n yolo11n-cls yolo11n-seg
+    yolo12n rtdetr-resnet50""",
     *(1, 3, 128, 128),
 )
 
