@@ -26,14 +26,15 @@ def _family(package: str, names: str, *shape: int) -> list[Architecture]:
 TORCHVISION = [
     *_family(
         "torchvision",
-        """alexnet convnext_tiny densenet121 efficientnet_b0 efficientnet_b3 efficientnet_v2_s
+        """convnext_tiny densenet121 efficientnet_b0 efficientnet_b3 efficientnet_v2_s
         googlenet mnasnet0_5 mnasnet1_3 mobilenet_v2 mobilenet_v3_large mobilenet_v3_small
         regnet_x_400mf regnet_x_3_2gf regnet_y_400mf regnet_y_1_6gf resnet18 resnet50
-        resnext50_32x4d shufflenet_v2_x0_5 shufflenet_v2_x1_5 squeezenet1_0 squeezenet1_1 vgg11_bn
+        resnext50_32x4d shufflenet_v2_x0_5 shufflenet_v2_x1_5 squeezenet1_0 squeezenet1_1
         wide_resnet50_2""",
         *(1, 3, 128, 128),
     ),
     *_family("torchvision", "inception_v3", 1, 3, 192, 192),
+    *_family("torchvision", "alexnet vgg11_bn", 1, 3, 224, 224),
     *_family("torchvision", "vit_b_32 swin_t swin_v2_t maxvit_t", 1, 3, 224, 224),
     *_family(
         "torchvision",
