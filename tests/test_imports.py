@@ -21,7 +21,10 @@ ORDER = (
     "neocpu.core",
     *(
         f"neocpu.schedules.{room}"
-        for room in ("vocabulary", "estimates", "tir", "operators", "convolutions", "registry")
+        for room in (
+            *("vocabulary", "estimates", "tir", "operators", "recurrent"),
+            *("convolutions", "registry"),
+        )
     ),
     "neocpu.tuning_db",
     "neocpu.search",

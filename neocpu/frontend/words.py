@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from neocpu.frontend.converters.convert_recurrent import DIRECTIONS
 from neocpu.frontend.converters.convert_resize import COORDINATES, ROUNDING
 from neocpu.frontend.converters.convert_shape import PAD_MODES
 from neocpu.schedules.operators.scatter import REDUCTIONS
+from neocpu.schedules.recurrent.workload import GATES
 
 WORDS_OF_ALL: Final[Mapping[str, tuple[str, ...]]] = {
     # An empty one is the default, in ONNX Runtime too, as is an empty reduction; no other is.
@@ -26,6 +28,7 @@ WORDS_OF_ALL: Final[Mapping[str, tuple[str, ...]]] = {
 WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("BitShift", "direction"): ("LEFT", "RIGHT"),
     ("DepthToSpace", "mode"): ("DCR", "CRD"),
+    **{(op, "direction"): tuple(DIRECTIONS) for op in GATES},
     ("GridSample", "mode"): ("nearest", "linear", "cubic", "bilinear", "bicubic"),
     ("Pad", "mode"): ("constant", *PAD_MODES),
     ("Resize", "mode"): ("nearest", "linear", "cubic"),

@@ -15,6 +15,7 @@ from neocpu.reference import fast_operators as ops
 from neocpu.reference import integer_operators as integer
 from neocpu.reference import lookup_operators as lookup
 from neocpu.reference import missing_operators as missing
+from neocpu.reference import recurrent_operators as recurrent
 from neocpu.reference import resize_operators as resize
 from neocpu.reference.detection_operators import NonMaxSuppression
 from neocpu.reference.evaluator import Noise, evaluate
@@ -55,6 +56,9 @@ _OPERATORS = [
     missing.ReduceLogSumExp,
     missing.RoiAlign,
     missing.Softsign,
+    recurrent.GRU,
+    recurrent.LSTM,
+    recurrent.RNN,
     resize.Resize,
     resize.Upsample,
 ]

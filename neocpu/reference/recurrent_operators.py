@@ -1,0 +1,185 @@
+"""LSTM, GRU and RNN in numpy, for the reference: all of a batch and its gates at once.
+
+onnx's evaluator knows neither lengths nor clipping, nor activations of a direction of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from onnx.reference.op_run import OpRun
+
+Array: TypeAlias = npt.NDArray[Any]
+Function: TypeAlias = Callable[[Array], Array]
+
+_FORMULAS: Mapping[str, tuple[tuple[float, ...], Callable[..., Array]]] = {
+    "affine": ((1.0, 0.0), lambda x, a, b: a * x + b),
+    "elu": ((1.0,), lambda x, a: np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x)),
+    "hardsigmoid": ((0.2, 0.5), lambda x, a, b: np.clip(a * x + b, 0, 1)),
+    "leakyrelu": ((0.01,), lambda x, a: np.where(x < 0, a * x, x)),
+    "relu": ((), lambda x: np.maximum(x, 0)),
+    "scaledtanh": ((1.0, 1.0), lambda x, a, b: a * np.tanh(b * x)),
+    "sigmoid": ((), lambda x: (1 + np.tanh(x / 2)) / 2),
+    "softplus": ((), lambda x: np.logaddexp(x, 0)),
+    "softsign": ((), lambda x: x / (1 + np.abs(x))),
+    "tanh": ((), np.tanh),
+    "thresholdedrelu": ((1.0,), lambda x, a: np.where(x < a, 0, x)),
+}
+"""By name in lower case: the defaults of alpha and beta, if it has them, and the formula."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One direction of a layer, for all sequences of a batch.
+
+    Attributes
+    ----------
+    recurrent : array
+        ``(gates * hidden, hidden)``.
+    input_bias, state_bias : array
+        ``(gates * hidden,)``.
+    peepholes : array
+        ``(3, hidden)``.
+    functions : sequence of callable
+        ONNX's f, g and h.
+    clipped : callable
+    attrs : mapping
+        The node's.
+    """
+
+    recurrent: Array
+    input_bias: Array
+    state_bias: Array
+    peepholes: Array
+    functions: Sequence[Function]
+    clipped: Function
+    attrs: Mapping[str, Any]
+
+    def lstm(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        """Return the new states; ``x`` is the product of a step's input and the input weights."""
+        f, g, last = self.functions
+        sums = x + h @ self.recurrent.T + self.input_bias + self.state_bias
+        into, out, kept, new = np.split(sums, 4, axis=-1)
+        into = f(self.clipped(into + self.peepholes[0] * c))
+        coupled = self.attrs.get("input_forget")
+        kept = 1 - into if coupled else f(self.clipped(kept + self.peepholes[2] * c))
+        c = kept * c + into * g(self.clipped(new))
+        out = f(self.clipped(out + self.peepholes[1] * c))
+        return out * last(c), c
+
+    def gru(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        """Return the new states, of which the second is none of a GRU's."""
+        f, g = self.functions
+        weights, biases = np.split(self.recurrent, 3), np.split(self.state_bias, 3)
+        update, reset, new = np.split(x + self.input_bias, 3, axis=-1)
+        update = f(self.clipped(update + h @ weights[0].T + biases[0]))
+        reset = f(self.clipped(reset + h @ weights[1].T + biases[1]))
+        if self.attrs.get("linear_before_reset"):
+            new = new + reset * (h @ weights[2].T + biases[2])
+        else:
+            new = new + (reset * h) @ weights[2].T + biases[2]
+        return (1 - update) * g(self.clipped(new)) + update * h, c
+
+    def rnn(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        """Return the new states, of which the second is none of an RNN's."""
+        sums = x + h @ self.recurrent.T + self.input_bias + self.state_bias
+        return self.functions[0](self.clipped(sums)), c
+
+
+class _Recurrent(OpRun):  # type: ignore[misc]
+    """A layer of cells: what is not given are zeros, and whole lengths."""
+
+    gates: int
+    defaults: tuple[str, ...]
+
+    def _run(self, *inputs: Array | None, **attrs: Any) -> tuple[Array, ...]:
+        given = [*inputs, *[None] * (8 - len(inputs))]
+        x, weights, recurrent = (np.asarray(array) for array in given[:3])
+        lead = bool(attrs.get("layout"))
+        if lead:
+            x = x.swapaxes(0, 1)
+        (steps, batch, _), (ways, _, hidden) = x.shape, recurrent.shape
+        rows = self.gates * hidden
+
+        def filled(index: int, *shape: int) -> Array:
+            value = given[index]
+            return np.zeros(shape, x.dtype) if value is None else value
+
+        bias = filled(3, ways, 2 * rows).reshape(ways, 2, rows)
+        lengths = np.full(batch, steps) if given[4] is None else np.clip(given[4], 0, steps)
+        shape = (batch, ways, hidden) if lead else (ways, batch, hidden)
+        states = [filled(i, *shape).swapaxes(0, 1) if lead else filled(i, *shape) for i in (5, 6)]
+        peepholes = filled(7, ways, 3 * hidden).reshape(ways, 3, hidden)
+        bound = attrs.get("clip")
+        functions = _functions(attrs, self.defaults, ways)
+        backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+        y = np.zeros((steps, ways, batch, hidden), x.dtype)
+        last_h, last_c = np.zeros((2, ways, batch, hidden), x.dtype)
+        for way, reverse in enumerate(backward[attrs.get("direction") or "forward"]):
+            layer = _Layer(
+                recurrent[way],
+                *bias[way],
+                peepholes[way],
+                functions[way],
+                (lambda v: v) if not bound else (lambda v: np.clip(v, -bound, bound)),
+                attrs,
+            )
+            cell = getattr(layer, type(self).__name__.lower())
+            products = x @ weights[way].T
+            # The last state of no step is zeros, as in ONNX Runtime.
+            h, c = (state[way] * (lengths > 0)[:, None] for state in states)
+            for step in range(steps):
+                going = step < lengths
+                at = np.where(going, lengths - 1 - step if reverse else step, step)
+                new_h, new_c = cell(products[at, range(batch)], h, c)
+                h = np.where(going[:, None], new_h, h)
+                c = np.where(going[:, None], new_c, c)
+                y[at, way, range(batch)] = np.where(going[:, None], new_h, 0)
+            last_h[way], last_c[way] = h, c
+        results = (y.transpose(2, 0, 1, 3) if lead else y, last_h, last_c)
+        if lead:
+            results = (results[0], last_h.swapaxes(0, 1), last_c.swapaxes(0, 1))
+        return results[: len(self.onnx_node.output)]
+
+
+def _functions(
+    attrs: Mapping[str, Any], defaults: Sequence[str], ways: int
+) -> list[list[Function]]:
+    """Return the activations of each direction; they take alphas and betas one after the other."""
+    names = attrs.get("activations") or [*defaults] * ways
+    numbers: list[Iterator[float]] = [
+        iter(attrs.get(f"activation_{name}") or ()) for name in ("alpha", "beta")
+    ]
+
+    def made(name: str) -> Function:
+        defaults, formula = _FORMULAS[name.lower()]
+        own = [next(given, default) for given, default in zip(numbers, defaults, strict=False)]
+        return lambda x: formula(x, *own)
+
+    found = [made(name) for name in names]
+    return [found[i : i + len(defaults)] for i in range(0, len(found), len(defaults))]
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory."""
+
+    gates = 4
+    defaults = ("Sigmoid", "Tanh", "Tanh")
+
+
+class GRU(_Recurrent):
+    """Gated recurrent units."""
+
+    gates = 3
+    defaults = ("Sigmoid", "Tanh")
+
+
+class RNN(_Recurrent):
+    """A layer of one gate."""
+
+    gates = 1
+    defaults = ("Tanh",)

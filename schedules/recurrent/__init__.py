@@ -1,0 +1,1 @@
+"""Recurrent layers: the kernel that runs a layer's loop over time."""

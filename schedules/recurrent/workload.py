@@ -1,0 +1,147 @@
+"""What a recurrent layer computes, and the tensors of its kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from neocpu.schedules.recurrent.activations import Activation
+from neocpu.schedules.tir.builder import Parameter
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+LANES: Final = 16
+"""Floats of a cache line. Kernels are made before the CPU is known; narrower ones take several
+registers for a vector."""
+
+GATES: Final[Mapping[str, int]] = {"LSTM": 4, "GRU": 3, "RNN": 1}
+"""Gates of each kind of cell, in ONNX's order: ``iofc``, ``zrh`` and one."""
+
+_TILE: Final = 6
+"""Vectors of sums at most that a register tile has: on AVX2 they take 12 of 16 registers."""
+
+_ENOUGH_TASKS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentWorkload:
+    """A recurrent layer, without the product of its input and its input weights.
+
+    Attributes
+    ----------
+    cell : str
+        One of `GATES`.
+    steps, batch, hidden : int
+    reverse : tuple of bool
+        For each direction, whether it runs from the end.
+    activations : tuple of tuple of Activation
+        For each direction ONNX's f, g and h, or as many of them as the cell has.
+    clip : float or None
+        Bound of what activations read, but for h.
+    coupled : bool
+        LSTM: the forget gate is one minus the input gate.
+    reset_after : bool
+        GRU: the reset gate is applied after the product and its bias.
+    batch_first : bool
+        Whether tensors are ``(batch, time, …)`` and states ``(batch, direction, …)``, instead of
+        ``(time, batch, …)`` and ``(direction, batch, …)``.
+    given : tuple of str
+        Of ``lengths``, ``initial_h``, ``initial_c`` and ``peepholes``, those there are.
+    written : tuple of str
+        Of ``y``, ``y_h`` and ``y_c``, those that are wanted, in this order.
+    """
+
+    cell: str
+    steps: int
+    batch: int
+    hidden: int
+    reverse: tuple[bool, ...]
+    activations: tuple[tuple[Activation, ...], ...]
+    clip: float | None = None
+    coupled: bool = False
+    reset_after: bool = False
+    batch_first: bool = False
+    given: tuple[str, ...] = ()
+    written: tuple[str, ...] = ("y",)
+
+    @property
+    def directions(self) -> int:
+        """1 or 2."""
+        return len(self.reverse)
+
+    @property
+    def units(self) -> int:
+        """Hidden units of a gate as they are stored: whole vectors."""
+        return ceil_div(self.hidden, LANES) * LANES
+
+    @property
+    def columns(self) -> int:
+        """Elements of all gates of a direction."""
+        return GATES[self.cell] * self.units
+
+    @property
+    def rows(self) -> int:
+        """Sequences that one task advances together, sharing the weights it loads."""
+        return max(1, min(_TILE, self.batch, self.batch * self.directions // _ENOUGH_TASKS))
+
+    @property
+    def products(self) -> tuple[tuple[str, int], ...]:
+        """Names of the recurrent weights, and the gates each is of.
+
+        A GRU's candidate multiplies another vector than its gates, unless it is reset after that.
+        """
+        if self.cell == "GRU" and not self.reset_after:
+            return (("recurrent", 2), ("candidate", 1))
+        return (("recurrent", GATES[self.cell]),)
+
+    def panel(self, gates: int) -> int:
+        """Columns of a panel of packed recurrent weights, which are multiplied at a time."""
+        vectors = gates * self.units // LANES
+        most = _TILE // self.rows
+        return LANES * max(n for n in range(1, most + 1) if vectors % n == 0)
+
+    def packed_shape(self, gates: int) -> tuple[int, int, int, int]:
+        """Shape of packed recurrent weights: ``(direction, panel, hidden, column)``."""
+        panel = self.panel(gates)
+        return (self.directions, gates * self.units // panel, self.hidden, panel)
+
+    def sequence_shape(self, *rest: int) -> tuple[int, ...]:
+        """Shape of a tensor over time."""
+        first = (self.batch, self.steps) if self.batch_first else (self.steps, self.batch)
+        return (*first, *rest)
+
+    @property
+    def state_shape(self) -> tuple[int, int, int]:
+        """Shape of initial and last states."""
+        if self.batch_first:
+            return (self.batch, self.directions, self.hidden)
+        return (self.directions, self.batch, self.hidden)
+
+    @property
+    def result_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of what is `written`; ``y`` has all directions of a step side by side."""
+        y = self.sequence_shape(self.directions, self.hidden)
+        return tuple(y if name == "y" else self.state_shape for name in self.written)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The kernel's, in calling order.
+
+        ``projected`` is the product of the input and the input weights, all biases added that may
+        be; of all directions and gates, each of `units`.
+        """
+        every, shapes = self.directions, {"lengths": ((self.batch,), "int32")}
+        shapes["initial_h"] = shapes["initial_c"] = (self.state_shape, "float32")
+        shapes["peepholes"] = ((every, 3, self.units), "float32")
+        weights = [(name, self.packed_shape(gates)) for name, gates in self.products]
+        if self.cell == "GRU" and self.reset_after:
+            weights.append(("candidate_bias", (every, self.units)))
+        return (
+            ("projected", self.sequence_shape(every * self.columns), "float32"),
+            *((name, shape, "float32") for name, shape in weights),
+            *((name, *shapes[name]) for name in self.given),
+            *(
+                (name, shape, "float32")
+                for name, shape in zip(self.written, self.result_shapes, strict=True)
+            ),
+        )
