@@ -31,6 +31,12 @@ _FORMULAS: Mapping[str, tuple[tuple[float, ...], Callable[..., Array]]] = {
 }
 """By name in lower case: the defaults of alpha and beta, if it has them, and the formula."""
 
+_BACKWARD: Mapping[str, tuple[bool, ...]] = {
+    "forward": (False,),
+    "reverse": (True,),
+    "bidirectional": (False, True),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
@@ -46,7 +52,6 @@ class _Layer:
         ``(3, hidden)``.
     functions : sequence of callable
         ONNX's f, g and h.
-    clipped : callable
     attrs : mapping
         The node's.
     """
@@ -56,8 +61,12 @@ class _Layer:
     state_bias: Array
     peepholes: Array
     functions: Sequence[Function]
-    clipped: Function
     attrs: Mapping[str, Any]
+
+    def clipped(self, sums: Array) -> Array:
+        """Return what an activation reads."""
+        bound = self.attrs.get("clip")
+        return np.clip(sums, -bound, bound) if bound else sums
 
     def lstm(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
         """Return the new states; ``x`` is the product of a step's input and the input weights."""
@@ -97,35 +106,28 @@ class _Recurrent(OpRun):  # type: ignore[misc]
     defaults: tuple[str, ...]
 
     def _run(self, *inputs: Array | None, **attrs: Any) -> tuple[Array, ...]:
-        given = [*inputs, *[None] * (8 - len(inputs))]
-        x, weights, recurrent = (np.asarray(array) for array in given[:3])
+        every: list[Array | None] = [*inputs, *[None] * (8 - len(inputs))]
+        x, weights, recurrent, *given = every
+        assert x is not None
+        assert weights is not None
+        assert recurrent is not None
         lead = bool(attrs.get("layout"))
-        if lead:
-            x = x.swapaxes(0, 1)
-        (steps, batch, _), (ways, _, hidden) = x.shape, recurrent.shape
-        rows = self.gates * hidden
-
-        def filled(index: int, *shape: int) -> Array:
-            value = given[index]
-            return np.zeros(shape, x.dtype) if value is None else value
-
-        bias = filled(3, ways, 2 * rows).reshape(ways, 2, rows)
-        lengths = np.full(batch, steps) if given[4] is None else np.clip(given[4], 0, steps)
-        shape = (batch, ways, hidden) if lead else (ways, batch, hidden)
-        states = [filled(i, *shape).swapaxes(0, 1) if lead else filled(i, *shape) for i in (5, 6)]
-        peepholes = filled(7, ways, 3 * hidden).reshape(ways, 3, hidden)
-        bound = attrs.get("clip")
+        x = x.swapaxes(0, 1) if lead else x
+        (steps, batch, _), (ways, rows, hidden) = x.shape, recurrent.shape
+        bias = _filled(given[0], (ways, 2, rows), x.dtype)
+        lengths = np.full(batch, steps) if given[1] is None else np.clip(given[1], 0, steps)
+        initial = (one.swapaxes(0, 1) if lead and one is not None else one for one in given[2:4])
+        states = [_filled(one, (ways, batch, hidden), x.dtype) for one in initial]
+        peepholes = _filled(given[4], (ways, 3, hidden), x.dtype)
         functions = _functions(attrs, self.defaults, ways)
-        backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
         y = np.zeros((steps, ways, batch, hidden), x.dtype)
-        last_h, last_c = np.zeros((2, ways, batch, hidden), x.dtype)
-        for way, reverse in enumerate(backward[attrs.get("direction") or "forward"]):
+        for way, reverse in enumerate(_BACKWARD[attrs.get("direction") or "forward"]):
             layer = _Layer(
                 recurrent[way],
-                *bias[way],
+                bias[way, 0],
+                bias[way, 1],
                 peepholes[way],
                 functions[way],
-                (lambda v: v) if not bound else (lambda v: np.clip(v, -bound, bound)),
                 attrs,
             )
             cell = getattr(layer, type(self).__name__.lower())
@@ -139,11 +141,17 @@ class _Recurrent(OpRun):  # type: ignore[misc]
                 h = np.where(going[:, None], new_h, h)
                 c = np.where(going[:, None], new_c, c)
                 y[at, way, range(batch)] = np.where(going[:, None], new_h, 0)
-            last_h[way], last_c[way] = h, c
-        results = (y.transpose(2, 0, 1, 3) if lead else y, last_h, last_c)
+            states[0][way], states[1][way] = h, c
         if lead:
-            results = (results[0], last_h.swapaxes(0, 1), last_c.swapaxes(0, 1))
+            results = (y.transpose(2, 0, 1, 3), *(state.swapaxes(0, 1) for state in states))
+        else:
+            results = (y, *states)
         return results[: len(self.onnx_node.output)]
+
+
+def _filled(value: Array | None, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """Return a copy of an input in some shape, or zeros where it is left out."""
+    return np.zeros(shape, dtype) if value is None else np.reshape(value, shape).copy()
 
 
 def _functions(

@@ -17,8 +17,13 @@ registers for a vector."""
 GATES: Final[Mapping[str, int]] = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Gates of each kind of cell, in ONNX's order: ``iofc``, ``zrh`` and one."""
 
-_TILE: Final = 6
-"""Vectors of sums at most that a register tile has: on AVX2 they take 12 of 16 registers."""
+_TILE: Final = 8
+"""Vectors of sums at most that a register tile has: on AVX2 they take all 16 registers, and the
+compiler keeps a few in memory."""
+
+_MOST_ROWS, _WIDEST = 4, 6
+"""Sequences of a tile, and vectors of a panel, at most: panels of eight vectors are slower to read
+for one sequence than those of four or six."""
 
 _ENOUGH_TASKS: Final = 4
 
@@ -82,7 +87,7 @@ class RecurrentWorkload:
     @property
     def rows(self) -> int:
         """Sequences that one task advances together, sharing the weights it loads."""
-        return max(1, min(_TILE, self.batch, self.batch * self.directions // _ENOUGH_TASKS))
+        return max(1, min(_MOST_ROWS, self.batch * self.directions // _ENOUGH_TASKS))
 
     @property
     def products(self) -> tuple[tuple[str, int], ...]:
@@ -97,7 +102,7 @@ class RecurrentWorkload:
     def panel(self, gates: int) -> int:
         """Columns of a panel of packed recurrent weights, which are multiplied at a time."""
         vectors = gates * self.units // LANES
-        most = _TILE // self.rows
+        most = min(_WIDEST, _TILE // self.rows)
         return LANES * max(n for n in range(1, most + 1) if vectors % n == 0)
 
     def packed_shape(self, gates: int) -> tuple[int, int, int, int]:
@@ -130,18 +135,22 @@ class RecurrentWorkload:
         ``projected`` is the product of the input and the input weights, all biases added that may
         be; of all directions and gates, each of `units`.
         """
-        every, shapes = self.directions, {"lengths": ((self.batch,), "int32")}
-        shapes["initial_h"] = shapes["initial_c"] = (self.state_shape, "float32")
-        shapes["peepholes"] = ((every, 3, self.units), "float32")
-        weights = [(name, self.packed_shape(gates)) for name, gates in self.products]
-        if self.cell == "GRU" and self.reset_after:
-            weights.append(("candidate_bias", (every, self.units)))
+        every = self.directions
+        optional: Mapping[str, tuple[tuple[int, ...], str]] = {
+            "lengths": ((self.batch,), "int32"),
+            "initial_h": (self.state_shape, "float32"),
+            "initial_c": (self.state_shape, "float32"),
+            "peepholes": ((every, 3, self.units), "float32"),
+        }
+        floats: list[tuple[str, tuple[int, ...]]] = [
+            ("projected", self.sequence_shape(every * self.columns)),
+            *((name, self.packed_shape(gates)) for name, gates in self.products),
+        ]
+        if self.reset_after:
+            floats.append(("candidate_bias", (every, self.units)))
+        results = zip(self.written, self.result_shapes, strict=True)
         return (
-            ("projected", self.sequence_shape(every * self.columns), "float32"),
-            *((name, shape, "float32") for name, shape in weights),
-            *((name, *shapes[name]) for name in self.given),
-            *(
-                (name, shape, "float32")
-                for name, shape in zip(self.written, self.result_shapes, strict=True)
-            ),
+            *((name, shape, "float32") for name, shape in floats),
+            *((name, *optional[name]) for name in self.given),
+            *((name, shape, "float32") for name, shape in results),
         )

@@ -9,7 +9,7 @@ that would mix images, or drop their dimension, is named.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,15 +111,18 @@ class _Rewriting:
         if not batched:
             return
         try:
-            axis = self._axis(node, batched)
+            found = self._axes(node, batched)
         except CannotBatch as error:
             raise UnsupportedError(
                 f"--batch {self.batch}: {describe(node)} {error}; export the model with a dynamic "
                 "batch, or compile it for one image"
             ) from None
-        self.axes.update({name: axis for name in node.output if name})
+        axes = [found] * len(node.output) if isinstance(found, int) else found
+        self.axes.update(
+            {name: axis for name, axis in zip(node.output, axes, strict=False) if name}
+        )
 
-    def _axis(self, node: onnx.NodeProto, batched: Mapping[int, int]) -> int:
+    def _axes(self, node: onnx.NodeProto, batched: Mapping[int, int]) -> int | Sequence[int]:
         rule = RULES.get(node.op_type) if node.domain in STANDARD_DOMAINS else None
         if rule is None:
             raise CannotBatch("may mix the images of a batch")

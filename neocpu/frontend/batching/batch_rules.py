@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -83,7 +83,8 @@ class Site(ABC):
         return [int(each) for each in values.reshape(-1)]
 
 
-Rule: TypeAlias = Callable[[Site], int]
+Rule: TypeAlias = Callable[[Site], int | Sequence[int]]
+"""Returns the dimension of the batch in all outputs, or in each."""
 
 
 def _elementwise(site: Site) -> int:
@@ -308,6 +309,18 @@ def _matmul(site: Site) -> int:
     return axis
 
 
+def _recurrent(site: Site) -> Sequence[int]:
+    """Run each image's sequence from the states, and to the length, of the one there is."""
+    batch_first = bool(site.attributes.get("layout", 0))
+    y, state = (0, 0) if batch_first else (2, 1)
+    if site.only() != state:
+        raise CannotBatch("takes the images of a batch for steps or features")
+    for index, axis in {4: 0, 5: state, 6: state}.items():
+        if index < len(site.inputs) and site.inputs[index] is not None:
+            site.repeat(index, axis)
+    return (y, state, state)
+
+
 _ELEMENTWISE: Final = (
     *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift"),
     *("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Celu", "Clip"),
@@ -333,6 +346,7 @@ RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(_IMAGES, _image),
     **dict.fromkeys(_REDUCTIONS, _reduce),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg_extreme),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "TopK"), _along(-1)),
     "Split": _along(0),
     "Concat": _concat,

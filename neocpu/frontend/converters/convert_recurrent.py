@@ -112,6 +112,8 @@ def _workload(node: Node, cell: str, inputs: Mapping[str, relax.Expr]) -> Recurr
     if attrs.get("hidden_size", hidden) != hidden:
         raise ValueError(f"its hidden_size {attrs['hidden_size']} is {hidden} by its weights")
     clip = attrs.get("clip")
+    if clip is not None and not clip > 0:
+        raise ValueError(f"its clip {clip:g} is not above 0")
     workload = RecurrentWorkload(
         cell,
         steps,

@@ -116,6 +116,23 @@ TAKEN = {
         {"scales": np.array([1, 1, 2, 1.5], np.float32)},
     ),
     "expand": ([node("Expand", "x t")], {"t": [1, 4, 6, 6]}),
+    "a sequence of columns": (
+        [
+            node("Reshape", "x t", "r"),
+            node("Transpose", "r", "s", perm=[1, 0, 2]),
+            node("LSTM", "s w w _ steps h", "a last", hidden_size=6),
+            node("Squeeze", "a one", "b"),
+            node("Add", "b last", "d"),
+            node("Transpose", "d", perm=[1, 0, 2]),
+        ],
+        {
+            "t": [1, 24, 6],
+            "w": RNG.standard_normal((1, 24, 6)).astype(np.float32),
+            "steps": np.array([23], np.int32),
+            "h": np.ones((1, 1, 6), np.float32),
+            "one": [1],
+        },
+    ),
     "expand to more dimensions": (
         [node("Unsqueeze", "x a", "u"), node("Expand", "u t")],
         {"a": [2], "t": [1, 4, 3, 6, 6]},
@@ -235,6 +252,11 @@ MIXED = {
         [node("Reshape", "x t")],
         {"t": [36, 4]},
         "Reshape 'the_Reshape' to 36x4 leaves the batch no dimension of its own",
+    ),
+    "images as steps": (
+        [node("Reshape", "x t", "s"), node("GRU", "s w w", hidden_size=6)],
+        {"t": [1, 24, 6], "w": np.ones((1, 18, 6), np.float32)},
+        "GRU 'the_GRU' takes the images of a batch for steps",
     ),
     "repetition": ([node("Tile", "x t")], {"t": [2, 1, 1, 1]}, "Tile 'the_Tile' repeats"),
     "joined": ([node("Concat", "x x", axis=0)], {}, "joins in the dimension of the batch"),

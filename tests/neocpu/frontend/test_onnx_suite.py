@@ -14,7 +14,8 @@ from tests.neocpu.frontend.differential import run_imported
 
 _FAMILIES = (
     "averagepool|maxpool|lppool|conv_|convtranspose|resize_.*(linear|nearest)|batchnorm|"
-    "group_normalization|layer_normalization|spacetodepth|wrap_pad|mvn|instancenorm"
+    "group_normalization|layer_normalization|spacetodepth|wrap_pad|mvn|instancenorm|"
+    "lstm|gru|rnn|simple_rnn"
 )
 _EXCLUDED = (
     "expanded",

@@ -1,0 +1,130 @@
+"""The loop over time between inaccessible pages, against numpy on the tensors it reads."""
+
+import numpy as np
+import pytest
+from kernel_harness import FOREIGN, build, call, compile_for, unwritten
+
+from neocpu.schedules.recurrent.activations import activations_named
+from neocpu.schedules.recurrent.kernel import lower_recurrent
+from neocpu.schedules.recurrent.workload import RecurrentWorkload
+
+USUAL = activations_named(["Sigmoid", "Tanh", "Tanh"], [], [])
+OTHER = activations_named(["HardSigmoid", "Relu", "Softsign"], [], [])
+FUNCTIONS = {
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Tanh": np.tanh,
+    "HardSigmoid": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
+    "Relu": lambda x: np.maximum(x, 0),
+    "Softsign": lambda x: x / (1 + abs(x)),
+}
+BOTH = {"reverse": (False, True), "activations": (USUAL, USUAL)}
+ONE = {"reverse": (True,), "activations": (USUAL,)}
+WORKLOADS = {
+    "rows that overhang": RecurrentWorkload(
+        "LSTM", 3, 7, 18, **BOTH, given=("initial_h", "initial_c"), written=("y", "y_h", "y_c")
+    ),
+    "lengths": RecurrentWorkload(
+        "LSTM", 4, 3, 33, **BOTH, given=("lengths", "initial_h"), written=("y", "y_c")
+    ),
+    "the batch first": RecurrentWorkload(
+        "LSTM", 3, 2, 16, **BOTH, batch_first=True, given=("lengths",), written=("y", "y_h")
+    ),
+    "worth two threads": RecurrentWorkload("LSTM", 9, 1, 64, **BOTH),
+    "peepholes": RecurrentWorkload("LSTM", 2, 1, 5, **ONE, given=("peepholes",), clip=0.4),
+    "activations of each direction": RecurrentWorkload(
+        "LSTM", 2, 2, 5, (False, True), (USUAL, OTHER), coupled=True
+    ),
+    "reset before": RecurrentWorkload(
+        "GRU", 3, 5, 21, (False, True), (USUAL[:2], OTHER[:2]), written=("y_h",)
+    ),
+    "reset after": RecurrentWorkload(
+        "GRU", 3, 2, 47, (False,), (USUAL[:2],), reset_after=True, given=("initial_h",)
+    ),
+    "one unit": RecurrentWorkload("RNN", 3, 1, 1, (True,), (OTHER[1:2],), clip=1.0),
+}
+
+
+def arguments(w: RecurrentWorkload) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    count = len(w.parameters) - len(w.written)
+    arrays = {
+        name: random.standard_normal(shape).astype(dtype) / 2
+        for name, shape, dtype in w.parameters[:count]
+    }
+    if "lengths" in arrays:
+        arrays["lengths"] = np.array([2, -(2**31), 2**31 - 1][: w.batch], np.int32)
+    return arrays
+
+
+def naive(w: RecurrentWorkload, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Run every sequence alone, in float64, unit by unit as they are stored."""
+    arrays = {name: array.astype(np.float64) for name, array in arrays.items()}
+    packed = [arrays[name] for name, _ in w.products]
+    weights = np.concatenate([a.swapaxes(2, 3).reshape(len(a), -1, w.hidden) for a in packed], 1)
+    weights = weights.reshape(w.directions, -1, w.units, w.hidden)[:, :, : w.hidden]
+    x = arrays["projected"].reshape(*w.sequence_shape(w.directions, -1, w.units))[..., : w.hidden]
+    x = x.swapaxes(0, 1) if w.batch_first else x
+    peepholes = arrays.get("peepholes", np.zeros((w.directions, 3, w.units)))[..., : w.hidden]
+    bias = arrays.get("candidate_bias", np.zeros((w.directions, w.units)))[:, : w.hidden]
+    lengths = np.clip(arrays.get("lengths", np.full(w.batch, w.steps)), 0, w.steps).astype(int)
+    y = np.zeros((w.steps, w.batch, w.directions, w.hidden))
+    last = np.zeros((2, w.directions, w.batch, w.hidden))
+    for d, b in np.ndindex(w.directions, w.batch):
+        functions = [FUNCTIONS[one.name] for one in w.activations[d]]
+        h, c = (
+            arrays[name][(b, d) if w.batch_first else (d, b)] * (lengths[b] > 0)
+            if name in arrays
+            else np.zeros(w.hidden)
+            for name in ("initial_h", "initial_c")
+        )
+        times = range(lengths[b])
+        for t in reversed(times) if w.reverse[d] else times:
+            h, c = step(w, x[t, b, d], weights[d], h, c, peepholes[d], bias[d], functions)
+            y[t, b, d] = h
+        last[:, d, b] = h, c
+    results = {"y": y, "y_h": last[0], "y_c": last[1]}
+    return [results[name].swapaxes(0, 1) if w.batch_first else results[name] for name in w.written]
+
+
+def step(w, x, weights, h, c, peepholes, bias, functions):
+    bound = np.inf if w.clip is None else w.clip
+    f, *others = (lambda v, one=one: one(np.clip(v, -bound, bound)) for one in functions)
+    if w.cell == "RNN":
+        return f(x[0] + weights[0] @ h), c
+    sums = x + weights @ h
+    if w.cell == "GRU":
+        update, reset = f(sums[0]), f(sums[1])
+        after = x[2] + reset * (weights[2] @ h + bias)
+        before = x[2] + weights[2] @ (reset * h)
+        new = others[0](after if w.reset_after else before)
+        return (1 - update) * new + update * h, c
+    into = f(sums[0] + peepholes[0] * c)
+    kept = 1 - into if w.coupled else f(sums[2] + peepholes[2] * c)
+    c = kept * c + into * others[0](sums[3])
+    return f(sums[1] + peepholes[1] * c) * functions[2](c), c
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_kernels(name):
+    workload = WORKLOADS[name]
+    arrays = arguments(workload)
+    outputs = [unwritten(shape) for shape in workload.result_shapes]
+    found = call(build(lower_recurrent(workload)), list(arrays.values()), outputs)
+    for actual, expected in zip(found, naive(workload, arrays), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
+def test_activations_are_vectors_everywhere(target):
+    code = compile_for(lower_recurrent(WORKLOADS["worth two threads"]), target)
+    assert "tanh" not in code
+    assert "expf" not in code
+
+
+@pytest.mark.parametrize(
+    ("batch", "directions", "rows"),
+    [(1, 1, 1), (1, 2, 1), (2, 1, 1), (4, 2, 2), (8, 2, 4), (100, 1, 4)],
+)
+def test_sequences_share_weights_where_enough_tasks_are_left(batch, directions, rows):
+    kinds = {"reverse": (False,) * directions, "activations": (USUAL,) * directions}
+    assert RecurrentWorkload("LSTM", 5, batch, 32, **kinds).rows == rows
