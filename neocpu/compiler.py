@@ -15,8 +15,9 @@ import onnx
 
 from neocpu import models
 from neocpu.building.deep_stack import on_deep_stack
+from neocpu.building.object_cache import open_object_cache
 from neocpu.building.parallel_codegen import OneAtATime
-from neocpu.building.pipeline import Dump
+from neocpu.building.pipeline import DUMP_VARIABLE, Dump
 from neocpu.calibration_report import CalibrationReport
 from neocpu.compile_options import CompileOptions, Member, parse_budget, parse_threads
 from neocpu.compiled_module import CompiledModule
@@ -174,7 +175,9 @@ def compile_each(
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
     """
     verifiers: dict[Accuracy, Verifier] = {}
-    with OneAtATime() as generations:
+    # Who looks at a kernel's intermediate forms wants it to have them.
+    cache = None if os.environ.get(DUMP_VARIABLE) else open_object_cache()
+    with OneAtATime(cache) as generations:
         begun = _begin_each(model, members, options, progress_of, generations, calibration)
         # Nothing else runs while kernels are measured.
         for one in begun if options.budget.seconds else _one_ahead(begun):

@@ -236,7 +236,7 @@ class Builder:
             return None
         costs, plan = chosen
         with self.clock.phase("rewrite"):
-            rewritten = on_deep_stack(apply_plan, mod, plan, costs)
+            rewritten = on_deep_stack(apply_plan, mod, plan, costs, self.generations.outline)
             self.dump.module("rewrite", rewritten.mod)
         report = report_of(
             plan,

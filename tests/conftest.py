@@ -62,6 +62,16 @@ def pytest_collection_modifyitems(items):
             seen[test] += 1
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kept_code(request, tmp_path_factory):
+    """Keep the code of kernels for all tests of this run, in all its processes, and nobody else."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if hasattr(request.config, "workerinput") else base
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEOCPU_CACHE_DIR", str(shared / "kept-code"))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def as_a_process_begins():
     """What commands and provers leave in the process is not left to the next test.

@@ -18,7 +18,11 @@ _EHDR: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SHDR: Final = struct.Struct("<IIQQQQIIQQ")
 _SHT_NULL: Final = 0
 _SHT_PROGBITS: Final = 1
+_SHT_SYMTAB: Final = 2
 _SHT_NOBITS: Final = 8
+_SYMBOL_BYTES: Final = 24
+_ENTRY: Final = "__tvm_ffi_"
+"""What TVM puts before the names of functions that are called from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,41 @@ def with_sections(
     ehdr[11] = len(headers)
     patched = _EHDR.pack(tables.ident, *ehdr) + elf[_EHDR.size :]
     return patched, padded + b"".join(headers)
+
+
+def with_symbols_renamed(data: bytes, old: str, new: str) -> bytes:
+    """Rename a function of an object file, and what its compiler has named after it.
+
+    Parameters
+    ----------
+    data : bytes
+        The object file.
+    old : str
+        The function's name. That of another symbol which begins with it, or with it behind
+        ``__tvm_ffi_``, is changed likewise.
+    new : str
+        What stands there instead.
+    """
+    tables = _read_tables(memoryview(data))
+    (table,) = (header for header in tables.headers if header[1] == _SHT_SYMTAB)
+    start, length, strings = table[4], table[5], table[6]
+    at, size = tables.headers[strings][4:6]
+    names = bytearray(data[at : at + size])
+    symbols = bytearray(data[start : start + length])
+    for place in range(0, length, _SYMBOL_BYTES):
+        (first,) = struct.unpack_from("<I", symbols, place)
+        name = _name_at(bytes(names), first)
+        prefix = _ENTRY if name.startswith(_ENTRY) else ""
+        if name.startswith(prefix + old):
+            struct.pack_into("<I", symbols, place, len(names))
+            names += f"{prefix}{new}{name.removeprefix(prefix + old)}".encode() + b"\0"
+    # What the names lay in stays, unused: nothing else has to move.
+    headers = bytearray(data)
+    headers[start : start + length] = symbols
+    row = tables.ehdr[5] + strings * _SHDR.size
+    old_row = tables.headers[strings]
+    _SHDR.pack_into(headers, row, *old_row[:4], len(data), len(names), *old_row[6:])
+    return bytes(headers + names)
 
 
 def _read_tables(data: memoryview) -> _Tables:

@@ -1,10 +1,10 @@
 """From scheduled functions to object files, on all CPUs, in children that may die of it.
 
-The functions of a network do not call each other, so each small group of them is an LLVM module of
-its own. Groups are compiled by forked children (`building.forked`): they hold the functions
-already, share this process's memory, and TVM's passes written in Python run side by side. What
-crashes or hangs a child is found by compiling its group function by function, and then compiled
-with as little ado as possible: not scheduled, or with its loops as they stand.
+The functions of a network do not call each other, so each is an LLVM module of its own, whose code
+another compilation may have kept (`building.object_cache`). The others are compiled by forked
+children (`building.forked`): they hold the functions already, share this process's memory, and
+TVM's passes written in Python run side by side. What crashes or hangs a child is compiled with as
+little ado as possible: not scheduled, or with its loops as they stand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeAlias
@@ -21,8 +21,19 @@ from typing import Any, Final, TypeAlias
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import GlobalVar
 
+from neocpu.building.elf import with_symbols_renamed
 from neocpu.building.forked import ForkedJobs, Limits
+from neocpu.building.object_cache import (
+    ORIGIN,
+    SYMBOL,
+    KernelCode,
+    ObjectCache,
+    anonymous,
+    key_of,
+    outline_of,
+)
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.schedules.operators.elementwise import schedule_function
@@ -31,40 +42,44 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 logger = logging.getLogger(__name__)
 
-GROUP_SIZE: Final = 8
-"""Functions per LLVM module. Fewer are slower in all (each module is set up anew and repeats the
-declarations), more leave a CPU idle at the end. It is the same on every machine, and so are then
-the objects, whatever the number of CPUs."""
-
 LIMITS: Final = Limits(cpu_seconds=60, seconds=600.0)
-"""What a group may take. The slowest of the built-in networks' takes two seconds of a CPU."""
+"""What a function may take. The slowest of the built-in networks' takes one second of a CPU."""
 
-ORIGIN: Final = "neocpu.origin"
-"""Attribute of a function: names of the model's tensors that it computes."""
 _NAMED_ORIGINS = 3
 
-# A global variable and its ``tirx.PrimFunc``; TVM is untyped.
-_NamedFunction: TypeAlias = tuple[Any, Any]
 # A module, and the target to build it for.
 _Subject: TypeAlias = tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """Functions that become one object file; ``plain`` ones by `_generate_plainly`."""
+    """A function that becomes an object file; a ``plain`` one by `_as_it_stands`.
 
-    functions: Sequence[_NamedFunction]
+    Attributes
+    ----------
+    name : str
+        What messages call it.
+    function : tirx.PrimFunc
+        As `anonymous` has it.
+    origins : tuple of str
+        What of the model it makes.
+    """
+
+    name: str
+    function: Any
+    origins: tuple[str, ...]
     path: Path
     plain: bool = False
 
     @property
-    def names(self) -> list[str]:
-        return [str(var.name_hint) for var, _ in self.functions]
-
-    @property
     def launches(self) -> Path:
-        """Where the iterations of the functions' parallel loops are noted, as JSON."""
+        """Where the iterations of the function's parallel loops are noted, as JSON."""
         return self.path.with_suffix(".json")
+
+    def code(self) -> KernelCode:
+        """Return what came of it."""
+        launches = tuple(json.loads(self.launches.read_text()))
+        return KernelCode(self.path.read_bytes(), launches, outline_of(self.function))
 
 
 class CodeGeneration:
@@ -73,17 +88,18 @@ class CodeGeneration:
     Parameters
     ----------
     mod : tvm.IRModule
-        ``PrimFunc`` only, each with its global symbol. Those that are not scheduled get the generic
-        schedule.
+        ``PrimFunc`` only. Those that are not scheduled get the generic schedule.
     target : CpuTarget
         What to generate code for.
     workers : int
-        Groups compiled at a time. The objects do not depend on it.
+        Functions compiled at a time. The objects do not depend on it.
+    cache : ObjectCache, optional
+        Where code may be found, and is kept. The objects do not depend on it either.
 
     Attributes
     ----------
-    launches : dict of str to list of int
-        Of each function, the iterations of its parallel loops, in turn; once `libraries` is called.
+    launches : dict of str to tuple of int
+        Of each function, the iterations of its parallel loops, in turn; once `objects` is called.
 
     Raises
     ------
@@ -91,15 +107,34 @@ class CodeGeneration:
         If there is no room for the objects, in the block too.
     """
 
-    def __init__(self, mod: tvm.IRModule, target: CpuTarget, workers: int) -> None:
-        functions = sorted(mod.functions_items(), key=lambda item: str(item[0].name_hint))
-        groups = [functions[i : i + GROUP_SIZE] for i in range(0, len(functions), GROUP_SIZE)]
-        self.launches: dict[str, list[int]] = {}
-        self._target, self._workers = target, workers
+    def __init__(
+        self, mod: tvm.IRModule, target: CpuTarget, workers: int, cache: ObjectCache | None = None
+    ) -> None:
+        self.launches: dict[str, tuple[int, ...]] = {}
+        self._target, self._workers, self._cache = target, workers, cache
+        self._keys: dict[str, str] = {}  # of each name
+        self._codes: dict[str, KernelCode] = {}  # of each key
+        self._jobs: dict[str, _Job] = {}
         self._folder = TemporaryFolder("objects")
-        folder = Path(self._folder.name)
-        self._jobs = [_Job(group, folder / f"{index}.o") for index, group in enumerate(groups)]
-        self._running = _in_children(self._jobs, target, workers, folder)
+        for var, function in mod.functions_items():
+            self._add(str(var.name_hint), function)
+        # Costliest first, so that the last ones leave no CPU idle for long.
+        jobs = sorted(self._jobs.values(), key=lambda job: (-_cost(job.function), job.name))
+        self._jobs = {self._keys[job.name]: job for job in jobs}
+        self._running = _in_children(jobs, target, workers, Path(self._folder.name))
+
+    def _add(self, name: str, function: Any) -> None:
+        nameless = anonymous(function)
+        key = self._keys[name] = key_of(nameless, self._target)
+        if key in self._codes or key in self._jobs:
+            return
+        found = self._cache.find(key) if self._cache is not None else None
+        if found is not None:
+            self._codes[key] = found
+            return
+        origins = tuple(map(str, (function.attrs or {}).get(ORIGIN, ())))
+        path = Path(self._folder.name) / f"{len(self._jobs)}.o"
+        self._jobs[key] = _Job(name, nameless, origins, path)
 
     def start(self) -> None:
         """Start the children.
@@ -130,15 +165,21 @@ class CodeGeneration:
         NeoCPUError
             If the system has no process to give.
         """
-        done: list[_Job] = []
-        for job, failure in zip(self._jobs, self._running.outcomes(), strict=True):
+        outcomes = self._running.outcomes()
+        for (key, job), failure in zip(self._jobs.items(), outcomes, strict=True):
             if failure is None:
-                done.append(job)
+                self._codes[key] = job.code()
+                if self._cache is not None:
+                    self._cache.keep(key, self._codes[key])
             else:
-                done += _one_by_one(job, failure, self._target, self._workers)
-        for job in done:
-            self.launches |= json.loads(job.launches.read_text())
-        return [job.path.read_bytes() for job in done]
+                self._codes[key] = _plainly(job, failure, self._target).code()
+        if self._cache is not None:
+            self._cache.trim()
+        objects = []
+        for name, key in sorted(self._keys.items()):
+            self.launches[name] = self._codes[key].launches
+            objects.append(with_symbols_renamed(self._codes[key].code, SYMBOL, name))
+        return objects
 
     def __enter__(self) -> CodeGeneration:
         return self
@@ -156,10 +197,17 @@ class CodeGeneration:
 
 
 class OneAtATime(ExitStack):
-    """Code generations of which one has the CPUs at a time, in a ``with`` block that ends all."""
+    """Code generations of which one has the CPUs at a time, in a ``with`` block that ends all.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    cache : ObjectCache, optional
+        Of all of them.
+    """
+
+    def __init__(self, cache: ObjectCache | None = None) -> None:
         super().__init__()
+        self._cache = cache
         self._last: CodeGeneration | None = None
 
     def start(self, mod: tvm.IRModule, target: CpuTarget, workers: int) -> CodeGeneration:
@@ -172,65 +220,55 @@ class OneAtATime(ExitStack):
         """
         if self._last is not None:
             self._last.wait()
-        self._last = self.enter_context(CodeGeneration(mod, target, workers))
+        generation = CodeGeneration(mod, target, workers, self._cache)
+        self._last = self.enter_context(generation)
         self._last.start()
         return self._last
+
+    def outline(self, recipe: str) -> tirx.PrimFunc | None:
+        """Return a function without a body whose code is kept; see `ObjectCache.outline`."""
+        return None if self._cache is None else self._cache.outline(recipe)
 
 
 def assembly(mod: tvm.IRModule, target: CpuTarget) -> str:
     """Return the assembly of all functions of ``mod``."""
-    functions = list(mod.functions_items())
-    return str(_generate(*_scheduled(functions, target)).inspect_source("asm"))
+    scheduled = {var: schedule_function(f, target) for var, f in mod.functions_items()}
+    return str(_generate(tvm.IRModule(scheduled), target.to_tvm()).inspect_source("asm"))
 
 
 def _in_children(jobs: Sequence[_Job], target: CpuTarget, workers: int, folder: Path) -> ForkedJobs:
-    def work(index: int) -> None:
-        job = jobs[index]
-        schedule = _as_they_stand if job.plain else _scheduled
-        mod, how = schedule(job.functions, target)
-        _generate(mod, how).write_to_file(str(job.path))
-        job.launches.write_text(json.dumps(_launches(mod)))
-
-    return ForkedJobs(work, len(jobs), workers, LIMITS, folder)
+    return ForkedJobs(lambda index: _do(jobs[index], target), len(jobs), workers, LIMITS, folder)
 
 
-def _run(jobs: Sequence[_Job], target: CpuTarget, workers: int) -> list[str | None]:
-    """Return what went wrong with each job, None if nothing did."""
-    with closing(_in_children(jobs, target, workers, jobs[0].path.parent)) as running:
+def _do(job: _Job, target: CpuTarget) -> None:
+    schedule = _as_it_stands if job.plain else _scheduled
+    mod, how = schedule(job.function, target)
+    _generate(mod, how).write_to_file(str(job.path))
+    job.launches.write_text(json.dumps(_launches(mod[SYMBOL])))
+
+
+def _plainly(job: _Job, reason: str, target: CpuTarget) -> _Job:
+    """Compile a function that failed as it is, and say so."""
+    plain = replace(job, plain=True)
+    with closing(_in_children([plain], target, 1, job.path.parent)) as running:
         running.start()
-        return running.outcomes()
-
-
-def _one_by_one(job: _Job, failure: str, target: CpuTarget, workers: int) -> list[_Job]:
-    """Compile the functions of a group that failed each alone, and what fails again plainly."""
-    alone = [
-        _Job([function], job.path.with_name(f"{job.path.stem}-{index}.o"))
-        for index, function in enumerate(job.functions)
-    ]
-    failures = _run(alone, target, workers) if len(alone) > 1 else [failure]
-    for index, (single, reason) in enumerate(zip(alone, failures, strict=True)):
-        if reason is None:
-            continue
-        (name,) = single.names
-        alone[index] = _Job(single.functions, single.path, plain=True)
-        (last,) = _run([alone[index]], target, 1)
-        if last is not None:
-            raise UnsupportedError(
-                f"cannot generate code for kernel '{name}'{_origin(single)}: {reason}; "
-                "please report this model"
-            )
-        logger.warning(
-            "kernel '%s'%s is compiled without optimisation, and slow; with it: %s",
-            name,
-            _origin(single),
-            reason,
+        (last,) = running.outcomes()
+    if last is not None:
+        raise UnsupportedError(
+            f"cannot generate code for kernel '{job.name}'{_origin(job)}: {last}; "
+            "please report this model"
         )
-    return alone
+    logger.warning(
+        "kernel '%s'%s is compiled without optimisation, and slow; with it: %s",
+        job.name,
+        _origin(job),
+        reason,
+    )
+    return plain
 
 
 def _origin(job: _Job) -> str:
-    ((_, function),) = job.functions
-    names = [str(name) for name in (function.attrs or {}).get(ORIGIN, ())]
+    names = job.origins
     if not names:
         return ""
     more = f" and {len(names) - _NAMED_ORIGINS} more" if len(names) > _NAMED_ORIGINS else ""
@@ -241,37 +279,38 @@ def _generate(mod: tvm.IRModule, target: tvm.target.Target) -> Any:
     return tirx.build(mod, target, pipeline=PIPELINE)
 
 
-def _scheduled(functions: Sequence[_NamedFunction], target: CpuTarget) -> _Subject:
-    scheduled = {var: schedule_function(function, target) for var, function in functions}
-    return tvm.IRModule(scheduled), target.to_tvm()
+def _scheduled(function: Any, target: CpuTarget) -> _Subject:
+    scheduled = schedule_function(function, target)
+    return tvm.IRModule({GlobalVar(SYMBOL): scheduled}), target.to_tvm()
 
 
-def _as_they_stand(functions: Sequence[_NamedFunction], target: CpuTarget) -> _Subject:
+def _as_it_stands(function: Any, target: CpuTarget) -> _Subject:
     """Return what has no loop unrolled or vectorised, for a target without optimisation."""
-    plain = {
-        var: function.with_body(tvm_ffi.structural_map(function.body, (tirx.For, _serial)))
-        for var, function in functions
-    }
-    return tvm.IRModule(plain), tvm.target.Target({**target.to_dict(), "opt-level": 0})
+    plain = function.with_body(tvm_ffi.structural_map(function.body, (tirx.For, _serial)))
+    how = tvm.target.Target({**target.to_dict(), "opt-level": 0})
+    return tvm.IRModule({GlobalVar(SYMBOL): plain}), how
 
 
-def _launches(mod: tvm.IRModule) -> dict[str, list[int]]:
-    """Return the iterations of each function's parallel loops, in turn.
+def _launches(function: Any) -> list[int]:
+    """Return the iterations of a function's parallel loops, in turn.
 
     Those of a loop that is not of constant extent are unknown, 0; of loops in a loop all is said
     once.
     """
-    launches: dict[str, list[int]] = {}
-    for var, function in mod.functions_items():
-        found = launches.setdefault(str(var.name_hint), [])
+    found: list[int] = []
 
-        def note(loop: tirx.For, found: list[int] = found) -> None:
-            if int(loop.kind) == tirx.stmt.ForKind.PARALLEL:
-                constant = isinstance(loop.extent, tirx.IntImm)
-                found.append(int(loop.extent) if constant else 0)
+    def note(loop: tirx.For) -> None:
+        if int(loop.kind) == tirx.stmt.ForKind.PARALLEL:
+            constant = isinstance(loop.extent, tirx.IntImm)
+            found.append(int(loop.extent) if constant else 0)
 
-        tvm_ffi.structural_walk(function.body, (tirx.For, note), order="pre")
-    return launches
+    tvm_ffi.structural_walk(function.body, (tirx.For, note), order="pre")
+    return found
+
+
+def _cost(function: Any) -> int:
+    """Return about how much code a function becomes: LLVM's time for it grows with that."""
+    return len(tvm.ir.save_json(function))
 
 
 def _serial(loop: tirx.For) -> tirx.For:

@@ -15,7 +15,8 @@ from tvm.ir import Call, GlobalVar
 
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.kernel_table import table_source
-from neocpu.building.parallel_codegen import ORIGIN, CodeGeneration, OneAtATime, assembly
+from neocpu.building.object_cache import ORIGIN
+from neocpu.building.parallel_codegen import CodeGeneration, OneAtATime, assembly
 from neocpu.building.program import Program, program_of
 from neocpu.passes.lift_constants import lift_constants
 from neocpu.passes.plan_memory import plan_memory

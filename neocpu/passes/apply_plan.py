@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import Call, GenericConst, Var
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
+from neocpu.passes.recipes import RECIPE, recipe_of
 from neocpu.passes.weight_table import WeightTable
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.costs import CostModel
@@ -71,13 +72,31 @@ class RewrittenModule:
     kernels: Mapping[str, str]
 
 
-def apply_plan(mod: tvm.IRModule, plan: LayoutPlan, costs: CostModel) -> RewrittenModule:
-    """Return ``mod`` with every layout operator of ``plan`` in its chosen layout and scheme."""
-    return _Rewriter(mod, plan, costs).run()
+def apply_plan(
+    mod: tvm.IRModule,
+    plan: LayoutPlan,
+    costs: CostModel,
+    outline: Callable[[str], tirx.PrimFunc | None] = lambda recipe: None,
+) -> RewrittenModule:
+    """Return ``mod`` with every layout operator of ``plan`` in its chosen layout and scheme.
+
+    Parameters
+    ----------
+    outline : callable
+        Return the kernel of a recipe without its body, where nobody will ask for that.
+    """
+    return _Rewriter(mod, plan, costs, outline).run()
 
 
 class _Rewriter:
-    def __init__(self, mod: tvm.IRModule, plan: LayoutPlan, costs: CostModel) -> None:
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        plan: LayoutPlan,
+        costs: CostModel,
+        outline: Callable[[str], tirx.PrimFunc | None],
+    ) -> None:
+        self._outline = outline
         self._func = mod["main"]
         self._plan = plan
         self._costs = costs
@@ -254,10 +273,16 @@ class _Rewriter:
     def kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
         """Return the global variable of a kernel, built once for equal keys."""
         if key not in self._kernels:
-            func = build().without_attr("global_symbol").with_attr("op_pattern", OPAQUE)
-            self._kernels[key] = self._bb.add_func(func, name)
+            self._kernels[key] = self._bb.add_func(self._made(key, build), name)
         self._kernel_names[name] = self._kernels[key].name_hint
         return self._kernels[key]
+
+    def _made(self, key: Any, build: Callable[[], Any]) -> tirx.PrimFunc:
+        recipe = recipe_of(key, build, self.target, self.threads)
+        if recipe is not None and (outline := self._outline(recipe)) is not None:
+            return outline
+        func = build().without_attr("global_symbol").with_attr("op_pattern", OPAQUE)
+        return func if recipe is None else func.with_attr(RECIPE, recipe)
 
     def call(
         self, kernel: Any, args: list[Expr], form: Format, shape: Shape4, name: str | None = None

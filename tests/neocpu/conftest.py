@@ -1,7 +1,7 @@
-"""What tests share: the code of equal kernels, and toy models that are compiled once."""
+"""What tests share: toy models that are compiled once."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shared_code import SharedCode, sharing_code
 
-from neocpu.building import parallel_codegen
 from neocpu.building.link import write_artifact
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.tensor_spec import TensorSpec
@@ -20,21 +18,10 @@ PLAIN = {"x86_64": "llvm -mcpu=x86-64", "aarch64": "llvm -mcpu=generic"}[os.unam
 """A target that every machine of this kind can run."""
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _shared_code(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    base = tmp_path_factory.getbasetemp()
-    is_worker = hasattr(request.config, "workerinput")
-    with sharing_code((base.parent if is_worker else base) / "shared-code"):
-        yield
-
-
 @pytest.fixture
 def code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Generate all code anew, in tests of how that is done."""
-    if isinstance(parallel_codegen._generate, SharedCode):
-        monkeypatch.setattr(parallel_codegen, "_generate", parallel_codegen._generate.generate)
+    monkeypatch.setenv("NEOCPU_CACHE_DIR", "off")
 
 
 @dataclass(frozen=True)
@@ -85,11 +72,12 @@ def _build(
 
 def build_module(module: Any) -> Any:
     """Generate the code of a module whose operators are kernels, for any CPU of this kind."""
+    from neocpu.building.object_cache import open_object_cache
     from neocpu.building.parallel_codegen import OneAtATime
     from neocpu.building.pipeline import Dump, begin_build, finish_build
     from neocpu.schedules.vocabulary.target import parse_target
 
-    with OneAtATime() as generations:
+    with OneAtATime(open_object_cache()) as generations:
         return finish_build(begin_build(module, parse_target(PLAIN), Dump(), generations))
 
 

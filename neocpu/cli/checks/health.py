@@ -106,6 +106,23 @@ def databases() -> Iterator[Finding]:
             yield Finding(name, "ok", detail)
 
 
+def kept_code() -> Iterator[Finding]:
+    """Machine code can be kept for the next compilation."""
+    from neocpu.building.object_cache import FOLDER_VARIABLE, LIMIT, object_files
+
+    files = object_files()
+    if files is None:
+        yield Finding("kept machine code", "ok", "none: turned off, or no home to keep it in")
+        return
+    if (obstacle := files.obstacle()) is not None:
+        fix = f"mend that, or set {FOLDER_VARIABLE} to another folder, or to 'off'"
+        yield Finding("kept machine code", "warning", f"{files.folder}: {obstacle}", fix)
+        return
+    count, size = files.size()
+    detail = f"{files.folder}, {count} kernels, {size / 1e6:.1f} of at most {LIMIT / 1e6:.0f} MB"
+    yield Finding("kept machine code", "ok", f"{detail}; delete it at any time")
+
+
 def smoke() -> Iterator[Finding]:
     """A small model compiles, runs and is right."""
     command = f"{sys.executable} -m neocpu.cli.checks.self_test smoke"
@@ -132,6 +149,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     cpu,
     threads,
     databases,
+    kept_code,
     smoke,
 )
 

@@ -86,20 +86,12 @@ def chain() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
-@pytest.fixture
-def one_by_one(monkeypatch):
-    """Groups of one function, so that small modules have several."""
-    monkeypatch.setattr(parallel_codegen, "GROUP_SIZE", 1)
-
-
-@pytest.mark.usefixtures("one_by_one")
 def test_objects_do_not_depend_on_the_number_of_cpus():
     one, three = (compile_objects(kernels(5), workers) for workers in (1, 3))
     assert one == three
     assert len(set(one)) == 5
 
 
-@pytest.mark.usefixtures("one_by_one")
 def test_a_network_does_not_depend_on_the_number_of_cpus(monkeypatch):
     results, codes = [], []
     for cpus in (1, 3):
@@ -116,15 +108,14 @@ def test_a_network_does_not_depend_on_the_number_of_cpus(monkeypatch):
 
 def spoil(monkeypatch, bad: str, act, *, plain_too: bool = False) -> None:
     """Call ``act`` when code is generated for the kernel called ``bad``, unless it is plain."""
-    real = tvm.tirx.build
+    real = parallel_codegen._do
 
-    def build(mod, target, **options):
-        plain = "opt-level" in str(target)
-        if bad in [var.name_hint for var in mod.get_global_vars()] and (plain_too or not plain):
+    def do(job, target):
+        if job.name == bad and (plain_too or not job.plain):
             act()
-        return real(mod, target, **options)
+        real(job, target)
 
-    monkeypatch.setattr(tvm.tirx, "build", build)
+    monkeypatch.setattr(parallel_codegen, "_do", do)
 
 
 def fail() -> None:
@@ -177,18 +168,10 @@ def _end(request, monkeypatch):
 @needs.one_in(2)
 def test_whatever_ends_code_generation_is_one_line_that_names_the_kernel(monkeypatch, end):
     act, reason = end
-    monkeypatch.setattr(parallel_codegen, "GROUP_SIZE", 4)
     spoil(monkeypatch, "k02", act, plain_too=True)
     with pytest.raises(UnsupportedError, match=rf"kernel 'k02'.*{reason}") as caught:
         compile_objects(kernels(6), 1)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.usefixtures("one_by_one")
-def test_a_group_of_one_that_ends_names_its_kernel_too(monkeypatch):
-    spoil(monkeypatch, "k02", crash, plain_too=True)
-    with pytest.raises(UnsupportedError, match=r"kernel 'k02'.*SIGSEGV"):
-        compile_objects(kernels(6), 2)
 
 
 @needs.one_in(3)

@@ -1,0 +1,163 @@
+"""Bytes that are kept from one process to the next, by key, in a folder of this user's.
+
+Nothing depends on it: what cannot be kept or read is made again. An entry appears whole or not at
+all, and has a digest of its own, so that one that a crash or a disk has damaged is not believed.
+Whoever could write to the folder could have this user run any code, so one that others may write to
+is not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Final
+
+from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.files import read_file, replacing
+
+logger = logging.getLogger(__name__)
+
+_DIGEST: Final = hashlib.sha256().digest_size
+_MOST: Final = 1 << 28
+"""Bytes of an entry: what is larger was not written by us."""
+_NEWER: Final = 3600.0
+"""Seconds after which an entry that is read counts as newly used: hardly any reading writes."""
+_KEPT: Final = 0.75
+"""What of its bound a folder that exceeds it is brought down to, so that this is done seldom."""
+
+
+class FileCache:
+    """A folder of entries, which is made when the first is kept.
+
+    Parameters
+    ----------
+    folder : Path
+        Its files are entries, or go.
+    limit : int
+        Bytes of all entries. What was used longest ago goes first.
+    """
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder = folder
+        self._limit = limit
+        self._usable: bool | None = None
+        self._writable = True
+        self._written = False
+
+    def get(self, key: str) -> bytes | None:
+        """Return what is kept under ``key``; None if nothing, or nothing sound, is.
+
+        Parameters
+        ----------
+        key : str
+            A file name.
+        """
+        path = self.folder / key
+        if not self._is_usable():
+            return None
+        try:
+            data = read_file(path, _MOST)
+            if time.time() - path.stat().st_mtime > _NEWER:
+                with contextlib.suppress(OSError):  # a read-only disk
+                    os.utime(path)
+        except OSError:  # most often: not there
+            return None
+        content = data[_DIGEST:]
+        if hashlib.sha256(key.encode() + content).digest() != data[:_DIGEST]:
+            logger.warning("%s is damaged, and made again", path)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        return content
+
+    def put(self, key: str, content: bytes) -> None:
+        """Keep ``content`` under ``key``, if possible; else say once why not."""
+        if not self._writable or not self._is_usable(create=True):
+            return
+        digest = hashlib.sha256(key.encode() + content).digest()
+        try:
+            with replacing(self.folder / key, lasting=False) as file:
+                file.write(digest + content)
+            self._written = True
+        except (NeoCPUError, OSError) as error:
+            self._writable = False
+            logger.warning("nothing is kept for the next time: %s", str(error).partition(";")[0])
+
+    def trim(self) -> None:
+        """Delete what was used longest ago until the bound is kept, if this object wrote any."""
+        if not self._written:
+            return
+        self._written = False
+        entries = self._entries()
+        excess = sum(status.st_size for _, status in entries) - self._limit
+        if excess <= 0:
+            return
+        excess += int((1 - _KEPT) * self._limit)
+        for path, status in sorted(entries, key=lambda entry: entry[1].st_mtime):
+            with contextlib.suppress(OSError):  # another process was first
+                path.unlink()
+            excess -= status.st_size
+            if excess <= 0:
+                break
+
+    def size(self) -> tuple[int, int]:
+        """Return how many entries there are, and their bytes."""
+        entries = self._entries()
+        return len(entries), sum(status.st_size for _, status in entries)
+
+    def obstacle(self) -> str | None:
+        """Return why the folder is not used; None if it is, or is not there yet."""
+        try:
+            status = os.stat(self.folder)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return error.strerror or str(error)
+        if not stat.S_ISDIR(status.st_mode):
+            return "it is no folder"
+        if status.st_uid != os.geteuid():
+            return "it belongs to another user"
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return "others may write to it (chmod go-w)"
+        return None
+
+    def _entries(self) -> list[tuple[Path, os.stat_result]]:
+        found = []
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # deleted meanwhile
+                    found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
+        return found
+
+    def _is_usable(self, *, create: bool = False) -> bool:
+        """Whether the folder is there, or is made, and ours alone to write to."""
+        if self._usable is None and create:
+            try:
+                _make(self.folder)
+            except OSError as error:
+                self._writable = False
+                logger.warning(
+                    "nothing is kept for the next time: cannot make the folder %s: %s",
+                    self.folder,
+                    error.strerror,
+                )
+                return False
+        if self._usable is None and (create or self.folder.exists()):
+            reason = self.obstacle()
+            self._usable = reason is None
+            if reason is not None:
+                logger.warning("%s is not used: %s", self.folder, reason)
+        return bool(self._usable)
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it, for this user alone."""
+    if not folder.exists():
+        if folder.parent != folder:
+            _make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,0 +1,183 @@
+"""Machine code of kernels, kept from one compilation to the next.
+
+A kernel's name, and which tensors of a model it makes, change none of its code: each is generated
+under one name (`SYMBOL`), and given its own when it is taken. So networks share what they have in
+common, and an artifact is the same to the last bit whether its code was found or generated.
+
+What is kept is found by a digest of all that decides it: what the function computes, or what it is
+made by (`passes.recipes`), the target, and everything that generates code: TVM with its LLVM, and
+our own sources, read and not believed by their version, for in a checkout they change without one.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Var
+from tvm.target import codegen
+
+from neocpu import building, foundation, passes, planning, schedules
+from neocpu.foundation.file_cache import FileCache
+from neocpu.passes.recipes import RECIPE
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+FOLDER_VARIABLE: Final = "NEOCPU_CACHE_DIR"
+"""Names the folder; ``off`` has nothing kept."""
+OFF: Final = "off"
+
+LIMIT: Final = 1 << 30
+"""Bytes of all that is kept: about a thousand networks."""
+
+SYMBOL: Final = "kernel"
+"""Name of every function whose code is generated."""
+
+ORIGIN: Final = "neocpu.origin"
+"""Attribute of a function: names of the model's tensors that it computes."""
+
+_FORM: Final = "1"
+"""Changes where entries are written otherwise than before."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """The machine code of one function.
+
+    Attributes
+    ----------
+    code : bytes
+        An object file, in which the function is called `SYMBOL`.
+    launches : tuple of int
+        The iterations of its parallel loops, in turn; 0 for unknown ones.
+    outline : str
+        The function without its body, as JSON of TVM.
+    """
+
+    code: bytes
+    launches: tuple[int, ...]
+    outline: str
+
+    def encode(self) -> bytes:
+        """Return it as bytes."""
+        head = json.dumps([self.launches, self.outline]).encode()
+        return len(head).to_bytes(4, "little") + head + self.code
+
+    @classmethod
+    def decode(cls, data: bytes) -> KernelCode:
+        """Return what `encode` made bytes of."""
+        end = 4 + int.from_bytes(data[:4], "little")
+        launches, outline = json.loads(data[4:end])
+        return cls(data[end:], tuple(launches), outline)
+
+
+class ObjectCache:
+    """What is kept of one user, as one compilation sees it: what it has found it keeps finding."""
+
+    def __init__(self, files: FileCache) -> None:
+        self._files = files
+        self._found: dict[str, KernelCode] = {}
+
+    def find(self, key: str) -> KernelCode | None:
+        """Return what is kept under a key of `key_of`."""
+        if key not in self._found:
+            data = self._files.get(_name(key))
+            if data is None:
+                return None
+            self._found[key] = KernelCode.decode(data)
+        return self._found[key]
+
+    def outline(self, recipe: str) -> tirx.PrimFunc | None:
+        """Return a function without a body, of which there is code; None if there is none."""
+        found = self.find(recipe)
+        return None if found is None else tvm.ir.load_json(found.outline)
+
+    def keep(self, key: str, code: KernelCode) -> None:
+        """Keep the code of a function for the next time."""
+        self._files.put(_name(key), code.encode())
+
+    def trim(self) -> None:
+        """Delete what was used longest ago, if there is too much."""
+        self._files.trim()
+
+
+def open_object_cache() -> ObjectCache | None:
+    """Return this user's cache; None if it is turned off, or there is no place for it."""
+    files = object_files()
+    return None if files is None else ObjectCache(files)
+
+
+def object_files() -> FileCache | None:
+    """Return where machine code is kept; None if it is not."""
+    named = os.environ.get(FOLDER_VARIABLE, "")
+    if named == OFF:
+        return None
+    if named:
+        return FileCache(Path(named) / "objects", LIMIT)
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # this user has no home
+        return None
+    return FileCache(base / "neocpu" / "objects", LIMIT) if base.is_absolute() else None
+
+
+def key_of(function: tirx.PrimFunc, target: CpuTarget) -> str:
+    """Return what tells a function's code from all other code of this version.
+
+    Parameters
+    ----------
+    function : tvm.tirx.PrimFunc
+        As `anonymous` has it: by its recipe if it has one, else by all that it is.
+    """
+    attrs = function.attrs or {}
+    if RECIPE in attrs:
+        return str(attrs[RECIPE])
+    text = f"{tvm.ir.save_json(function)} {target!r}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def anonymous(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function that does not tell what model it is of, nor do its parameters' names."""
+    if RECIPE not in (function.attrs or {}):  # templates name them
+        named = {param: Var(f"p{number}", param.ty) for number, param in enumerate(function.params)}
+        body = tvm_ffi.structural_map(function.body, (Var, lambda var: named.get(var, var)))
+        params = list(named.values())
+        function = tirx.PrimFunc(params, body, function.ret_type, function.attrs, function.span)
+    return function.without_attr(ORIGIN).with_attr("global_symbol", SYMBOL)
+
+
+def outline_of(function: tirx.PrimFunc) -> str:
+    """Return a function's parameters and attributes, as `KernelCode.outline` has them."""
+    bare = function.with_body(tirx.Evaluate(0))
+    return str(tvm.ir.save_json(bare.without_attr(ORIGIN).without_attr("global_symbol")))
+
+
+def _name(key: str) -> str:
+    return hashlib.sha256(f"{_generator()} {key}".encode()).hexdigest()
+
+
+@functools.cache
+def _generator() -> str:
+    """Return a digest of everything that decides what code a function becomes."""
+    versions = [version(name) for name in ("neocpu", "apache-tvm", "apache-tvm-ffi")]
+    digest = hashlib.sha256(repr((_FORM, versions, codegen.llvm_version_major())).encode())
+    for library in _files(tvm, "lib/*.so"):  # too large to be read; a new one has a new time
+        status = library.stat()
+        digest.update(f"{library.name} {status.st_size} {status.st_mtime_ns}".encode())
+    for package in (foundation, schedules, planning, passes, building):
+        for source in _files(package, "**/*.py"):
+            digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _files(package: ModuleType, pattern: str) -> list[Path]:
+    return sorted(path for folder in package.__path__ for path in Path(folder).glob(pattern))

@@ -1,0 +1,45 @@
+"""What a kernel is made by, in one digest: known before the kernel is made, and in every process.
+
+Making a kernel takes milliseconds of TVM's time, and a digest of what was made more. Where it is
+certain what a kernel is made of, that is enough to find its machine code again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+RECIPE: Final = "neocpu.recipe"
+"""Attribute of a function: its recipe."""
+
+_OURS: Final = "neocpu."
+
+
+def recipe_of(key: Any, build: Callable[[], Any], target: CpuTarget, threads: int) -> str | None:
+    """Return a digest that kernels of equal code alone share; None if that is not certain.
+
+    Parameters
+    ----------
+    key : Any
+        What tells the kernel from all others for this target and thread count: numbers, strings,
+        tuples and dataclasses of these.
+    build : callable
+        Makes the kernel. Code that is not ours may change without a new version of neocpu.
+    """
+    if not build.__module__.startswith(_OURS) or not _is_ours(key):
+        return None
+    text = repr((key, target, threads))
+    assert " at 0x" not in text, text
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_ours(key: Any) -> bool:
+    """Whether ``key`` is printed in full, and of our own types."""
+    if isinstance(key, tuple):
+        return all(map(_is_ours, key))
+    if isinstance(key, str | int | float | None):
+        return True
+    return type(key).__module__.startswith(_OURS)
