@@ -44,6 +44,7 @@ ORDER = (
                 "compile_options",
             ),
             *("fleet", "network_tuning", "compiler", "quantiser", "fat_compilation"),
+            "onnx_backend",
             *(f"bench.{room}" for room in ("results", "engines", "limits", "startup", "race")),
             *("bench", "cli", "__main__"),
         )

@@ -20,6 +20,7 @@ from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.frontend.converters.node import Node
 from neocpu.frontend.converters.table import CONTRIB_CONVERTERS, CONVERTERS
+from neocpu.frontend.expansions.expand import WRITTEN_OUT
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.source import first_line
@@ -91,7 +92,7 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
 
 def require_supported(graph: onnx.GraphProto) -> None:
     """Raise an `UnsupportedError` that lists every node of the graph that cannot be imported."""
-    known = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS)) - _DYNAMIC_OPS
+    known = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS) | WRITTEN_OUT) - _DYNAMIC_OPS
     refuse_unsupported(graph, known, lambda node: _supports(node, known))
 
 

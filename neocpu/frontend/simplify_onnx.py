@@ -21,6 +21,7 @@ from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
 from neocpu.foundation.errors import ModelError
+from neocpu.frontend.expansions.expand import expand_operators
 from neocpu.frontend.extents import known_shapes, refuse_kernels
 from neocpu.frontend.model_limits import FoldingBudget
 from neocpu.frontend.opset_raising import IR_VERSION, named, raise_opset
@@ -53,8 +54,17 @@ def simplify_model(model: onnx.ModelProto) -> onnx.ModelProto:
     ModelError
         If the model's types or shapes contradict each other.
     UnsupportedError
-        If an operator cannot be raised to the target opset, or ONNX's optimizer fails.
+        If an operator cannot be raised to the target opset, or written in others, or ONNX's
+        optimizer fails.
     """
+    simplified = _simplify_once(model)
+    while (expanded := expand_operators(simplified)) is not None:
+        simplified = _simplify_once(expanded)
+    return simplified
+
+
+def _simplify_once(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Simplify what is there, all operators as they are."""
     light = strip_weights(model)
     proto = _modernise(light)
     with _quiet("onnxscript", "onnx_ir"), named("simplify the model"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
+from typing import Final
 
 import onnx
 
@@ -11,6 +12,16 @@ from neocpu.foundation.errors import ModelError, UnsupportedError, did_you_mean
 from neocpu.foundation.plain_text import plain
 
 STANDARD_DOMAINS = ("", "ai.onnx")
+
+_SPECTRUM = "transform before the model, or as a MatMul or Conv with constant weights"
+_RANDOM = "take the random numbers as an input"
+_INSTEAD: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("DFT", "MelWeightMatrix", "STFT"), _SPECTRUM),
+    **dict.fromkeys(("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"), _RANDOM),
+    **dict.fromkeys(("RandomUniform", "RandomUniformLike"), _RANDOM),
+    "ImageDecoder": "decode before the model",
+}
+"""What to do without an operator."""
 
 
 def refuse_unknown_operators(model: onnx.ModelProto) -> None:
@@ -113,7 +124,8 @@ def _refuse(nodes: list[onnx.NodeProto], known: Iterable[str]) -> None:
         first = node_name(members[0])
         misspelt = members[0].domain in STANDARD_DOMAINS and name not in names
         hint = did_you_mean(name, names) if misspelt else ""
-        parts.append(f"{name} ({len(members)}x, first '{first}'{hint})")
+        instead = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
+        parts.append(f"{name} ({len(members)}x, first '{first}'{hint}){instead}")
     noun = "operator" if len(parts) == 1 else "operators"
     raise UnsupportedError(f"unsupported {noun}: {', '.join(parts)}")
 

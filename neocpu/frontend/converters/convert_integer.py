@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from tvm import relax
+from tvm import relax, te, tirx
 
+from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.frontend.converters.node import (
     Node,
     call_kernel,
@@ -84,6 +85,22 @@ def bit_shift(node: Node) -> relax.Expr:
         return shifted
     inside = node.emit(relax.op.less(amount, scalar(bits, amount)))
     return relax.op.where(inside, shifted, scalar(0, data))
+
+
+def bit_cast(node: Node) -> relax.Expr:
+    """BitCast: the same bits as another type of the same width; a bool is a byte of 0 or 1."""
+    data = node.inputs[0]
+    source = dtype_of(data)
+    target = onnx.helper.tensor_dtype_to_np_dtype(int(node.attrs["to"])).name
+    if target not in DTYPES or bytes_of(target) != bytes_of(source):
+        raise ValueError(f"{source} has other bits than {target}")
+    if "bool" in (source, target):
+        return relax.op.astype(data, target)
+
+    def reinterpret(tensor: te.Tensor) -> te.Tensor:
+        return te.compute(tensor.shape, lambda *at: tirx.reinterpret(target, tensor(*at)))
+
+    return node.bb.emit_te(reinterpret, data)
 
 
 def cast(node: Node) -> relax.Expr:

@@ -30,6 +30,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "ArgMin": convert_detection.arg_min,
     "AveragePool": convert_pool.average_pool,
     "BatchNormalization": convert_norm.batch_norm,
+    "BitCast": convert_integer.bit_cast,
     "BitShift": convert_integer.bit_shift,
     "Cast": convert_integer.cast,
     "CastLike": convert_integer.cast_like,

@@ -1,0 +1,38 @@
+"""Tensors without elements, which no kernel takes: they are constants, and joined with nothing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from neocpu.frontend.expansions.writer import Writer
+
+
+def drop_empty(w: Writer) -> None:
+    """Write a node without those of its tensors that are empty, if it has any."""
+    node, shapes = w.node, w.graph.shapes
+    results = [name for name in node.output if name]
+    empty = [name for name in results if math.prod(shapes.get(name, (1,))) == 0]
+    if empty and len(empty) == len(results):
+        for name in empty:
+            w.define(name, np.zeros(shapes[name]))
+    elif empty and node.op_type == "Split":
+        _split(w, empty)
+    elif node.op_type == "Concat":
+        filled = [name for name in node.input if math.prod(shapes.get(name, (1,))) > 0]
+        if filled and len(filled) < len(node.input):
+            w.give(w.op("Concat", *filled, axis=w.attribute("axis", 0)))
+
+
+def _split(w: Writer, empty: list[str]) -> None:
+    axis = int(w.attribute("axis", 0))
+    start = 0
+    for number, name in enumerate(w.node.output):
+        size = w.graph.shapes[name][axis]
+        if name in empty:
+            w.define(name, np.zeros(w.graph.shapes[name]))
+        else:
+            ends = w.const([start]), w.const([start + size]), w.const([axis])
+            w.give(w.op("Slice", w.input(0), *ends), number)
+        start += size

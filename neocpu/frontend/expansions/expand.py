@@ -1,0 +1,114 @@
+"""Write operators that nothing imports, or not in this form, in operators that are imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import onnx
+
+from neocpu.foundation.errors import UnsupportedError
+from neocpu.frontend.constant_tensors import constant_tensors
+from neocpu.frontend.expansions.bodies import BODIES, has_body, inline_bodies
+from neocpu.frontend.expansions.empty_tensors import drop_empty
+from neocpu.frontend.expansions.matrices import affine_grid, determinant, eye_like
+from neocpu.frontend.expansions.pool_places import max_pool_places
+from neocpu.frontend.expansions.sequences import (
+    cumulative_product,
+    reverse_sequence,
+    tensor_scatter,
+)
+from neocpu.frontend.expansions.training import batch_statistics, dropout_mask
+from neocpu.frontend.expansions.windows import column_to_image, deformable_convolution
+from neocpu.frontend.expansions.writer import Graph, Writer
+from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.source import first_line
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+
+EXPANSIONS: Final[Mapping[str, Callable[[Writer], None]]] = {
+    "AffineGrid": affine_grid,
+    "BatchNormalization": batch_statistics,
+    "Col2Im": column_to_image,
+    "CumProd": cumulative_product,
+    "DeformConv": deformable_convolution,
+    "Det": determinant,
+    "Dropout": dropout_mask,
+    "EyeLike": eye_like,
+    "MaxPool": max_pool_places,
+    "ReverseSequence": reverse_sequence,
+    "TensorScatter": tensor_scatter,
+}
+"""By operator. One writes nothing where a node is better left to its converter."""
+
+
+WRITTEN_OUT: Final = BODIES | EXPANSIONS.keys()
+"""Operators that a model may have, though no graph that is imported has them."""
+
+
+def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """Return the model with such nodes written out, or None if it has none.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Simplified: constants are initializers, and shapes are inferred. It is kept.
+
+    Raises
+    ------
+    UnsupportedError
+        Naming a node whose form cannot be written out.
+    """
+    graph = model.graph
+    known = Graph(known_shapes(graph), _types(graph), constant_tensors(graph))
+    if any(has_body(node) for node in graph.node):
+        return inline_bodies(model, known)
+    names = {name for node in graph.node for name in (*node.input, *node.output)}
+    prefix = _prefix(names)
+    written = [_expanded(node, known, f"{prefix}{i}_") for i, node in enumerate(graph.node)]
+    if not any(isinstance(each, Writer) for each in written):
+        return None
+    return _with_nodes(model, written)
+
+
+def _expanded(node: onnx.NodeProto, known: Graph, prefix: str) -> Writer | onnx.NodeProto:
+    """Return what a node is written as, or the node itself."""
+    writer = Writer(node, known, prefix)
+    expand = EXPANSIONS.get(node.op_type) if node.domain in STANDARD_DOMAINS else None
+    try:
+        drop_empty(writer)
+        if expand is not None and not writer.wrote:
+            expand(writer)
+    except (ValueError, KeyError, IndexError) as error:
+        raise UnsupportedError(f"cannot compile {describe(node)}: {first_line(error)}") from error
+    return writer if writer.wrote else node
+
+
+def _types(graph: onnx.GraphProto) -> dict[str, int]:
+    types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for value in (*graph.value_info, *graph.output, *graph.input):
+        types[value.name] = value.type.tensor_type.elem_type
+    return types
+
+
+def _prefix(names: Iterable[str]) -> str:
+    """Return what no name begins with."""
+    prefix = "expanded_"
+    while any(name.startswith(prefix) for name in names):
+        prefix += "_"
+    return prefix
+
+
+def _with_nodes(
+    model: onnx.ModelProto, written: Iterable[Writer | onnx.NodeProto]
+) -> onnx.ModelProto:
+    """Return the model with these nodes; tensors keep their types, for what is kept of them."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.node[:]
+    for each in written:
+        if isinstance(each, Writer):
+            result.graph.node.extend(each.nodes)
+            result.graph.initializer.extend(each.tensors)
+        else:
+            result.graph.node.append(each)
+    return result

@@ -1,0 +1,81 @@
+"""Which inputs of a model decide shapes, so that a plan has to know their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import onnx
+
+from neocpu.frontend.shapes import real_inputs
+from neocpu.frontend.unsupported import STANDARD_DOMAINS
+
+STRUCTURAL: Final[Mapping[str, tuple[int, ...]]] = {
+    "AffineGrid": (1,),
+    "CenterCropPad": (1,),
+    "Clip": (1, 2),
+    "Col2Im": (1, 2),
+    "ConstantOfShape": (0,),
+    "CumProd": (1,),
+    "CumSum": (1,),
+    "DequantizeLinear": (1, 2),
+    "Dropout": (1, 2),
+    "Expand": (1,),
+    "If": (0,),
+    "Loop": (0, 1),
+    "MaxUnpool": (2,),
+    "NonMaxSuppression": (2, 3, 4),
+    "OneHot": (1, 2),
+    "Pad": (1, 2, 3),
+    "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+    "QuantizeLinear": (1, 2),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "SequenceAt": (1,),
+    "SequenceErase": (1,),
+    "SequenceInsert": (2,),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+    **{
+        f"Reduce{name}": (1,)
+        for name in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
+    },
+    **{f"{name}Window": (0,) for name in ("Blackman", "Hamming", "Hann")},
+}
+"""Operands that are no data but say how an operator works, by operator."""
+
+
+def structural_inputs(model: onnx.ModelProto) -> frozenset[str]:
+    """Return the inputs of a model whose values decide a shape, or how an operator works.
+
+    What an operand is computed from counts too, unless that goes through `Shape` or `Size`, which
+    look at no value.
+    """
+    makers = {name: node for node in model.graph.node for name in node.output}
+    found: set[str] = set()
+    waiting = [name for node in model.graph.node for name in _operands(node)]
+    while waiting:
+        name = waiting.pop()
+        if not name or name in found:
+            continue
+        found.add(name)
+        maker = makers.get(name)
+        if maker is not None and maker.op_type not in ("Shape", "Size"):
+            waiting += maker.input
+    return frozenset(value.name for value in real_inputs(model.graph) if value.name in found)
+
+
+def _operands(node: onnx.NodeProto) -> Iterator[str]:
+    places = STRUCTURAL.get(node.op_type, ()) if node.domain in STANDARD_DOMAINS else ()
+    for place in places:
+        if place < len(node.input):
+            yield node.input[place]

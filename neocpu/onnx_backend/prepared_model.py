@@ -1,0 +1,153 @@
+"""A model that is compiled for whatever its inputs turn out to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx.backend.base import BackendRep
+
+from neocpu.compiler import compile as compile_model
+from neocpu.foundation.errors import NeoCPUError, UsageError
+from neocpu.frontend.shapes import real_inputs
+from neocpu.frontend.structural_inputs import structural_inputs
+from neocpu.onnx_backend.narrow_numbers import as_bits, from_bits, hold_as_bits
+from neocpu.onnx_backend.specialise import AnyArray, empty_outputs, specialise, take_outputs
+from neocpu.runtime.module import Module, load
+
+_PLANS: Final = 16
+"""Plans that a prepared model keeps; the one made first goes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The model compiled for some inputs.
+
+    Attributes
+    ----------
+    module : Module or None
+        None if all outputs are empty.
+    empty : mapping of str to array
+        The outputs without elements, which no module has.
+    """
+
+    module: Module | None
+    empty: Mapping[str, AnyArray]
+
+
+class PreparedModel(BackendRep):  # type: ignore[misc]
+    """A model that runs on whatever shapes its inputs have.
+
+    It is compiled when it first runs on some shapes. If it cannot be compiled as it is, the inputs
+    that decide shapes (the target of a Reshape, the axes of a ReduceSum; `structural_inputs` has
+    them all) are taken as constants, of the values that this run is given: a plan is made for each
+    distinct value. An input without elements has but one value, and is always a constant.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    options : mapping
+        What `neocpu.compile` is given besides.
+    """
+
+    def __init__(self, model: onnx.ModelProto, options: Mapping[str, Any]) -> None:
+        held = hold_as_bits(model)
+        self._model, self._narrow, self._options = held.model, held.outputs, dict(options)
+        self._inputs = [value.name for value in real_inputs(model.graph)]
+        self._outputs = [value.name for value in model.graph.output]
+        self._constants: frozenset[str] | None = None
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Run the model.
+
+        Parameters
+        ----------
+        inputs : list or tuple of arrays, or an array
+            In graph order, each of the shape and element type that the model declares.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            In graph order.
+
+        Raises
+        ------
+        UsageError
+            If the number of inputs, or the shape or element type of one, is not the model's.
+        NeoCPUError
+            Whatever `neocpu.compile` raises of the model.
+        """
+        if kwargs:
+            raise UsageError(f"run takes no option '{next(iter(kwargs))}'; give it to prepare")
+        given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        if len(given) != len(self._inputs):
+            names = ", ".join(self._inputs)
+            raise UsageError(
+                f"the model takes {len(self._inputs)} inputs ({names}), got {len(given)}"
+            )
+        arrays = {
+            name: as_bits(_array(name, value))
+            for name, value in zip(self._inputs, given, strict=True)
+        }
+        plan, constants = self._plan_for(arrays)
+        found = dict(plan.empty)
+        if plan.module is not None:
+            taken = [array for name, array in arrays.items() if name not in constants]
+            outputs = plan.module(taken)
+            filled = [name for name in self._outputs if name not in plan.empty]
+            found |= zip(filled, outputs if isinstance(outputs, tuple) else (outputs,), strict=True)
+        return tuple(from_bits(found[name], self._narrow.get(name)) for name in self._outputs)
+
+    def _plan_for(self, arrays: Mapping[str, AnyArray]) -> tuple[_Plan, frozenset[str]]:
+        """Return the model compiled for such inputs, and which of them it took as constants."""
+        empty = frozenset(name for name, array in arrays.items() if array.size == 0)
+        if self._constants is not None:
+            return self._plan(arrays, self._constants | empty), self._constants | empty
+        try:
+            plan = self._plan(arrays, empty)
+        except NeoCPUError:
+            deciding = structural_inputs(self._model)
+            if deciding <= empty:
+                raise
+            plan = self._plan(arrays, deciding | empty)
+            self._constants = deciding
+        else:
+            self._constants = frozenset()
+        return plan, self._constants | empty
+
+    def _plan(self, arrays: Mapping[str, AnyArray], constants: frozenset[str]) -> _Plan:
+        key = tuple(
+            (array.shape, array.tobytes() if name in constants else b"")
+            for name, array in arrays.items()
+        )
+        if key not in self._plans:
+            plan = _make(self._model, arrays, constants, self._options)
+            while len(self._plans) >= _PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = plan
+        return self._plans[key]
+
+
+def _make(
+    model: onnx.ModelProto,
+    arrays: Mapping[str, AnyArray],
+    constants: frozenset[str],
+    options: Mapping[str, Any],
+) -> _Plan:
+    special = specialise(model, arrays, constants)
+    empty = empty_outputs(special)
+    if len(empty) == len(special.graph.output):
+        return _Plan(None, empty)
+    take_outputs(special, empty)
+    with compile_model(special, **options) as compiled:
+        return _Plan(load(compiled.path, options.get("threads")), empty)
+
+
+def _array(name: str, value: Any) -> AnyArray:
+    if isinstance(value, list | tuple) or value is None:
+        raise UsageError(f"input '{name}' must be an array, got {type(value).__name__}")
+    return np.asarray(value)
