@@ -325,6 +325,8 @@ def _judgement(verdict: Verdict) -> dict[str, Any]:
         "float32_error": _number(verdict.float32_error),
         "moved_rows": found.moved_rows,
         "unmatched_rows": found.unmatched_rows,
+        "oracle": verdict.oracle,
+        "oracle_reason": verdict.reason,
     }
 
 

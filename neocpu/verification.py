@@ -1,12 +1,13 @@
 """Whether a compiled module computes what the model says, as exactly as was promised.
 
 The truth is the reference in float64, so that its own rounding is no part of the error found. That
-takes two to three times as long as in float32.
+takes two to three times as long as in float32. Where the reference cannot run a model, it is that
+of another oracle (`neocpu.reference.oracles`), and the verdict says of which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -15,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from neocpu.foundation.errors import AccuracyError
 from neocpu.reference.comparison import Comparison, compare
 from neocpu.reference.evaluator import Noise
-from neocpu.reference.runner import run_reference
+from neocpu.reference.oracles import REFERENCE, Truth, find_truth
 from neocpu.schedules.vocabulary.accuracy import Accuracy
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -69,11 +69,17 @@ class Verdict:
         Whether it is as exact as was promised.
     float32_error : float or None
         What numpy errs in float32, norm-wise; None where nobody had to know.
+    oracle : str
+        What the truth is from.
+    reason : str
+        Why it is not from the reference; empty if it is.
     """
 
     found: Comparison
     kept: bool
     float32_error: float | None = None
+    oracle: str = REFERENCE
+    reason: str = ""
 
     def is_rounding(self, accuracy: Accuracy) -> bool:
         """Whether a broken promise looks like rounding: all of an output errs, and not by much."""
@@ -141,11 +147,16 @@ class Verifier:
         Raises
         ------
         AccuracyError
-            If the reference cannot run the model.
+            If nothing can run the model.
         """
-        found = compare(actual, self._truth, row_groups=self._row_groups)
-        if self._keeps(found):
-            return Verdict(found, kept=True)
+        oracle = self._truth.oracle
+        verdict = self._judge(actual)
+        return replace(verdict, oracle=oracle.name, reason=oracle.reason)
+
+    def _judge(self, actual: Arrays) -> Verdict:
+        found = compare(actual, self._truth.outputs, row_groups=self._row_groups)
+        if self._keeps(found) or not self._calm:
+            return Verdict(found, kept=self._keeps(found))
         verdict = self._beside(actual, self._calm)
         return verdict if verdict.is_accepted else self._beside(actual, self._all)
 
@@ -154,23 +165,27 @@ class Verifier:
         found, keep = verdict.found, "pass --no-verify to keep the result"
         if not verdict.is_rounding(self._accuracy):
             return (
-                f"output '{found.worst_output}' differs from the reference by "
+                f"output '{found.worst_output}' differs from {self._named(verdict)} by "
                 f"{found.max_abs_error:.3g}, {found.max_rel_error:.3g} of its largest value; "
                 f"nothing was written: please report this model, or {keep}"
             )
+        single = verdict.float32_error
+        beside = "" if single is None else f" (numpy in float32 by {single:.2g})"
         return (
             f"output '{found.worst_output}' errs by {found.norm_error:.2g} of its norm, more than "
-            f"the {self._accuracy.bound:g} of --accuracy {self._accuracy} (numpy in float32 by "
-            f"{verdict.float32_error:.2g}); nothing was written: please report this model, or "
-            f"{keep}"
+            f"the {self._accuracy.bound:g} of --accuracy {self._accuracy}{beside}; nothing was "
+            f"written: please report this model, or {keep}"
         )
+
+    def _named(self, verdict: Verdict) -> str:
+        return "the reference" if verdict.oracle == REFERENCE else verdict.oracle
 
     def _keeps(self, found: Comparison) -> bool:
         return found.ok and found.norm_error <= self._accuracy.bound
 
     def _beside(self, actual: Arrays, runs: Sequence[_Run]) -> Verdict:
         """Compare with the truth, and with what runs in float32 make of it."""
-        truth, outputs = self._truth, [run.outputs for run in runs]
+        truth, outputs = self._truth.outputs, [run.outputs for run in runs]
         found = compare(actual, truth, rounded=outputs, row_groups=self._row_groups)
         if not self._keeps(found) and any(
             not _same_range(outputs[0][name], truth[name]) for name in truth
@@ -183,14 +198,14 @@ class Verifier:
         return replace(verdict, kept=verdict.kept or (self._rounds and verdict.is_accepted))
 
     @cached_property
-    def _truth(self) -> dict[str, Array]:
-        return _reference(self._model, self.inputs, double=True)
+    def _truth(self) -> Truth:
+        return find_truth(self._model, self.inputs)
 
     @cached_property
     def _calm(self) -> list[_Run]:
         """The model in float32, as numpy rounds and as little otherwise as can be.
 
-        Or as coarsely as is promised.
+        Or as coarsely as is promised. Empty if nothing else than the truth's own oracle can run it.
         """
         half = 0.5 * self._accuracy.coarseness
         noisy = (self._run(Noise(seed, half)) for seed in range(1, FLOAT32_RUNS))
@@ -207,28 +222,15 @@ class Verifier:
         return [*self._calm, *(run for run in rough if run is not None and run.error > least)]
 
     def _run(self, noise: Noise | None = None) -> _Run | None:
-        """Run the model in float32; None if rounding otherwise keeps it from running."""
+        """Run the model in float32; None if that, or rounding otherwise, keeps it from running."""
         try:
-            outputs = _reference(self._model, self.inputs, noise=noise)
-        except AccuracyError:
-            if noise is None:
-                raise
+            outputs = self._truth.oracle.single(noise)
+        except Exception:  # an evaluator raises whatever numpy does
             return None
-        found = compare(outputs, self._truth, row_groups=self._row_groups)
+        if outputs is None:
+            return None
+        found = compare(outputs, self._truth.outputs, row_groups=self._row_groups)
         return _Run(outputs, found.norm_error)
-
-
-def _reference(model: onnx.ModelProto, inputs: Arrays, **how: Any) -> dict[str, Array]:
-    # Overflow and what follows from it is the model's, and compared.
-    run: Callable[..., dict[str, Array]] = np.errstate(all="ignore")(run_reference)
-    try:
-        return run(model, inputs, **how)
-    except Exception as error:  # the evaluator raises whatever numpy does
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise AccuracyError(
-            f"the reference cannot run this model ({reason[0]}), so nothing was checked or "
-            "written; pass --no-verify to compile it unchecked"
-        ) from error
 
 
 def _same_range(single: Array, truth: Array) -> bool:

@@ -147,7 +147,7 @@ def error_text(plan: Mapping[str, Any]) -> str:
             rows += f"; {plural(count, 'row')} {what}"
     return (
         f"{_error(found['norm_error'])} norm-wise, {_error(found['max_abs_error'])} absolute, "
-        f"{_error(found['max_rel_error'])} of the largest value, against the reference{rows}"
+        f"{_error(found['max_rel_error'])} of the largest value, against {_oracle(found)}{rows}"
         + ("" if found.get("kept", True) else f"; {_float32(found)}")
     )
 
@@ -159,6 +159,12 @@ def missed_text(plan: Mapping[str, Any]) -> str:
         for each in plan.get("missed", ())
     ]
     return f"{', '.join(missed)}; compiled again {plan['admission']}" if missed else ""
+
+
+def _oracle(found: Mapping[str, Any]) -> str:
+    # The reference needs no reason, and an older neocpu had no other oracle.
+    reason = found.get("oracle_reason")
+    return f"{found['oracle']} ({reason})" if reason else "the reference"
 
 
 def _float32(found: Mapping[str, Any]) -> str:

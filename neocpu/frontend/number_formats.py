@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.shapes import real_inputs
+from neocpu.frontend.subgraphs import all_nodes
 from neocpu.frontend.tensor_check import all_tensors
 
 _HALVES: Final = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -49,7 +50,7 @@ def widen_halves(model: onnx.ModelProto) -> None:
             tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
     values = [*graph.value_info, *(each for each in graph.input if each.name not in given)]
     for nodes in (graph.node, *(function.node for function in model.functions)):
-        for node in _all_nodes(nodes):
+        for node in all_nodes(nodes):
             values += _widen_attributes(node)
     for value in values:
         if _is_half(value):
@@ -98,7 +99,7 @@ def _convert_boundary(
         new[value.name] = _fresh(f"{value.name}_float32", taken)
         kind = value.type.tensor_type.elem_type
         last.append(_cast(new[value.name], value.name, kind))
-    for node in _all_nodes(graph.node) if new else ():
+    for node in all_nodes(graph.node) if new else ():
         node.input[:] = [new.get(name, name) for name in node.input]
         node.output[:] = [new.get(name, name) for name in node.output]
     for named in (*graph.initializer, *graph.value_info):
@@ -117,15 +118,6 @@ def _fresh(name: str, taken: set[str]) -> str:
         name += "_"
     taken.add(name)
     return name
-
-
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield each node, and those of graphs within."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _all_nodes(inner.node)
 
 
 def _widen_attributes(node: onnx.NodeProto) -> list[onnx.ValueInfoProto]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
 from typing import Final
 
@@ -10,6 +10,7 @@ import onnx
 
 from neocpu.foundation.errors import ModelError, UnsupportedError, did_you_mean
 from neocpu.foundation.plain_text import plain
+from neocpu.frontend.subgraphs import model_nodes
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 
@@ -35,7 +36,7 @@ def refuse_unknown_operators(model: onnx.ModelProto) -> None:
     local = {(f.domain, f.name) for f in model.functions}
     unknown = [
         node
-        for node in _all_nodes(model.graph)
+        for node in model_nodes(model)
         if node.domain in STANDARD_DOMAINS
         and not onnx.defs.has(node.op_type)
         and (node.domain, node.op_type) not in local
@@ -128,11 +129,3 @@ def _refuse(nodes: list[onnx.NodeProto], known: Iterable[str]) -> None:
         parts.append(f"{name} ({len(members)}x, first '{first}'{hint}){instead}")
     noun = "operator" if len(parts) == 1 else "operators"
     raise UnsupportedError(f"unsupported {noun}: {', '.join(parts)}")
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _all_nodes(attribute.g)

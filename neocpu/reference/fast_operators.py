@@ -77,7 +77,15 @@ class Window:
         ends = [(b, e + o) for (b, e), o in zip(self.pads, self.overhang, strict=True)]
         if not any(map(any, ends)):
             return x
-        return np.pad(x, [(0, 0), (0, 0), *ends], constant_values=value)
+        around = [(0, 0), (0, 0), *((max(b, 0), max(e, 0)) for b, e in ends)]
+        padded = np.pad(x, around, constant_values=value)
+        # A negative amount crops.
+        ends = [(0, 0), (0, 0), *ends]
+        inside = [
+            slice(max(-begin, 0), extent - max(-end, 0))
+            for extent, (begin, end) in zip(padded.shape, ends, strict=True)
+        ]
+        return padded[tuple(inside)]
 
     def taps(self, padded: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
         """Yield each window position and the view (N, C, out) of what all windows see there."""
@@ -223,11 +231,11 @@ class AveragePool(OpRun):  # type: ignore[misc]
         window = Window(x.shape[2:], attrs["kernel_shape"], attrs)
         total = _reduce(np.add, window, window.pad(x, 0))
         # What ``ceil_mode`` adds beyond the padding never counts.
+        overhang, window.overhang = window.overhang, [0] * len(window.overhang)
         inside = np.ones((1, 1, *x.shape[2:]), x.dtype)
-        padding = [(0, 0), (0, 0), *window.pads]
-        inside = np.pad(inside, padding, constant_values=int(bool(attrs.get("count_include_pad"))))
-        overhang = [(0, 0), (0, 0), *((0, extent) for extent in window.overhang)]
-        return (total / _reduce(np.add, window, np.pad(inside, overhang)),)
+        inside = window.pad(inside, int(bool(attrs.get("count_include_pad"))))
+        beyond = [(0, 0), (0, 0), *((0, extent) for extent in overhang)]
+        return (total / _reduce(np.add, window, np.pad(inside, beyond)),)
 
 
 class LpPool(OpRun):  # type: ignore[misc]
@@ -250,19 +258,25 @@ def _reduce(operation: Callable[..., Array], window: Window, padded: Array) -> A
 
 
 class BatchNormalization(OpRun):  # type: ignore[misc]
-    """Inference batch normalization of every opset; training is refused."""
+    """Batch normalization of every opset; in training mode by the batch's own statistics."""
 
     def _run(
         self, x: Array, scale: Array, b: Array, mean: Array, var: Array, **attrs: Any
-    ) -> tuple[Array]:
+    ) -> tuple[Array, ...]:
+        running: tuple[Array, ...] = ()
         if attrs.get("training_mode"):
-            raise NotImplementedError("BatchNormalization with training_mode=1")
+            axes, momentum = (0, *range(2, x.ndim)), attrs["momentum"]
+            own = x.mean(axis=axes), x.var(axis=axes)
+            old = zip((mean, var), own, strict=True)
+            running = tuple((a * momentum + o * (1 - momentum)).astype(a.dtype) for a, o in old)
+            mean, var = own
         # ``spatial=0`` (before opset 9) has one statistic per element, not per channel.
         shape = (-1, *(1,) * (x.ndim - 2)) if scale.ndim == 1 else scale.shape
         factor = scale / np.sqrt(var + np.asarray(attrs["epsilon"], var.dtype))
         shift = b - mean * factor
         y = x * factor.reshape(shape) + shift.reshape(shape)
-        return (y.astype(x.dtype, copy=False),)
+        results = (y.astype(x.dtype, copy=False), *running)
+        return results[: len(self.onnx_node.output)]
 
 
 class LRN(OpRun):  # type: ignore[misc]
@@ -323,15 +337,20 @@ class Hardmax(OpRun):  # type: ignore[misc]
 
 
 class Erf(OpRun):  # type: ignore[misc]
-    """The error function, by a third-order expansion around a table of exact values."""
+    """The error function."""
 
     def _run(self, x: Array) -> tuple[Array]:
-        step, last = 1 / 256, 6.0
-        table = np.array([math.erf(i * step) for i in range(int(last / step) + 1)])
-        magnitude = np.minimum(np.abs(x.astype(np.float64)), last)
-        nearest = np.nan_to_num(np.rint(magnitude / step)).astype(np.int64)
-        point = nearest * step
-        d = magnitude - point
-        slope = 2 / math.sqrt(math.pi) * np.exp(-point * point)
-        series = d * (1 - d * (point - d * (2 * point * point - 1) / 3))
-        return (np.copysign(table[nearest] + slope * series, x).astype(x.dtype),)
+        return (error_function(x),)
+
+
+def error_function(x: Array) -> Array:
+    """Return erf of each element, by a third-order expansion around a table of exact values."""
+    step, last = 1 / 256, 6.0
+    table = np.array([math.erf(i * step) for i in range(int(last / step) + 1)])
+    magnitude = np.minimum(np.abs(x.astype(np.float64)), last)
+    nearest = np.nan_to_num(np.rint(magnitude / step)).astype(np.int64)
+    point = nearest * step
+    d = magnitude - point
+    slope = 2 / math.sqrt(math.pi) * np.exp(-point * point)
+    series = d * (1 - d * (point - d * (2 * point * point - 1) / 3))
+    return np.asarray(np.copysign(table[nearest] + slope * series, x).astype(x.dtype))

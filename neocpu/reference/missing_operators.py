@@ -3,12 +3,14 @@
 It pools images of any but two spatial dimensions over the wrong axes, takes a sum for the 1-norm,
 knows no GlobalLpPool, no padding that crops, GridSample's modes by the names of opset 20 alone,
 RoiAlign as it is since opset 16 alone, and DequantizeLinear since 19. Softsign and ReduceLogSumExp
-fail on a number without dimensions, Mean where tensors broadcast, CumSum if its axis is a list.
+fail on a number without dimensions, Mean where tensors broadcast, CumSum if its axis is a list and
+OneHot if its depth is one; Einsum is slow where BLAS would do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -73,6 +75,61 @@ class Mean(OpRun):  # type: ignore[misc]
 
     def _run(self, *tensors: Array) -> tuple[Array]:
         return (np.asarray(sum(tensors) / len(tensors)).astype(tensors[0].dtype),)
+
+
+class Einsum(OpRun):  # type: ignore[misc]
+    """Einstein's sums; of two tensors by BLAS."""
+
+    def _run(self, *operands: Array, equation: str = "") -> tuple[Array]:
+        product = _product(equation.replace(" ", ""), operands)
+        return (np.asarray(np.einsum(equation, *operands)) if product is None else product,)
+
+
+def _product(equation: str, operands: Sequence[Array]) -> Array | None:
+    """Return a sum of products of two tensors as a batch of matrix products, None if it is none."""
+    terms, arrow, result = equation.partition("->")
+    labels = terms.split(",")
+    if len(operands) != 2 or not arrow or any(len(set(each)) < len(each) for each in labels):
+        return None
+    left, right = labels
+    batch = [label for label in result if label in left and label in right]
+    summed = [label for label in left if label in right and label not in result]
+    rows, columns = ([x for x in result if x in t and x not in batch] for t in (left, right))
+    if "." in equation or {*batch, *summed, *rows, *columns} != {*left, *right}:
+        return None
+    extents = dict(zip(left + right, operands[0].shape + operands[1].shape, strict=True))
+
+    def matrices(array: Array, own: str, *groups: list[str]) -> Array:
+        order = [own.index(label) for group in groups for label in group]
+        sizes = [math.prod(extents[label] for label in group) for group in groups]
+        return array.transpose(order).reshape(sizes)
+
+    first = matrices(operands[0], left, batch, rows, summed)
+    product = first @ matrices(operands[1], right, batch, summed, columns)
+    made = [*batch, *rows, *columns]
+    whole = product.reshape([extents[label] for label in made])
+    return whole.transpose([made.index(label) for label in result])
+
+
+class MeanVarianceNormalization(OpRun):  # type: ignore[misc]
+    """Mean 0 and variance 1 along axes; onnx has it as a function, which is of float32 alone."""
+
+    def _run(self, x: Array, axes: Any = None) -> tuple[Array]:
+        along = tuple(axes) if axes else (0, 2, 3)
+        centred = x - x.mean(axis=along, keepdims=True)
+        deviation = np.sqrt((centred * centred).mean(axis=along, keepdims=True))
+        return ((centred / (deviation + x.dtype.type(1e-9))).astype(x.dtype),)
+
+
+class OneHot(OpRun):  # type: ignore[misc]
+    """One value where an index points to, another elsewhere; the depth may be a list of one."""
+
+    def _run(self, x: Array, depth: Array, values: Array, axis: int | None = None) -> tuple[Array]:
+        extent, axis = int(np.reshape(depth, ()).item()), -1 if axis is None else axis
+        place = np.expand_dims(np.where(x < 0, x + extent, x), axis)
+        along = [1] * place.ndim
+        along[axis] = extent
+        return (np.where(place == np.arange(extent).reshape(along), values[1], values[0]),)
 
 
 class CumSum(OnnxCumSum):  # type: ignore[misc]

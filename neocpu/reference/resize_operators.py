@@ -1,7 +1,8 @@
-"""Resize and Upsample in numpy: one small interpolation matrix per resized axis."""
+"""Resize and Upsample in numpy, one axis after the other."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -75,8 +76,10 @@ def _resize(x: Array, extents: Array, scales: Array, attrs: dict[str, Any]) -> A
             rounding = attrs["nearest_mode"] or ("ceil" if scale < 1 else "floor")
             y = np.take(y, _nearest(at, size, rounding), axis)
         else:
-            weights = _weights(at, size, mode, attrs)
-            y = np.moveaxis(np.moveaxis(y, axis, -1) @ weights.T, -1, axis)
+            along = (-1, *(1,) * (x.ndim - 1 - axis))
+            taps = _taps(at, size, mode, attrs)
+            parts = [np.take(y, place, axis) * weight.reshape(along) for place, weight in taps]
+            y = functools.reduce(np.add, parts)
     return np.ascontiguousarray(y.astype(x.dtype, copy=False))
 
 
@@ -109,24 +112,22 @@ def _nearest(at: Array, size: int, mode: str) -> Array:
     return np.clip(rounded, 0, size - 1).astype(np.int64)
 
 
-def _weights(at: Array, size: int, mode: str, attrs: dict[str, Any]) -> Array:
-    """Return the interpolation matrix (out, in)."""
+def _taps(at: Array, size: int, mode: str, attrs: dict[str, Any]) -> list[tuple[Array, Array]]:
+    """Return the neighbours of each output position: where they are, and what they weigh."""
     base = np.floor(at)
     fraction = at - base
     if mode == "linear":
-        first, taps = 0, [1 - fraction, fraction]
+        first, weights = 0, [1 - fraction, fraction]
     else:
-        first, taps = -1, _cubic(fraction, attrs.get("cubic_coeff_a", -0.75))
-    matrix = np.zeros((len(at), size))
-    rows = np.arange(len(at))
-    for offset, tap in enumerate(taps, first):
-        index = base.astype(np.int64) + offset
-        if attrs.get("exclude_outside"):
-            tap = np.where((index < 0) | (index >= size), 0, tap)
-        np.add.at(matrix, (rows, np.clip(index, 0, size - 1)), tap)
+        first, weights = -1, _cubic(fraction, attrs.get("cubic_coeff_a", -0.75))
+    places = [base.astype(np.int64) + offset for offset in range(first, first + len(weights))]
     if attrs.get("exclude_outside"):
-        matrix /= matrix.sum(axis=1, keepdims=True)
-    return matrix
+        outside = [(place < 0) | (place >= size) for place in places]
+        weights = [np.where(out, 0, one) for out, one in zip(outside, weights, strict=True)]
+        total = sum(weights)
+        weights = [weight / total for weight in weights]
+    inside = [np.clip(place, 0, size - 1) for place in places]
+    return list(zip(inside, (weight.astype(np.float64) for weight in weights), strict=True))
 
 
 def _cubic(t: Array, a: float) -> list[Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -11,12 +11,14 @@ import numpy.typing as npt
 import onnx
 
 from neocpu.frontend.shapes import real_inputs, static_dims
+from neocpu.reference import contrib_operators as contrib
 from neocpu.reference import fast_operators as ops
 from neocpu.reference import integer_operators as integer
 from neocpu.reference import lookup_operators as lookup
 from neocpu.reference import missing_operators as missing
 from neocpu.reference import recurrent_operators as recurrent
 from neocpu.reference import resize_operators as resize
+from neocpu.reference import window_operators as windows
 from neocpu.reference.detection_operators import NonMaxSuppression
 from neocpu.reference.evaluator import Noise, evaluate
 
@@ -35,6 +37,11 @@ _OPERATORS = [
     ops.MaxPool,
     NonMaxSuppression,
     ops.Softmax,
+    contrib.BiasGelu,
+    contrib.EmbedLayerNormalization,
+    contrib.FastGelu,
+    contrib.Gelu,
+    contrib.SkipLayerNormalization,
     integer.Cast,
     integer.CastLike,
     integer.Pow,
@@ -47,11 +54,14 @@ _OPERATORS = [
     lookup.ScatterND,
     missing.CumSum,
     missing.DequantizeLinear,
+    missing.Einsum,
     missing.GlobalLpPool,
     missing.GlobalMaxPool,
     missing.GridSample,
     missing.LpNormalization,
     missing.Mean,
+    missing.MeanVarianceNormalization,
+    missing.OneHot,
     missing.Pad,
     missing.ReduceLogSumExp,
     missing.RoiAlign,
@@ -61,6 +71,9 @@ _OPERATORS = [
     recurrent.RNN,
     resize.Resize,
     resize.Upsample,
+    windows.Col2Im,
+    windows.DeformConv,
+    windows.MaxRoiPool,
 ]
 
 
@@ -92,6 +105,21 @@ def run_reference(
         The graph outputs by name, in graph order; those of N images one after the other.
     """
     run = partial(evaluate, model, operators=_OPERATORS, double=double, noise=noise)
+    return run_each_image(model, inputs, run)
+
+
+def run_each_image(
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Array],
+    run: Callable[[Mapping[str, Array]], dict[str, Array]],
+) -> dict[str, Array]:
+    """Run a model of one image for each of those that inputs hold.
+
+    Parameters
+    ----------
+    run : callable
+        Take inputs of the model's shapes; return its outputs by name.
+    """
     of_one = [v.name for v in real_inputs(model.graph) if (static_dims(v) or ())[:1] == (1,)]
     several = {name: inputs[name] for name in of_one if len(inputs[name]) > 1}
     if not several:

@@ -127,11 +127,16 @@ def test_every_solver_compiles(solver):
         assert compiled.plan["search"]["solver"] == solver
 
 
-def test_a_reference_that_fails_is_not_a_traceback(monkeypatch):
+@pytest.fixture
+def broken_oracles(monkeypatch):
     def broken(model, inputs, **how):
         raise NotImplementedError("no such operator here")
 
-    monkeypatch.setattr("neocpu.verification.run_reference", broken)
+    for name in ("run_reference", "onnxruntime_oracle.run_onnxruntime"):
+        monkeypatch.setattr(f"neocpu.reference.oracles.{name}", broken)
+
+
+def test_oracles_that_fail_are_not_a_traceback(broken_oracles):
     with pytest.raises(NeoCPUError, match=r"no such operator here.*--no-verify") as caught:
         neocpu.compile(tiny(), threads=1)
     assert caught.value.exit_code == 6
@@ -139,7 +144,7 @@ def test_a_reference_that_fails_is_not_a_traceback(monkeypatch):
 
 def test_a_result_that_differs_is_refused(monkeypatch):
     monkeypatch.setattr(
-        "neocpu.verification.run_reference",
+        "neocpu.reference.oracles.run_reference",
         lambda model, inputs, **how: {name: inputs["x"] + 1 for name in "abc"},
     )
     with pytest.raises(NeoCPUError, match="differs from the reference") as caught:
@@ -147,12 +152,8 @@ def test_a_result_that_differs_is_refused(monkeypatch):
     assert caught.value.exit_code == 6
 
 
-def test_a_failure_leaves_no_folder_behind(tmp_path, monkeypatch):
-    def broken(model, inputs, **how):
-        raise NotImplementedError
-
+def test_a_failure_leaves_no_folder_behind(tmp_path, monkeypatch, broken_oracles):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("neocpu.verification.run_reference", broken)
     # The exception holds the frames that hold the folder, so it is not the collector that deletes.
     with pytest.raises(NeoCPUError):
         neocpu.compile(tiny(), threads=1)

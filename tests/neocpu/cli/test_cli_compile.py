@@ -342,7 +342,7 @@ class TestRefuses:
             right = run_reference(model, inputs, **how)
             return {name: array + 1 for name, array in right.items()}
 
-        monkeypatch.setattr("neocpu.verification.run_reference", wrong)
+        monkeypatch.setattr("neocpu.reference.oracles.run_reference", wrong)
         Path("small.so").write_text("what was here before")
         outcome = cli("compile", onnx_file)
         assert outcome.code == 6

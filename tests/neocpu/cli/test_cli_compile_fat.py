@@ -11,11 +11,12 @@ import pytest
 from command_line import Cli
 
 import neocpu
-from neocpu import fat_compilation, stages, verification
+from neocpu import fat_compilation, stages
 from neocpu.compile_options import Member
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress
 from neocpu.planning.precision import Precision
+from neocpu.reference import oracles
 from neocpu.runtime.artifact import ArtifactFile, read_header
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -70,7 +71,7 @@ def test_the_model_is_imported_and_the_truth_computed_once(
         monkeypatch.setattr(module, name, call)
 
     counted(stages, "import_relax")
-    counted(verification, "run_reference")
+    counted(oracles, "run_reference")
     outcome = cli("compile", onnx_file, "--fat", HOST_FIRST, "-o", "both.so", "--json")
     assert [each["unchecked"] for each in json.loads(outcome.out)["variants"]] == [None, None]
     assert calls == ["import_relax", "run_reference"]

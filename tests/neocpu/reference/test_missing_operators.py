@@ -34,6 +34,27 @@ def test_means_of_tensors_that_broadcast():
     check(node, a=random(2, 1), b=random(1), c=random(2, 11))
 
 
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bid,bjd->bij", [(2, 3, 5), (2, 7, 5)]),
+        ("bqc, bchw -> bqhw", [(2, 3, 5), (2, 5, 4, 7)]),
+        ("ib,bj->jbi", [(3, 2), (2, 5)]),
+        ("i,j->ij", [(3,), (4,)]),
+        ("ab,ab->", [(3, 4), (3, 4)]),
+        ("ab,bc", [(3, 4), (4, 2)]),  # its result is left out,
+        ("aab,b->a", [(3, 3, 4), (4,)]),  # a diagonal,
+        ("abc,b->b", [(3, 4, 2), (4,)]),  # a sum of one tensor alone,
+        ("...a,...ab->...b", [(5, 3), (5, 3, 4)]),
+        ("ij->ji", [(3, 4)]),
+        ("ab,bc,cd->ad", [(2, 3), (3, 4), (4, 5)]),
+    ],
+)
+def test_einsteins_sums(equation, shapes):
+    feeds = {f"x{i}": random(*shape, seed=i) for i, shape in enumerate(shapes)}
+    check(helper.make_node("Einsum", list(feeds), ["y"], equation=equation), **feeds)
+
+
 def test_sums_along_an_axis_in_a_list():
     node = helper.make_node("CumSum", ["x", "axis"], ["y"], reverse=1, exclusive=1)
     check(node, x=random(3, 4), axis=np.array([1]))
@@ -178,13 +199,9 @@ def test_numbers_without_dimensions():
     assert checked > 50
 
 
-#: No exporter has written this since opset 11.
-_NOT_NEEDED = {"MaxRoiPool"}
-
-
 def test_what_can_be_imported_can_be_checked():
     """Every operator, in every opset from the oldest that the reference reads."""
-    ours = {operator.__name__ for operator in runner._OPERATORS} | _NOT_NEEDED
+    ours = {operator.__name__ for operator in runner._OPERATORS}
     importable = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS)) - _DYNAMIC_OPS - ours
     lacking = []
     for op, opset in itertools.product(sorted(importable), range(7, 25)):

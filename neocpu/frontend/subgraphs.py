@@ -1,0 +1,35 @@
+"""Every node of a model, those of branches, loops and functions included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+
+
+def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes, and those of the graphs in their attributes."""
+    for node in nodes:
+        yield node
+        for graph in graphs_of(node):
+            yield from all_nodes(graph.node)
+
+
+def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Return the branches of an If, or the body of a Loop or Scan."""
+    single = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    return single + [
+        graph for a in node.attribute if a.type == onnx.AttributeProto.GRAPHS for graph in a.graphs
+    ]
+
+
+def model_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield all nodes of a model and of its functions."""
+    yield from all_nodes(model.graph.node)
+    for function in model.functions:
+        yield from all_nodes(function.node)
+
+
+def has_control_flow(model: onnx.ModelProto) -> bool:
+    """Whether a node has a graph of its own to run."""
+    return any(graphs_of(node) for node in model_nodes(model))
