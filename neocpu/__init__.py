@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from neocpu.building.fat_file import combine
     from neocpu.compiled_module import CompiledModule
     from neocpu.compiler import compile, tune
+    from neocpu.custom_operators.custom_operator import CustomOperator
+    from neocpu.custom_operators.registry import register_operator
     from neocpu.fat_compilation import compile_fat
     from neocpu.quantiser.compile_calibrated import compile_calibrated
     from neocpu.quantiser.quantise import quantize
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CompiledModule",
+    "CustomOperator",
     "Module",
     "QuantiseOptions",
     "ThreadPool",
@@ -33,6 +36,7 @@ __all__ = [
     "compile_fat",
     "load",
     "quantize",
+    "register_operator",
     "tune",
 ]
 
@@ -44,6 +48,8 @@ _HOMES = {
     "tune": "neocpu.compiler",
     "compile_fat": "neocpu.fat_compilation",
     "compile_calibrated": "neocpu.quantiser.compile_calibrated",
+    "CustomOperator": "neocpu.custom_operators.custom_operator",
+    "register_operator": "neocpu.custom_operators.registry",
     "quantize": "neocpu.quantiser.quantise",
     "QuantiseOptions": "neocpu.quantiser.quantise_options",
     "Module": "neocpu.runtime.module",

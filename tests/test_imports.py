@@ -32,7 +32,7 @@ ORDER = (
         f"neocpu.{room}"
         for room in (
             *("tensor_spec", "runtime", "serving", "bundle"),
-            *("input_shapes", "relax_utils", "planning", "passes", "building"),
+            *("input_shapes", "relax_utils", "custom_operators", "planning", "passes", "building"),
             *("frontend", "models", "reference", "verification"),
             *(
                 "phases",

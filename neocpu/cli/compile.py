@@ -68,6 +68,7 @@ Examples:
     "machine; each perhaps with a --precision of its own, as in avx2:int8.",
 )
 @options.shape
+@options.operators
 @options.batch
 @options.threads
 @options.databases

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from neocpu.cli.terminal import Terminal
+from neocpu.custom_operators.registry import register_named
 from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.units import parse_duration, parse_size
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, LEVELS
@@ -122,6 +123,14 @@ batch = click.option(
     metavar="N",
     help="Images per call: the first dimension of all inputs but those of --shape. A model of one "
     "image is changed to take N.",
+)
+operators = click.option(
+    "--operators",
+    multiple=True,
+    expose_value=False,
+    callback=lambda context, option, names: register_named(names),
+    metavar="MODULE:NAME",
+    help="Operators of your own (docs/models.md) that are not installed. Repeatable.",
 )
 threads = click.option(
     "--threads",

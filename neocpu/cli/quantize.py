@@ -34,6 +34,7 @@ CORRECTIONS = ("none", "weights", "mean-variance", "activations")
 @calibration_options.calibrate(required=True)
 @click.option("-o", "output", type=options.PATH, metavar="FILE", help="By default MODEL.int8.onnx.")
 @options.shape
+@options.operators
 @options.batch
 @options.threads
 @calibration_options.data

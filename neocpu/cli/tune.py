@@ -38,6 +38,7 @@ Examples:
 )
 @options.target
 @options.shape
+@options.operators
 @options.batch
 @options.threads
 @click.option(

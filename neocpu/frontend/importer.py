@@ -16,6 +16,8 @@ from tvm import relax
 from tvm.error import InternalError
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from neocpu.custom_operators.lowering import attributes_of, call_operator
+from neocpu.custom_operators.registry import find_operator
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.frontend.converters.node import Node
@@ -24,7 +26,7 @@ from neocpu.frontend.expansions.expand import WRITTEN_OUT
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.source import first_line
-from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, refuse_unsupported
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name, refuse_unsupported
 from neocpu.frontend.words import refuse_unknown_words
 
 # TVM's importer knows these, but what they compute has a shape only the data decides, or is no
@@ -110,6 +112,8 @@ def _supports(node: onnx.NodeProto, known: set[str]) -> bool:
         return False  # TVM takes the maximum after interpolating, ONNX before
     if node.domain in STANDARD_DOMAINS:
         return node.op_type in known
+    if find_operator(node.domain, node.op_type) is not None:
+        return True
     return node.domain == "com.microsoft" and node.op_type in _CONTRIB_OPS
 
 
@@ -172,6 +176,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if node.domain in STANDARD_DOMAINS:
             refuse_unknown_words(node.op_type, attrs)
         inputs = [self._nodes[name] if name else None for name in node.input]
+        if (custom := find_operator(node.domain, node.op_type)) is not None:
+            called = call_operator(self.bb, custom, node_name(node), inputs, attributes_of(node))
+            return self.bb.normalize(called)
         ours = CONVERTERS if node.domain in STANDARD_DOMAINS else CONTRIB_CONVERTERS
         if node.op_type in ours:
             outputs = tuple(node.output)

@@ -21,6 +21,7 @@ from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
 from neocpu.foundation.errors import ModelError
+from neocpu.frontend.custom_shapes import declare, infer_custom
 from neocpu.frontend.expansions.expand import expand_operators
 from neocpu.frontend.extents import known_shapes, refuse_kernels
 from neocpu.frontend.model_limits import FoldingBudget
@@ -113,6 +114,16 @@ def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     groups = [i for i, node in enumerate(proto.graph.node) if node.op_type == _GROUP_NORM]
     for index in groups:
         proto.graph.node[index].op_type = "InstanceNormalization"
+    inferred = _inferred(proto)
+    while found := infer_custom(inferred):
+        declare(proto.graph, found)
+        inferred = _inferred(proto)
+    for index in groups:
+        inferred.graph.node[index].op_type = _GROUP_NORM
+    return inferred
+
+
+def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True)
         known = known_shapes(inferred.graph)
@@ -123,8 +134,6 @@ def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
         raise ModelError(
             f"the model's types or shapes contradict each other: {first_line(error)}"
         ) from error
-    for index in groups:
-        inferred.graph.node[index].op_type = _GROUP_NORM
     return inferred
 
 

@@ -5,7 +5,7 @@ Numpy in float64 comes first, then numpy in float32, then ONNX Runtime where it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -15,8 +15,10 @@ import numpy.typing as npt
 import onnx
 
 from neocpu.foundation.errors import AccuracyError
+from neocpu.frontend.source import first_line
 from neocpu.frontend.subgraphs import has_control_flow
 from neocpu.reference import onnxruntime_oracle
+from neocpu.reference.custom_operators import custom_operators_of
 from neocpu.reference.evaluator import Noise
 from neocpu.reference.runner import run_reference
 
@@ -73,21 +75,32 @@ def find_truth(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Truth:
     reasons: list[str] = []
     if has_control_flow(model):
         reasons.append(f"{REFERENCE}: its If and Loop run in the types they declare")
-    for each in _candidates(model, inputs, double=not reasons):
+    candidates = [*_in_numpy(model, inputs, double=not reasons), *_elsewhere(model, inputs)]
+    for each in candidates:
         try:
             outputs = each.truth()
         except Exception as error:  # an evaluator raises whatever numpy does
-            reasons.append(f"{each.name}: {_first_line(error)}")
+            reasons.append(f"{each.name}: {first_line(error)}")
         else:
-            return Truth(outputs, Oracle(each.name, "; ".join(reasons), each.single))
+            return Truth(outputs, Oracle(each.name, _joined(reasons), each.single))
+    more = (
+        "" if len(candidates) > 2 or _is_ours(model) else "install onnxruntime to compare with, or "
+    )
     raise AccuracyError(
-        f"nothing can tell what this model computes ({'; '.join(reasons)}), so nothing was checked "
-        "or written: install onnxruntime to have it compared with that, or pass --no-verify to "
-        "compile it unchecked"
+        f"nothing can tell what this model computes ({_joined(reasons)}), so nothing was checked "
+        f"or written: {more}pass --no-verify to compile it unchecked"
     )
 
 
-def _candidates(
+def _joined(reasons: Sequence[str]) -> str:
+    """Return the reasons, in short where numpy fails in one way at every precision."""
+    double, single = (f"{name}: " for name in (REFERENCE, SINGLE))
+    if len(reasons) > 1 and reasons[0].replace(double, single) == reasons[1]:
+        reasons = [reasons[0].replace(double, "numpy: "), *reasons[2:]]
+    return "; ".join(reasons)
+
+
+def _in_numpy(
     model: onnx.ModelProto, inputs: Mapping[str, Array], *, double: bool
 ) -> Iterator[_Candidate]:
     # Overflow and what follows from it is the model's, and compared.
@@ -99,9 +112,14 @@ def _candidates(
     if double:
         yield _Candidate(REFERENCE, partial(run, double=True), single)
     yield _Candidate(SINGLE, run, single)
+
+
+def _elsewhere(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iterator[_Candidate]:
     try:
         name = f"ONNX Runtime {onnxruntime_oracle.version()}"
     except ImportError:
+        return
+    if _is_ours(model):
         return
     other = partial(onnxruntime_oracle.run_onnxruntime, model, inputs)
     yield _Candidate(
@@ -111,6 +129,6 @@ def _candidates(
     )
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+def _is_ours(model: onnx.ModelProto) -> bool:
+    """Whether a model has operators that only packages for neocpu know."""
+    return bool(custom_operators_of(model))

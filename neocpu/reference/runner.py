@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import onnx
+from onnx.reference.op_run import OpRun
 
 from neocpu.frontend.shapes import real_inputs, static_dims
 from neocpu.reference import contrib_operators as contrib
@@ -19,6 +20,7 @@ from neocpu.reference import missing_operators as missing
 from neocpu.reference import recurrent_operators as recurrent
 from neocpu.reference import resize_operators as resize
 from neocpu.reference import window_operators as windows
+from neocpu.reference.custom_operators import custom_operators_of
 from neocpu.reference.detection_operators import NonMaxSuppression
 from neocpu.reference.evaluator import Noise, evaluate
 
@@ -104,7 +106,8 @@ def run_reference(
     dict of str to array
         The graph outputs by name, in graph order; those of N images one after the other.
     """
-    run = partial(evaluate, model, operators=_OPERATORS, double=double, noise=noise)
+    operators: list[type[OpRun]] = [*_OPERATORS, *custom_operators_of(model)]
+    run = partial(evaluate, model, operators=operators, double=double, noise=noise)
     return run_each_image(model, inputs, run)
 
 

@@ -30,8 +30,8 @@ class Col2Im(OpRun):  # type: ignore[misc]
         for tap, seen in window.taps(total):
             index = (slice(None), slice(None), *tap)
             seen += columns[index]
-        inside = (slice(b, b + n) for (b, _), n in zip(window.pads, image.tolist(), strict=True))
-        return (np.ascontiguousarray(total[(..., *inside)]),)
+        index = (..., *(slice(b, b + n) for (b, _), n in zip(window.pads, image, strict=True)))
+        return (np.ascontiguousarray(total[index]),)
 
 
 class DeformConv(OpRun):  # type: ignore[misc]
@@ -117,7 +117,7 @@ class MaxRoiPool(OpRun):  # type: ignore[misc]
         y = np.zeros((len(regions), x.shape[1], *bins), x.dtype)
         for number, image in enumerate(images):
             for place in np.ndindex(*bins):
-                low, high = (np.array(place, np.float32) + step for step in np.float32((0, 1)))
+                low, high = (np.array(place, np.float32) + np.float32(step) for step in (0, 1))
                 begin = np.floor(low * size[number]).astype(np.int64) + first[number]
                 end = np.ceil(high * size[number]).astype(np.int64) + first[number]
                 (top, left), (bottom, right) = (np.clip(c, 0, extents) for c in (begin, end))

@@ -1,0 +1,104 @@
+"""Where custom operators are found: registered in Python, named by a caller, or installed.
+
+An installed package names them as entry points of the group ``neocpu.operators``, each of which is
+a `CustomOperator` or several. They are loaded when a model has an operator of a foreign domain.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from neocpu.custom_operators.custom_operator import CustomOperator
+from neocpu.foundation.errors import UsageError
+
+GROUP: Final = "neocpu.operators"
+
+_ATTRIBUTE: Final = "OPERATORS"
+"""What holds a module's operators where only the module is named."""
+
+_REGISTERED: Final[dict[tuple[str, str], CustomOperator]] = {}
+
+
+def register_operator(operator: CustomOperator) -> None:
+    """Add an operator to those that models may use, in place of one of the same name.
+
+    Raises
+    ------
+    UsageError
+        If it is no `CustomOperator`.
+    """
+    if not isinstance(operator, CustomOperator):
+        raise UsageError(f"not a neocpu.CustomOperator: {operator!r}")
+    _REGISTERED[operator.domain, operator.name] = operator
+
+
+def register_named(names: Iterable[str]) -> None:
+    """Import and register operators.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Such as ``package.module:NAME``, an operator or several; without ``:NAME`` the module's
+        ``OPERATORS``. Modules in the current folder count too.
+
+    Raises
+    ------
+    UsageError
+        If one cannot be imported, or is none.
+    """
+    for name in names:
+        module, _, attribute = name.partition(":")
+        if "" not in sys.path:
+            sys.path.append("")  # as of `python -m`, but after all that is installed
+        entry = EntryPoint(name, f"{module}:{attribute or _ATTRIBUTE}", GROUP)
+        for operator in _loaded(entry, f"--operators {name}"):
+            register_operator(operator)
+
+
+def find_operator(domain: str, name: str) -> CustomOperator | None:
+    """Return a custom operator, None if there is none of that name.
+
+    Raises
+    ------
+    UsageError
+        If an installed package's operators cannot be loaded, or two packages have the same one.
+    """
+    if domain in ("", "ai.onnx"):
+        return None
+    return _REGISTERED.get((domain, name)) or _installed().get((domain, name))
+
+
+@cache
+def _installed() -> dict[tuple[str, str], CustomOperator]:
+    importlib.invalidate_caches()
+    found: dict[tuple[str, str], CustomOperator] = {}
+    for entry in entry_points(group=GROUP):
+        package = entry.dist.name if entry.dist is not None else entry.module
+        for operator in _loaded(entry, f"the entry point '{entry.name}' of package {package}"):
+            key = operator.domain, operator.name
+            if (other := found.setdefault(key, operator)) is not operator:
+                raise UsageError(
+                    f"packages {other.package} and {operator.package} both add the operator "
+                    f"{'::'.join(key)}: uninstall one of them, or choose by --operators"
+                )
+    return found
+
+
+def _loaded(entry: EntryPoint, where: str) -> list[CustomOperator]:
+    try:
+        value: Any = entry.load()
+    except Exception as error:  # importing runs whatever the module does
+        text = " ".join(str(error).split())
+        raise UsageError(
+            f"{where} cannot be loaded from {entry.value}: {type(error).__name__}: {text}"
+        ) from error
+    operators = list(value) if isinstance(value, list | tuple) else [value]
+    for operator in operators:
+        if not isinstance(operator, CustomOperator):
+            raise UsageError(f"{where}: {entry.value} is not a neocpu.CustomOperator: {operator!r}")
+    return operators

@@ -1,0 +1,73 @@
+"""Shapes and types of what custom operators compute, which ONNX cannot infer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx.helper import make_tensor_value_info, np_dtype_to_tensor_dtype, tensor_dtype_to_np_dtype
+
+from neocpu.custom_operators.registry import find_operator
+from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.unsupported import node_name
+
+
+def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Return the outputs of custom operators of known inputs that are unknown themselves.
+
+    Parameters
+    ----------
+    inferred : onnx.ModelProto
+        With all shapes that ONNX can infer.
+
+    Raises
+    ------
+    UnsupportedError
+        If a custom operator fails.
+    """
+    graph = inferred.graph
+    custom = [
+        (node, operator)
+        for node in graph.node
+        if (operator := find_operator(node.domain, node.op_type)) is not None
+    ]
+    if not custom:
+        return []
+    # Here, because without a custom operator TVM need not be imported yet.
+    from neocpu.custom_operators.lowering import TensorType, attributes_of, output_types
+
+    shapes = known_shapes(graph)
+    values = (*graph.input, *graph.value_info, *graph.output)
+    kinds = {value.name: value.type.tensor_type.elem_type for value in values}
+    kinds |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    types = {
+        name: TensorType(tensor_dtype_to_np_dtype(kinds[name]).name, shape)
+        for name, shape in shapes.items()
+        if kinds.get(name)
+    }
+    found = []
+    for node, operator in custom:
+        given = [name for name in node.input if name]
+        if not all(name in types for name in given) or all(o in types for o in node.output if o):
+            continue
+        inputs = [types[name] if name else None for name in node.input]
+        made = output_types(operator, node_name(node), inputs, attributes_of(node))
+        for name, each in zip(node.output, made, strict=False):
+            types[name] = each
+            found.append(
+                make_tensor_value_info(
+                    name, np_dtype_to_tensor_dtype(np.dtype(each.dtype)), each.shape
+                )
+            )
+    return [value for value in found if value.name]
+
+
+def declare(graph: onnx.GraphProto, values: Sequence[onnx.ValueInfoProto]) -> None:
+    """Write types into a graph, in place."""
+    outputs = {value.name: value for value in graph.output}
+    for value in values:
+        if value.name in outputs:
+            outputs[value.name].CopyFrom(value)
+        else:
+            graph.value_info.append(value)

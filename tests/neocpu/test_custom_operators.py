@@ -1,0 +1,215 @@
+"""Operators that other packages add: found, inferred, compiled, checked; and what of them fails."""
+
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tvm import te, tirx
+from tvm.script import tirx as T
+
+import neocpu
+from neocpu.custom_operators import registry
+from neocpu.foundation.errors import AccuracyError, UnsupportedError, UsageError
+from neocpu.reference.runner import run_reference
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_operator"
+X = np.random.default_rng(0).standard_normal((1, 3, 5, 7)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch):
+    """Nothing is registered, or found to be installed; return what looks for it."""
+    look = registry._installed.__wrapped__
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    monkeypatch.setattr(registry, "_installed", dict)
+    return look
+
+
+def model(op, inputs=("x",), outputs=("z",), shape=X.shape, before="Relu", **attributes):
+    """A custom node between standard ones, with weights ``w``."""
+    weights = np.arange(3, dtype=np.float32).reshape(3, 1, 1)
+    graph = helper.make_graph(
+        [
+            helper.make_node(before, ["image"], ["x"]),
+            helper.make_node(op, inputs, outputs, name="the_node", domain="house", **attributes),
+            helper.make_node("Neg", [outputs[-1]], ["y"]),
+        ],
+        "custom",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, list("abcd"))],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    imports = [helper.make_opsetid("", 13), helper.make_opsetid("house", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def compiled_outputs(made):
+    with neocpu.compile(made, threads=1) as compiled, compiled.module() as module:
+        return module.run({"image": X})["y"]
+
+
+def scaled(inputs, attributes):
+    x, factors = inputs
+    return te.compute(x.shape, lambda n, c, i, j: x[n, c, i, j] * factors[c, 0, 0])
+
+
+def test_an_operator_with_weights():
+    operator = neocpu.CustomOperator(
+        "house", "Scale", scaled, lambda inputs, _: np.multiply(*inputs)
+    )
+    neocpu.register_operator(operator)
+    expected = -np.maximum(X, 0) * np.arange(3, dtype=np.float32).reshape(3, 1, 1)
+    np.testing.assert_array_equal(compiled_outputs(model("Scale", ["x", "w"])), expected)
+
+
+def test_attributes_inputs_left_out_and_several_outputs():
+    seen = {}
+
+    def compute(inputs, attributes):
+        nothing, x = inputs
+        seen.update(attributes)
+        assert nothing is None
+        halves = te.compute(x.shape[:2], lambda n, c: x[n, c, 0, 0] / 2)
+        return halves, te.compute((*x.shape[:3], 2), lambda n, c, i, j: x[n, c, i, j + 1])
+
+    def reference(inputs, attributes):
+        assert inputs[0] is None
+        assert attributes == seen
+        return inputs[1][:, :, 0, 0] / 2, inputs[1][..., 1:3]
+
+    neocpu.register_operator(neocpu.CustomOperator("house", "Odd", compute, reference))
+    attributes = {"n": 3, "f": 0.5, "text": "ä", "several": [1, 2], "words": ["a", "b"]}
+    made = model("Odd", ["", "x"], ["halves", "z"], **attributes)
+    np.testing.assert_array_equal(compiled_outputs(made), -np.maximum(X, 0)[..., 1:3])
+    assert seen == attributes
+
+
+def test_a_scheduled_function():
+    @T.prim_func(s_tir=True)
+    def doubled(x: T.Buffer((1, 3, 5, 7), "float32"), y: T.Buffer((1, 3, 5, 7), "float32")):
+        for c, i, j in T.grid(3, 5, 7):
+            with T.sblock("double"):
+                a, b, d = T.axis.remap("SSS", [c, i, j])
+                y[0, a, b, d] = x[0, a, b, d] * T.float32(2)
+
+    operator = neocpu.CustomOperator("house", "Double", lambda *_: doubled, lambda x, _: x[0] * 2)
+    neocpu.register_operator(operator)
+    np.testing.assert_array_equal(compiled_outputs(model("Double")), -2 * np.maximum(X, 0))
+
+
+def test_the_reference_is_asked_in_float64():
+    types = []
+
+    def reference(inputs, attributes):
+        types.append(inputs[0].dtype)
+        return inputs[0]
+
+    neocpu.register_operator(neocpu.CustomOperator("house", "Same", lambda x, _: x[0], reference))
+    run_reference(model("Same"), {"image": X}, double=True)
+    run_reference(model("Same"), {"image": X})
+    assert types == [np.float64, np.float32]
+
+
+def test_a_wrong_operator_is_refused():
+    def compute(inputs, attributes):
+        return te.compute(inputs[0].shape, lambda *i: inputs[0](*i) + tirx.const(1, "float32"))
+
+    neocpu.register_operator(neocpu.CustomOperator("house", "Off", compute, lambda x, _: x[0]))
+    with pytest.raises(AccuracyError, match="differs from the reference"):
+        neocpu.compile(model("Off"), threads=1)
+
+
+def bad(*_):
+    raise KeyError("no such\nthing")
+
+
+FAILURES = {
+    "compute": (bad, None, UnsupportedError, "fails at node 'the_node': KeyError: 'no such"),
+    "no tensor": (lambda *_: 3, None, UnsupportedError, "TypeError: it returns int, not te.Tensor"),
+    "reference": (
+        lambda x, _: te.compute(x[0].shape, x[0]),
+        bad,
+        AccuracyError,
+        r"\(numpy: custom operator house::Bad of package test.* fails at node 'the_node': KeyError",
+    ),
+    "no reference": (
+        lambda x, _: te.compute(x[0].shape, x[0]),
+        None,
+        AccuracyError,
+        "has no reference.*: pass --no-verify",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_what_fails_is_named_in_one_line(what):
+    compute, reference, kind, message = FAILURES[what]
+    neocpu.register_operator(neocpu.CustomOperator("house", "Bad", compute, reference))
+    with pytest.raises(kind, match=message) as refused:
+        neocpu.compile(model("Bad"), threads=1)
+    assert "\n" not in str(refused.value)
+    assert "house::Bad" in str(refused.value)
+
+
+def test_without_the_operator_its_domain_is_named():
+    with pytest.raises(UnsupportedError, match=r"house::Missing \(1x, first 'the_node'"):
+        neocpu.compile(model("Missing"), threads=1)
+
+
+@pytest.mark.parametrize("domain", ["", "ai.onnx"])
+def test_standard_operators_are_not_replaced(domain):
+    with pytest.raises(UsageError, match="domain of its own"):
+        neocpu.CustomOperator(domain, "Relu", scaled)
+
+
+def test_something_else_is_not_registered():
+    with pytest.raises(UsageError, match=r"not a neocpu.CustomOperator: 'Relu'"):
+        neocpu.register_operator("Relu")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        (
+            "raise OSError('no\\nlicence')",
+            "ops_a",
+            "--operators ops_a cannot be loaded .*OSError: no",
+        ),
+        ("", "ops_b:THIS", "cannot be loaded from ops_b:THIS: AttributeError"),
+        ("OPERATORS = 3", "ops_c", "ops_c:OPERATORS is not a neocpu.CustomOperator: 3"),
+        (None, "ops_d", "ModuleNotFoundError"),
+    ],
+)
+def test_a_module_that_has_none(tmp_path, monkeypatch, text, name, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    if text is not None:
+        Path(f"{name.partition(':')[0]}.py").write_text(text)
+    with pytest.raises(UsageError, match=message) as refused:
+        registry.register_named([name])
+    assert "\n" not in str(refused.value)
+
+
+def test_the_example(tmp_path, monkeypatch, no_cache):
+    """Named by --operators from its own folder, and found by its entry point once installed."""
+    source = shutil.copytree(EXAMPLE, tmp_path / "source")
+    monkeypatch.chdir(source)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    runpy.run_path("make_model.py")
+    with pytest.raises(UnsupportedError, match=r"pixel_norm::PixelNorm \(1x, first 'norm'"):
+        neocpu.compile("pixel_norm.onnx", threads=1)
+    registry.register_named(["neocpu_pixel_norm"])
+    with neocpu.compile("pixel_norm.onnx", threads=1) as compiled:
+        assert compiled.plan["verification"]["oracle_reason"] == ""
+    command = f"{sys.executable} -m pip install --no-index --no-deps --no-build-isolation --quiet"
+    where = tmp_path / "installed"
+    subprocess.run([*command.split(), "--target", where, source], check=True, cwd=tmp_path)
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    monkeypatch.syspath_prepend(where)
+    found = no_cache()["pixel_norm", "PixelNorm"]
+    assert found.package == "neocpu_pixel_norm"
