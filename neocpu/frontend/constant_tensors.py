@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import onnx
 
 
@@ -12,3 +15,12 @@ def constant_tensors(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
         if node.op_type == "Constant" and node.attribute[:1] and node.attribute[0].name == "value":
             found[node.output[0]] = node.attribute[0].t
     return found
+
+
+def constant_of(node: onnx.NodeProto) -> np.ndarray[Any, Any]:
+    """Return what a Constant node makes, in whichever attribute it is."""
+    value = onnx.helper.get_attribute_value(node.attribute[0])
+    if isinstance(value, onnx.TensorProto):
+        return np.asarray(onnx.numpy_helper.to_array(value))
+    array = np.asarray(value)
+    return array.astype(np.float32 if array.dtype.kind == "f" else np.int64)

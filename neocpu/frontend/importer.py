@@ -20,10 +20,13 @@ from neocpu.custom_operators.lowering import attributes_of, call_operator
 from neocpu.custom_operators.registry import find_operator
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
+from neocpu.frontend.converters.convert_rows import ROW_CONVERTERS
 from neocpu.frontend.converters.node import Node
 from neocpu.frontend.converters.table import CONTRIB_CONVERTERS, CONVERTERS
 from neocpu.frontend.expansions.expand import WRITTEN_OUT
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.rows.make_rows import SOURCES
+from neocpu.frontend.rows.row_graph import DOMAIN
 from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name, refuse_unsupported
@@ -34,9 +37,7 @@ from neocpu.frontend.words import refuse_unknown_words
 _DYNAMIC_OPS = frozenset(
     {
         "AllClassNMS",
-        "Compress",
         "ConcatFromSequence",
-        "NonZero",
         "Optional",
         "OptionalGetElement",
         "OptionalHasElement",
@@ -57,7 +58,7 @@ _CONTRIB_OPS = frozenset(
 
 
 def import_relax(model: LoadedModel) -> tvm.IRModule:
-    """Translate the simplified model into Relax.
+    """Translate the model of static shapes into Relax.
 
     Parameters
     ----------
@@ -76,8 +77,8 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
         Listing every operator that cannot be compiled, or naming the node whose attributes or
         shapes cannot.
     """
-    graph = model.simplified.graph
-    opset = next(o.version for o in model.simplified.opset_import if o.domain in STANDARD_DOMAINS)
+    graph = model.bounded.graph
+    opset = next(o.version for o in model.bounded.opset_import if o.domain in STANDARD_DOMAINS)
     require_supported(graph)
     _refuse_foreign_constants(graph)
     importer = _Importer({}, None, sanitize=False)
@@ -94,7 +95,8 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
 
 def require_supported(graph: onnx.GraphProto) -> None:
     """Raise an `UnsupportedError` that lists every node of the graph that cannot be imported."""
-    known = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS) | WRITTEN_OUT) - _DYNAMIC_OPS
+    ours = set(CONVERTERS) | WRITTEN_OUT | SOURCES
+    known = (set(onnx_frontend._get_convert_map()) | ours) - _DYNAMIC_OPS
     refuse_unsupported(graph, known, lambda node: _supports(node, known))
 
 
@@ -112,7 +114,7 @@ def _supports(node: onnx.NodeProto, known: set[str]) -> bool:
         return False  # TVM takes the maximum after interpolating, ONNX before
     if node.domain in STANDARD_DOMAINS:
         return node.op_type in known
-    if find_operator(node.domain, node.op_type) is not None:
+    if node.domain == DOMAIN or find_operator(node.domain, node.op_type) is not None:
         return True
     return node.domain == "com.microsoft" and node.op_type in _CONTRIB_OPS
 
@@ -180,6 +182,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             called = call_operator(self.bb, custom, node_name(node), inputs, attributes_of(node))
             return self.bb.normalize(called)
         ours = CONVERTERS if node.domain in STANDARD_DOMAINS else CONTRIB_CONVERTERS
+        if node.domain == DOMAIN:
+            ours = ROW_CONVERTERS
         if node.op_type in ours:
             outputs = tuple(node.output)
             converted = ours[node.op_type](Node(self.bb, inputs, attrs, outputs, self.opset))

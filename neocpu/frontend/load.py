@@ -12,7 +12,6 @@ import onnx
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.batching.batch import set_batch
-from neocpu.frontend.bounded_rows import bound_rows
 from neocpu.frontend.conflicts import refuse_conflicts
 from neocpu.frontend.extents import refuse_extents, refuse_inputs
 from neocpu.frontend.loaded_model import LoadedModel
@@ -20,6 +19,7 @@ from neocpu.frontend.model_limits import refuse_large_models
 from neocpu.frontend.number_formats import refuse_number_formats, widen_halves
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.quantised.scale_checks import refuse_scales
+from neocpu.frontend.rows.bound_rows import bound_rows
 from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, read_model
@@ -51,7 +51,7 @@ def load_model(
         If ``shapes`` does not fit the model.
     UnsupportedError
         If the model cannot be raised to a current opset, or an output's shape depends on data in
-        another way than by the number of rows that a NonMaxSuppression selects; if a tensor is
+        another way than by its number of rows; if a tensor is
         empty or too large, or a window does not fit its padded image; if the model is of one image,
         and cannot take a batch.
     """
@@ -78,15 +78,16 @@ def load_model(
     bounded = bound_rows(simplified)
     if bounded.problems:
         _blame_rows(simplified.graph, bounded.problems)
-    refuse_extents(simplified.graph)
-    outputs = _freeze_outputs(original.graph, simplified.graph, bounded.counts)
-    results = [value.name for value in simplified.graph.output]
+    refuse_extents(bounded.model.graph)
+    outputs = _freeze_outputs(original.graph, bounded.model.graph, bounded.counts)
+    results = [value.name for value in bounded.model.graph.output]
     counts = [bounded.counts.get(spec.name) for spec in outputs]
     stem = "" if isinstance(model, bytes | onnx.ModelProto) else Path(model).stem
     return LoadedModel(
         name=stem or original.graph.name or "model",
         original=original,
         simplified=simplified,
+        bounded=bounded.model,
         inputs=tuple(tensor_spec(value) for value in real_inputs(original.graph)),
         outputs=outputs,
         row_counts=tuple(None if count is None else results.index(count) for count in counts),
@@ -158,11 +159,8 @@ def _freeze_outputs(
 
 
 def _blame_rows(graph: onnx.GraphProto, problems: Sequence[str]) -> None:
-    """Raise for operators that cannot work on selected rows, with all unsupported ones."""
-    reason = (
-        "only operators that work row by row are supported after NonMaxSuppression, not "
-        f"{', '.join(problems)}"
-    )
+    """Raise for operators that cannot work on so many rows, with all unsupported ones."""
+    reason = f"unsupported on rows whose number the data decides: {', '.join(problems)}"
     try:
         _blame_operators(graph)
     except UnsupportedError as error:

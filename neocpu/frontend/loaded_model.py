@@ -21,8 +21,10 @@ class LoadedModel:
         The model as given, with input and output shapes frozen, and changed to take a batch: what
         other engines run.
     simplified : onnx.ModelProto
-        The equivalent model with a raised opset, constants folded and dead code removed. After its
-        outputs are hidden ones, the row counts of bounded outputs.
+        The equivalent model with a raised opset, constants folded and dead code removed.
+    bounded : onnx.ModelProto
+        What is imported: the simplified model, its shapes static where only the data decides how
+        many rows there are. After its outputs are hidden ones, the row counts of bounded outputs.
     inputs, outputs : tuple of TensorSpec
         In graph order; weights are not inputs.
     row_counts : tuple of int or None
@@ -35,6 +37,7 @@ class LoadedModel:
     name: str
     original: onnx.ModelProto
     simplified: onnx.ModelProto
+    bounded: onnx.ModelProto
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     row_counts: tuple[int | None, ...]

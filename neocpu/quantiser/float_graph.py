@@ -24,9 +24,9 @@ from onnxscript.rewriter.rules.common import (
 )
 
 from neocpu.foundation.errors import UsageError, did_you_mean
-from neocpu.frontend.bounded_rows import unbound_rows
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.opset_raising import named
+from neocpu.frontend.rows.bound_rows import row_values
 from neocpu.frontend.shapes import static_dims
 from neocpu.quantiser.histogram import Array
 from neocpu.tensor_spec import TensorSpec
@@ -135,7 +135,7 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
         rewrite(module, pattern_rewrite_rules=list(_FUSED_NORMS))
         proto = ir.to_proto(module)
     graph = proto.graph
-    of_rows = unbound_rows(graph)
+    of_rows = row_values(graph)
     graph.name = loaded.name
     if any("Quantize" in node.op_type for node in graph.node):
         raise UsageError("the model is quantised already; give the float32 model it was made of")

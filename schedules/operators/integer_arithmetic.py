@@ -17,7 +17,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.operators.radix_sort import variable
+from neocpu.schedules.operators.ranking.radix_sort import variable
 from neocpu.schedules.tir.builder import build_kernel, loop_nest
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.operators.radix_sort import add, variable
+from neocpu.schedules.operators.ranking.compact import clipped
+from neocpu.schedules.operators.ranking.radix_sort import add, variable
 from neocpu.schedules.tir.builder import build_kernel, task_loop
 
 Extents = tuple[int, int]
@@ -30,6 +31,8 @@ class RoiAlignWorkload:
         A corner is at ``scale * corner - offset`` pixels.
     least : float
         Smallest height and width of a region, in pixels.
+    counted : bool
+        Whether only the first so many regions count; the kernel is told how many.
     """
 
     data: tuple[int, ...]
@@ -39,6 +42,7 @@ class RoiAlignWorkload:
     scale: float
     offset: float
     least: float | None
+    counted: bool = False
 
     @property
     def output(self) -> tuple[int, ...]:
@@ -47,10 +51,11 @@ class RoiAlignWorkload:
 
 
 def lower_roi_align(workload: RoiAlignWorkload) -> Any:
-    """Scheduled ``PrimFunc(data, corners, images, output)``, all float32 but int32 images.
+    """Scheduled ``PrimFunc(data, corners, images, [count,] output)``, float32 but int32 images.
 
     Corners ``(x1, y1, x2, y2)`` are finite and images exist: what else data holds is cleaned
-    before. A region without extent, and samples outside the image, are zeros.
+    before. A region without extent, and samples outside the image, are zeros, as are all regions
+    after ``count``, ``(1,)`` int64.
 
     ::
 
@@ -61,26 +66,46 @@ def lower_roi_align(workload: RoiAlignWorkload) -> Any:
         ("data", workload.data, "float32"),
         ("corners", (workload.regions, 4), "float32"),
         ("images", (workload.regions,), "int32"),
+        *([("count", (1,), "int64")] if workload.counted else []),
         ("output", workload.output, "float32"),
     )
 
-    def body(data: Any, corners: Any, images: Any, output: Any) -> None:
+    def body(data: Any, corners: Any, images: Any, *others: Any) -> None:
+        *count, output = others
         regions, channels, height, width = workload.output
+        number = clipped(count[0], regions) if count else None
         with task_loop(regions * channels, regions * channels * height * width) as task:
             region, channel = task // channels, task % channels
-            plane = T.Bind(images[region]), channel
-            rows, columns = (_emit_grid(workload, corners, region, axis) for axis in (0, 1))
-            with T.serial(height) as y, T.serial(width) as x:
-                total = variable("float32", _float(0.0))
-                with T.serial(rows.samples) as i:
-                    row = _emit_sample(rows, y, i, workload.data[2])
-                    with T.serial(columns.samples) as j:
-                        column = _emit_sample(columns, x, j, workload.data[3])
-                        add(total, _interpolated(data, plane, row, column))
-                count = T.max(rows.samples * columns.samples, 1)
-                T.buffer_store(output, total[0] / T.cast(count, "float32"), [region, channel, y, x])
+            if number is None:
+                _emit_region(workload, (data, corners, images), (region, channel), output)
+            else:
+                with T.If(region < number):
+                    with T.Then():
+                        _emit_region(workload, (data, corners, images), (region, channel), output)
+                    with T.Else():
+                        with T.serial(height) as y, T.serial(width) as x:
+                            T.buffer_store(output, _float(0.0), [region, channel, y, x])
 
     return build_kernel(parameters, body)
+
+
+def _emit_region(
+    workload: RoiAlignWorkload, inputs: tuple[Any, Any, Any], place: tuple[Any, Any], output: Any
+) -> None:
+    """Write the bins of one channel of one region."""
+    data, corners, images = inputs
+    region, channel = place
+    plane = T.Bind(images[region]), channel
+    rows, columns = (_emit_grid(workload, corners, region, axis) for axis in (0, 1))
+    with T.serial(workload.bins[0]) as y, T.serial(workload.bins[1]) as x:
+        total = variable("float32", _float(0.0))
+        with T.serial(rows.samples) as i:
+            row = _emit_sample(rows, y, i, workload.data[2])
+            with T.serial(columns.samples) as j:
+                column = _emit_sample(columns, x, j, workload.data[3])
+                add(total, _interpolated(data, plane, row, column))
+        count = T.max(rows.samples * columns.samples, 1)
+        T.buffer_store(output, total[0] / T.cast(count, "float32"), [region, channel, y, x])
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,7 @@ BUGS = (
     ),
     Bug(
         "sort: negative scores in falling order",
-        "schedules/operators/radix_sort.py",
+        "schedules/operators/ranking/radix_sort.py",
         "key = tirx.Select(negative, bits, ",
         "key = tirx.Select(negative, T.bitwise_not(bits), ",
         (f"{_OPERATORS}top_k.py", f"{_OPERATORS}non_max_suppression.py"),
@@ -480,9 +480,9 @@ BUGS = (
     ),
     Bug(
         "quantiser: layers of selected rows are quantised too",
-        "neocpu/frontend/bounded_rows.py",
-        "            found.update(node.output)\n        elif",
-        "        elif",
+        "neocpu/frontend/rows/bound_rows.py",
+        "for each in (node, *inner)) or found & read:",
+        "for each in (node, *inner)):",
         ("tests/neocpu/quantiser/test_quantise.py",),
     ),
     Bug(

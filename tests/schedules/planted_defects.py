@@ -35,12 +35,12 @@ from neocpu.schedules.operators.dense import (
 from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.operators.gather import lower_gather
 from neocpu.schedules.operators.layout_transform import lower_transform
-from neocpu.schedules.operators.non_max_suppression import (
+from neocpu.schedules.operators.pool import PoolWorkload, lower_global_pool, lower_pool
+from neocpu.schedules.operators.ranking.non_max_suppression import (
     NonMaxSuppressionWorkload,
     lower_non_max_suppression,
 )
-from neocpu.schedules.operators.pool import PoolWorkload, lower_global_pool, lower_pool
-from neocpu.schedules.operators.top_k import lower_top_k
+from neocpu.schedules.operators.ranking.top_k import lower_top_k
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, JoinWorkload

@@ -114,7 +114,7 @@ class Work:
 
 def work_of(model: LoadedModel) -> Work:
     """Return the work of a model."""
-    graph = model.simplified.graph
+    graph = model.bounded.graph
     shapes = _shapes(graph)
     flops = sum(_flops(node, shapes) for node in graph.node)
     moved = sum(tensor_bytes(tensor) for tensor in graph.initializer)

@@ -43,6 +43,15 @@ def grid_sample(node: Node) -> relax.Expr:
 
 def roi_align(node: Node) -> relax.Expr:
     """RoiAlign of averages; images and corners outside are moved to the nearest, NaN to 0."""
+    workload, args = region_arguments(node)
+    types = [relax.TensorType(workload.output, "float32")]
+    return call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
+
+
+def region_arguments(
+    node: Node, *, counted: bool = False
+) -> tuple[RoiAlignWorkload, list[relax.Expr]]:
+    """Return what a RoiAlign computes, and its kernel's arguments: data, corners and images."""
     data, regions, images = node.inputs[:3]
     if {dtype_of(data), dtype_of(regions)} != {"float32"}:
         raise ValueError("only float32 data and regions are supported")
@@ -59,6 +68,7 @@ def roi_align(node: Node) -> relax.Expr:
         scale=scale,
         offset=0.5 if half else 0.0,
         least=None if half else 1.0,
+        counted=counted,
     )
     if len(workload.data) != 4 or node.shape(1) != (workload.regions, 4):
         raise ValueError(f"its regions {list(node.shape(1))} do not fit its data")
@@ -66,9 +76,7 @@ def roi_align(node: Node) -> relax.Expr:
         raise ValueError(f"its batch_indices {list(node.shape(2))} do not fit its regions")
     margin = _FAR_MARGIN if samples else _MARGIN
     corners = _corners(node, _numbers(node, regions, 0.0), scale, margin)
-    args = [data, corners, within(node, images, workload.data[0])]
-    types = [relax.TensorType(workload.output, "float32")]
-    return call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
+    return workload, [data, corners, within(node, images, workload.data[0])]
 
 
 def max_roi_pool(node: Node) -> relax.Expr:

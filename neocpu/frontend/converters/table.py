@@ -73,7 +73,6 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "Min": convert_elementwise.variadic(relax.op.minimum),
     "Mish": convert_elementwise.mish,
     "Mod": convert_integer.mod,
-    "NonMaxSuppression": convert_detection.non_max_suppression,
     "OneHot": convert_lookup.one_hot,
     "PRelu": convert_elementwise.prelu,
     "Pad": convert_shape.pad,

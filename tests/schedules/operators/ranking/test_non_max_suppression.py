@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.schedules.operators.non_max_suppression import (
+from neocpu.schedules.operators.ranking.non_max_suppression import (
     NonMaxSuppressionWorkload,
     lower_non_max_suppression,
 )

@@ -18,7 +18,8 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.operators.radix_sort import add, emit_sort, entry, index_of, variable
+from neocpu.schedules.operators.ranking.compact import clipped
+from neocpu.schedules.operators.ranking.radix_sort import add, emit_sort, entry, index_of, variable
 from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
 from neocpu.schedules.vocabulary.layout import ceil_div
 
@@ -41,6 +42,8 @@ class NonMaxSuppressionWorkload:
     center_point_box : bool
         Whether boxes are ``(x_center, y_center, width, height)`` instead of two opposite corners
         ``(y1, x1, y2, x2)``.
+    counted : bool
+        Whether only the first so many boxes count; the kernel is told how many.
     """
 
     batch: int
@@ -50,6 +53,7 @@ class NonMaxSuppressionWorkload:
     iou_threshold: float = 0.0
     score_threshold: float | None = None
     center_point_box: bool = False
+    counted: bool = False
 
     def __post_init__(self) -> None:
         assert min(self.batch, self.classes, self.boxes) > 0, self
@@ -68,7 +72,7 @@ class NonMaxSuppressionWorkload:
 
 
 def lower_non_max_suppression(workload: NonMaxSuppressionWorkload) -> Any:
-    """Scheduled ``PrimFunc(boxes, scores, selected, count)``.
+    """Scheduled ``PrimFunc(boxes, scores, [boxes that count,] selected, count)``.
 
     ``selected`` is ``(rows, 3)`` int64 of ``(image, class, box)``, ordered by image, class and
     falling score, equal scores by box, zeros after ``count[0]`` rows. ``count`` is ``(1,)`` int64.
@@ -76,7 +80,7 @@ def lower_non_max_suppression(workload: NonMaxSuppressionWorkload) -> Any:
     ::
 
         parallel image · class
-          for each box: keep (score, box) if above the threshold       # without a branch
+          for each box that counts: keep (score, box) if above the threshold   # without a branch
           radix sort, 8 bits of the score at a time
           for each box, best first, until enough are selected:
             for 16 selected boxes at a time: any overlap above the threshold?
@@ -87,18 +91,21 @@ def lower_non_max_suppression(workload: NonMaxSuppressionWorkload) -> Any:
     parameters = (
         ("boxes", (workload.batch, workload.boxes, 4), "float32"),
         ("scores", image_scores, "float32"),
+        *([("given", (1,), "int64")] if workload.counted else []),
         ("selected", (workload.rows, 3), "int64"),
         ("count", (1,), "int64"),
     )
 
-    def body(boxes: Any, scores: Any, selected: Any, count: Any) -> None:
+    def body(boxes: Any, scores: Any, *others: Any) -> None:
+        *given, selected, count = others
+        number = clipped(given[0], workload.boxes) if given else workload.boxes
         tasks = workload.batch * workload.classes
         picked = T.alloc_buffer((tasks, max(1, workload.per_class)), "int32", layout=None)
         counts = T.alloc_buffer((tasks,), "int32", layout=None)
         with task_loop(tasks, tasks * workload.boxes) as task:
             image, label = task // workload.classes, task % workload.classes
             order = T.alloc_buffer((2 * workload.boxes,), "uint64", layout=None)
-            candidates = _emit_candidates(workload, scores, (image, label), order)
+            candidates = _emit_candidates(workload, scores, (image, label), number, order)
             start = emit_sort(order, workload.boxes, candidates)
             chosen = _emit_suppression(
                 workload, boxes, image, (order, start, candidates), lambda k: [task, k], picked
@@ -119,11 +126,15 @@ def _constant(value: float, dtype: str) -> Any:
 
 
 def _emit_candidates(
-    workload: NonMaxSuppressionWorkload, scores: Any, place: tuple[Any, Any], order: Any
+    workload: NonMaxSuppressionWorkload,
+    scores: Any,
+    place: tuple[Any, Any],
+    number: Any,
+    order: Any,
 ) -> Any:
     """Write a sortable score and the index of each box above the threshold; return their number."""
     count = variable("int32", 0)
-    with T.serial(workload.boxes) as i:
+    with T.serial(number) as i:
         score = T.Bind(scores[(*place, i)])
         T.buffer_store(order, entry(score, i), [count[0]])
         if workload.score_threshold is None:

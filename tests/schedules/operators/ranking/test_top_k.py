@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from neocpu.schedules.operators.top_k import lower_top_k
+from neocpu.schedules.operators.ranking.top_k import lower_top_k
 from tests.schedules.kernel_harness import build, call, unwritten
 
 

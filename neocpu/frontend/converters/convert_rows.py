@@ -1,0 +1,139 @@
+"""Operators on rows of which only so many count: kernels of our own, that are told how many.
+
+`neocpu.frontend.rows` writes them; they are none of ONNX's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from neocpu.frontend.converters.convert_sampling import region_arguments
+from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
+from neocpu.schedules.operators.ranking.compact import lower_compact
+from neocpu.schedules.operators.ranking.non_max_suppression import (
+    NonMaxSuppressionWorkload,
+    lower_non_max_suppression,
+)
+from neocpu.schedules.operators.ranking.top_k import lower_top_k
+from neocpu.schedules.operators.roi_align import lower_roi_align
+
+# Rows are computed and kept in memory whether they count or not.
+MAX_ROWS = 1 << 22
+
+
+def suppression_workload(
+    boxes: tuple[int, ...] | None,
+    scores: tuple[int, ...] | None,
+    limits: Sequence[np.ndarray[Any, Any] | None],
+    center_point_box: bool,
+    *,
+    counted: bool = False,
+) -> NonMaxSuppressionWorkload:
+    """Return what a NonMaxSuppression node computes.
+
+    Parameters
+    ----------
+    boxes, scores : tuple of int or None
+        Their static shapes; None if unknown.
+    limits : sequence of array or None
+        Boxes per class, overlap and score threshold; None for omitted ones.
+    counted : bool
+        Whether the kernel is told how many of the boxes count.
+
+    Raises
+    ------
+    ValueError
+        If shapes or limits are none the operator has.
+    """
+    if boxes is None or scores is None:
+        raise ValueError("the number of its boxes depends on the data")
+    fits = len(boxes) == len(scores) == 3 and boxes[2] == 4
+    if not fits or (boxes[0], boxes[1]) != (scores[0], scores[2]):
+        raise ValueError(f"its boxes {list(boxes)} and scores {list(scores)} do not fit")
+    most, overlap, score = (None if limit is None else limit.item() for limit in limits)
+    if overlap is not None and not 0 <= overlap <= 1:
+        raise ValueError(f"its iou_threshold {overlap:g} is not between 0 and 1")
+    batch, classes, count = scores
+    workload = NonMaxSuppressionWorkload(
+        batch,
+        classes,
+        count,
+        max(0, int(most or 0)),
+        float(overlap or 0),
+        score,
+        center_point_box,
+        counted,
+    )
+    if workload.rows > MAX_ROWS:
+        raise ValueError(
+            f"it may select {workload.rows} rows, at most {MAX_ROWS} are supported; lower its "
+            "max_output_boxes_per_class"
+        )
+    return workload
+
+
+def non_max_suppression(node: Node) -> relax.Expr:
+    """NonMaxSuppression with the outputs ``(rows, 3)`` and ``(1,)``, the rows that count.
+
+    Its sixth input says how many boxes count, where not all do.
+    """
+    boxes, scores, counted = node.inputs[0], node.inputs[1], node.optional(5)
+    if {dtype_of(boxes), dtype_of(scores)} != {"float32"}:
+        raise ValueError("only float32 boxes and scores are supported")
+    limits = [node.constant(index) for index in (2, 3, 4)]
+    center = bool(node.attrs.get("center_point_box", 0))
+    workload = suppression_workload(
+        node.shape(0), node.shape(1), limits, center, counted=counted is not None
+    )
+    types = [relax.TensorType((workload.rows, 3), "int64"), relax.TensorType((1,), "int64")]
+    kernel = lower_non_max_suppression(workload)
+    args = [boxes, scores, *([] if counted is None else [counted])]
+    return call_kernel(node, "non_max_suppression", kernel, args, types)
+
+
+def non_zero(node: Node) -> relax.Expr:
+    """NonZero of booleans with the outputs ``(rank, elements)`` and ``(1,)``."""
+    shape = node.shape()
+    count = math.prod(shape)
+    types = [relax.TensorType((len(shape), count), "int64"), relax.TensorType((1,), "int64")]
+    return call_kernel(node, "non_zero", lower_compact(shape), [node.inputs[0]], types)
+
+
+def top_k(node: Node) -> relax.Expr:
+    """TopK of at most ``most`` elements, of those along an axis that count: its second input."""
+    data, counted = node.inputs[:2]
+    if dtype_of(data) != "float32":
+        raise ValueError("only float32 data is supported")
+    shape, most = node.shape(), int(node.attrs["most"])
+    axis = int(node.attrs["axis"])
+    rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+    largest = bool(node.attrs["largest"])
+    kernel = lower_top_k(rows, most, largest=largest, counted=True)
+    types = [relax.TensorType((rows[0], most, rows[2]), dtype) for dtype in ("float32", "int64")]
+    flat = node.emit(relax.op.reshape(data, rows))
+    found = node.bb.emit(call_kernel(node, "top_k", kernel, [flat, counted], types))
+    result = (*shape[:axis], most, *shape[axis + 1 :])
+    return relax.Tuple(
+        [node.emit(relax.op.reshape(relax.TupleGetItem(found, i), result)) for i in range(2)]
+    )
+
+
+def roi_align(node: Node) -> relax.Expr:
+    """RoiAlign of those regions that count: its fourth input; zeros for the others."""
+    workload, args = region_arguments(node, counted=True)
+    types = [relax.TensorType(workload.output, "float32")]
+    args = [*args, node.inputs[3]]
+    return call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
+
+
+ROW_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
+    "NonMaxSuppression": non_max_suppression,
+    "NonZero": non_zero,
+    "RoiAlign": roi_align,
+    "TopK": top_k,
+}

@@ -1,0 +1,287 @@
+"""Give what the data decides the number of static upper bounds.
+
+NonZero finds as many elements as there are. Here it becomes an operator of two outputs: as many
+rows as it could find, and how many of them count. Everything after it then has static shapes,
+computes rows that do not count as well, and the runtime cuts them off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import onnx
+from onnx import numpy_helper
+
+from neocpu.frontend.constant_tensors import constant_of
+from neocpu.frontend.rows import (
+    branches,
+    fold_rows,
+    keep_rows,
+    look_up_rows,
+    make_rows,
+    move_rows,
+)
+from neocpu.frontend.rows.branches import chosen
+from neocpu.frontend.rows.contents import evaluate
+from neocpu.frontend.rows.make_rows import SOURCES
+from neocpu.frontend.rows.row_graph import DOMAIN, RowGraph
+from neocpu.frontend.rows.row_value import RowError, Value
+from neocpu.frontend.rows.step import Rule, Step
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+
+RULES: Mapping[str, Rule] = {
+    **keep_rows.RULES,
+    **move_rows.RULES,
+    **look_up_rows.RULES,
+    **fold_rows.RULES,
+    **make_rows.RULES,
+    **branches.RULES,
+}
+
+_SHAPED = frozenset(
+    (
+        "ConstantOfShape",
+        "Expand",
+        "Pad",
+        "Range",
+        "Reshape",
+        "Resize",
+        "Slice",
+        "Split",
+        "Tile",
+        "TopK",
+    )
+)
+"""Operators with parameters that say how large their results are."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedRows:
+    """What `bound_rows` found.
+
+    Attributes
+    ----------
+    model : onnx.ModelProto
+        Of static shapes. After its outputs are hidden ones, the counts that these need.
+    counts : mapping of str to str
+        Outputs whose rows do not all count, and the hidden output that says how many do.
+    problems : tuple of str
+        The nodes that cannot work on such rows, each with the reason; the model is of no use then.
+    """
+
+    model: onnx.ModelProto
+    counts: Mapping[str, str]
+    problems: tuple[str, ...] = ()
+
+
+def bound_rows(model: onnx.ModelProto) -> BoundedRows:
+    """Return a model of static shapes that computes as many rows as there may be.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        The simplified model, which is kept; the one itself is returned if it has no such rows.
+    """
+    if not any(_is(node, SOURCES) for node in _all_nodes(model.graph)):
+        return BoundedRows(model, {})
+    walk = _Walk(RowGraph(model))
+    for node in model.graph.node:
+        walk.follow(node)
+    counts = walk.finish(model.graph.output)
+    return BoundedRows(_written(model, walk.graph, counts), counts, tuple(walk.problems))
+
+
+def row_values(graph: onnx.GraphProto) -> set[str]:
+    """Return the values that depend on how many rows a run finds, by name."""
+    found: set[str] = set()
+    for node in graph.node:
+        inner = [each for part in _branches(node) for each in _all_nodes(part)]
+        read = {name for each in (node, *inner) for name in each.input}
+        if any(_is(each, SOURCES) for each in (node, *inner)) or found & read:
+            found.update(node.output)
+    return found
+
+
+def _is(node: onnx.NodeProto, op_types: frozenset[str]) -> bool:
+    return node.op_type in op_types and node.domain in STANDARD_DOMAINS
+
+
+def _branches(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    return [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for branch in _branches(node):
+            yield from _all_nodes(branch)
+
+
+@dataclass
+class _Walk:
+    """Follows rows through the graph, in the order of its nodes."""
+
+    graph: RowGraph
+    problems: list[str] = field(default_factory=list)
+    #: Values after a problem: what becomes of them is not worth another message.
+    lost: set[str] = field(default_factory=set)
+
+    def follow(self, node: onnx.NodeProto) -> None:
+        """Write what becomes of one node."""
+        if self.lost.intersection(node.input):
+            self.lost.update(node.output)
+            return
+        self.graph.base = node.name or node.output[0]
+        try:
+            results = self._results(node)
+        except RowError as error:
+            self.problems.append(f"{describe(node)} ({error})")
+            self.lost.update(node.output)
+            return
+        self.graph.values.update(zip(node.output, results, strict=False))
+
+    def _results(self, node: onnx.NodeProto) -> Sequence[Value]:
+        values = self.graph.values
+        if node.op_type == "If":
+            return self._branched(node)
+        if node.op_type == "Constant":
+            return [values[node.output[0]]] if node.output[0] in values else self._kept(node, [])
+        operands = [values[name] if name else None for name in node.input]
+        if node.op_type in _SHAPED or node.op_type.startswith("Reduce"):
+            operands[1:] = map(self._parameter, operands[1:])
+        step = Step(node, tuple(operands), self.graph)
+        if node.domain in STANDARD_DOMAINS:
+            given = [value for value in operands if value is not None]
+            if (found := evaluate(step)) is not None:
+                return [found]
+            asks = node.op_type in _SHAPED and any(v.contents and v.known is None for v in given)
+            if node.op_type in SOURCES or asks or any(v.axis is not None for v in given):
+                rule = RULES.get(node.op_type)
+                if rule is None:
+                    raise RowError("it is not known to work row by row")
+                return rule(step)
+        elif any(value is not None and value.axis is not None for value in operands):
+            raise RowError("it is not known to work row by row")
+        return self._kept(node, operands)
+
+    def _parameter(self, value: Value | None) -> Value | None:
+        """Return a list without elements as what it is, not as one of no rows."""
+        if value is None or value.contents != ():
+            return value
+        return self.graph.integers()
+
+    def _kept(self, node: onnx.NodeProto, operands: Sequence[Value | None]) -> Sequence[Value]:
+        inferred = self.graph.as_inferred(node.output)
+        if inferred is None:
+            return Step(node, tuple(operands), self.graph).same()
+        return self.graph.keep(node, operands, inferred)
+
+    def _branched(self, node: onnx.NodeProto) -> Sequence[Value]:
+        """Follow both branches of an If, or the one that is always taken."""
+        parts = {a.name: a.g for a in node.attribute}
+        condition = self.graph.values[node.input[0]]
+        if condition.known is not None:
+            return self._inlined(parts["then_branch" if condition.known[0] else "else_branch"])
+        first, second = (self._inlined(parts[f"{name}_branch"]) for name in ("then", "else"))
+        self.graph.base = node.name or node.output[0]
+        pairs = zip(first, second, node.output, strict=True)
+        return [chosen(self.graph, condition, one, other, name) for one, other, name in pairs]
+
+    def _inlined(self, part: onnx.GraphProto) -> Sequence[Value]:
+        """Write a branch's nodes, under names of their own, and return its outputs."""
+        before, problems = dict(self.graph.values), len(self.problems)
+        values = self.graph.values
+        for tensor in part.initializer:
+            values[tensor.name] = self.graph.adopted(numpy_helper.to_array(tensor))
+        for node in part.node:
+            if node.op_type == "Constant":
+                values[node.output[0]] = self.graph.adopted(constant_of(node))
+                continue
+            inner = onnx.NodeProto()
+            inner.CopyFrom(node)
+            self.graph.base = node.name or node.output[0]
+            for index, name in enumerate(node.output):
+                inner.output[index] = self.graph.name("taken") if name else ""
+            self._follow_inner(inner, node)
+        results = [self.graph.values.get(value.name) for value in part.output]
+        self.graph.values = before
+        if len(self.problems) > problems or None in results:
+            raise RowError("a node of its branches is not supported")
+        return [value for value in results if value is not None]
+
+    def _follow_inner(self, inner: onnx.NodeProto, node: onnx.NodeProto) -> None:
+        """Follow a branch's node under its new outputs; readers in the branch know the old ones."""
+        self.follow(inner)
+        for old, new in zip(node.output, inner.output, strict=True):
+            if new in self.graph.values:
+                self.graph.values[old] = self.graph.values[new]
+            elif new in self.lost:
+                self.lost.add(old)
+
+    def finish(self, outputs: Sequence[onnx.ValueInfoProto]) -> dict[str, str]:
+        """Give outputs their names, and return the counts of those whose rows do not all count."""
+        counts: dict[str, str] = {}
+        for output in outputs:
+            name = output.name
+            if name in self.lost:
+                continue
+            value = self.graph.values[name]
+            if value.pending or value.name != name:
+                self.graph.base = name
+                made = self.graph.emit("Identity", [value], outputs=[name])[0]
+                value = self.graph.values[name] = made.with_rows(value.axis, value.rows)
+            if value.axis is None:
+                continue
+            if value.axis != 0:
+                self.problems.append(
+                    f"output '{name}' (its rows lie along axis {value.axis}, not 0)"
+                )
+                continue
+            self.graph.base = name
+            counts[name] = self.graph.counted(value.count).name
+        return counts
+
+
+def _written(model: onnx.ModelProto, graph: RowGraph, counts: Mapping[str, str]) -> onnx.ModelProto:
+    """Return the model that was written, without what nothing needs."""
+    hidden = dict.fromkeys(counts.values())
+    wanted = {value.name for value in model.graph.output} | set(hidden)
+    nodes = []
+    for node in reversed(graph.nodes):
+        if wanted.intersection(node.output):
+            wanted.update(node.input)
+            nodes.append(node)
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer} | graph.made
+    written = onnx.ModelProto()
+    for name in ("ir_version", "producer_name", "domain", "doc_string"):
+        setattr(written, name, getattr(model, name))
+    written.opset_import.extend(model.opset_import)
+    written.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+    written.functions.extend(model.functions)
+    written.graph.name = model.graph.name
+    written.graph.input.extend(model.graph.input)
+    written.graph.node.extend(reversed(nodes))
+    written.graph.initializer.extend(t for name, t in tensors.items() if name in wanted)
+    outputs = {value.name for value in model.graph.output} | set(hidden)
+    for value in model.graph.output:
+        written.graph.output.append(_info(graph, value.name, value))
+    for name in hidden:
+        written.graph.output.append(_info(graph, name, None))
+    made = {name for node in nodes for name in node.output}
+    for name, value in graph.shapes.items():
+        if name in made and name not in outputs:
+            written.graph.value_info.append(_declared(value))
+    return written
+
+
+def _info(graph: RowGraph, name: str, given: onnx.ValueInfoProto | None) -> onnx.ValueInfoProto:
+    value = graph.shapes.get(name) or graph.values.get(name)
+    if value is None:
+        assert given is not None
+        return given
+    return _declared(replace(value, name=name))
+
+
+def _declared(value: Value) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(value.name, value.kind, value.shape)

@@ -1,0 +1,161 @@
+"""Operators along the rows: what does not count is replaced by what changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from neocpu.frontend.rows.extent import Extent
+from neocpu.frontend.rows.row_graph import RowGraph
+from neocpu.frontend.rows.row_value import RowError, Value
+from neocpu.frontend.rows.step import Rule, Step
+
+_LEAST: float = -np.inf
+_MOST: float = np.inf
+
+
+def counting(graph: RowGraph, value: Value) -> Value:
+    """Return which elements count, in a shape that broadcasts."""
+    assert value.axis is not None
+    behind = value.rank - 1 - value.axis
+    bound, rows = value.shape[value.axis], value.count
+
+    def make() -> Value:
+        places = graph.constant(np.arange(bound).reshape(-1, *(1,) * behind))
+        return graph.emit_one("Less", places, graph.counted(rows))
+
+    return graph.remember(("counting", bound, rows, behind), make)
+
+
+def masked(graph: RowGraph, value: Value, filler: float) -> Value:
+    """Return a tensor with ``filler`` in place of elements that do not count; all count then."""
+    if value.axis is None:
+        return value
+    kind = helper.tensor_dtype_to_np_dtype(value.kind)
+    if np.isinf(filler) and kind.kind in "iu":
+        limits = np.iinfo(kind)
+        filler = limits.min if filler < 0 else limits.max
+    elif np.isinf(filler) and kind.kind == "b":
+        filler = filler > 0
+    read = graph.constant(np.array(filler, kind))
+    return graph.emit_one("Where", counting(graph, value), value, read)
+
+
+def reduction(filler: float) -> Rule:
+    """Reductions, along the rows and along other axes."""
+
+    def rule(step: Step) -> Sequence[Value]:
+        data = step.only_first_bounded()
+        axes = step.array(1)
+        chosen = list(range(data.rank))
+        if axes is not None and axes.size:
+            chosen = [int(axis) % data.rank for axis in axes.reshape(-1)]
+        elif step.attribute("noop_with_empty_axes", 0):
+            return [step.same()[0].with_rows(data.axis, data.rows)]
+        if data.axis not in chosen:
+            return [_apart(step, data, chosen)]
+        inputs = [masked(step.graph, data, filler), *step.operands[1:]]
+        if step.node.op_type == "ReduceMean":
+            return [_mean(step, inputs, chosen)]
+        return step.same(inputs)
+
+    return rule
+
+
+def _apart(step: Step, data: Value, chosen: Sequence[int]) -> Value:
+    """Reduce along other axes than that of the rows."""
+    assert data.axis is not None
+    dropped = 0 if step.attribute("keepdims", 1) else sum(axis < data.axis for axis in chosen)
+    return step.same()[0].with_rows(data.axis - dropped, data.rows)
+
+
+def _mean(step: Step, inputs: Sequence[Value | None], chosen: Sequence[int]) -> Value:
+    """Sum what counts, and divide by how much that is."""
+    data, graph = step.operand(0), step.graph
+    total = graph.emit("ReduceSum", inputs, step.attributes)[0]
+    others = [data.shape[axis] for axis in chosen if axis != data.axis]
+    number = graph.counted(data.count.times(int(np.prod(others, dtype=np.int64))))
+    divisor = graph.emit_one(
+        "Cast", graph.emit_one("Reshape", number, graph.integers()), to=data.kind
+    )
+    return step.last("Div", total, divisor)
+
+
+def argument(filler: float) -> Rule:
+    """ArgMax and ArgMin: the first of equals is one that counts."""
+
+    def rule(step: Step) -> Sequence[Value]:
+        data = step.operand(0)
+        axis = step.axis(0, data.rank)
+        if axis != data.axis:
+            return [_apart(step, data, [axis])]
+        if step.attribute("select_last_index", 0):
+            raise RowError("it works along the rows")
+        return step.same([masked(step.graph, data, filler)])
+
+    return rule
+
+
+def softmax(step: Step) -> Sequence[Value]:
+    """Softmax and LogSoftmax, along the rows too."""
+    data = step.operand(0)
+    if step.axis(-1, data.rank) != data.axis:
+        return [step.same()[0].with_rows(data.axis, data.rows)]
+    made = step.same([masked(step.graph, data, _LEAST)])[0]
+    return [made.with_rows(data.axis, data.rows)]
+
+
+def cumulative(step: Step) -> Sequence[Value]:
+    """CumSum; backwards, what does not count is zero."""
+    data, axis = step.only_first_bounded(), step.array(1)
+    if axis is None:
+        raise RowError("its axis is no constant")
+    backwards = step.attribute("reverse", 0) and int(axis.item()) % data.rank == data.axis
+    inputs = [masked(step.graph, data, 0) if backwards else data, step.operands[1]]
+    return [step.same(inputs)[0].with_rows(data.axis, data.rows)]
+
+
+def top_k(step: Step) -> Sequence[Value]:
+    """TopK: of fewer rows than it asks for, all."""
+    data, wanted = step.operand(0), step.operand(1)
+    axis = step.axis(-1, data.rank)
+    if wanted.contents is None:
+        raise RowError("how many it takes depends on the data")
+    if axis != data.axis and wanted.known is not None:
+        return [made.with_rows(data.axis, data.rows) for made in step.same()]
+    if data.axis not in (None, axis):
+        raise RowError("it lays rows along two axes")
+    graph, (asked,) = step.graph, wanted.contents
+    extent = data.extents[axis]
+    taken = graph.smaller(asked, extent)
+    bound = min(asked.most, data.shape[axis])
+    if bound < 1:
+        bound, taken = 1, Extent(0)
+    names = [name or graph.name("unused") for name in (*step.node.output, "", "")[:2]]
+    shape = (*data.shape[:axis], bound, *data.shape[axis + 1 :])
+    outputs = [(names[0], data.kind, shape), (names[1], TensorProto.INT64, shape)]
+    attributes = {"axis": axis, "largest": int(step.attribute("largest", 1)), "most": bound}
+    found = graph.emit_ours("TopK", [data, graph.counted(extent)], outputs, attributes)
+    return [each.with_rows(axis, taken) for each in found]
+
+
+RULES: Mapping[str, Rule] = {
+    "ArgMax": argument(_LEAST),
+    "ArgMin": argument(_MOST),
+    "CumSum": cumulative,
+    "LogSoftmax": softmax,
+    "ReduceL1": reduction(0),
+    "ReduceL2": reduction(0),
+    "ReduceLogSum": reduction(0),
+    "ReduceLogSumExp": reduction(_LEAST),
+    "ReduceMax": reduction(_LEAST),
+    "ReduceMean": reduction(0),
+    "ReduceMin": reduction(_MOST),
+    "ReduceProd": reduction(1),
+    "ReduceSum": reduction(0),
+    "ReduceSumSquare": reduction(0),
+    "Softmax": softmax,
+    "TopK": top_k,
+}

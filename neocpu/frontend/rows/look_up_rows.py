@@ -1,0 +1,188 @@
+"""Operators that read or write where rows say, or take rows out of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from onnx import helper
+
+from neocpu.frontend.rows.extent import Extent
+from neocpu.frontend.rows.fold_rows import counting
+from neocpu.frontend.rows.row_graph import RowGraph
+from neocpu.frontend.rows.row_value import RowError, Value
+from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
+
+_TWO_AXES = "it lays rows along two axes"
+
+
+def gather(step: Step) -> Sequence[Value]:
+    """Gather: by as many indices as count, or of rows, or both."""
+    data, indices = step.operand(0), step.operand(1)
+    axis = step.axis(0, data.rank)
+    if data.axis == axis:
+        known = step.graph.array(indices)
+        if known is None or (known < 0).any():
+            indices = _from_the_end(step.graph, indices, data.count)
+        elif known.max(initial=0) >= data.shape[axis]:
+            indices = step.graph.constant(np.minimum(known, data.shape[axis] - 1))
+        kept = None
+    elif data.axis is None:
+        kept = None
+    else:
+        kept = data.axis + (indices.rank - 1 if data.axis > axis else 0)
+    if kept is not None and indices.axis is not None:
+        raise RowError(_TWO_AXES)
+    made = step.same([data, indices])[0]
+    if kept is not None:
+        return [made.with_rows(kept, data.rows)]
+    return [made.with_rows(None if indices.axis is None else axis + indices.axis, indices.rows)]
+
+
+def _from_the_end(graph: RowGraph, indices: Value, extents: Extent | Value) -> Value:
+    """Return indices, counted from the end of what counts where they are below zero."""
+    if isinstance(extents, Extent):
+        extents = graph.counted(extents)
+    if extents.kind != indices.kind:
+        extents = graph.emit_one("Cast", extents, to=indices.kind)
+    if indices.rank == 0:
+        extents = graph.emit_one("Reshape", extents, graph.integers())
+    zero = np.array(0, helper.tensor_dtype_to_np_dtype(indices.kind))
+    below = graph.emit_one("Less", indices, graph.constant(zero))
+    wrapped = graph.emit_one("Add", indices, extents)
+    found = graph.emit_one("Where", below, wrapped, indices)
+    return found.with_rows(indices.axis, indices.rows)
+
+
+def _positive(step: Step, indices: Value, data: Value, depth: int, first: int = 0) -> Value:
+    """Return tuples of indices, counted from the end of what counts along each axis."""
+    if data.axis is None or not first <= data.axis < first + depth:
+        return indices
+    extents = data.extents[first : first + depth]
+    value = Value("", 7, (depth,), contents=extents, pending=True)
+    return _from_the_end(step.graph, indices, step.graph.stored(value))
+
+
+def gather_nd(step: Step) -> Sequence[Value]:
+    """GatherND: by as many tuples of indices as count."""
+    data, indices = step.operand(0), step.operand(1)
+    if step.attribute("batch_dims", 0):
+        raise RowError("it has batch_dims")
+    depth = indices.shape[-1]
+    if indices.axis == indices.rank - 1:
+        raise RowError("its indices are rows")
+    places = _positive(step, indices, data, depth)
+    made = step.same([data, places])[0]
+    if data.axis is not None and data.axis >= depth:
+        if indices.axis is not None:
+            raise RowError(_TWO_AXES)
+        return [made.with_rows(data.axis - depth + indices.rank - 1, data.rows)]
+    return [made.with_rows(indices.axis, indices.rows)]
+
+
+def gather_elements(step: Step) -> Sequence[Value]:
+    """GatherElements: as many elements as indices count."""
+    data, indices = step.operand(0), step.operand(1)
+    axis = step.axis(0, data.rank)
+    if data.axis == axis:
+        places = _from_the_end(step.graph, indices, data.count)
+        return [step.same([data, places])[0].with_rows(indices.axis, indices.rows)]
+    if indices.axis is None or indices.axis == axis:
+        if data.axis is not None:
+            raise RowError(FIXED if indices.axis is None else _TWO_AXES)
+        return [step.same()[0].with_rows(indices.axis, indices.rows)]
+    if data.axis is None:
+        return [step.same()[0].with_rows(indices.axis, indices.rows)]
+    rows = one_count([data, indices])
+    if data.axis != indices.axis or data.shape[data.axis] < indices.shape[data.axis]:
+        raise RowError(FIXED)
+    return [step.same()[0].with_rows(indices.axis, rows)]
+
+
+def _nowhere(graph: RowGraph, indices: Value) -> Value:
+    """Return indices that write nothing in the rows that do not count."""
+    if indices.axis is None:
+        return indices
+    kind = helper.tensor_dtype_to_np_dtype(indices.kind)
+    far = graph.constant(np.array(np.iinfo(kind).max, kind))
+    return graph.emit_one("Where", counting(graph, indices), indices, far)
+
+
+def scatter_elements(step: Step) -> Sequence[Value]:
+    """ScatterElements: rows that do not count write nothing."""
+    data, indices, updates = (step.operand(i) for i in range(3))
+    axis = step.axis(0, data.rank)
+    _require_alike(indices, updates, indices.axis, updates.axis)
+    if (rows := _whole_rows(step, data, indices, axis)) is not None:
+        made = step.last("ScatterND", data, rows, updates, **_reduction(step))
+        return [made.with_rows(data.axis, data.rows)]
+    if data.axis is not None and data.axis == axis:
+        indices = _from_the_end(step.graph, indices, data.count)
+    elif data.axis is not None and indices.axis not in (None, data.axis):
+        raise RowError(_TWO_AXES)
+    places = _nowhere(step.graph, indices)
+    return [step.same([data, places, updates])[0].with_rows(data.axis, data.rows)]
+
+
+def _reduction(step: Step) -> dict[str, str]:
+    word = step.attribute("reduction", b"none")
+    return {"reduction": word.decode() if isinstance(word, bytes) else str(word)}
+
+
+def _whole_rows(step: Step, data: Value, indices: Value, axis: int) -> Value | None:
+    """Return indices of whole rows, if those of a ScatterElements are the same along each."""
+    whole = axis == 0 and indices.shape[1:] == data.shape[1:] and indices.spread_of is not None
+    if not whole or indices.axis not in (None, 0):
+        return None
+    graph, bound = step.graph, indices.shape[0]
+    source = Value(str(indices.spread_of), indices.kind, (bound, *(1,) * (data.rank - 1)))
+    flat = graph.emit_one("Reshape", source, graph.integers(bound))
+    flat = flat.with_rows(indices.axis, indices.rows)
+    if data.axis == 0:
+        flat = _from_the_end(graph, flat, data.count)
+    return graph.emit_one("Reshape", _nowhere(graph, flat), graph.integers(bound, 1))
+
+
+def scatter_nd(step: Step) -> Sequence[Value]:
+    """ScatterND: rows that do not count write nothing."""
+    data, indices, updates = (step.operand(i) for i in range(3))
+    if indices.axis is not None and indices.axis == indices.rank - 1:
+        raise RowError("its indices are rows")
+    depth = indices.shape[-1]
+    if data.axis is not None and data.axis >= depth and indices.axis is not None:
+        raise RowError(_TWO_AXES)
+    inner = updates.axis is not None and updates.axis >= indices.rank - 1
+    if inner:  # whole pieces of rows
+        same = data.axis is not None and data.rank - data.axis == updates.rank - (updates.axis or 0)
+        if not same or one_count([data, updates]) is None:
+            raise RowError(FIXED)
+    else:
+        _require_alike(indices, updates, indices.axis, updates.axis)
+    places = _nowhere(step.graph, _positive(step, indices, data, depth))
+    return [step.same([data, places, updates])[0].with_rows(data.axis, data.rows)]
+
+
+def _require_alike(indices: Value, updates: Value, first: int | None, second: int | None) -> None:
+    if first != second:
+        raise RowError(FIXED)
+    one_count([indices, updates])
+
+
+def one_hot(step: Step) -> Sequence[Value]:
+    """OneHot: a new axis beside the rows."""
+    indices = step.only_first_bounded()
+    made = step.same()[0]
+    axis = step.axis(-1, made.rank)
+    assert indices.axis is not None
+    return [made.with_rows(indices.axis + (axis <= indices.axis), indices.rows)]
+
+
+RULES: Mapping[str, Rule] = {
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "OneHot": one_hot,
+    "Scatter": scatter_elements,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
+}

@@ -1,0 +1,158 @@
+"""Operators that decide how many rows there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu.frontend.rows.extent import Count, Extent, product
+from neocpu.frontend.rows.fold_rows import masked
+from neocpu.frontend.rows.row_graph import Array
+from neocpu.frontend.rows.row_value import RowError, Value
+from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
+
+SOURCES = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
+"""Operators whose results have as many rows as the data decides."""
+
+MAX_ROWS = 1 << 24
+"""Rows are computed and kept in memory whether they count or not."""
+
+
+def non_zero(step: Step) -> Sequence[Value]:
+    """NonZero: as many columns as elements may differ from zero."""
+    data = step.operand(0)
+    return [_non_zero(step, data, step.node.output[0])]
+
+
+def _non_zero(step: Step, data: Value, name: str) -> Value:
+    """Return the places of what is not zero, ``(rank, rows)``."""
+    if data.rank == 0:
+        raise RowError("its data has no dimensions")
+    if data.size > MAX_ROWS:
+        raise RowError(f"it may find {data.size} elements, at most {MAX_ROWS} are supported")
+    graph = step.graph
+    everything = masked(graph, data, 0)
+    if data.kind != TensorProto.BOOL:
+        everything = graph.emit_one("Cast", everything, to=TensorProto.BOOL)
+    count = (graph.name("count"), TensorProto.INT64, (1,))
+    places = (name, TensorProto.INT64, (data.rank, data.size))
+    found = graph.emit_ours("NonZero", [everything], [places, count])
+    total = product(data.extents)
+    assert total is not None
+    return found[0].with_rows(1, Extent.of(Count(count[0], total.most)))
+
+
+def compress(step: Step) -> Sequence[Value]:
+    """Compress: the slices along an axis for which a condition holds."""
+    data, condition = step.operand(0), step.operand(1)
+    graph, axis = step.graph, step.attribute("axis", None)
+    if axis is None:
+        if data.axis is not None and any(extent != 1 for extent in data.shape[: data.axis]):
+            raise RowError("it folds rows together or breaks them up")
+        rows = product(data.extents)
+        flat = graph.emit_one("Reshape", data, graph.integers(data.size))
+        data, axis = flat.with_rows(None if data.axis is None else 0, rows), 0
+    axis = int(axis) % data.rank
+    if data.axis not in (None, axis):
+        raise RowError("it lays rows along two axes")
+    if condition.axis is not None and data.axis is not None:
+        one_count([data, condition])
+    if condition.shape[0] > data.shape[axis]:
+        raise RowError("its condition is longer than its axis")
+    if data.axis is not None and condition.axis is None:
+        raise RowError(FIXED)
+    places = _non_zero(step, condition, graph.name("places"))
+    row = graph.emit_one("Reshape", places, graph.integers(condition.shape[0]))
+    return [step.last("Gather", data, row, axis=axis).with_rows(axis, places.rows)]
+
+
+def suppression(step: Step) -> Sequence[Value]:
+    """NonMaxSuppression, among boxes of which only so many count."""
+    # Needs TVM, which only models with such a node wait for here.
+    from neocpu.frontend.converters.convert_rows import suppression_workload
+
+    boxes, scores = step.operand(0), step.operand(1)
+    rows = one_count([boxes, scores])
+    if boxes.axis not in (None, 1) or scores.axis not in (None, 2):
+        raise RowError("its images or classes are rows")
+    if (boxes.axis is None) != (scores.axis is None):
+        raise RowError(FIXED)
+    graph = step.graph
+    if rows is not None:
+        bound = min(boxes.shape[1], scores.shape[2])
+        boxes, scores = (
+            value
+            if value.shape[axis] == bound
+            else graph.emit_one("Slice", value, *(graph.integers(i) for i in (0, bound, axis)))
+            for value, axis in ((boxes, 1), (scores, 2))
+        )
+    limits = [_limit(step, index) for index in (2, 3, 4)]
+    center = int(step.attribute("center_point_box", 0))
+    try:
+        workload = suppression_workload(boxes.shape, scores.shape, limits, bool(center))
+    except ValueError as error:
+        raise RowError(str(error)) from error
+    name, count = step.node.output[0], graph.name("count")
+    outputs = [(name, TensorProto.INT64, (workload.rows, 3)), (count, TensorProto.INT64, (1,))]
+    counted = [] if rows is None else [graph.counted(rows)]
+    read = [boxes, scores, *(step.optional(index) for index in (2, 3, 4)), *counted]
+    found = graph.emit_ours("NonMaxSuppression", read, outputs, {"center_point_box": center})
+    most = workload.batch * workload.classes * workload.per_class
+    return [found[0].with_rows(0, Extent.of(Count(count, most)))]
+
+
+def _limit(step: Step, index: int) -> Array | None:
+    value = step.optional(index)
+    if value is None:
+        return None
+    array = step.graph.array(value)
+    if array is None:
+        raise RowError(f"its limit '{step.node.input[index]}' is no constant")
+    return array
+
+
+def filled(step: Step) -> Sequence[Value]:
+    """ConstantOfShape, of as many rows as count."""
+    wanted = step.operand(0).contents
+    if wanted is None:
+        raise RowError("its shape depends on the data")
+    open_axes = [i for i, each in enumerate(wanted) if not each.known or each == Extent(0)]
+    if len(open_axes) > 1:
+        raise RowError("it lays rows along two axes")
+    tensor = step.attribute("value", None)
+    element = np.zeros(1, np.float32) if tensor is None else numpy_helper.to_array(tensor)
+    shape = [max(each.most, 1) for each in wanted]
+    given = (
+        {}
+        if tensor is None
+        else {"value": helper.make_tensor("value", tensor.data_type, [1], element)}
+    )
+    made = step.last("ConstantOfShape", step.graph.integers(*shape), **given)
+    return [made.with_rows(open_axes[0], wanted[open_axes[0]]) if open_axes else made]
+
+
+def counted_up(step: Step) -> Sequence[Value]:
+    """Range of integers in steps of one."""
+    start, limit, delta = (step.operand(i) for i in range(3))
+    integral = start.kind in (TensorProto.INT64, TensorProto.INT32)
+    if not integral or start.contents is None or limit.contents is None or delta.known != (1,):
+        raise RowError("its limits depend on the data")
+    first, last = start.contents[0], limit.contents[0]
+    graph = step.graph
+    rows = graph.larger(last - first, Extent(0))
+    places = np.arange(max(rows.most, 1), dtype=helper.tensor_dtype_to_np_dtype(start.kind))
+    base = graph.counted(first)
+    if base.kind != start.kind:
+        base = graph.emit_one("Cast", base, to=start.kind)
+    return [step.last("Add", graph.constant(places), base).with_rows(0, rows)]
+
+
+RULES: Mapping[str, Rule] = {
+    "Compress": compress,
+    "ConstantOfShape": filled,
+    "NonMaxSuppression": suppression,
+    "NonZero": non_zero,
+    "Range": counted_up,
+}

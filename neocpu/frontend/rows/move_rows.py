@@ -1,0 +1,384 @@
+"""Operators that give rows another place: reshapes, slices, concatenations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from onnx import helper
+
+from neocpu.frontend.rows.extent import Extent, product
+from neocpu.frontend.rows.fold_rows import masked
+from neocpu.frontend.rows.row_graph import RowGraph
+from neocpu.frontend.rows.row_value import RowError, Value
+from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
+
+_ALL = 1 << 31
+"""No axis is longer: a slice that ends there takes the rest."""
+
+
+def transpose(step: Step) -> Sequence[Value]:
+    """Transpose: the rows lie along another axis then."""
+    data = step.operand(0)
+    order = list(step.attribute("perm", range(data.rank)[::-1]))
+    axis = None if data.axis is None else order.index(data.axis)
+    return [step.same()[0].with_rows(axis, data.rows)]
+
+
+def squeeze(step: Step) -> Sequence[Value]:
+    """Squeeze of named axes."""
+    data, axes = step.only_first_bounded(), step.array(1)
+    if axes is None:
+        raise RowError("without axes it also drops a single row's axis")
+    dropped = {int(axis) % data.rank for axis in axes.reshape(-1)}
+    if data.axis is None or data.axis in dropped:
+        raise RowError("it drops the rows' axis")
+    axis = data.axis - sum(each < data.axis for each in dropped)
+    return [step.same()[0].with_rows(axis, data.rows)]
+
+
+def unsqueeze(step: Step) -> Sequence[Value]:
+    """Unsqueeze: axes in front of the rows move them."""
+    data, axes = step.only_first_bounded(), step.array(1)
+    if axes is None or data.axis is None:
+        raise RowError("its axes are no constants")
+    rank = data.rank + axes.size
+    added = {int(axis) % rank for axis in axes.reshape(-1)}
+    kept = [axis for axis in range(rank) if axis not in added]
+    return [step.same()[0].with_rows(kept[data.axis], data.rows)]
+
+
+def reshape(step: Step) -> Sequence[Value]:
+    """Reshape that keeps what counts in front of what does not."""
+    data, wanted = step.operand(0), step.operand(1)
+    if wanted.contents is None:
+        raise RowError("its shape is no constant")
+    extents = _resolved(data, wanted.contents, bool(step.attribute("allowzero", 0)))
+    return [_reshaped(step, data, extents)]
+
+
+def flatten(step: Step) -> Sequence[Value]:
+    """Flatten into two axes."""
+    data = step.operand(0)
+    at = int(step.attribute("axis", 1))
+    at += data.rank if at < 0 else 0
+    parts = [product(part) for part in (data.extents[:at], data.extents[at:])]
+    assert None not in parts
+    return [_reshaped(step, data, [part for part in parts if part is not None])]
+
+
+def _resolved(data: Value, wanted: Sequence[Extent], allow_zero: bool) -> list[Extent]:
+    """Return the shape that is asked for, without -1 and 0."""
+    zero, rest = Extent(0), Extent(-1)
+    extents = list(wanted)
+    if not allow_zero:
+        if any(each == zero and axis >= data.rank for axis, each in enumerate(extents)):
+            raise RowError("its shape does not fit its data")
+        extents = [data.extents[i] if each == zero else each for i, each in enumerate(extents)]
+    if rest in extents:
+        others = product([each for each in extents if each != rest])
+        total = product(data.extents)
+        assert total is not None
+        missing = None if others is None else _share(total, others)
+        if missing is None:
+            raise RowError("it folds rows together or breaks them up")
+        extents[extents.index(rest)] = missing
+    return extents
+
+
+def _share(total: Extent, others: Extent) -> Extent | None:
+    if others.known:
+        return total.divided(others.constant)
+    times = total.ratio(others)
+    return None if times is None else Extent(times)
+
+
+def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
+    """Write a Reshape to bounds for these extents, of which one may be a number of rows."""
+    graph = step.graph
+    open_axes = [axis for axis, extent in enumerate(extents) if not extent.known]
+    shape = [extent.constant for extent in extents]
+    if data.axis is None or data.count.known:
+        whole = step.graph.emit_one  # of no rows at all, or all of them
+        if open_axes or data.axis is None:
+            raise RowError("it folds rows together or breaks them up")
+        empty = [axis for axis, extent in enumerate(shape) if extent == 0]
+        if data.count != Extent(0) or not empty:
+            raise RowError("it folds rows together or breaks them up")
+        zeros = whole("ConstantOfShape", graph.integers(*(max(extent, 1) for extent in shape)))
+        return whole("Cast", zeros, to=data.kind).with_rows(empty[0], Extent(0))
+    if len(open_axes) != 1:
+        raise RowError("it folds rows together or breaks them up")
+    (axis,) = open_axes
+    before, inner = math.prod(data.shape[: data.axis]), math.prod(shape[axis + 1 :])
+    bound, odd = divmod(data.size, before * inner) if inner else (0, 1)
+    # In each of equally many blocks what counts comes first, before and after.
+    if odd or before != math.prod(shape[:axis]) or not bound:
+        raise RowError("it folds rows together or breaks them up")
+    if extents[axis].times(inner) != data.count.times(math.prod(data.shape[data.axis + 1 :])):
+        raise RowError("it folds rows together or breaks them up")
+    shape[axis] = bound
+    made = step.last("Reshape", data, graph.integers(*shape))
+    return made.with_rows(axis, extents[axis])
+
+
+def expand(step: Step) -> Sequence[Value]:
+    """Expand, to as many rows as a run finds."""
+    data, wanted = step.operand(0), step.operand(1)
+    if wanted.contents is None:
+        raise RowError("its shape depends on the data")
+    rank = max(data.rank, len(wanted.contents))
+    one = Extent(1)
+    mine = [one] * (rank - data.rank) + list(data.extents)
+    theirs = [one] * (rank - len(wanted.contents)) + list(wanted.contents)
+    bounds = [1] * (rank - data.rank) + list(data.shape)
+    rows: list[tuple[int, Extent]] = []
+    for axis, (have, want) in enumerate(zip(mine, theirs, strict=True)):
+        if have == one and want != one:
+            bounds[axis] = max(want.most, 1)
+        elif want not in (one, have):
+            raise RowError(FIXED)
+        extent = have if want == one else want
+        if not extent.known or extent == Extent(0):
+            rows.append((axis, extent))
+    if len(rows) > 1:
+        raise RowError("it lays rows along two axes")
+    axis_rows = rows[0] if rows else (None, None)
+    made = step.last("Expand", data, step.graph.integers(*bounds)).with_rows(*axis_rows)
+    return [_spread(made, data)]
+
+
+def _spread(made: Value, data: Value) -> Value:
+    """Remember that only the first axis of a tensor of indices tells them apart."""
+    from dataclasses import replace
+
+    alike = made.rank == data.rank > 1 and data.size == data.shape[0] == made.shape[0]
+    return replace(made, spread_of=data.name) if alike else made
+
+
+def tile(step: Step) -> Sequence[Value]:
+    """Tile, along other axes than that of the rows."""
+    data, repeats = step.operand(0), step.operand(1)
+    if repeats.contents is None:
+        raise RowError("its parameters depend on the selected rows")
+    open_axes = [axis for axis, each in enumerate(repeats.contents) if not each.known]
+    if not open_axes and data.axis is not None:
+        if repeats.contents[data.axis] != Extent(1):
+            raise RowError("it repeats the rows")
+        return [step.same()[0].with_rows(data.axis, data.rows)]
+    if data.axis is not None or len(open_axes) != 1 or data.shape[open_axes[0]] != 1:
+        raise RowError("it repeats the rows")
+    (axis,) = open_axes
+    bounds = [max(each.most, 1) for each in repeats.contents]
+    made = step.same([data, step.graph.integers(*bounds)])[0]
+    return [made.with_rows(axis, repeats.contents[axis])]
+
+
+def slice_rows(step: Step) -> Sequence[Value]:
+    """Slice of any axes; of the rows with a stride of 1."""
+    data, starts, ends = (step.operand(i) for i in range(3))
+    axes, strides = step.array(3), step.array(4)
+    if starts.contents is None or ends.contents is None:
+        raise RowError("its parameters depend on the selected rows")
+    number = len(starts.contents)
+    chosen = list(range(number)) if axes is None else [int(a) % data.rank for a in axes.reshape(-1)]
+    steps = [1] * number if strides is None else [int(each) for each in strides.reshape(-1)]
+    graph, plain = step.graph, []
+    for axis, start, end, stride in zip(chosen, starts.contents, ends.contents, steps, strict=True):
+        if axis == data.axis or not (start.known and end.known):
+            if stride != 1:
+                raise RowError("it takes a range of the rows by steps")
+            data = _range_of(graph, data, axis, start, end)
+        else:
+            plain.append((axis, start.constant, end.constant, stride))
+    if not plain:
+        return [step.last("Identity", data).with_rows(data.axis, data.rows)]
+    columns = zip(*plain, strict=True)
+    where, first, last, stride_of = (graph.integers(*column) for column in columns)
+    made = step.last("Slice", data, first, last, where, stride_of)
+    return [made.with_rows(data.axis, data.rows)]
+
+
+def _range_of(graph: RowGraph, data: Value, axis: int, start: Extent, end: Extent) -> Value:
+    """Return rows from one to another, each counted from the end if it is below zero."""
+    if data.axis not in (None, axis):
+        raise RowError("it lays rows along two axes")
+    extent, bound = data.extents[axis], data.shape[axis]
+    first, last = (_position(graph, each, extent) for each in (start, end))
+    rows = graph.larger(last - first, Extent(0))
+    most = min(rows.most, bound)
+    if most < 1:
+        return _nothing(graph, data, axis)
+    if first.known:
+        limits = (first.constant, min(first.constant + most, bound), axis)
+        if limits[0] >= bound:
+            return _nothing(graph, data, axis)
+        if limits[:2] != (0, bound):
+            data = graph.emit_one("Slice", data, *(graph.integers(each) for each in limits))
+        return data.with_rows(axis, rows)
+    places = graph.emit_one("Add", graph.constant(np.arange(most)), graph.counted(first))
+    return graph.emit_one("Gather", data, places, axis=axis).with_rows(axis, rows)
+
+
+def _nothing(graph: RowGraph, data: Value, axis: int) -> Value:
+    limits = (graph.integers(each) for each in (0, 1, axis))
+    return graph.emit_one("Slice", data, *limits).with_rows(axis, Extent(0))
+
+
+def _position(graph: RowGraph, place: Extent, extent: Extent) -> Extent:
+    """Return a start or an end of a slice, between 0 and the extent."""
+    if place.known and place.constant >= _ALL:
+        return extent
+    if place.most < 0:
+        return graph.larger(extent + place, Extent(0))
+    if place.least < 0:
+        if place == extent + place.constant:  # as in x[:n - 1]
+            return graph.larger(place, Extent(0))
+        raise RowError("it takes a range of the rows that may be counted from the end")
+    return graph.smaller(place, extent)
+
+
+def split(step: Step) -> Sequence[Value]:
+    """Split: of rows, into as many as counts say."""
+    data, sizes = step.operand(0), step.optional(1)
+    axis = step.axis(0, data.rank)
+    if axis != data.axis and (sizes is None or sizes.known is not None):
+        return [made.with_rows(data.axis, data.rows) for made in step.same()]
+    if sizes is None or sizes.contents is None:
+        raise RowError("it works along the rows")
+    if data.axis not in (None, axis):
+        raise RowError("it lays rows along two axes")
+    start, parts = Extent(0), []
+    for size in sizes.contents:
+        parts.append(_range_of(step.graph, data, axis, start, start + size))
+        start += size
+    return parts
+
+
+def pad(step: Step) -> Sequence[Value]:
+    """Pad, after the rows by as many as a count says: often to a constant number of them."""
+    data, amounts, axes = step.operand(0), step.operand(1), step.array(3)
+    if amounts.contents is None or data.axis is None:
+        raise RowError("its parameters depend on the selected rows")
+    chosen = range(data.rank) if axes is None else [int(a) % data.rank for a in axes.reshape(-1)]
+    pads = dict(zip(chosen, zip(*np.split(_pairs(amounts), 2), strict=True), strict=True))
+    before, behind = pads.pop(data.axis, (Extent(0), Extent(0)))
+    flat = [each for pair in pads.values() for each in pair]
+    total = data.count + behind
+    if before != Extent(0) or not all(each.known for each in flat):
+        raise RowError("it pads in front of the rows")
+    if behind != Extent(0):
+        data = _padded_rows(step, data, total)
+    begins, ends = zip(*pads.values(), strict=True) if pads else ((), ())
+    if not any(each.constant for each in flat):
+        return [step.last("Identity", data).with_rows(data.axis, data.rows)]
+    graph = step.graph
+    widths = graph.integers(*(each.constant for each in (*begins, *ends)))
+    made = step.same([data, widths, step.optional(2), graph.integers(*pads)])[0]
+    return [made.with_rows(data.axis, data.rows)]
+
+
+def _pairs(value: Value) -> np.ndarray:
+    assert value.contents is not None
+    found = np.empty(len(value.contents), object)
+    found[:] = value.contents
+    return found
+
+
+def _padded_rows(step: Step, data: Value, total: Extent) -> Value:
+    """Return rows with a constant in place of those that do not count, as many as ``total``."""
+    graph, fill = step.graph, step.array(2)
+    axis, bound, most = data.axis, data.shape[data.axis or 0], total.most
+    if step.attribute("mode", b"constant") not in (b"constant", "constant") or axis is None:
+        raise RowError("it repeats the rows")
+    if total.least < 0 or most < 1:
+        raise RowError("it drops rows")
+    filler = 0 if fill is None or not fill.size else fill.item()
+    whole = masked(graph, data, filler)
+    if bound > most:
+        limits = (graph.integers(each) for each in (0, most, axis))
+        whole = graph.emit_one("Slice", whole, *limits)
+    elif bound < most:
+        shape = (*data.shape[:axis], most - bound, *data.shape[axis + 1 :])
+        kind = helper.tensor_dtype_to_np_dtype(data.kind)
+        rest = graph.constant(np.full(shape, filler, kind))
+        whole = graph.emit_one("Concat", whole, rest, axis=axis)
+    return whole.with_rows(axis, total)
+
+
+def concat(step: Step) -> Sequence[Value]:
+    """Concat: rows of several tensors one after the other, what does not count after them."""
+    parts = [value for value in step.operands if value is not None]
+    rank = parts[0].rank
+    axis = step.axis(0, rank)
+    along = [part for part in parts if part.axis == axis]
+    if len(along) != sum(part.axis is not None for part in parts):
+        return [_beside(step, parts, axis)]
+    parts = [part for part in parts if part.extents[axis] != Extent(0)] or parts[:1]
+    total = sum((part.extents[axis] for part in parts[1:]), parts[0].extents[axis])
+    if len(parts) == 1:
+        return [step.last("Identity", parts[0]).with_rows(axis, total)]
+    if all(part.axis is None for part in parts[:-1]):
+        return [step.same(parts)[0].with_rows(axis, total)]
+    whole = step.graph.emit("Concat", parts, {"axis": axis})[0]
+    places = _compacted(step.graph, parts, axis)
+    return [step.last("Gather", whole, places, axis=axis).with_rows(axis, total)]
+
+
+def _beside(step: Step, parts: Sequence[Value], axis: int) -> Value:
+    """Join rows with rows of as many."""
+    rows = one_count(parts)
+    axes = {part.axis for part in parts}
+    if axis in axes:
+        raise RowError("it lays rows along two axes")
+    if len(axes) > 1:
+        raise RowError(FIXED)
+    (of_rows,) = axes
+    assert of_rows is not None
+    bound = min(part.shape[of_rows] for part in parts)
+    cut = [
+        part
+        if part.shape[of_rows] == bound
+        else step.graph.emit_one(
+            "Slice", part, *(step.graph.integers(each) for each in (0, bound, of_rows))
+        )
+        for part in parts
+    ]
+    return step.same(cut)[0].with_rows(of_rows, rows)
+
+
+def _compacted(graph: RowGraph, parts: Sequence[Value], axis: int) -> Value:
+    """Return where each row of a concatenation of bounds is found, those that count first."""
+    bounds = tuple(part.shape[axis] for part in parts)
+    counts = tuple(part.extents[axis] for part in parts)
+
+    def make() -> Value:
+        rows = graph.constant(np.arange(sum(bounds)))
+        places, start = rows, Extent(0)
+        for bound, count in zip(bounds[:-1], counts[:-1], strict=True):
+            start += count
+            gap = count.times(-1) + bound
+            if gap == Extent(0):
+                continue
+            behind = graph.emit_one("GreaterOrEqual", rows, graph.counted(start))
+            skipped = graph.emit_one("Where", behind, graph.counted(gap), graph.integers(0))
+            places = graph.emit_one("Add", places, skipped)
+        return places
+
+    return graph.remember(("compacted", bounds, counts), make)
+
+
+RULES: Mapping[str, Rule] = {
+    "Concat": concat,
+    "Expand": expand,
+    "Flatten": flatten,
+    "Pad": pad,
+    "Reshape": reshape,
+    "Slice": slice_rows,
+    "Split": split,
+    "Squeeze": squeeze,
+    "Tile": tile,
+    "Transpose": transpose,
+    "Unsqueeze": unsqueeze,
+}

@@ -1,0 +1,299 @@
+"""Writing the graph anew, node by node, with what is known of every tensor beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu.frontend.constant_tensors import constant_tensors
+from neocpu.frontend.rows.extent import Count, Extent
+from neocpu.frontend.rows.row_value import RowError, Value
+from neocpu.frontend.shapes import static_dims
+from neocpu.frontend.unsupported import STANDARD_DOMAINS
+
+Array = npt.NDArray[Any]
+
+DOMAIN = "neocpu.rows"
+"""Of operators that are none of ONNX's: `neocpu.frontend.converters.convert_rows` has them."""
+
+MOST_CONTENTS = 64
+"""Elements of an integer tensor that are followed one by one: a shape has a few."""
+
+
+class RowGraph:
+    """The nodes, constants and values of the graph that is written.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Simplified; of its graph, inputs and constants are known from the start.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        graph = model.graph
+        self.values: dict[str, Value] = {}
+        self.nodes: list[onnx.NodeProto] = []
+        self.made: dict[str, TensorProto] = {}
+        self.shapes: dict[str, Value] = {}
+        self._opsets = list(model.opset_import)
+        self._opset = next(o.version for o in self._opsets if o.domain in STANDARD_DOMAINS)
+        self._inferred = {
+            value.name: value for value in (*graph.value_info, *graph.output, *graph.input)
+        }
+        self._taken = {*self._inferred, *(name for node in graph.node for name in node.output)}
+        self._constants = dict(constant_tensors(graph))
+        self._remembered: dict[Any, Any] = {}
+        self.base = "rows"
+        for tensor in graph.initializer:
+            self._taken.add(tensor.name)
+            self._know(tensor)
+        for value in graph.input:
+            if value.name not in self.values:
+                self.values[value.name] = self._as_inferred(value.name) or _shapeless(value.name)
+
+    def _know(self, tensor: TensorProto) -> None:
+        """Know a constant of the graph that is read."""
+        value = Value(tensor.name, tensor.data_type, tuple(tensor.dims))
+        if 0 in value.shape or _counts(value):
+            self.values[tensor.name] = self.adopted(numpy_helper.to_array(tensor))
+        else:
+            self.values[tensor.name] = value
+
+    def adopted(self, array: Array) -> Value:
+        """Return a constant; one without elements has no rows along an axis."""
+        if 0 not in array.shape:
+            return self.constant(array)
+        shape = tuple(max(extent, 1) for extent in array.shape)
+        whole = self.constant(np.zeros(shape, array.dtype))
+        contents = () if array.ndim == 1 and array.dtype.kind in "ib" else None
+        return replace(whole, axis=array.shape.index(0), rows=Extent(0), contents=contents)
+
+    def array(self, value: Value | None) -> Array | None:
+        """Return a constant's elements, or None for what a run computes."""
+        if value is None or value.axis is not None:
+            return None
+        if value.known is not None:
+            kind = helper.tensor_dtype_to_np_dtype(value.kind)
+            return np.array(value.known, kind).reshape(value.shape)
+        tensor = self._constants.get(value.name)
+        return None if tensor is None else numpy_helper.to_array(tensor)
+
+    def as_inferred(self, names: Iterable[str]) -> list[Value] | None:
+        """Return outputs as ONNX's inference has them, or None if it does not know a shape."""
+        found = [self._as_inferred(name) for name in names]
+        return None if None in found else [value for value in found if value is not None]
+
+    def _as_inferred(self, name: str) -> Value | None:
+        if not name:
+            return _shapeless("")
+        value = self._inferred.get(name)
+        shape = None if value is None else static_dims(value)
+        if value is None or shape is None:
+            return None
+        return Value(name, value.type.tensor_type.elem_type, shape)
+
+    def constant(self, array: Array) -> Value:
+        """Return a constant of the graph that is written."""
+        array = np.asarray(array)
+        key = (array.tobytes(), array.shape, str(array.dtype))
+        if key not in self._remembered:
+            tensor = numpy_helper.from_array(array, self.name("constant"))
+            self.made[tensor.name] = tensor
+            self._constants[tensor.name] = tensor
+            value = Value(tensor.name, tensor.data_type, array.shape)
+            if _counts(value):
+                elements = array.reshape(-1).tolist()
+                value = replace(value, contents=tuple(Extent(int(each)) for each in elements))
+            self._remembered[key] = value
+        found: Value = self._remembered[key]
+        return found
+
+    def integers(self, *numbers: int) -> Value:
+        """Return a constant list of integers."""
+        return self.constant(np.array(numbers, np.int64))
+
+    def name(self, suffix: str) -> str:
+        """Return a name that nothing has yet."""
+        name, number = f"{self.base}.{suffix}", 0
+        while name in self._taken:
+            number += 1
+            name = f"{self.base}.{suffix}{number}"
+        self._taken.add(name)
+        return name
+
+    def emit(
+        self,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] = (),
+        node_name: str = "",
+    ) -> list[Value]:
+        """Write a standard operator, as if all rows counted; return what it makes.
+
+        Parameters
+        ----------
+        outputs : sequence of str
+            Their names; one of a new name, if there is none.
+
+        Raises
+        ------
+        RowError
+            If ONNX cannot tell the shape of an output.
+        """
+        names = list(outputs) or [self.name(op_type.lower())]
+        read = [None if value is None else self.stored(value) for value in inputs]
+        node = helper.make_node(op_type, _names(read), names, node_name, **(attributes or {}))
+        given = [value for value in read if value is not None]
+        types = {v.name: helper.make_tensor_type_proto(v.kind, v.shape) for v in given}
+        small = (v.name for v in given if v.size <= MOST_CONTENTS and v.name in self._constants)
+        data = {name: self._constants[name] for name in small}
+        schema = onnx.defs.get_schema(op_type, self._opset, "")
+        try:
+            found = onnx.shape_inference.infer_node_outputs(
+                schema, node, types, data, opset_imports=self._opsets
+            )
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise RowError("its shapes do not fit each other") from error
+        self.nodes.append(node)
+        made = [_from_type(name, found.get(name)) if name else _shapeless("") for name in names]
+        if None in made:
+            raise RowError("the shape of its result is unknown")
+        return self.written(value for value in made if value is not None)
+
+    def emit_one(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:
+        """Write a standard operator of one output under a new name."""
+        return self.emit(op_type, inputs, attributes)[0]
+
+    def emit_ours(
+        self,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[tuple[str, int, tuple[int, ...]]],
+        attributes: Mapping[str, Any] | None = None,
+    ) -> list[Value]:
+        """Write an operator of `DOMAIN`, whose outputs have these names, element types, shapes."""
+        names = [name for name, _, _ in outputs]
+        self._write(
+            helper.make_node(op_type, [], names, domain=DOMAIN, **(attributes or {})), inputs
+        )
+        return self.written(Value(name, kind, shape) for name, kind, shape in outputs)
+
+    def keep(
+        self, node: onnx.NodeProto, inputs: Sequence[Value | None], outputs: Sequence[Value]
+    ) -> list[Value]:
+        """Write a node as it is, of outputs that are known."""
+        kept = onnx.NodeProto()
+        kept.CopyFrom(node)
+        self._write(kept, inputs)
+        return self.written(outputs)
+
+    def _write(self, node: onnx.NodeProto, inputs: Sequence[Value | None]) -> None:
+        """Append a node with other inputs, those first that are not made yet."""
+        read = _names([None if value is None else self.stored(value) for value in inputs])
+        del node.input[:]
+        node.input.extend(read)
+        self.nodes.append(node)
+
+    def written(self, values: Iterable[Value]) -> list[Value]:
+        """Note what nodes make."""
+        found = list(values)
+        self.shapes.update({value.name: value for value in found if value.name})
+        return found
+
+    def stored(self, value: Value) -> Value:
+        """Return a value that a node makes: its own name, or one of the same contents."""
+        if not value.pending:
+            return value
+        assert value.contents is not None
+        if (elements := self.array(value)) is not None:
+            return self.constant(elements)
+        key = ("contents", value.contents, value.shape, value.kind)
+        if key not in self._remembered:
+            parts = [self.counted(each) for each in value.contents]
+            whole = parts[0] if len(parts) == 1 else self.emit("Concat", parts, {"axis": 0})[0]
+            if value.shape != (len(parts),):
+                whole = self.emit_one("Reshape", whole, self.integers(*value.shape))
+            if value.kind != TensorProto.INT64:
+                whole = self.emit_one("Cast", whole, to=value.kind)
+            self._remembered[key] = replace(whole, contents=value.contents)
+        found: Value = self._remembered[key]
+        return found
+
+    def counted(self, extent: Extent) -> Value:
+        """Return an extent as an int64 tensor of shape ``(1,)``."""
+        if extent.known:
+            return self.integers(extent.constant)
+        if extent not in self._remembered:
+            total: Value | None = None
+            for count, factor in extent.terms:
+                term = Value(count.name, TensorProto.INT64, (1,))
+                if factor != 1:
+                    term = self.emit_one("Mul", term, self.integers(factor))
+                total = term if total is None else self.emit_one("Add", total, term)
+            assert total is not None
+            if extent.constant:
+                total = self.emit_one("Add", total, self.integers(extent.constant))
+            self._remembered[extent] = total
+        found: Value = self._remembered[extent]
+        return found
+
+    def smaller(self, first: Extent, second: Extent) -> Extent:
+        """Return the smaller of two extents."""
+        if first.most <= second.least or first == second:
+            return first
+        if second.most <= first.least:
+            return second
+        return self._extremum("Min", first, second, min(first.most, second.most))
+
+    def larger(self, first: Extent, second: Extent) -> Extent:
+        """Return the larger of two extents."""
+        if first.least >= second.most or first == second:
+            return first
+        if second.least >= first.most:
+            return second
+        return self._extremum("Max", first, second, max(first.most, second.most))
+
+    def _extremum(self, op_type: str, first: Extent, second: Extent, most: int) -> Extent:
+        difference = (first - second).least, (first - second).most
+        assert difference[0] < 0 < difference[1] or 0 in difference
+        key = (op_type, frozenset((first, second)))
+        if key not in self._remembered:
+            found = self.emit_one(op_type, self.counted(first), self.counted(second))
+            self._remembered[key] = Extent.of(Count(found.name, most))
+        result: Extent = self._remembered[key]
+        return result
+
+    def remember(self, key: Any, make: Any) -> Value:
+        """Return what ``make`` writes, once for each key."""
+        if key not in self._remembered:
+            self._remembered[key] = make()
+        found: Value = self._remembered[key]
+        return found
+
+
+def _names(values: Sequence[Value | None]) -> list[str]:
+    return ["" if value is None else value.name for value in values]
+
+
+def _shapeless(name: str) -> Value:
+    return Value(name, 0, ())
+
+
+def _counts(value: Value) -> bool:
+    """Whether the elements may be parts of a shape."""
+    kinds = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
+    return value.kind in kinds and value.rank <= 1 and value.size <= MOST_CONTENTS
+
+
+def _from_type(name: str, kind: onnx.TypeProto | None) -> Value | None:
+    if kind is None:
+        return None
+    shape = static_dims(onnx.ValueInfoProto(name=name, type=kind))
+    return None if shape is None else Value(name, kind.tensor_type.elem_type, shape)

@@ -1,0 +1,60 @@
+"""Stream compaction: where the elements are that count, in order, and how many there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.operators.ranking.radix_sort import add, variable
+from neocpu.schedules.tir.builder import build_kernel, strides_of
+
+
+def clipped(count: Any, most: int) -> Any:
+    """Return a count that a buffer of one int64 holds as int32, between 0 and ``most``."""
+    bound = T.max(T.min(count[0], tirx.const(most, "int64")), tirx.const(0, "int64"))
+    return T.Bind(T.cast(bound, "int32"))
+
+
+def lower_compact(shape: Sequence[int]) -> Any:
+    """Scheduled ``PrimFunc(data, places, count)`` of ONNX's NonZero.
+
+    ``data`` is boolean; ``places`` is ``(rank, elements)`` int64, a column for each element that is
+    true, in row-major order, and zeros after ``count[0]`` columns: as indices they name the first
+    element, which exists. ``count`` is ``(1,)`` int64.
+
+    ::
+
+        for element: places[0, found] = element; found += whether it is true  # without a branch
+        for found: its element's index along each axis
+        the rest is zeros
+    """
+    elements, rank = math.prod(shape), len(shape)
+    parameters = (
+        ("data", tuple(shape), "bool"),
+        ("places", (rank, elements), "int64"),
+        ("count", (1,), "int64"),
+    )
+    strides = strides_of(shape)
+
+    def body(data: Any, places: Any, count: Any) -> None:
+        found = variable("int32", 0)
+        with T.serial(elements) as i:
+            at = [i // stride % extent for stride, extent in zip(strides, shape, strict=True)]
+            T.buffer_store(places, T.cast(i, "int64"), [0, found[0]])
+            add(found, T.cast(data[tuple(at)], "int32"))
+        if rank > 1:
+            with T.serial(found[0]) as i:
+                element = T.Bind(T.cast(places[0, i], "int32"))
+                for axis, (stride, extent) in enumerate(zip(strides, shape, strict=True)):
+                    index = T.cast(element // stride % extent, "int64")
+                    T.buffer_store(places, index, [axis, i])
+        for axis in range(rank):
+            with T.serial(elements - found[0]) as i:
+                T.buffer_store(places, tirx.const(0, "int64"), [axis, found[0] + i])
+        T.buffer_store(count, T.cast(found[0], "int64"), [0])
+
+    return build_kernel(parameters, body)

@@ -1,0 +1,189 @@
+"""Every kind of operator on rows that the data selects, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from tests.neocpu.frontend.selections import (
+    ROWS,
+    assert_as_onnxruntime,
+    node,
+    selection_model,
+    selections,
+)
+
+NOTHING = helper.make_tensor("nothing", TensorProto.INT64, [0], [])
+
+
+def ints(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+def body(nodes: list[onnx.NodeProto], output: str) -> onnx.GraphProto:
+    value = helper.make_tensor_value_info(output, TensorProto.INT64, None)
+    return helper.make_graph(nodes, output, [], [value])
+
+
+MOVED = [
+    node("Concat", ["rows", "other_rows"], ["joined"], axis=0),
+    node("Concat", ["more", "rows", "data", "other_rows", "rows"], ["five"], axis=0),
+    node("Concat", ["rows", "empty"], ["and_nothing"], axis=0),
+    node("Transpose", ["rows"], ["columns"]),
+    node("Concat", ["columns", "columns"], ["wide"], axis=0),
+    node("Transpose", ["wide"], ["back"]),
+    node("Reshape", ["rows", "rest"], ["flat"]),
+    node("Reshape", ["flat", "by_three"], ["again"]),
+    node("Unsqueeze", ["rows", "c_zero"], ["batch"]),
+    node("Squeeze", ["batch", "c_zero"], ["no_batch"]),
+    node("Flatten", ["rows"], ["vector"], axis=2),
+    node("Slice", ["rows", "c_one", "three", "c_zero"], ["middle"]),
+    node("Slice", ["rows", "minus_two", "end", "c_zero"], ["last_two"]),
+    node("Slice", ["rows", "c_zero", "minus_two", "c_zero"], ["but_two"]),
+    node("Slice", ["data", "c_zero", "number", "c_zero"], ["as_many"]),
+    node("Slice", ["data", "number", "end", "c_zero"], ["the_rest"]),
+    node("Slice", ["rows", "c_one", "end", "c_one", "two"], ["a_column"]),
+    node("Sub", ["seven", "number"], ["not_kept"]),
+    node("Concat", ["number", "not_kept"], ["sizes"], axis=0),
+    node("Split", ["data", "sizes"], ["first_part", "second_part"], axis=0),
+    node("Expand", ["c_one", "number"], ["ones"]),
+    node("Concat", ["number", "two"], ["pairs_shape"], axis=0),
+    node("ConstantOfShape", ["pairs_shape"], ["zeros"]),
+    node("Reshape", ["number", "scalar"], ["n"]),
+    node("Range", ["zero", "n", "one"], ["numbers"]),
+    node("Tile", ["rows", "twice"], ["tiled"]),
+]
+MOVED_OUTPUTS = (
+    "joined five and_nothing back flat again no_batch vector middle last_two but_two as_many "
+    "the_rest a_column first_part second_part ones zeros numbers tiled number"
+).split()
+MOVED_CONSTANTS = {
+    "empty": np.zeros((0, 3), np.float32),
+    "rest": ints(-1),
+    "by_three": ints(-1, 3),
+    "three": ints(3),
+    "two": ints(2),
+    "seven": ints(ROWS),
+    "minus_two": ints(-2),
+    "end": ints(2**63 - 1),
+    "scalar": np.zeros(0, np.int64),
+    "zero": np.array(0, np.int64),
+    "one": np.array(1, np.int64),
+    "twice": ints(1, 2),
+}
+
+
+def test_rows_find_other_places():
+    model = selection_model(MOVED, MOVED_OUTPUTS, MOVED_CONSTANTS)
+    assert_as_onnxruntime(model, selections())
+
+
+LOOKED_UP = [
+    node("Greater", ["rows", "nought"], ["positive"]),
+    node("NonZero", ["positive"], ["where"]),
+    node("Transpose", ["where"], ["tuples"]),
+    node("GatherND", ["rows", "tuples"], ["positives"]),
+    node("Gather", ["tuples", "nil"], ["whose"], axis=1),
+    node("Gather", ["places", "whose"], ["of_data"]),
+    node("Neg", ["whose"], ["before"]),
+    node("Sub", ["before", "one"], ["from_the_end"]),
+    node("Gather", ["rows", "from_the_end"], ["mirrored"]),
+    node("Mul", ["rows", "ten"], ["rows_times_ten"]),
+    node("ScatterND", ["data", "keep_column", "rows_times_ten"], ["written"]),
+    node("Mul", ["positives", "ten"], ["minus"]),
+    node("ScatterND", ["rows", "tuples", "minus"], ["in_rows"], reduction="add"),
+    node("Concat", ["number", "c_three"], ["rows_shape"], axis=0),
+    node("Expand", ["keep_column", "rows_shape"], ["spread"]),
+    node("ScatterElements", ["data", "spread", "rows_times_ten"], ["scattered"], axis=0),
+    node("Mul", ["spread", "one"], ["spread_too"]),
+    node("ScatterElements", ["data", "spread_too", "rows"], ["added"], axis=0, reduction="add"),
+    node("GatherElements", ["data", "spread"], ["elements"], axis=0),
+    node("Compress", ["data", "keep"], ["compressed"], axis=0),
+    node("Cast", ["positive"], ["positive_number"], to=TensorProto.INT32),
+    node("ReduceMax", ["positive_number", "c_one"], ["any"], keepdims=0),
+    node("Cast", ["any"], ["any_positive"], to=TensorProto.BOOL),
+    node("Compress", ["rows", "any_positive"], ["of_rows"], axis=0),
+    node("Compress", ["data", "keep_all"], ["of_all"]),
+    node("OneHot", ["places", "depth", "on_off"], ["hot"]),
+]
+LOOKED_UP_OUTPUTS = (
+    "positives whose of_data mirrored written in_rows scattered added elements compressed of_rows "
+    "of_all hot"
+).split()
+LOOKED_UP_CONSTANTS = {
+    "nought": np.array(0, np.float32),
+    "nil": np.array(0, np.int64),
+    "one": np.array(1, np.int64),
+    "ten": np.array(10, np.float32),
+    "c_three": ints(3),
+    "keep_all": np.arange(ROWS * 3 - 2) % 3 == 0,
+    "depth": np.array(ROWS, np.int64),
+    "on_off": np.array([0, 1], np.float32),
+}
+
+
+def test_rows_look_up_and_are_looked_up():
+    model = selection_model(LOOKED_UP, LOOKED_UP_OUTPUTS, LOOKED_UP_CONSTANTS)
+    assert_as_onnxruntime(model, selections())
+
+
+FOLDED = [
+    *(
+        node(f"Reduce{kind}", ["rows", "c_zero"], [kind], keepdims=int(kind == "Sum"))
+        for kind in ("L1", "Prod", "Sum", "SumSquare")
+    ),
+    node("Concat", ["rows", "data"], ["never_empty"], axis=0),
+    *(
+        node(f"Reduce{kind}", ["never_empty", "c_zero"], [kind], keepdims=0)
+        for kind in ("Max", "Mean", "Min")
+    ),
+    node("ReduceMax", ["never_empty"], ["largest"], keepdims=0),
+    node("ReduceMax", ["rows", "c_one"], ["of_each"], keepdims=0),
+    node("ArgMax", ["never_empty"], ["which"], axis=0, keepdims=0),
+    node("ArgMin", ["rows"], ["which_column"], axis=1, keepdims=0),
+    node("Softmax", ["rows"], ["soft"], axis=0),
+    node("CumSum", ["rows", "nil"], ["running"]),
+    node("CumSum", ["rows", "nil"], ["backwards"], reverse=1),
+    node("Concat", ["number", "c_two"], ["both"], axis=0),
+    node("ReduceMin", ["both"], ["k"], keepdims=1),
+    node("Gather", ["rows", "nil"], ["scores"], axis=1),
+    node("TopK", ["scores", "k"], ["best", "best_places"]),
+    node("TopK", ["scores", "number"], ["worst", "worst_places"], largest=0),
+    node("TopK", ["rows", "c_two"], ["best_columns", "which_columns"], axis=1),
+    node("Gather", ["rows", "best_places"], ["best_rows"]),
+    node("MatMul", ["rows", "weights"], ["product"]),
+    node("Gemm", ["rows", "weights", "bias"], ["sum"]),
+    node("Size", ["rows"], ["size"]),
+    node("Equal", ["size", "nil"], ["is_empty"]),
+    node(
+        "If",
+        ["is_empty"],
+        ["either"],
+        then_branch=body([node("Constant", [], ["none"], value=NOTHING)], "none"),
+        else_branch=body(
+            [
+                node("ReduceMax", ["rows"], ["most"], keepdims=0),
+                node("Less", ["scores", "most"], ["less"]),
+                node("NonZero", ["less"], ["found"]),
+                node("Squeeze", ["found", "c_zero"], ["vector"]),
+            ],
+            "vector",
+        ),
+    ),
+]
+FOLDED_OUTPUTS = (
+    "L1 Prod Sum SumSquare Max Mean Min largest of_each which which_column soft running backwards "
+    "best best_places worst worst_places best_columns which_columns best_rows product sum either"
+).split()
+FOLDED_CONSTANTS = {
+    "nil": np.array(0, np.int64),
+    "c_two": ints(2),
+    "weights": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "bias": np.arange(4, dtype=np.float32),
+}
+
+
+def test_rows_are_folded():
+    model = selection_model(FOLDED, FOLDED_OUTPUTS, FOLDED_CONSTANTS)
+    assert_as_onnxruntime(model, selections())
