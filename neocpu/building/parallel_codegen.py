@@ -309,8 +309,15 @@ def _launches(function: Any) -> list[int]:
 
 
 def _cost(function: Any) -> int:
-    """Return about how much code a function becomes: LLVM's time for it grows with that."""
-    return len(tvm.ir.save_json(function))
+    """Return about how much a function is: its loops and stores."""
+    count = 0
+
+    def note(statement: Any) -> None:
+        nonlocal count
+        count += 1
+
+    tvm_ffi.structural_walk(function.body, ((tirx.For, tirx.BufferStore), note), order="pre")
+    return count
 
 
 def _serial(loop: tirx.For) -> tirx.For:

@@ -190,6 +190,11 @@ def argument_shapes(
     return convolution_arguments(workload, scheme, weights)
 
 
+_SMALL_PRODUCT: Final = 1 << 18
+"""Multiplications of a matrix product that OpenBLAS computes in this thread alone: waiting for
+others takes it several times as long, more where they have something else to do."""
+
+
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: WinogradScheme
 ) -> NDArray[np.generic]:
@@ -199,10 +204,14 @@ def pack_weights(
     (points, blocks, padded, reg_oc), dtype = argument_shapes(workload, scheme)[1]
     ins = weights.shape[1]
     packed = np.zeros((points, blocks, padded, reg_oc), dtype)
+    step = max(1, _SMALL_PRODUCT // both.size // reg_oc)
     for block in range(ceil_div(len(weights), reg_oc)):
         part = weights[block * reg_oc : (block + 1) * reg_oc].astype(np.float64)
-        taps = part.transpose(2, 3, 1, 0).reshape(both.shape[1], -1)
-        packed[:, block, :ins, : len(part)] = (both @ taps).reshape(points, ins, len(part))
+        taps = part.transpose(2, 3, 1, 0).reshape(both.shape[1], ins, len(part))
+        for first in range(0, ins, step):
+            some = taps[:, first : first + step]
+            moved = (both @ some.reshape(len(some), -1)).reshape(points, -1, len(part))
+            packed[:, block, first : first + step, : len(part)] = moved
     return packed
 
 
