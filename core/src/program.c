@@ -102,7 +102,10 @@ int nc_program_is_apart(const nc_session *session, size_t output) {
   const nc_header *header = session->header;
   const uint32_t tensor = header->returns[output];
   int written = 0;
-  if (header->repeat_count > 0) return 0; /* what comes later in the list may be called earlier */
+  for (size_t i = 0; i < header->repeat_count; ++i) {
+    /* What comes later in the list may be called earlier. */
+    if (header->repeats[i].limit > 1) return 0;
+  }
   if (tensor < header->input_count + header->weight_count || header->outputs[output].bounded) {
     return 0;
   }

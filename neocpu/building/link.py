@@ -64,7 +64,8 @@ def write_artifact(
     Parameters
     ----------
     built : Built
-        Of whose plan the header's ``activations``, ``arena_bytes``, ``calls`` and ``returns`` are.
+        Of whose plan the header's ``activations``, ``arena_bytes``, ``calls``, ``repeats`` and
+        ``returns`` are.
     weights : sequence of array
         In parameter order, packed as the code reads them. The header's ``weights`` are theirs, and
         those of the constants of ``built``.
@@ -99,6 +100,7 @@ def write_artifact(
         activations=planned.activations,
         arena_bytes=planned.arena_bytes,
         calls=planned.program.calls,
+        repeats=planned.program.branches,
         returns=planned.program.results,
     )
     _refuse_dtypes(header)

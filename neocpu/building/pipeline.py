@@ -21,15 +21,22 @@ from neocpu.building.program import Program, program_of
 from neocpu.passes.lift_constants import lift_constants
 from neocpu.passes.plan_memory import plan_memory
 from neocpu.passes.view_results import view_results
-from neocpu.relax_utils import bindings, is_op
+from neocpu.relax_utils import bindings, is_op, static_shape
 from neocpu.runtime.header import Placement
 from neocpu.schedules.operators.normalization import group_norm, layer_norm
 from neocpu.schedules.operators.quantise import dequantise, quantise
+from neocpu.schedules.operators.select import SELECT, select
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 MAX_FUSED: Final = 64
 """Operators of one fused function: scheduling one, and LLVM's time for it, grow with their square.
 TVM's default is 256."""
+
+_OPAQUE: Final = 8
+"""``OpPatternKind.kOpaque``: nothing is fused with it."""
+
+_WHERE: Final = tvm.ir.Op.get("relax.where").get_attr("FLegalize")
+"""How TVM computes it."""
 
 DUMP_VARIABLE = "NEOCPU_DUMP_DIR"
 
@@ -52,11 +59,23 @@ def _dequantise(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
     return bb.call_te(dequantise, *call.args, int(call.attrs.axis))
 
 
+def _where(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
+    """A selection by one condition is a kernel of its own, so that what it reads may be skipped."""
+    condition, then, other = map(static_shape, call.args)
+    if call.args[1].same_as(call.args[2]):
+        return call.args[1]
+    if condition != () or then is None or then != other:
+        return _WHERE(bb, call)
+    opaque = {"op_pattern": _OPAQUE, SELECT: 1}
+    return bb.call_te(select, *call.args, primfunc_attrs=opaque)
+
+
 LEGALIZATIONS: Final = {
     "relax.dequantize": _dequantise,
     "relax.nn.group_norm": _group_norm,
     "relax.nn.layer_norm": _layer_norm,
     "relax.quantize": _quantise,
+    "relax.where": _where,
 }
 """Operators that are not computed as TVM defines them."""
 
@@ -235,8 +254,8 @@ def _plan(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> tuple[tvm.IRModul
     with target.to_tvm():
         written = _written(mod)
         lifted, constants = lift_constants(call_kernels(mod))
-        placed = plan_memory(lifted, target)
-        program = program_of(placed.mod, written)
+        placed = plan_memory(lifted, target, written)
+        program = program_of(placed.mod, written, placed.guards)
         dump.module("planned", placed.mod)
         named = relax.transform.AttachGlobalSymbol()(placed.mod)
     kernels = {

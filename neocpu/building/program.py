@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,7 +13,9 @@ from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.foundation.errors import UnsupportedError
+from neocpu.planning.guards import Guard
 from neocpu.relax_utils import Expr, bindings, is_op
+from neocpu.runtime.header import MAX_REPEATS, Repeat
 
 Operand: TypeAlias = int
 """A tensor by its number: the position of a parameter of ``main``."""
@@ -53,14 +55,19 @@ class Program:
         A kernel's name, and the numbers of the tensors it takes.
     results : tuple of int
         The numbers of what ``main`` returns.
+    branches : tuple of Repeat
+        Calls that are made under a condition.
     """
 
     kernels: tuple[Kernel, ...]
     calls: tuple[tuple[str, tuple[Operand, ...]], ...]
     results: tuple[Operand, ...]
+    branches: tuple[Repeat, ...]
 
 
-def program_of(mod: tvm.IRModule, written: Mapping[str, int]) -> Program:
+def program_of(
+    mod: tvm.IRModule, written: Mapping[str, int], guards: Sequence[Sequence[Guard]]
+) -> Program:
     """Read the program of a module whose memory is planned.
 
     Parameters
@@ -69,6 +76,8 @@ def program_of(mod: tvm.IRModule, written: Mapping[str, int]) -> Program:
         Of `passes.plan_memory`: its ``main`` calls kernels on its parameters, and nothing else.
     written : mapping of str to int
         How many tensors a kernel writes; one, unless it is here.
+    guards : sequence of sequence of Guard
+        Of each call, over the parameters of ``main``.
 
     Raises
     ------
@@ -99,7 +108,29 @@ def program_of(mod: tvm.IRModule, written: Mapping[str, int]) -> Program:
             raise _refusal(value)
     result = tuples.get(main.body.body, main.body.body)
     results = tuple(map(number, result.fields if isinstance(result, relax.Tuple) else [result]))
-    return Program(tuple(_kernels(mod, written)), tuple(calls), results)
+    numbered = [[(number(g.condition), g.value) for g in each] for each in guards]
+    branches = tuple(_branches(numbered, 0, len(calls), 0))
+    if len(branches) > MAX_REPEATS:
+        raise UnsupportedError(
+            f"the model has {len(branches)} branches that data decide; at most {MAX_REPEATS} are "
+            "supported: use loops of fewer steps whose end data decide"
+        )
+    return Program(tuple(_kernels(mod, written)), tuple(calls), results, branches)
+
+
+def _branches(
+    guards: Sequence[Sequence[tuple[Operand, bool]]], first: int, end: int, depth: int
+) -> Iterator[Repeat]:
+    """Yield the stretches of calls that have one guard at ``depth``, and those within them."""
+    while first < end:
+        behind, guard = first + 1, guards[first][depth : depth + 1]
+        while behind < end and guards[behind][depth : depth + 1] == guard:
+            behind += 1
+        for condition, value in guard:
+            decider = {"count" if value else "unless": condition}
+            yield Repeat(first, behind, 1, **decider)
+            yield from _branches(guards, first, behind, depth + 1)
+        first = behind
 
 
 def _kernels(mod: tvm.IRModule, written: Mapping[str, int]) -> Iterator[Kernel]:

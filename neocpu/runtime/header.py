@@ -32,6 +32,7 @@ ARGUMENT_ALIGN: Final = 64
 MAX_SPECS: Final = 4096
 """Inputs, and outputs."""
 MAX_RANK: Final = 32
+MAX_REPEATS: Final = 1024
 MAX_THREADS: Final = 1024
 """No CPU has as many cores; a pool of more would take a machine down."""
 

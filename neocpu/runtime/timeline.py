@@ -127,11 +127,13 @@ class Timeline:
 
 
 def seconds_of_calls(events: Sequence[TraceEvent], calls: int) -> list[list[float]]:
-    """Return how long each of so many calls took, in each of the runs."""
-    seconds: list[list[float]] = [[] for _ in range(calls)]
+    """Return how long each of so many calls took, in each of the runs, made once or not."""
+    first = min((event.run for event in events), default=0)
+    runs = max((event.run + 1 for event in events), default=0) - first
+    seconds = [[0.0] * runs for _ in range(calls)]
     for event in events:
         if event.kind == "kernel":
-            seconds[event.call].append(event.seconds)
+            seconds[event.call][event.run - first] += event.seconds
     return seconds
 
 

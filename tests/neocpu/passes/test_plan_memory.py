@@ -97,7 +97,7 @@ def lowered(body, *shapes, opt=OptLevel.NCHW):
 
 
 def planned(mod):
-    return plan_memory(call_kernels(mod), HOST)
+    return plan_memory(call_kernels(mod), HOST, {})
 
 
 def calls(mod):
