@@ -20,6 +20,7 @@ from neocpu.custom_operators.lowering import attributes_of, call_operator
 from neocpu.custom_operators.registry import find_operator
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
+from neocpu.frontend.control_flow.flatten import REWRITTEN
 from neocpu.frontend.converters.convert_rows import ROW_CONVERTERS
 from neocpu.frontend.converters.node import Node
 from neocpu.frontend.converters.table import CONTRIB_CONVERTERS, CONVERTERS
@@ -32,22 +33,11 @@ from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name, refuse_unsupported
 from neocpu.frontend.words import refuse_unknown_words
 
-# TVM's importer knows these, but what they compute has a shape only the data decides, or is no
-# tensor at all, which a statically planned module cannot hold.
+# TVM's importer knows these, but what they compute has a shape only the data decides, which a
+# statically planned module cannot hold.
 _DYNAMIC_OPS = frozenset(
     {
         "AllClassNMS",
-        "ConcatFromSequence",
-        "Optional",
-        "OptionalGetElement",
-        "OptionalHasElement",
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceEmpty",
-        "SequenceErase",
-        "SequenceInsert",
-        "SequenceLength",
-        "SplitToSequence",
         "Unique",
     }
 )
@@ -97,6 +87,7 @@ def require_supported(graph: onnx.GraphProto) -> None:
     """Raise an `UnsupportedError` that lists every node of the graph that cannot be imported."""
     ours = set(CONVERTERS) | WRITTEN_OUT | SOURCES
     known = (set(onnx_frontend._get_convert_map()) | ours) - _DYNAMIC_OPS
+    known |= REWRITTEN  # or the simplified graph would have been refused
     refuse_unsupported(graph, known, lambda node: _supports(node, known))
 
 

@@ -23,6 +23,7 @@ from neocpu.frontend.rows.bound_rows import bound_rows
 from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, read_model
+from neocpu.frontend.subgraphs import has_control_flow
 from neocpu.frontend.tensor_check import is_element_type, refuse_malformed_tensors
 from neocpu.frontend.unsupported import refuse_unknown_operators
 from neocpu.frontend.weightless_model import strip_weights
@@ -59,7 +60,8 @@ def load_model(
     original = read_model(model)
     where = "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
     refuse_large_models(original)
-    original = expand_quantised(original)
+    if not has_control_flow(original):  # whose opset cannot be raised yet
+        original = expand_quantised(original)
     refuse_scales(original.graph)
     refuse_unknown_operators(original)
     _check(original, where)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
@@ -21,12 +21,14 @@ from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
 from neocpu.foundation.errors import ModelError
+from neocpu.frontend.control_flow.flatten import flatten_control_flow, needs_flattening
 from neocpu.frontend.custom_shapes import declare, infer_custom
 from neocpu.frontend.expansions.expand import expand_operators
 from neocpu.frontend.extents import known_shapes, refuse_kernels
 from neocpu.frontend.model_limits import FoldingBudget
 from neocpu.frontend.opset_raising import IR_VERSION, named, raise_opset
 from neocpu.frontend.quantised.kept_weights import keeps_stored
+from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.rewrites import absorb_pads
 from neocpu.frontend.shapes import real_inputs
 from neocpu.frontend.source import first_line
@@ -66,18 +68,17 @@ def simplify_model(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _simplify_once(model: onnx.ModelProto) -> onnx.ModelProto:
     """Simplify what is there, all operators as they are."""
-    light = strip_weights(model)
-    proto = _modernise(light)
+    light = _modernise(strip_weights(model))
     with _quiet("onnxscript", "onnx_ir"), named("simplify the model"):
-        module = ir.from_proto(proto)
+        module = ir.from_proto(light.model)
         _restore_weights(module, light)
         _optimise(module)
         simplified: onnx.ModelProto = ir.to_proto(module)
     return simplified
 
 
-def _modernise(light: Skeleton) -> onnx.ModelProto:
-    """Inline local functions, raise the opset, infer every shape."""
+def _modernise(light: Skeleton) -> Skeleton:
+    """Inline local functions, flatten control flow, raise the opset, infer every shape."""
     proto = light.model
     # Initializers listed as inputs are defaults a caller may override: here they are constants.
     # (The weights taken out of the skeleton stay inputs until `_restore_weights`.)
@@ -89,11 +90,30 @@ def _modernise(light: Skeleton) -> onnx.ModelProto:
     if proto.functions:
         with named("inline the model's functions"):
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+    weights = dict(light.weights)
+    if needs_flattening(proto):
+        proto, inner = _flatten(proto)
+        weights |= inner
     refuse_missing_inputs(proto)
     refuse_kernels(proto.graph)  # before anything is computed of the shapes they are said to make
     proto = raise_opset(proto, TARGET_OPSET)
     _forget_shapes(proto.graph)
-    return _infer_shapes(proto)
+    return Skeleton(_infer_shapes(proto), weights)
+
+
+def _flatten(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, onnx.TensorProto]]:
+    """Return the model without control flow, and the weights of branches and loops."""
+    refuse_missing_inputs(proto)
+    refuse_kernels(proto.graph)
+    with named("rewrite the model's control flow"):
+        flatten_control_flow(proto, _infer_what_is_known)
+        flat = strip_weights(expand_quantised(proto))
+    return flat.model, flat.weights
+
+
+def _infer_what_is_known(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Infer shapes where there is control flow, whatever contradicts itself in it."""
+    return onnx.shape_inference.infer_shapes(strip_weights(proto).model, data_prop=True)
 
 
 def _forget_shapes(graph: onnx.GraphProto) -> None:
@@ -104,7 +124,7 @@ def _forget_shapes(graph: onnx.GraphProto) -> None:
     del graph.value_info[:]
     given = {value.name for value in graph.input}
     for value in graph.output:
-        if value.name not in given:
+        if value.name not in given and value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -13,7 +15,9 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from neocpu.frontend.control_flow.bodies import reads
 from neocpu.frontend.weightless_model import strip_weights
+from neocpu.reference.control_flow import CONTROL_FLOW, CONTROL_FLOW_OPERATORS
 from neocpu.reference.tolerance import finite, scales
 
 _WHOLE: Final = 2.0**20
@@ -76,8 +80,7 @@ def evaluate(
     Parameters
     ----------
     double : bool
-        Compute in float64 whatever the model computes in float32, but for a model with control
-        flow, whose bodies onnx runs in the types they declare. Otherwise denormal results are
+        Compute in float64 whatever the model computes in float32. Otherwise denormal results are
         zeros, as in compiled code.
     noise : Noise, optional
         Of what nodes compute in float32.
@@ -91,48 +94,95 @@ def evaluate(
     flat = light.model
     if flat.functions:  # whose nodes would be onnx's own
         flat = onnx.inliner.inline_local_functions(flat, convert_version=True)
-    evaluator = ReferenceEvaluator(flat, new_ops=list(operators))
+    evaluator = ReferenceEvaluator(flat, new_ops=[*operators, *CONTROL_FLOW_OPERATORS])
     names: list[str] = evaluator.output_names
-    nodes = _needed(evaluator.rt_nodes_, names)
-    if any(node.need_context() for node in nodes):
-        # The bodies of If and Loop may read any value around them.
-        weights = {name: numpy_helper.to_array(tensor) for name, tensor in light.weights.items()}
-        return dict(zip(names, evaluator.run(None, {**weights, **inputs}), strict=True))
-    keep = _widened if double else _flushed
-    last_reader = {name: index for index, node in enumerate(nodes) for name in node.input}
-    given = {**evaluator.rt_inits_, **inputs}
-    values: dict[str, Any] = {"": None} | {name: keep(array) for name, array in given.items()}
+    run = _Run(light.weights, _widened if double else _flushed, noise)
+    return dict(zip(names, run.graph(evaluator, inputs, None), strict=True))
 
-    def value(name: str) -> Any:
-        if name not in values:
-            values[name] = keep(numpy_helper.to_array(light.weights[name]))
-        return values[name]
 
-    for index, node in enumerate(nodes):
-        results = node.run(*map(value, node.input))
-        kept = (
-            keep(result) if noise is None else noise.moved(result, node.op_type)
-            for result in results
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The values of a graph, and of the one around it."""
+
+    values: dict[str, Any]
+    outer: _Scope | None
+
+    def find(self, name: str) -> _Scope | None:
+        """Return the innermost scope that has a value."""
+        scope: _Scope | None = self
+        while scope is not None and name not in scope.values:
+            scope = scope.outer
+        return scope
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """How nodes are run: with which weights, and what becomes of their results."""
+
+    weights: Mapping[str, onnx.TensorProto]
+    keep: Callable[[Any], Any]
+    noise: Noise | None
+
+    def graph(
+        self, evaluator: ReferenceEvaluator, inputs: Mapping[str, Any], outer: _Scope | None
+    ) -> list[Any]:
+        """Run a graph, or one within ``outer``; return its outputs."""
+        names: list[str] = evaluator.output_names
+        nodes = _needed(evaluator.rt_nodes_, names)
+        last_reader = {
+            name: index for index, node in enumerate(nodes) for name in reads(node.onnx_node)
+        }
+        given = {**evaluator.rt_inits_, **inputs}
+        scope = _Scope(
+            {"": None} | {name: self.keep(array) for name, array in given.items()}, outer
         )
-        values.update(zip(node.output, kept, strict=False))
-        for name in {*node.input, *node.output} - {"", *names}:
-            if last_reader.get(name, index) <= index:
-                values.pop(name, None)
-    return {name: value(name) for name in names}
+        for index, node in enumerate(nodes):
+            results = self._node(node, scope)
+            scope.values.update(zip(node.output, results, strict=False))
+            for name in {*reads(node.onnx_node), *node.output} - {"", *names}:
+                if last_reader.get(name, index) <= index:
+                    scope.values.pop(name, None)
+        return [self._value(name, scope) for name in names]
+
+    def _node(self, node: Any, scope: _Scope) -> list[Any]:
+        inputs = [self._value(name, scope) for name in node.input]
+        control = CONTROL_FLOW.get(node.onnx_node.op_type) if node.need_context() else None
+        if control is not None:
+            return control(node, inputs, partial(self._body, scope))
+        results = node.run(*inputs)
+        if self.noise is None:
+            return [self.keep(result) for result in results]
+        return [self.noise.moved(result, node.op_type) for result in results]
+
+    def _body(
+        self, outer: _Scope, evaluator: ReferenceEvaluator, inputs: Sequence[Any]
+    ) -> list[Any]:
+        return self.graph(evaluator, dict(zip(evaluator.input_names, inputs, strict=True)), outer)
+
+    def _value(self, name: str, scope: _Scope) -> Any:
+        found = scope.find(name)
+        if found is not None:
+            return found.values[name]
+        while scope.outer is not None:
+            scope = scope.outer
+        scope.values[name] = self.keep(numpy_helper.to_array(self.weights[name]))
+        return scope.values[name]
 
 
 def _needed(nodes: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
     """Return the nodes that outputs depend on: others may fail, and nobody would know."""
     wanted, kept = set(outputs), []
     for node in reversed(nodes):
-        if node.need_context() or not wanted.isdisjoint(node.output):
+        if not wanted.isdisjoint(node.output):
             kept.append(node)
-            wanted.update(node.input)
+            wanted.update(reads(node.onnx_node))
     return kept[::-1]
 
 
 def _widened(value: Any) -> Any:
     """Return float32 as float64: also what a node makes of its own accord, as Constant and Cast."""
+    if isinstance(value, list):  # a sequence
+        return [_widened(element) for element in value]
     is_single = isinstance(value, np.ndarray | np.generic) and value.dtype == np.float32
     return value.astype(np.float64) if is_single else value
 

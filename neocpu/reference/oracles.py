@@ -16,7 +16,6 @@ import onnx
 
 from neocpu.foundation.errors import AccuracyError
 from neocpu.frontend.source import first_line
-from neocpu.frontend.subgraphs import has_control_flow
 from neocpu.reference import onnxruntime_oracle
 from neocpu.reference.custom_operators import custom_operators_of
 from neocpu.reference.evaluator import Noise
@@ -73,9 +72,7 @@ def find_truth(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Truth:
         If none can.
     """
     reasons: list[str] = []
-    if has_control_flow(model):
-        reasons.append(f"{REFERENCE}: its If and Loop run in the types they declare")
-    candidates = [*_in_numpy(model, inputs, double=not reasons), *_elsewhere(model, inputs)]
+    candidates = [*_in_numpy(model, inputs), *_elsewhere(model, inputs)]
     for each in candidates:
         try:
             outputs = each.truth()
@@ -100,17 +97,14 @@ def _joined(reasons: Sequence[str]) -> str:
     return "; ".join(reasons)
 
 
-def _in_numpy(
-    model: onnx.ModelProto, inputs: Mapping[str, Array], *, double: bool
-) -> Iterator[_Candidate]:
+def _in_numpy(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iterator[_Candidate]:
     # Overflow and what follows from it is the model's, and compared.
     run: Callable[..., Outputs] = np.errstate(all="ignore")(partial(run_reference, model, inputs))
 
     def single(noise: Noise | None) -> Outputs:
         return run(noise=noise)
 
-    if double:
-        yield _Candidate(REFERENCE, partial(run, double=True), single)
+    yield _Candidate(REFERENCE, partial(run, double=True), single)
     yield _Candidate(SINGLE, run, single)
 
 

@@ -23,7 +23,6 @@ BODIES: Final = frozenset(
         "LinearAttention",
         "NegativeLogLikelihoodLoss",
         "RotaryEmbedding",
-        "SequenceMap",
         "SoftmaxCrossEntropyLoss",
         "SwiGLU",
     }

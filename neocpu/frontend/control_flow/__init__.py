@@ -1,0 +1,1 @@
+"""Control flow and sequences of ONNX, rewritten into a graph without any."""

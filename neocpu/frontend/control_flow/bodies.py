@@ -1,0 +1,214 @@
+"""Put the nodes of an inner graph, such as a branch or the body of a loop, into the outer one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from neocpu.frontend.subgraphs import graphs_of
+from neocpu.frontend.unsupported import STANDARD_DOMAINS
+
+
+class Names:
+    """Names for new values, unlike any that the model has."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._taken = {"", *_all_names(graph)}
+
+    def fresh(self, wish: str) -> str:
+        """Return ``wish``, with a number if that is taken."""
+        name, number = wish, 1
+        while name in self._taken:
+            number += 1
+            name = f"{wish}_{number}"
+        self._taken.add(name)
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One copy of an inner graph.
+
+    Attributes
+    ----------
+    nodes : tuple of NodeProto
+        In order, with names of their own.
+    outputs : tuple of str
+        What the graph returns.
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    outputs: tuple[str, ...]
+
+
+class Body:
+    """An inner graph without constants of its own, of which copies can be made.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+    names : Names
+    """
+
+    def __init__(self, graph: onnx.GraphProto, names: Names) -> None:
+        self._graph = graph
+        self._names = names
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes a copy has, those of graphs within counted once."""
+        return _count(self._graph)
+
+    @property
+    def output_count(self) -> int:
+        """How many outputs it has."""
+        return len(self._graph.output)
+
+    def repeats_value(self, output: int, value: int) -> bool:
+        """Whether an output is an input, or the same whenever the body runs."""
+        makers = {name: node for node in self._graph.node for name in node.output}
+        name = self._graph.output[output].name
+        while name in makers and makers[name].op_type == "Identity":
+            name = makers[name].input[0]
+        changing = [each.name for place, each in enumerate(self._graph.input) if place != value]
+        return name not in makers and name not in changing
+
+    def instance(self, inputs: Sequence[str], label: str) -> Instance:
+        """Return a copy.
+
+        Parameters
+        ----------
+        inputs : sequence of str
+            Values of the outer graph, in the order of the graph's inputs.
+        label : str
+            What the names of its values begin with.
+        """
+        names = dict(zip((value.name for value in self._graph.input), inputs, strict=True))
+        nodes = []
+        for node in self._graph.node:
+            names |= {each: self._names.fresh(f"{label}/{each}") for each in node.output if each}
+            nodes.append(_renamed(node, names, label))
+        outputs = (names.get(value.name, value.name) for value in self._graph.output)
+        return Instance(tuple(nodes), tuple(outputs))
+
+
+def hoist_constants(graph: onnx.GraphProto, names: Names) -> None:
+    """Make the constants of all inner graphs the outer one's, in place, under names of their own.
+
+    Copies of an inner graph then share them.
+    """
+    constants: list[onnx.NodeProto] = []
+    for node in graph.node:
+        for inner in graphs_of(node):
+            _hoist(inner, graph, constants, names)
+    nodes = [*constants, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _hoist(
+    inner: onnx.GraphProto,
+    outer: onnx.GraphProto,
+    constants: list[onnx.NodeProto],
+    names: Names,
+) -> None:
+    moved = {tensor.name: names.fresh(tensor.name) for tensor in inner.initializer}
+    for tensor in inner.initializer:
+        outer.initializer.add().CopyFrom(tensor)
+        outer.initializer[-1].name = moved[tensor.name]
+    del inner.initializer[:]
+    kept = []
+    for node in inner.node:
+        if node.op_type == "Constant" and node.domain in STANDARD_DOMAINS:
+            moved[node.output[0]] = names.fresh(node.output[0])
+            constants.append(_renamed(node, moved))
+        else:
+            kept.append(_renamed(node, moved))
+    del inner.node[:]
+    inner.node.extend(kept)
+    for value in inner.output:
+        if value.name in moved:  # what no node within reads, optimisers of what is left would drop
+            inner.node.append(onnx.helper.make_node("Identity", [moved[value.name]], [value.name]))
+    for node in inner.node:
+        for graph in graphs_of(node):
+            _hoist(graph, outer, constants, names)
+
+
+def forget_inner_shapes(graph: onnx.GraphProto) -> None:
+    """Drop the shapes that inner graphs declare, in place: those of another input, perhaps."""
+    for node in graph.node:
+        for inner in graphs_of(node):
+            del inner.value_info[:]
+            for value in (*inner.input, *inner.output):
+                if value.type.HasField("tensor_type"):
+                    value.type.tensor_type.ClearField("shape")
+            forget_inner_shapes(inner)
+
+
+def inner_graph(node: onnx.NodeProto, attribute: str) -> onnx.GraphProto:
+    """Return the graph that a node has as attribute; onnx's checker has seen that it is there."""
+    return next(each.g for each in node.attribute if each.name == attribute)
+
+
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the values that a node reads, and those that graphs within it name."""
+    yield from node.input
+    for graph in graphs_of(node):
+        yield from (value.name for value in graph.output)
+        for inner in graph.node:
+            yield from reads(inner)
+
+
+def live_nodes(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:
+    """Return the nodes that outputs depend on."""
+    wanted, kept = set(outputs), []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.output):
+            kept.append(node)
+            wanted.update(reads(node))
+    return kept[::-1]
+
+
+def _count(graph: onnx.GraphProto) -> int:
+    inner = (each for node in graph.node for each in graphs_of(node))
+    return len(graph.node) + sum(map(_count, inner))
+
+
+def _renamed(
+    node: onnx.NodeProto, names: Mapping[str, str], label: str | None = None
+) -> onnx.NodeProto:
+    """Return a copy of a node over other values, also in graphs within it."""
+    new = onnx.NodeProto()
+    new.CopyFrom(node)
+    new.input[:] = [names.get(name, name) for name in node.input]
+    new.output[:] = [names.get(name, name) for name in node.output]
+    if label is not None and node.name:
+        new.name = f"{label}/{node.name}"
+    for graph in graphs_of(new):
+        _rename_captured(graph, names)
+    return new
+
+
+def _rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Rename what an inner graph reads of the outer one, in place; its own names hide those."""
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own.update(name for node in graph.node for name in node.output)
+    captured = {old: new for old, new in names.items() if old not in own}
+    for node in graph.node:
+        node.input[:] = [captured.get(name, name) for name in node.input]
+        for inner in graphs_of(node):
+            _rename_captured(inner, captured)
+    for value in graph.output:
+        value.name = captured.get(value.name, value.name)
+
+
+def _all_names(graph: onnx.GraphProto) -> Iterator[str]:
+    for named in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
+        yield named.name
+    for node in graph.node:
+        yield from node.input
+        yield from node.output
+        for inner in graphs_of(node):
+            yield from _all_names(inner)

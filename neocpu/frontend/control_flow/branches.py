@@ -1,0 +1,32 @@
+"""If: the branch that a constant chooses, or both, and the run takes the results of one."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from neocpu.frontend.control_flow.known_values import Unknown
+from neocpu.frontend.control_flow.rewriting import Rewriting
+
+
+def rewrite_if(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
+    """Replace an If; return whether it is known how."""
+    condition = rewriting.value(node.input[0])
+    if condition is Unknown.YET:
+        return False
+    if isinstance(condition, np.ndarray):
+        taken = "then_branch" if condition.item() else "else_branch"
+        for result, name in zip(_inline(node, taken, rewriting), node.output, strict=True):
+            rewriting.alias(result, name)
+        return True
+    if rewriting.has_rows(node):
+        return False  # `bound_rows` knows how many rows each branch makes
+    branches = (_inline(node, each, rewriting) for each in ("then_branch", "else_branch"))
+    for chosen, other, name in zip(*branches, node.output, strict=True):
+        if name:
+            rewriting.alias(rewriting.select(node, node.input[0], chosen, other), name)
+    return True
+
+
+def _inline(node: onnx.NodeProto, branch: str, rewriting: Rewriting) -> tuple[str, ...]:
+    return rewriting.inline(node, rewriting.body(node, branch), (), branch.removesuffix("_branch"))

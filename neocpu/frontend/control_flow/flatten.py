@@ -1,0 +1,148 @@
+"""Rewrite a model's control flow and sequences into a graph without any.
+
+Branches that constants choose are put in their places, and loops are written out. What only the run
+decides is selected: both branches are in the graph then, and the code skips the calls of the one
+that is not taken (`planning.branches`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import onnx
+
+from neocpu.foundation.errors import UnsupportedError
+from neocpu.frontend.control_flow.bodies import (
+    Names,
+    forget_inner_shapes,
+    hoist_constants,
+    live_nodes,
+)
+from neocpu.frontend.control_flow.branches import rewrite_if
+from neocpu.frontend.control_flow.known_values import KnownValues
+from neocpu.frontend.control_flow.loops import rewrite_loop, rewrite_scan
+from neocpu.frontend.control_flow.rewriting import Rewriting
+from neocpu.frontend.control_flow.sequences import OF_SEQUENCES, SEQUENCE_REWRITERS, Rewriter
+from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.opset_raising import opset_of
+from neocpu.frontend.rows.bound_rows import row_values
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+
+_REWRITERS: Final = {
+    "If": rewrite_if,
+    "Loop": rewrite_loop,
+    "Scan": rewrite_scan,
+    **SEQUENCE_REWRITERS,
+}
+
+REWRITTEN: Final = frozenset(_REWRITERS)
+"""Operators of which no graph has any afterwards."""
+
+
+def needs_flattening(model: onnx.ModelProto) -> bool:
+    """Whether there is anything to rewrite."""
+    return any(_rewriter(node, None) for node in model.graph.node)
+
+
+def flatten_control_flow(
+    model: onnx.ModelProto, infer: Callable[[onnx.ModelProto], onnx.ModelProto]
+) -> None:
+    """Rewrite what branches, loops or makes lists, in place.
+
+    What stays is an If between tensors of which data decide the number of rows.
+
+    Round after round, for a branch that is taken may show how often a loop in it runs, and what
+    that makes, which branch comes next.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Its functions inlined.
+    infer : callable
+        Infers shapes.
+
+    Raises
+    ------
+    UnsupportedError
+        Naming a node of which the run decides more than which of two values of one shape it is.
+    """
+    _refuse_outputs(model.graph)
+    names = Names(model.graph)
+    hoist_constants(model.graph, names)
+    forget_inner_shapes(model.graph)
+    rewriting = Rewriting(model, opset_of(model), names)
+    decided = False
+    while True:
+        _keep_live(model.graph, rewriting)
+        inferred = infer(model)
+        waiting = [node for node in model.graph.node if _rewriter(node, rewriting)]
+        shapes = known_shapes(inferred.graph)
+        if not waiting:
+            _refuse_other_shapes(rewriting, shapes)
+            return
+        pending = {name for node in waiting for name in node.output}
+        known = KnownValues(model, shapes, pending)
+        rewriting.begin_round(known, row_values(model.graph), decided=decided)
+        changed = _rewrite(model.graph, rewriting)
+        if decided and not changed:
+            unknown = [node for node in waiting if node.op_type != "If"]
+            if unknown:
+                raise UnsupportedError(
+                    f"cannot tell before it runs what {describe(unknown[0])} makes"
+                )
+            return  # the branches make other numbers of rows, which are bounded later
+        decided = not changed
+
+
+def _rewrite(graph: onnx.GraphProto, rewriting: Rewriting) -> bool:
+    """Replace nodes, in place; return whether any was."""
+    changed = False
+    for node in graph.node:
+        rewriter = _rewriter(node, rewriting)
+        if rewriter is None:
+            rewriting.emit([node])
+        elif rewriter(node, rewriting):
+            changed = True
+        else:
+            rewriting.keep(node)
+    del graph.node[:]
+    graph.node.extend(rewriting.nodes)
+    return changed
+
+
+def _rewriter(node: onnx.NodeProto, rewriting: Rewriting | None) -> Rewriter | None:
+    if node.domain not in STANDARD_DOMAINS:
+        return None
+    own = OF_SEQUENCES.get(node.op_type)
+    if own is not None and rewriting is not None:
+        return own if any(map(rewriting.is_no_tensor, node.input)) else None
+    return _REWRITERS.get(node.op_type)
+
+
+def _keep_live(graph: onnx.GraphProto, rewriting: Rewriting) -> None:
+    """Drop what nothing depends on, in place: no output, and no list that somebody may read."""
+    outputs = {value.name for value in graph.output}
+    nodes = live_nodes(graph.node, outputs)
+    if any(_rewriter(node, rewriting) for node in nodes):
+        nodes = live_nodes(graph.node, outputs.union(*rewriting.lists.values()))
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _refuse_outputs(graph: onnx.GraphProto) -> None:
+    for value in graph.output:
+        if value.type.WhichOneof("value") not in (None, "tensor_type"):
+            kind = value.type.WhichOneof("value")
+            raise UnsupportedError(f"output '{value.name}' is a {kind}; only tensors are supported")
+
+
+def _refuse_other_shapes(rewriting: Rewriting, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Raise if the run would choose between two shapes."""
+    for select in rewriting.selects:
+        one, other = shapes.get(select.chosen), shapes.get(select.other)
+        if one is not None and other is not None and one != other:
+            raise UnsupportedError(
+                f"{select.where}: data decide whether '{select.chosen}' of shape {list(one)} or "
+                f"'{select.other}' of shape {list(other)} comes of it; only one shape is supported"
+            )

@@ -1,0 +1,146 @@
+"""What is known of a value before the model runs: all of it, its shape, or nothing yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from neocpu.frontend.unsupported import STANDARD_DOMAINS
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class Unknown(Enum):
+    """Why a value is not known: the run decides it, or something before it is not rewritten yet."""
+
+    RUN = "run"
+    YET = "yet"
+
+
+Knowledge: TypeAlias = Array | Unknown
+
+_MAX_ELEMENTS: Final = 4096
+"""Of what is computed here: conditions, counts, and the shapes that they come from."""
+
+_COMPUTED: Final = frozenset(
+    """
+    Abs Add And Cast CastLike Ceil Concat Constant Div Equal Flatten Floor Gather Greater
+    GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow ReduceMax ReduceMin
+    ReduceProd ReduceSum Reshape Sign Slice Sqrt Squeeze Sub Transpose Unsqueeze Where Xor
+    """.split()
+)
+"""Operators that conditions and counts are made of. None makes much of little."""
+
+
+class KnownValues:
+    """Computes small values from constants and from shapes, each once.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Whose weights and opsets count.
+    shapes : mapping of str to tuple of int
+        Of values whose shapes are known.
+    pending : iterable of str
+        Values that nodes make which are not rewritten yet.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        shapes: Mapping[str, tuple[int, ...]],
+        pending: Iterable[str],
+    ) -> None:
+        self._opsets = list(model.opset_import)
+        self._shapes = dict(shapes)
+        self._pending = set(pending)
+        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._makers: dict[str, onnx.NodeProto] = {}
+        self._known: dict[str, Knowledge] = {}
+
+    def add(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Take note of nodes that stay, in order."""
+        self._pending.difference_update(name for node in nodes for name in node.output)
+        self._makers |= {name: node for node in nodes for name in node.output if name}
+
+    def add_tensors(self, tensors: Iterable[onnx.TensorProto]) -> None:
+        """Take note of constants."""
+        self._tensors |= {tensor.name: tensor for tensor in tensors}
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Return the shape of a value, if it is known."""
+        if name in self._tensors:
+            return tuple(self._tensors[name].dims)
+        return self._shapes.get(name)
+
+    def value(self, name: str) -> Knowledge:
+        """Return a value, or why it is not known."""
+        stack = [name]
+        while stack:  # a chain of nodes may be longer than Python's own stack is deep
+            top = stack[-1]
+            if top in self._known:
+                stack.pop()
+                continue
+            node = self._makers.get(top)
+            needed = () if node is None or not _is_computed(node) else node.input
+            missing = [each for each in needed if each and each not in self._known]
+            if missing:
+                stack += missing
+                continue
+            self._known[top] = self._find(top, node)
+            stack.pop()
+        return self._known[name]
+
+    def _find(self, name: str, node: onnx.NodeProto | None) -> Knowledge:
+        if name in self._tensors:
+            return _small(numpy_helper.to_array(self._tensors[name]))
+        if name in self._pending:
+            return Unknown.YET
+        if node is None or node.domain not in STANDARD_DOMAINS:
+            return Unknown.RUN
+        if node.op_type in ("Shape", "Size"):
+            return self._of_shape(node)
+        if node.op_type not in _COMPUTED:
+            return Unknown.RUN
+        inputs = [self._known[each] for each in node.input if each]
+        for reason in (Unknown.RUN, Unknown.YET):
+            if any(each is reason for each in inputs):
+                return reason
+        return self._computed(name, node)
+
+    def _of_shape(self, node: onnx.NodeProto) -> Knowledge:
+        shape = self.shape(node.input[0])
+        if shape is None:
+            return Unknown.YET
+        if node.op_type == "Size":
+            return np.asarray(np.prod(shape, dtype=np.int64))
+        ends = {attribute.name: attribute.i for attribute in node.attribute}
+        return np.array(shape[slice(ends.get("start"), ends.get("end"))], np.int64)
+
+    def _computed(self, name: str, node: onnx.NodeProto) -> Knowledge:
+        given = {each: self._known[each] for each in node.input if each}
+        inputs = [helper.make_empty_tensor_value_info(each) for each in given]
+        output = helper.make_empty_tensor_value_info(name)
+        graph = helper.make_graph([node], "one", inputs, [output])
+        model = helper.make_model(graph, opset_imports=self._opsets)
+        try:
+            with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
+                result = ReferenceEvaluator(model).run(None, given)[0]
+        except Exception:  # whatever it trips over, the importer names it
+            return Unknown.RUN
+        return _small(np.asarray(result))
+
+
+def _is_computed(node: onnx.NodeProto) -> bool:
+    return node.domain in STANDARD_DOMAINS and node.op_type in _COMPUTED
+
+
+def _small(array: Array) -> Knowledge:
+    return array if array.size <= _MAX_ELEMENTS else Unknown.RUN

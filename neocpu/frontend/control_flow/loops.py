@@ -1,0 +1,258 @@
+"""Loop and Scan: their bodies, as often as they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from neocpu.foundation.errors import UnsupportedError
+from neocpu.frontend.control_flow.bodies import Body
+from neocpu.frontend.control_flow.known_values import Unknown
+from neocpu.frontend.control_flow.rewriting import MAX_UNROLLED, Rewriting, attributes_of
+from neocpu.frontend.unsupported import describe
+
+
+def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
+    """Replace a Loop; return whether it is known how.
+
+    Once the run decides whether it goes on, what a step makes is selected: of a step that is not
+    taken, what was there before.
+
+    Raises
+    ------
+    UnsupportedError
+        If nothing that is constant bounds it, it is too long, or the run decides how many rows it
+        makes.
+    """
+    limit = rewriting.value(node.input[0]) if node.input[0] else None
+    has_condition = len(node.input) > 1 and node.input[1]
+    first = rewriting.value(node.input[1]) if has_condition else np.array(True)
+    if limit is Unknown.YET or first is Unknown.YET:
+        return False
+    if limit is Unknown.RUN:
+        raise UnsupportedError(
+            f"{describe(node)}: data decide how often it runs ('{node.input[0]}'); export the "
+            "model with a constant trip count"
+        )
+    loop = _Loop(
+        node,
+        rewriting.body(node, "body"),
+        count=int(limit.item()) if isinstance(limit, np.ndarray) else None,
+        condition=None if isinstance(first, np.ndarray) else node.input[1],
+        begins=not isinstance(first, np.ndarray) or bool(first.item()),
+    )
+    states, rows = _write_out(loop, rewriting)
+    for state, name in zip(states, node.output, strict=False):
+        rewriting.alias(state, name)
+    for row, name in zip(rows, node.output[len(states) :], strict=True):
+        _stack(node, row, 0, name, rewriting)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A Loop, how often it runs at most, and the condition, if data decide whether it begins."""
+
+    node: onnx.NodeProto
+    body: Body
+    count: int | None
+    condition: str | None
+    begins: bool
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether only the count ends it."""
+        return self.body.repeats_value(0, 1)
+
+    @property
+    def states(self) -> int:
+        """How many values each step hands to the next."""
+        return len(self.node.input) - 2
+
+
+def _write_out(loop: _Loop, rewriting: Rewriting) -> tuple[list[str], list[list[str]]]:
+    """Append the steps; return the last states, and the rows of each further output."""
+    states = list(loop.node.input[2:])
+    rows: list[list[str]] = [[] for _ in loop.node.output[loop.states :]]
+    true, false = rewriting.constant(np.True_), rewriting.constant(np.False_)
+    active, goes_on, step = loop.condition, loop.begins, 0
+    if goes_on and loop.goes_on:
+        _refuse_endless(loop, rewriting)
+    while goes_on and (loop.count is None or step < loop.count):
+        if active is not None:
+            _refuse_open_end(loop, step)
+        inputs = [rewriting.constant(np.int64(step)), true, *states]
+        again, *results = rewriting.inline(loop.node, loop.body, inputs, step)
+        made = results[: loop.states]
+        for row, result in zip(rows, results[loop.states :], strict=False):
+            row.append(result)
+        known = rewriting.value(again) if not loop.goes_on else np.array(True)
+        goes_on = not isinstance(known, np.ndarray) or bool(known.item())
+        if active is not None:
+            pairs = zip(made, states, strict=True)
+            made = [rewriting.select(loop.node, active, *pair) for pair in pairs]
+        if not isinstance(known, np.ndarray):
+            still = rewriting.scalar(again)
+            if active is not None:
+                still = rewriting.choose(active, still, false, f"{again}/still")
+            active = still
+        states, step = made, step + 1
+    return states, rows
+
+
+def _refuse_endless(loop: _Loop, rewriting: Rewriting) -> None:
+    """Raise if only the count ends a Loop, and that is too large or missing."""
+    if loop.count is None:
+        raise UnsupportedError(
+            f"{describe(loop.node)} never ends; export the model with a constant trip count"
+        )
+    rewriting.require_room(loop.node, loop.body, loop.count)
+
+
+def _refuse_open_end(loop: _Loop, step: int) -> None:
+    """Raise if data decide whether a Loop goes on, and that is too much."""
+    steps = None if loop.count is None else loop.count - step
+    if steps is None or steps * loop.body.node_count > MAX_UNROLLED:
+        raise UnsupportedError(
+            f"{describe(loop.node)}: data decide when it ends, and no trip count bounds it; export "
+            "the model with a small constant one"
+        )
+    if any(loop.node.output[loop.states :]):
+        raise UnsupportedError(
+            f"{describe(loop.node)}: data decide when it ends, and so how many rows it makes; "
+            "export the model with a constant trip count"
+        )
+
+
+def _stack(
+    node: onnx.NodeProto, row: Sequence[str], axis: int, name: str, rewriting: Rewriting
+) -> None:
+    if name and not row:
+        raise UnsupportedError(
+            f"{describe(node)} runs no times, so its output '{name}' has no elements"
+        )
+    if name:
+        rewriting.stack(row, axis, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What the attributes of a Scan say: of each input, and of each output, axis and direction."""
+
+    states: int
+    inputs: tuple[tuple[int, bool], ...]
+    outputs: tuple[tuple[int, bool], ...]
+
+
+def rewrite_scan(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
+    """Replace a Scan; return whether it is known how.
+
+    Raises
+    ------
+    UnsupportedError
+        If its sequences are of several lengths, or it runs no times or too often.
+    """
+    if rewriting.opset < 9:
+        return _rewrite_batched(node, rewriting)
+    scan = _read(node, len(node.input), len(node.output))
+    axes = [axis for axis, _ in scan.inputs]
+    count = _extent(node, node.input[scan.states :], axes, rewriting)
+    if count is None:
+        return False
+    body = rewriting.body(node, "body")
+    results = _run(node, body, scan, node.input, count, "", rewriting)
+    for result, name in zip(results[: scan.states], node.output, strict=False):
+        rewriting.alias(result[0], name)
+    places = zip(results[scan.states :], scan.outputs, node.output[scan.states :], strict=True)
+    for row, (axis, _), name in places:
+        _stack(node, row, axis, name, rewriting)
+    return True
+
+
+def _rewrite_batched(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
+    """Replace a Scan of opset 8, which runs image by image along the second axis."""
+    if node.input[0]:
+        raise UnsupportedError(
+            f"{describe(node)} has sequences of several lengths ('{node.input[0]}'); export the "
+            "model without them"
+        )
+    scan = _read(node, len(node.input) - 1, len(node.output))
+    batch = _extent(node, node.input[1:], [0] * len(node.input[1:]), rewriting)
+    count = _extent(node, node.input[1 + scan.states :], [1] * len(scan.inputs), rewriting)
+    if batch is None or count is None:
+        return False
+    body, images = rewriting.body(node, "body"), []
+    for image in range(batch):
+        inputs = [rewriting.element(name, image, 0) for name in node.input[1:]]
+        images.append(_run(node, body, scan, inputs, count, f"{image}/", rewriting))
+    for place, name in enumerate(node.output):
+        if not name:
+            continue
+        of_images = []
+        for results in images:
+            row = results[place]
+            if place >= scan.states:
+                whole = rewriting.fresh(f"{name}/image")
+                _stack(node, row, 0, whole, rewriting)
+                row = [whole]
+            of_images += row
+        rewriting.stack(of_images, 0, name)
+    return True
+
+
+def _read(node: onnx.NodeProto, inputs: int, outputs: int) -> _Scan:
+    attributes = attributes_of(node)
+    scanned = int(attributes["num_scan_inputs"])
+    states = inputs - scanned
+
+    def pairs(count: int, side: str, old: str = "") -> tuple[tuple[int, bool], ...]:
+        none = [0] * count
+        axes = attributes.get(f"scan_{side}_axes", none)
+        directions = attributes.get(f"scan_{side}_directions", attributes.get(old, none))
+        return tuple((int(a), bool(d)) for a, d in zip(axes, directions, strict=True))
+
+    return _Scan(states, pairs(scanned, "input", "directions"), pairs(outputs - states, "output"))
+
+
+def _extent(
+    node: onnx.NodeProto, names: Sequence[str], axes: Sequence[int], rewriting: Rewriting
+) -> int | None:
+    """Return how long values are along an axis of each; None if it is not known yet."""
+    shapes = [rewriting.shape(name) for name in names]
+    extents = [s[axis] for s, axis in zip(shapes, axes, strict=True) if s is not None]
+    if len(extents) < len(names):
+        return None
+    if len(set(extents)) > 1:
+        lengths = " and ".join(map(str, sorted(set(extents))))
+        raise UnsupportedError(f"{describe(node)} scans inputs of different lengths: {lengths}")
+    return extents[0]
+
+
+def _run(
+    node: onnx.NodeProto,
+    body: Body,
+    scan: _Scan,
+    inputs: Sequence[str],
+    count: int,
+    label: str,
+    rewriting: Rewriting,
+) -> list[list[str]]:
+    """Return last states, each in a list, and rows of each output in order."""
+    states, scanned = list(inputs[: scan.states]), inputs[scan.states :]
+    rows = [list[str]() for _ in scan.outputs]
+    for step in range(count):
+        elements = [
+            rewriting.element(name, count - 1 - step if backward else step, axis)
+            for name, (axis, backward) in zip(scanned, scan.inputs, strict=True)
+        ]
+        outputs = rewriting.inline(node, body, [*states, *elements], f"{label}{step}")
+        states = list(outputs[: scan.states])
+        for row, output in zip(rows, outputs[scan.states :], strict=True):
+            row.append(output)
+    ordered = zip(rows, scan.outputs, strict=True)
+    return [[s] for s in states] + [
+        row[::-1] if backward else row for row, (_, backward) in ordered
+    ]

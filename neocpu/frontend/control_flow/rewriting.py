@@ -1,0 +1,236 @@
+"""What is known and made while a graph's control flow is rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+from neocpu.foundation.errors import UnsupportedError
+from neocpu.frontend.control_flow.bodies import Body, Instance, Names, inner_graph
+from neocpu.frontend.control_flow.known_values import Knowledge, KnownValues, Unknown
+from neocpu.frontend.unsupported import describe, node_name
+
+MAX_UNROLLED: Final = 20_000
+"""Nodes that branches and loops may become: as many take minutes to compile."""
+
+_SELECTS_SINCE: Final = 9
+"""The opset that brought Where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A value that is one of two, by a condition."""
+
+    where: str
+    chosen: str
+    other: str
+
+
+class Rewriting:
+    """The nodes that take the place of control flow, and what is known of values.
+
+    Attributes
+    ----------
+    nodes : list of NodeProto
+        Made in this round.
+    lists : dict of str to tuple of str
+        The elements of each sequence.
+    empties : set of str
+        Optional values that are none.
+    selects : list of Select
+        The values between which the run chooses.
+    """
+
+    def __init__(self, model: onnx.ModelProto, opset: int, names: Names) -> None:
+        self.opset = opset
+        self.nodes: list[onnx.NodeProto] = []
+        self.lists: dict[str, tuple[str, ...]] = {}
+        self.empties: set[str] = set()
+        self.selects: list[Select] = []
+        self._initializers = model.graph.initializer
+        self._names = names
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._scalars: dict[str, str] = {}
+        self._spent = 0
+        self._known = KnownValues(model, {}, ())
+        self._of_rows: AbstractSet[str] = frozenset()
+        self._decided = False
+
+    def begin_round(self, known: KnownValues, of_rows: AbstractSet[str], *, decided: bool) -> None:
+        """Begin anew with what is known now.
+
+        Parameters
+        ----------
+        known : KnownValues
+        of_rows : set of str
+            Values that depend on how many rows a run finds.
+        decided : bool
+            Take what is not known yet for what the run decides.
+        """
+        self.nodes, self._known, self._decided = [], known, decided
+        self._of_rows = of_rows
+        self._scalars = {}  # those of later nodes come too late for what is made now
+
+    def emit(self, nodes: Iterable[onnx.NodeProto]) -> None:
+        """Append nodes."""
+        made = list(nodes)
+        self.nodes += made
+        self._known.add(made)
+
+    def keep(self, node: onnx.NodeProto) -> None:
+        """Append a node that is not rewritten yet."""
+        self.nodes.append(node)
+
+    def has_rows(self, node: onnx.NodeProto) -> bool:
+        """Whether what a node makes depends on how many rows a run finds."""
+        return not self._of_rows.isdisjoint(node.output)
+
+    def is_no_tensor(self, name: str) -> bool:
+        """Whether a value is known to be a sequence, or none."""
+        return name in self.lists or name in self.empties
+
+    def fresh(self, wish: str) -> str:
+        """Return a name for a new value."""
+        return self._names.fresh(wish)
+
+    def make(self, op_type: str, inputs: Sequence[str], wish: str, **attributes: Any) -> str:
+        """Append a node of one output; return its name."""
+        name = self._names.fresh(wish)
+        self.emit([helper.make_node(op_type, inputs, [name], name=name, **attributes)])
+        return name
+
+    def alias(self, source: str, name: str) -> None:
+        """Give a value, or a sequence, another name; nothing if that is empty."""
+        if name and source in self.lists:
+            self.lists[name] = self.lists[source]
+        elif name and source in self.empties:
+            self.empties.add(name)
+        elif name:
+            self.emit([helper.make_node("Identity", [source], [name], name=name)])
+
+    def constant(self, value: npt.ArrayLike) -> str:
+        """Return the name of a constant; equal ones are one."""
+        array = np.asarray(value)
+        key = str(array.dtype), array.shape, array.tobytes()
+        if key not in self._constants:
+            tensor = numpy_helper.from_array(array, self._names.fresh("constant"))
+            self._keep([tensor])
+            self._constants[key] = tensor.name
+        return self._constants[key]
+
+    def unsqueeze(self, value: str, axis: int) -> str:
+        """Append a new axis of one element."""
+        if self.opset < 13:
+            return self.make("Unsqueeze", [value], f"{value}/row", axes=[axis])
+        return self.make("Unsqueeze", [value, self.constant([axis])], f"{value}/row")
+
+    def element(self, value: str, position: int, axis: int) -> str:
+        """Take one element of an axis, which goes."""
+        where = f"{value}/{position}"
+        return self.make("Gather", [value, self.constant(position)], where, axis=axis)
+
+    def stack(self, parts: Sequence[str], axis: int, name: str) -> None:
+        """Join values along a new axis."""
+        self.join([self.unsqueeze(part, axis) for part in parts], axis, name)
+
+    def join(self, parts: Sequence[str], axis: int, name: str) -> None:
+        """Join values along an axis."""
+        self.emit([helper.make_node("Concat", parts, [name], name=name, axis=axis)])
+
+    def select(self, node: onnx.NodeProto, condition: str, chosen: str, other: str) -> str:
+        """Return one of two values, as the run decides.
+
+        Raises
+        ------
+        UnsupportedError
+            If the opset has no operator for it.
+        """
+        if chosen == other:
+            return chosen
+        if self.opset < _SELECTS_SINCE:
+            raise UnsupportedError(
+                f"{describe(node)}: data decide what it computes, which opset {self.opset} cannot "
+                f"select; export the model again with opset {_SELECTS_SINCE} or newer"
+            )
+        self.selects.append(Select(describe(node), chosen, other))
+        return self.choose(condition, chosen, other, f"{node_name(node)}/select")
+
+    def choose(self, condition: str, chosen: str, other: str, wish: str) -> str:
+        """Append a selection by a condition of one element; return its name."""
+        return self.make("Where", [self.scalar(condition), chosen, other], wish)
+
+    def scalar(self, value: str) -> str:
+        """Return a value of one element as one without dimensions."""
+        if self.shape(value) == ():
+            return value
+        if value not in self._scalars:
+            self._scalars[value] = self.make("Squeeze", [value], f"{value}/scalar")
+        return self._scalars[value]
+
+    def body(self, node: onnx.NodeProto, attribute: str) -> Body:
+        """Return a graph that a node has."""
+        return Body(inner_graph(node, attribute), self._names)
+
+    def inline(
+        self, node: onnx.NodeProto, body: Body, inputs: Sequence[str], label: str | int
+    ) -> tuple[str, ...]:
+        """Append a copy of a node's inner graph; return its outputs.
+
+        Raises
+        ------
+        UnsupportedError
+            If all of them have too many nodes.
+        """
+        self.require_room(node, body, 1)
+        self._spent += max(body.node_count, 1)
+        instance: Instance = body.instance(inputs, f"{node_name(node)}/{label}")
+        self.emit(instance.nodes)
+        return instance.outputs
+
+    def require_room(self, node: onnx.NodeProto, body: Body, steps: int) -> None:
+        """Raise an `UnsupportedError` if so many copies of a node's graph are too many."""
+        if self._spent + steps * max(body.node_count, 1) > MAX_UNROLLED:
+            raise UnsupportedError(
+                f"{describe(node)}: the model's loops, written out, have more than {MAX_UNROLLED} "
+                "nodes; export it with fewer steps, or with an operator in place of the loop"
+            )
+
+    def value(self, name: str) -> Knowledge:
+        """Return a value, or why it is not known."""
+        known = self._known.value(name)
+        return Unknown.RUN if self._decided and known is Unknown.YET else known
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Return a shape, or None if it is not known yet."""
+        return self._known.shape(name)
+
+    def integer(self, node: onnx.NodeProto, name: str, what: str) -> int | None:
+        """Return an integer, or None if it is not known yet.
+
+        Raises
+        ------
+        UnsupportedError
+            If the run decides it; ``what`` is what it is called.
+        """
+        value = self.value(name)
+        if value is Unknown.RUN:
+            raise UnsupportedError(
+                f"{describe(node)}: data decide {what} ('{name}'); export the model with a constant"
+            )
+        return int(value.item()) if isinstance(value, np.ndarray) else None
+
+    def _keep(self, tensors: Sequence[onnx.TensorProto]) -> None:
+        self._initializers.extend(tensors)
+        self._known.add_tensors(tensors)
+
+
+def attributes_of(node: onnx.NodeProto) -> Mapping[str, Any]:
+    """Return a node's attributes by name."""
+    return {each.name: helper.get_attribute_value(each) for each in node.attribute}

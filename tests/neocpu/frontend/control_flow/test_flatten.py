@@ -1,0 +1,465 @@
+"""Control flow becomes a graph without any that computes the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+from neocpu.foundation.errors import NeoCPUError, UnsupportedError
+from neocpu.frontend import load_model
+from neocpu.frontend.control_flow.flatten import REWRITTEN
+from neocpu.reference.runner import run_reference
+from tests.neocpu.frontend.control_flow.control_flow_models import parsed
+from tests.neocpu.frontend.control_flow.random_control_flow import FLAGS, SHAPE, random_model
+
+X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+YES, NO = np.array(True), np.array(False)
+
+
+def run_onnxruntime(model, feeds):
+    options = onnxruntime.SessionOptions()
+    # Its optimiser crashes on some nested bodies.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    taken = {value.name for value in session.get_inputs()}
+    return session.run(None, {name: feeds[name] for name in feeds if name in taken})
+
+
+def compare(model, *all_feeds):
+    """Hold what a model becomes, and the reference on what it was, to ONNX Runtime."""
+    loaded = load_model(model)
+    assert not REWRITTEN.intersection(node.op_type for node in loaded.simplified.graph.node)
+    for feeds in all_feeds:
+        expected = run_onnxruntime(model, feeds)
+        for how in ({}, {"double": True}):
+            for which in (loaded.simplified, loaded.original):
+                actual = list(run_reference(which, feeds, **how).values())
+                for one, other in zip(actual, expected, strict=True):
+                    assert one.shape == other.shape
+                    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    return loaded.simplified.graph
+
+
+def branching(then, other, condition="c", inputs="float[3,4] x, bool c", outputs="float[3,4] y"):
+    return parsed(f"""
+g ({inputs}) => ({outputs}) {{
+  no = Constant<value = bool {{0}}>()
+  y = If ({condition}) <then_branch = t () => (float[] a) {{ {then} }},
+                        else_branch = e () => (float[] b) {{ {other} }}>
+}}
+""")
+
+
+def test_both_branches():
+    graph = compare(
+        branching("a = Exp(x)", "b = Neg(x)"), *({"x": X, "c": flag} for flag in (YES, NO))
+    )
+    assert sorted(node.op_type for node in graph.node) == ["Exp", "Neg", "Where"]
+
+
+def test_a_constant_condition_takes_a_branch():
+    graph = compare(branching("a = Exp(x)", "b = Neg(x)", "no", "float[3,4] x"), {"x": X})
+    assert [node.op_type for node in graph.node] == ["Neg"]
+
+
+#: The condition that PyTorch writes for `squeeze`, about a shape that only `--shape` fixes.
+SQUEEZE = """
+g (float[n,m] x) => (float[k] y) {
+  shape = Shape(x)
+  zero = Constant<value = int64 {0}>()
+  one = Constant<value = int64[1] {1}>()
+  first = Gather<axis = 0>(shape, zero)
+  is_one = Equal(first, one)
+  axis = Constant<value = int64[1] {0}>()
+  y = If (is_one) <then_branch = t () => (float[] a) { a = Squeeze(x, axis) },
+                   else_branch = e () => (float[] b) { b = Identity(x) }>
+}
+"""
+
+
+@pytest.mark.parametrize(("shape", "expected"), [((1, 4), (4,)), ((3, 4), (3, 4))])
+def test_a_condition_on_a_frozen_shape(shape, expected):
+    model = parsed(
+        SQUEEZE.replace("at = Constant<value_ints = [0]>()", "").replace("at)", "zeros)")
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.int64), "zeros"))
+    loaded = load_model(model, {"x": shape})
+    assert loaded.outputs[0].shape == expected
+    assert "Where" not in [node.op_type for node in loaded.simplified.graph.node]
+
+
+LOOPS = {
+    # Counted: states, rows, the number of the step, a value of the outer graph.
+    "counted": """
+g (float[3,4] x) => (float[3,4] y, float[5,3,4] rows, float[5] sums) {
+  count = Constant<value = int64 {5}>()
+  y, rows, sums = Loop (count, , x) <body = b (int64 i, bool c, float[3,4] s)
+      => (bool again, float[3,4] t, float[3,4] row, float sum) {
+    again = Identity(c)
+    f = Cast<to = 1>(i)
+    t = Add(s, f)
+    row = Mul(t, x)
+    sum = ReduceSum<keepdims = 0>(row)
+  }>
+}""",
+    # A state whose shape grows.
+    "growing": """
+g (float[3,4] x) => (float[24,4] y) {
+  count = Constant<value = int64 {3}>()
+  yes = Constant<value = bool {1}>()
+  y = Loop (count, yes, x) <body = b (int64 i, bool c, float[] s) => (bool again, float[] t) {
+    again = Identity(c)
+    t = Concat<axis = 0>(s, s)
+  }>
+}""",
+    # `while i < 4`, as PyTorch's scripts have it: the condition is constant, step by step.
+    "while": """
+g (float[3,4] x) => (float[3,4] y, int64 n) {
+  many = Constant<value = int64 {9223372036854775807}>()
+  zero = Constant<value = int64 {0}>()
+  four = Constant<value = int64 {4}>()
+  yes = Less(zero, four)
+  y, n = Loop (many, yes, x, zero) <body = b (int64 i, bool c, float[] s, int64 j)
+      => (bool again, float[] t, int64 k) {
+    one = Constant<value = int64 {1}>()
+    k = Add(j, one)
+    again = Less(k, four)
+    t = Sin(s)
+  }>
+}""",
+    # No step at all.
+    "never": """
+g (float[3,4] x) => (float[3,4] y) {
+  count = Constant<value = int64 {7}>()
+  no = Constant<value = bool {0}>()
+  s = Loop (count, no, x) <body = b (int64 i, bool c, float[] s) => (bool again, float[] t) {
+    again = Identity(c)
+    t = Exp(s)
+  }>
+  y = Neg(s)
+}""",
+    # Names of the body that the outer graph has too, and a loop in a branch in a loop.
+    "nested": """
+g (float[3,4] x, bool c) => (float[3,4] y, float[2,3,4] rows) {
+  count = Constant<value = int64 {2}>()
+  yes = Constant<value = bool {1}>()
+  t = Exp(x)
+  y, rows = Loop (count, yes, x) <body = b (int64 i, bool k, float[] s)
+      => (bool again, float[] u, float[] row) {
+    again = Identity(yes)
+    u = If (c) <
+      then_branch = p () => (float[] a) {
+        three = Constant<value = int64 {3}>()
+        a = Loop (three, yes, s) <body = q (int64 j, bool l, float[] r) => (bool m, float[] n) {
+          m = Identity(l)
+          v = Mul(r, t)
+          n = Tanh(v)
+        }>
+      },
+      else_branch = o () => (float[] a) { a = Sub(s, t) }
+    >
+    row = Add(u, t)
+  }>
+}""",
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops(name):
+    compare(parsed(LOOPS[name]), {"x": X, "c": YES}, {"x": X, "c": NO})
+
+
+WHILE_SMALL = """
+g (float[3,4] x, float most, bool first) => (float[3,4] y) {
+  count = Constant<value = int64 {6}>()
+  y = Loop (count, first, x) <body = b (int64 i, bool c, float[] s) => (bool again, float[] t) {
+    t = Add(s, x)
+    size = ReduceMax<keepdims = 0>(t)
+    again = Less(size, most)
+  }>
+}"""
+
+
+def test_data_decide_whether_a_loop_runs():
+    model = parsed("""
+g (float[3,4] x, bool c) => (float[3,4] y) {
+  count = Constant<value = int64 {3}>()
+  y = Loop (count, c, x) <body = b (int64 i, bool k, float[] s) => (bool d, float[] t) {
+    d = Identity(k) t = Sin(s) }>
+}""")
+    graph = compare(model, {"x": X, "c": YES}, {"x": X, "c": NO})
+    conditions = {node.input[0] for node in graph.node if node.op_type == "Where"}
+    assert conditions == {"c"}
+
+
+@pytest.mark.parametrize("first", [YES, NO])
+def test_data_end_a_loop(first):
+    most = [np.float32(scale * X.max()) for scale in (0, 2.5, 4.5, 100)]
+    feeds = [{"x": X, "most": np.array(each), "first": first} for each in most]
+    compare(parsed(WHILE_SMALL), *feeds)
+
+
+def scanning(axes=(0, 0), ways=(0, 0), out=0, out_way=0):
+    """A Scan over two inputs of five steps, along other axes and in other directions."""
+    body = parsed("""
+b (float[2] s, float[2] u, float v) => (float[2] t, float[2] row) {
+  p = Mul(u, v)
+  t = Add(s, p)
+  row = Sub(t, u)
+}""").graph
+    node = helper.make_node(
+        "Scan", ["s", "u", "v"], ["y", "rows"], body=body, num_scan_inputs=2,
+        scan_input_axes=axes, scan_input_directions=ways, scan_output_axes=[out],
+        scan_output_directions=[out_way],
+    )  # fmt: skip
+    shapes = {"s": (2,), "u": [(5, 2), (2, 5)][axes[0] % 2], "v": (5,)}
+    values = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in shapes.items()
+    ]
+    results = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
+        for name, dims in (("y", [2]), ("rows", ["k", "l"]))
+    ]
+    graph = helper.make_graph([node], "scan", values, results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    random = np.random.default_rng(1)
+    feeds = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    return model, feeds
+
+
+@pytest.mark.parametrize(
+    ("axes", "ways", "out", "out_way"),
+    [((0, 0), (0, 0), 0, 0), ((1, 0), (0, 1), -1, 1), ((-1, -1), (1, 0), 1, 0)],
+)
+def test_scans(axes, ways, out, out_way):
+    model, feeds = scanning(axes, ways, out, out_way)
+    compare(model, feeds)
+
+
+SEQUENCES = {
+    "a list that a loop fills": """
+g (float[3,4] x) => (float[12,4] y) {
+  count = Constant<value = int64 {4}>()
+  yes = Constant<value = bool {1}>()
+  empty = SequenceEmpty<dtype = 1>()
+  list = Loop (count, yes, empty) <body = b (int64 i, bool c, seq(float) l)
+      => (bool again, seq(float) m) {
+    again = Identity(c)
+    f = Cast<to = 1>(i)
+    v = Mul(x, f)
+    m = SequenceInsert(l, v)
+  }>
+  y = ConcatFromSequence<axis = 0>(list)
+}""",
+    "parts": """
+g (float[3,4] x) => (float[3,2] y, float[4] z, int64 n, float[2,3] w) {
+  sizes = Constant<value = int64[3] {1, 1, 2}>()
+  two = Constant<value = int64 {2}>()
+  minus = Constant<value = int64 {-2}>()
+  three = Constant<value = int64 {3}>()
+  parts = SplitToSequence<axis = 1>(x, sizes)
+  y = SequenceAt(parts, two)
+  rows = SplitToSequence<axis = 0, keepdims = 0>(x)
+  z = SequenceAt(rows, minus)
+  halves = SplitToSequence<axis = 1>(x, three)
+  n = SequenceLength(halves)
+  columns = SplitToSequence<axis = 1, keepdims = 0>(x)
+  fewer = SequenceErase(columns, minus)
+  fewest = SequenceErase(fewer)
+  w = ConcatFromSequence<axis = 0, new_axis = 1>(fewest)
+}""",
+    "lists that data select": """
+g (float[3,4] x, bool c) => (float[3,4] y, float[2,3,4] z) {
+  one = Constant<value = int64 {1}>()
+  zero = Constant<value = int64 {0}>()
+  list = If (c) <
+    then_branch = t () => (seq(float) l) { a = Exp(x) l = SequenceConstruct(x, a) },
+    else_branch = e () => (seq(float) m) {
+      b = Neg(x) n = SequenceConstruct(b) m = SequenceInsert(n, x, zero) }
+  >
+  y = SequenceAt(list, one)
+  z = ConcatFromSequence<axis = 0, new_axis = 1>(list)
+}""",
+    "as often as a list is long": """
+g (float[3,4] x) => (float[3,4] y) {
+  zero = Constant<value = float {0}>()
+  rows = SplitToSequence<axis = 0>(x)
+  n = SequenceLength(rows)
+  yes = Constant<value = bool {1}>()
+  y = Loop (n, yes, x) <body = b (int64 i, bool c, float[] s) => (bool again, float[] t) {
+    again = Identity(c)
+    row = SequenceAt(rows, i)
+    t = Mul(s, row)
+  }>
+}""",
+    "optional": """
+g (float[3,4] x) => (float[3,4] y) {
+  some = Optional(x)
+  has = OptionalHasElement(some)
+  y = If (has) <then_branch = t () => (float[] a) { a = OptionalGetElement(some) },
+                else_branch = e () => (float[] b) { b = Neg(x) }>
+}""",
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_sequences(name):
+    compare(parsed(SEQUENCES[name]), {"x": X, "c": YES}, {"x": X, "c": NO})
+
+
+def test_functions_have_control_flow_too():
+    function = """
+<domain: "own", opset_import: ["" : 16]>
+chosen (v, k) => (r) {
+  r = If (k) <then_branch = t () => (float[] a) { a = Exp(v) },
+              else_branch = e () => (float[] b) { b = Neg(v) }>
+}"""
+    model = parsed(
+        """
+g (float[3,4] x, bool c) => (float[3,4] y) {
+  z = own.chosen(x, c)
+  y = If (c) <then_branch = t () => (float[] a) { a = own.chosen(z, c) },
+              else_branch = e () => (float[] b) { b = Abs(z) }>
+}""",
+        functions=function,
+    )
+    compare(model, {"x": X, "c": YES}, {"x": X, "c": NO})
+
+
+def test_weights_of_a_body_are_there_once():
+    model = parsed(LOOPS["counted"])
+    body = model.graph.node[1].attribute[0].g
+    body.initializer.append(numpy_helper.from_array(np.full((3, 4), 2, np.float32), "w"))
+    body.node[2].input[1] = "w"
+    graph = compare(model, {"x": X})
+    assert sum(tensor.dims == [3, 4] for tensor in graph.initializer) == 1
+
+
+def test_old_opsets():
+    """Bodies are raised with the graph: squeezing had an attribute before opset 13."""
+    model = parsed(
+        """
+g (float[1,3,4] x, bool c) => (float[3,4] y) {
+  y = If (c) <then_branch = t () => (float[] a) { a = Squeeze<axes = [0]>(x) },
+              else_branch = e () => (float[] b) { b = ReduceSum<axes = [0], keepdims = 0>(x) }>
+}""",
+        opset=11,
+    )
+    compare(model, {"x": X[None], "c": YES}, {"x": X[None], "c": NO})
+
+
+def test_floats_of_16_bits_in_bodies():
+    model = parsed(
+        """
+g (float16[3,4] x, bool c) => (float16[3,4] y) {
+  y = If (c) <then_branch = t () => (float16[] a) { w = Constant<value = float16 {3}>()
+                                                  a = Mul(x, w) },
+              else_branch = e () => (float16[] b) { f = Cast<to = 1>(x) g = Exp(f)
+                                                  b = Cast<to = 10>(g) }>
+}"""
+    )
+    loaded = load_model(model)
+    for flag in (YES, NO):
+        feeds = {"x": X.astype(np.float16), "c": flag}
+        (expected,) = run_onnxruntime(model, feeds)
+        for which in (loaded.simplified, loaded.original):
+            (actual,) = run_reference(which, feeds).values()
+            assert actual.dtype == np.float16
+            np.testing.assert_allclose(actual, expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize("seed", [3, 10, 23, 28, 33, 35])
+def test_random_models(seed):
+    x = np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
+    combinations = [(p, q) for p in (YES, NO) for q in (YES, NO)]
+    compare(
+        random_model(seed), *({"x": x, **dict(zip(FLAGS, c, strict=True))} for c in combinations)
+    )
+
+
+REFUSED = {
+    "If 'y': data decide whether": branching("a = Exp(x)", "b = ReduceMax<keepdims = 0>(x)"),
+    "Loop 'y': data decide how often it runs ('n'); export the model with a constant": parsed("""
+g (float[3,4] x, int64 n) => (float[3,4] y) {
+  y = Loop (n, , x) <body = b (int64 i, bool c, float[] s) => (bool d, float[] t) {
+    d = Identity(c) t = Exp(s) }>
+}"""),
+    "Loop 'y': data decide when it ends, and no trip count": parsed("""
+g (float[3,4] x) => (float[3,4] y) {
+  y = Loop (, , x) <body = b (int64 i, bool c, float[] s) => (bool d, float[] t) {
+    t = Exp(s) z = Constant<value = float {0}>() m = ReduceMax<keepdims = 0>(t) d = Less(m, z) }>
+}"""),
+    "Loop 'y': data decide when it ends, and so how many rows": parsed("""
+g (float[3,4] x, bool c) => (float[3,4] y, float[n,3,4] rows) {
+  count = Constant<value = int64 {6}>()
+  y, rows = Loop (count, c, x) <body = b (int64 i, bool k, float[] s)
+      => (bool d, float[] t, float[] r) {
+    d = Identity(k) t = Exp(s) r = Exp(t) }>
+}"""),
+    "Loop 'y': the model's loops, written out, have more than 20000 nodes": parsed("""
+g (float[3,4] x) => (float[3,4] y) {
+  count = Constant<value = int64 {1000000}>()
+  y = Loop (count, , x) <body = b (int64 i, bool c, float[] s) => (bool d, float[] t) {
+    d = Identity(c) t = Sin(s) }>
+}"""),
+    "Loop 'y' never ends; export the model with a constant trip count": parsed("""
+g (float[3,4] x) => (float[3,4] y) {
+  yes = Constant<value = bool {1}>()
+  y = Loop (, yes, x) <body = b (int64 i, bool c, float[] s) => (bool d, float[] t) {
+    d = Identity(c) t = Sin(s) }>
+}"""),
+    "Loop 'y' runs no times, so its output 'rows' has no elements": parsed("""
+g (float[3,4] x) => (float[3,4] y, float[n,3,4] rows) {
+  count = Constant<value = int64 {0}>()
+  y, rows = Loop (count, , x) <body = b (int64 i, bool k, float[] s)
+      => (bool d, float[] t, float[] r) {
+    d = Identity(k) t = Exp(s) r = Exp(t) }>
+}"""),
+    "SequenceAt 'y': data decide a position in a sequence ('n')": parsed("""
+g (float[3,4] x, int64 n) => (float[3,4] y) {
+  l = SequenceConstruct(x, x)
+  y = SequenceAt(l, n)
+}"""),
+    "SequenceAt 'y' takes element 2 of a sequence of 2": parsed("""
+g (float[3,4] x) => (float[3,4] y) {
+  two = Constant<value = int64 {2}>()
+  l = SequenceConstruct(x, x)
+  y = SequenceAt(l, two)
+}"""),
+    "SplitToSequence 'l': data decide how it splits ('n')": parsed("""
+g (float[3,4] x, int64 n) => (float[3,4] y) {
+  l = SplitToSequence(x, n)
+  y = ConcatFromSequence<axis = 0>(l)
+}"""),
+    "has 1 or 2 elements": parsed("""
+g (float[3,4] x, bool c) => (float[3,4] y) {
+  zero = Constant<value = int64 {0}>()
+  l = If (c) <then_branch = t () => (seq(float) p) { p = SequenceConstruct(x) },
+              else_branch = e () => (seq(float) q) { q = SequenceConstruct(x, x) }>
+  y = SequenceAt(l, zero)
+}"""),
+    "output 'l' is a sequence_type; only tensors are supported": parsed("""
+g (float[3,4] x) => (seq(float[3,4]) l) {
+  l = SequenceConstruct(x, x)
+}"""),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_data_decide_is_refused_by_name(message):
+    with pytest.raises(UnsupportedError) as caught:
+        load_model(REFUSED[message])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 4
+
+
+def test_scans_of_different_lengths_are_refused():
+    model, _ = scanning()
+    model.graph.input[2].type.tensor_type.shape.dim[0].dim_value = 4
+    with pytest.raises(NeoCPUError, match="Scan 'y' scans inputs of different lengths: 4 and 5"):
+        load_model(model)
