@@ -13,8 +13,8 @@ from click.core import ParameterSource
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import tell_what_is_kept, writable_database
-from neocpu.cli.fat_table import show_variants
-from neocpu.cli.plan_text import (
+from neocpu.cli.plans.fat_table import show_variants
+from neocpu.cli.plans.plan_text import (
     accuracy_text,
     calibration_fields,
     computes_in,

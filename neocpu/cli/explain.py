@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.plan_text import (
+from neocpu.cli.plans.plan_text import (
     accuracy_text,
     calibration_fields,
     cost_sources,

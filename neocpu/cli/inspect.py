@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from neocpu.cli import options
-from neocpu.cli.plan_text import computes_in, precision_text
+from neocpu.cli.plans.plan_text import computes_in, precision_text
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size

@@ -11,7 +11,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.databases import tell_what_is_kept, writable_database
 from neocpu.cli.networks import with_suite
-from neocpu.cli.plan_text import scheme_text
+from neocpu.cli.plans.plan_text import scheme_text
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.own_process import collect_rarely

@@ -8,7 +8,7 @@ import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
 import neocpu
-from neocpu.cli.plan_text import rounding_fields
+from neocpu.cli.plans.plan_text import rounding_fields
 from neocpu.foundation.errors import UsageError
 from tests.neocpu.quantised_models import (
     image,

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from neocpu.cli.options import Duration, Names, Shape
-from neocpu.cli.plan_text import error_text, missed_text, scheme_text
+from neocpu.cli.plans.plan_text import error_text, missed_text, scheme_text
 from neocpu.cli.progress_line import PLAIN_INTERVAL, PlainProgress, live_progress, show_progress
 from neocpu.cli.terminal import print_table
 from neocpu.foundation.progress import Progress

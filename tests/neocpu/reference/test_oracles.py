@@ -101,7 +101,7 @@ def test_the_compilation_says_with_what_it_compared(monkeypatch, tmp_path):
     failing(monkeypatch, np.float64)
     path = tmp_path / "m.so"
     neocpu.compile(MODEL).export(path)
-    from neocpu.cli.plan_text import error_text
+    from neocpu.cli.plans.plan_text import error_text
     from neocpu.runtime.artifact import read_header
 
     plan = read_header(path).plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from neocpu.cli.plan_text import error_text, precision_text
+from neocpu.cli.plans.plan_text import error_text, precision_text
 from neocpu.cli.terminal import print_table
 from neocpu.foundation.units import duration, size
 

@@ -1,0 +1,1 @@
+"""Plans as several commands print them."""
