@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from neocpu.custom_operators.custom_operator import CustomOperator
     from neocpu.custom_operators.registry import register_operator
     from neocpu.fat_compilation import compile_fat
+    from neocpu.processing import Processing
     from neocpu.quantiser.compile_calibrated import compile_calibrated
     from neocpu.quantiser.quantise import quantize
     from neocpu.quantiser.quantise_options import QuantiseOptions
@@ -26,6 +27,7 @@ __all__ = [
     "CompiledModule",
     "CustomOperator",
     "Module",
+    "Processing",
     "QuantiseOptions",
     "ThreadPool",
     "__version__",
@@ -51,6 +53,7 @@ _HOMES = {
     "CustomOperator": "neocpu.custom_operators.custom_operator",
     "register_operator": "neocpu.custom_operators.registry",
     "quantize": "neocpu.quantiser.quantise",
+    "Processing": "neocpu.processing",
     "QuantiseOptions": "neocpu.quantiser.quantise_options",
     "Module": "neocpu.runtime.module",
     "ThreadPool": "neocpu.runtime.thread_pool",

@@ -14,6 +14,7 @@ from neocpu.foundation.units import parse_duration
 from neocpu.input_shapes import InputShapes
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.precision import Precision, parse_precision
+from neocpu.processing import NO_PROCESSING, Processing
 from neocpu.runtime.header import MAX_THREADS
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT, Accuracy, parse_accuracy
@@ -42,6 +43,8 @@ class CompileOptions:
         What is promised of the outputs.
     verify : bool
         Whether they are held to it, where this host can run them.
+    processing : Processing
+        What is done before and after the model.
     """
 
     threads: int
@@ -53,6 +56,7 @@ class CompileOptions:
     templates: frozenset[str] | None
     accuracy: Accuracy
     verify: bool
+    processing: Processing = NO_PROCESSING
 
     @classmethod
     def parse(
@@ -72,6 +76,7 @@ class CompileOptions:
         solver: str = "auto",
         search_seconds: float | None = None,
         verify: bool = True,
+        processing: Processing = NO_PROCESSING,
     ) -> CompileOptions:
         """Parse the arguments of `neocpu.compile`, which says what they are.
 
@@ -90,6 +95,7 @@ class CompileOptions:
             templates=registry.resolve_algorithms(algorithms) if algorithms else None,
             accuracy=parse_accuracy(accuracy),
             verify=verify,
+            processing=processing,
         )
         return parsed.computing(plan.precision)
 

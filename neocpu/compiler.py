@@ -27,8 +27,8 @@ from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.frontend.importer import import_relax
-from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.processing.load_processed import load_processed
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.network_tuning import (
     make_strategy,
@@ -44,6 +44,7 @@ from neocpu.plan_report import PlanReport
 from neocpu.planning.extract import extract
 from neocpu.planning.network import Network
 from neocpu.planning.precision import Precision
+from neocpu.processing import NO_PROCESSING, Processing
 from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
@@ -73,6 +74,7 @@ def compile(
     solver: str = "auto",
     search_seconds: float | None = None,
     verify: bool = True,
+    processing: Processing = NO_PROCESSING,
     on_progress: ProgressCallback | None = None,
 ) -> CompiledModule:
     """Compile an ONNX model for one CPU.
@@ -124,6 +126,8 @@ def compile(
         Time limit of ``auto`` and ``dp``; 10 by default.
     verify : bool
         Run the result against the reference, if this host can run it, and hold it to ``accuracy``.
+    processing : Processing
+        What the artifact does before and after the model: `Processing.parse`.
 
     Raises
     ------
@@ -145,6 +149,7 @@ def compile(
         solver=solver,
         search_seconds=search_seconds,
         verify=verify,
+        processing=processing,
     )
     member = Member(cpu, options.plan.precision)
     (compiled,) = compile_each(model, [member], options, lambda _: on_progress or silent)
@@ -237,7 +242,7 @@ def _begin_each(
         builder = _builder(cpu, own, store, clock, generations)
         builder = replace(builder, calibration=calibration)
         if simplified is None:
-            load = partial(load_for_import, model, options.shapes)
+            load = partial(load_for_import, model, options.shapes, options.processing)
             simplified = builder.read(load, keep=None in unchecked, uses=len(members))
         tuned = _tune_networks([simplified.source.network], cpu, store, own, clock)
         planned = builder.plan(simplified, own.accuracy.admissions[:1])
@@ -275,7 +280,9 @@ def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> Plan
     store = open_store(options.databases, only=options.only_databases)
     with OneAtATime() as generations:
         builder = _builder(cpu, options, store, PhaseClock(silent), generations)
-        simplified = builder.read(partial(load_for_import, model, options.shapes), keep=False)
+        simplified = builder.read(
+            partial(load_for_import, model, options.shapes, options.processing), keep=False
+        )
         planned = builder.plan(simplified, options.accuracy.admissions[:1])
     assert planned is not None  # no plan was tried before
     return planned.report
@@ -433,11 +440,14 @@ def _is_path(model: ModelLike) -> bool:
     return isinstance(model, str | os.PathLike)
 
 
-def load_for_import(model: ModelLike, shapes: InputShapes) -> LoadedModel:
+def load_for_import(
+    model: ModelLike, shapes: InputShapes, processing: Processing = NO_PROCESSING
+) -> LoadedModel:
     """Read, check and simplify a model, or build one by its name."""
     if isinstance(model, str) and models.is_name(model):
-        return replace(load_model(models.build_with_shapes(model, shapes)), name=model)
-    return load_model(model, shapes)
+        built = models.build_with_shapes(model, shapes)
+        return replace(load_processed(built, NO_SHAPES, processing), name=model)
+    return load_processed(model, shapes, processing)
 
 
 def _linkable(target: str | dict[str, Any] | CpuTarget) -> CpuTarget:

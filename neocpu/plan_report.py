@@ -159,6 +159,8 @@ class PlanReport:
     outcome : Outcome
     calibration : CalibrationReport or None
         Of a float32 model that was compiled with calibration data.
+    processing : tuple of str
+        What is done before and after the model.
     """
 
     target: str
@@ -173,6 +175,7 @@ class PlanReport:
     weights: Mapping[str, int | None]
     outcome: Outcome = field(default_factory=Outcome)
     calibration: CalibrationReport | None = None
+    processing: tuple[str, ...] = ()
 
     @property
     def predicted_seconds(self) -> float:
@@ -203,6 +206,7 @@ class PlanReport:
             "transforms": [_transform(each) for each in self.transforms],
             "weights": dict(self.weights),
             "calibration": None if self.calibration is None else self.calibration.to_json(),
+            "processing": list(self.processing),
             **self.outcome.to_json(),
         }
 

@@ -248,7 +248,7 @@ class Builder:
             self.accuracy,
             self.options.precision,
         )
-        report = replace(report, calibration=self.calibration)
+        report = replace(report, calibration=self.calibration, processing=model.loaded.notes)
         arrays = list(rewritten.weights)
         return Planned(model.loaded, costs.admission, _key(plan), rewritten.mod, arrays, report)
 

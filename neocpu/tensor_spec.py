@@ -4,12 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from neocpu.foundation.bfloat16 import BITS, array_dtype, round_to_bits
 from neocpu.foundation.dtypes import DTYPES
+
+FITS: Final = ("stretch", "crop", "letterbox")
+LAYOUTS: Final = ("nhwc", "nchw")
+COLOURS: Final = ("rgb", "bgr", "gray")
+
+LETTERBOX: Final = 114
+"""The grey around a letterboxed picture, as detectors are trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """How an input holds pictures of bytes.
+
+    Attributes
+    ----------
+    layout : str
+        One of `LAYOUTS`.
+    colours : str
+        One of `COLOURS`.
+    fit : str
+        How a picture of another size is made to fit: one of `FITS`.
+    """
+
+    layout: str
+    colours: str
+    fit: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return the JSON form."""
+        return {"layout": self.layout, "colours": self.colours, "fit": self.fit}
+
+    @classmethod
+    def from_json(cls, data: Any, dtype: str, shape: tuple[int, ...]) -> Picture | None:
+        """Inverse of `to_json`; None of anything else, as a later version may write.
+
+        Parameters
+        ----------
+        dtype, shape
+            Of the input, which is to hold such pictures.
+        """
+        if not isinstance(data, dict) or dtype != "uint8" or len(shape) != 4:
+            return None
+        known = {"layout": LAYOUTS, "colours": COLOURS, "fit": FITS}
+        if any(data.get(key) not in words for key, words in known.items()):
+            return None
+        found = cls(data["layout"], data["colours"], data["fit"])
+        channels = shape[1] if found.layout == "nchw" else shape[3]
+        return found if channels == (1 if found.colours == "gray" else 3) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +75,29 @@ class TensorSpec:
     bounded : bool
         Whether the first extent is an upper bound: how many rows an output has is known only after
         a run, as after a NonMaxSuppression.
+    picture : Picture or None
+        What an input holds that is compiled for pictures.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     bounded: bool = False
+    picture: Picture | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form used in the artifact header."""
         data = {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
-        return {**data, "bounded": True} if self.bounded else data
+        bounded = {"bounded": True} if self.bounded else {}
+        picture = {"picture": self.picture.to_json()} if self.picture else {}
+        return {**data, **bounded, **picture}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TensorSpec:
         """Inverse of `to_json`."""
-        return cls(data["name"], data["dtype"], tuple(data["shape"]), data.get("bounded", False))
+        shape, bounded = tuple(data["shape"]), data.get("bounded", False)
+        picture = Picture.from_json(data.get("picture"), data["dtype"], shape)
+        return cls(data["name"], data["dtype"], shape, bounded, picture)
 
     def __str__(self) -> str:
         bound = "up to " if self.bounded else ""

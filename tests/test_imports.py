@@ -31,8 +31,9 @@ ORDER = (
     *(
         f"neocpu.{room}"
         for room in (
-            *("tensor_spec", "runtime", "serving", "bundle"),
-            *("input_shapes", "relax_utils", "custom_operators", "planning", "passes", "building"),
+            *("tensor_spec", "picture_files", "runtime", "serving", "bundle"),
+            *("input_shapes", "processing", "relax_utils", "custom_operators"),
+            *("planning", "passes", "building"),
             *("frontend", "models", "reference", "verification"),
             *(
                 "phases",

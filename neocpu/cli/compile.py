@@ -25,6 +25,8 @@ from neocpu.cli.plans.plan_text import (
     sources_text,
     weights_text,
 )
+from neocpu.cli.processing import processing_options
+from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import Terminal, echo, print_fields
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import peak_memory
@@ -46,6 +48,8 @@ Examples:
   neocpu compile net.onnx -o net.so --batch 8
   neocpu compile net.onnx --target llvm -mcpu=skylake-avx512  # checked if this host has AVX-512
   neocpu compile resnet50 --fat avx2,avx512,rpi4 -o resnet50.so
+  neocpu compile yolo.onnx --input images=u8:nhwc:bgr:480x640 --resize 640x640:letterbox --nms \
+      yolo:0.25:0.45
   neocpu compile net.int8.onnx --fat avx2:int8,avx512-vnni:int8,rpi4 -o net.so"""
 
 
@@ -53,7 +57,7 @@ Examples:
 @click.argument("model")
 @click.option(
     "-o",
-    "--output",
+    "output",
     type=options.PATH,
     metavar="OUT.so",
     help="The file to write; by default the model's name with .so, in this folder.",
@@ -106,6 +110,7 @@ Examples:
     "is faster in the network (auto), wherever the CPU has instructions for it (int8), or nowhere "
     "(fp32). Of any model: bfloat16 in convolutions and dense layers (bf16), which errs more.",
 )
+@processing_options.processing
 @calibration_options.calibrate(required=False)
 @calibration_options.limits
 @calibration_options.data
@@ -158,6 +163,7 @@ def command(
         and click.get_current_context().get_parameter_source("target") != ParameterSource.DEFAULT
     ):
         raise UsageError("--fat names the targets itself: drop --target, or name it in --fat")
+    processing = processing_options.take(others)
     calibration = calibration_options.take(others)
     if tune_budget > 0:
         tell_what_is_kept(terminal, databases)
@@ -168,6 +174,7 @@ def command(
         "only_databases": only_db,
         "tune_budget": tune_budget,
         "verify": not no_verify,
+        "processing": processing,
         **({} if calibration is None else calibration.arguments()),
     }
     with terminal.progress() as on_progress:
@@ -231,7 +238,7 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         "predicted_us": plan["predicted_us"],
         "search": plan["search"],
         **{key: plan[key] for key in ("admission", "verification", "unchecked", "missed")},
-        "calibration": plan["calibration"],
+        **{key: plan[key] for key in ("calibration", "processing")},
         "obstacle": code_obstacle(header.machine, header.isa_features, host_features()),
         "phases": compiled.seconds,
         "tuning": None if (tuned := compiled.tuned) is None else _tuning(tuned),
@@ -275,6 +282,7 @@ def _show_plan(report: Mapping[str, Any]) -> None:
             ("computes in", precision_text(report)),
             ("accuracy", accuracy_text(report["accuracy"])),
             ("weights", weights_text(report["weights"])),
+            *processing_fields(report),
             *calibration_fields(report),
             (
                 "convolutions",

@@ -22,6 +22,7 @@ from neocpu.cli.plans.plan_text import (
     sources_text,
     weights_text,
 )
+from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.units import duration, plural, size
@@ -66,6 +67,7 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         ("opt", plan["opt"]),
         ("computes in", precision_text(plan)),
         *rounding_fields(plan),
+        *processing_fields(plan),
         *calibration_fields(plan),
         ("accuracy", accuracy_text(plan["accuracy"])),
         (

@@ -13,6 +13,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.plans.plan_text import computes_in, precision_text
+from neocpu.cli.processing.processing_options import picture_text
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size
@@ -164,5 +165,6 @@ def _tensors(specs: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(
         f"{spec['name']}: {spec['dtype']}"
         f"[{'up to ' if spec.get('bounded') else ''}{', '.join(map(str, spec['shape']))}]"
+        f"{picture_text(spec)}"
         for spec in specs
     )

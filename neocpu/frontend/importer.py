@@ -30,7 +30,13 @@ from neocpu.frontend.rows.make_rows import SOURCES
 from neocpu.frontend.rows.row_graph import DOMAIN
 from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.source import first_line
-from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name, refuse_unsupported
+from neocpu.frontend.unsupported import (
+    OWN_DOMAIN,
+    STANDARD_DOMAINS,
+    describe,
+    node_name,
+    refuse_unsupported,
+)
 from neocpu.frontend.words import refuse_unknown_words
 
 # TVM's importer knows these, but what they compute has a shape only the data decides, which a
@@ -105,7 +111,9 @@ def _supports(node: onnx.NodeProto, known: set[str]) -> bool:
         return False  # TVM takes the maximum after interpolating, ONNX before
     if node.domain in STANDARD_DOMAINS:
         return node.op_type in known
-    if node.domain == DOMAIN or find_operator(node.domain, node.op_type) is not None:
+    if node.domain in (DOMAIN, OWN_DOMAIN):
+        return True
+    if find_operator(node.domain, node.op_type) is not None:
         return True
     return node.domain == "com.microsoft" and node.op_type in _CONTRIB_OPS
 

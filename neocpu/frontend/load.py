@@ -25,7 +25,7 @@ from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, read_model
 from neocpu.frontend.subgraphs import has_control_flow
 from neocpu.frontend.tensor_check import is_element_type, refuse_malformed_tensors
-from neocpu.frontend.unsupported import refuse_unknown_operators
+from neocpu.frontend.unsupported import refuse_own_operators, refuse_unknown_operators
 from neocpu.frontend.weightless_model import strip_weights
 from neocpu.input_shapes import InputShapes
 from neocpu.tensor_spec import TensorSpec
@@ -104,6 +104,7 @@ def _simplified(original: onnx.ModelProto) -> onnx.ModelProto:
         refuse_number_formats(original.graph)
         _blame_operators(original.graph)
         raise
+    refuse_own_operators(simplified.graph)
     refuse_number_formats(simplified.graph)
     refuse_scales(simplified.graph)  # some are constants only now
     return simplified

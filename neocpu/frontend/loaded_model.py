@@ -32,6 +32,8 @@ class LoadedModel:
         where all do.
     sample : onnx.ModelProto or None
         The model as given, if that is of one image and was changed to take a batch.
+    notes : tuple of str
+        What to tell of processing before and after the model.
     """
 
     name: str
@@ -42,6 +44,7 @@ class LoadedModel:
     outputs: tuple[TensorSpec, ...]
     row_counts: tuple[int | None, ...]
     sample: onnx.ModelProto | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def reference(self) -> onnx.ModelProto:

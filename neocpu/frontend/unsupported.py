@@ -10,9 +10,12 @@ import onnx
 
 from neocpu.foundation.errors import ModelError, UnsupportedError, did_you_mean
 from neocpu.foundation.plain_text import plain
-from neocpu.frontend.subgraphs import model_nodes
+from neocpu.frontend.subgraphs import all_nodes, model_nodes
 
 STANDARD_DOMAINS = ("", "ai.onnx")
+#: Of nodes that are put into a model after it was read, and that no file may have; as are those of
+#: domains that begin with it and a dot.
+OWN_DOMAIN = "neocpu"
 
 _SPECTRUM = "transform before the model, or as a MatMul or Conv with constant weights"
 _RANDOM = "take the random numbers as an input"
@@ -42,6 +45,18 @@ def refuse_unknown_operators(model: onnx.ModelProto) -> None:
         and (node.domain, node.op_type) not in local
     ]
     _refuse(unknown, {schema.name for schema in onnx.defs.get_all_schemas()})
+
+
+def refuse_own_operators(graph: onnx.GraphProto) -> None:
+    """Raise if a model that was read has an operator of ours, whose constants nobody checked.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    mine = (OWN_DOMAIN, f"{OWN_DOMAIN}.")
+    nodes = all_nodes(graph.node)
+    _refuse([n for n in nodes if n.domain == mine[0] or n.domain.startswith(mine[1])], ())
 
 
 def refuse_unsupported(

@@ -20,6 +20,7 @@ from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.input_shapes import NO_SHAPES
 from neocpu.planning.precision import Precision
+from neocpu.processing import Processing
 from neocpu.quantiser.calibrated import Calibrated, calibrate
 from neocpu.quantiser.calibration import Source, read_samples
 from neocpu.quantiser.comparison import Comparison, compare_models
@@ -32,6 +33,7 @@ from neocpu.quantiser.mixed_precision import (
     within,
 )
 from neocpu.quantiser.observation import Samples, VisibleModel, visible
+from neocpu.quantiser.pictures import Preprocessing
 from neocpu.quantiser.quantise_options import QuantiseOptions
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.tensor_spec import random_inputs
@@ -187,7 +189,7 @@ def compile_each_calibrated(
     ------
     AccuracyError, ModelError, UnsupportedError, TargetError, UsageError, DatabaseError
     """
-    how, budget = request.how, request.budget
+    how, budget = _seeing(request.how, options.processing), request.budget
     if not any(_takes_integers(member) for member in members):
         precision = members[0].precision
         raise UsageError(f"calibration data are for --precision int8 or auto, not {precision}")
@@ -206,6 +208,15 @@ def compile_each_calibrated(
                 *(member, progress_of(number)),
             )
             yield compiling.compile()
+
+
+def _seeing(how: QuantiseOptions, processing: Processing) -> QuantiseOptions:
+    """Return how pictures for calibration are prepared: as the artifact will prepare them."""
+    if processing.picture is None:
+        return how
+    fit = how.pictures.fit if processing.resize is None else processing.resize.fit
+    pictures = Preprocessing(fit, processing.mean, processing.std, processing.bgr)  # type: ignore[arg-type]
+    return replace(how, pictures=pictures)
 
 
 def _takes_integers(member: Member) -> bool:

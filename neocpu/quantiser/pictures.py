@@ -10,15 +10,12 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from neocpu.foundation.errors import UsageError
+from neocpu.picture_files import fit_picture, open_picture
 from neocpu.quantiser.histogram import Array
-from neocpu.tensor_spec import TensorSpec
+from neocpu.tensor_spec import FITS, TensorSpec
 
 Fit: TypeAlias = Literal["stretch", "crop", "letterbox"]
-FITS: Final = ("stretch", "crop", "letterbox")
 SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
-
-_GREY: Final = 114
-"""What a letterbox is filled with, as detectors are trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ def read_picture(path: Path, spec: TensorSpec, how: Preprocessing) -> Array:
     """
     channels, height, width, last = _layout(spec)
     image = _open(path, "L" if channels == 1 else "RGB")
-    fitted = _fitted(image, (width, height), how.fit)
+    fitted = fit_picture(image, (width, height), how.fit)
     pixels = np.asarray(fitted, np.float32).reshape(height, width, channels)
     if how.bgr:
         pixels = pixels[:, :, ::-1]
@@ -104,26 +101,11 @@ def _layout(spec: TensorSpec) -> tuple[int, int, int, bool]:
 
 def _open(path: Path, mode: str) -> Any:
     try:
-        from PIL import Image
+        return open_picture(path, mode)
     except ModuleNotFoundError:
         raise UsageError("pictures are read with Pillow: pip install 'neocpu[quantize]'") from None
-    try:
-        with Image.open(path) as image:
-            return image.convert(mode)
     except Exception as error:  # Pillow's decoders raise what they like
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise UsageError(
             f"{path} cannot be read as a picture ({reason[0]}); take it out of the folder"
         ) from None
-
-
-def _fitted(image: Any, size: tuple[int, int], fit: Fit) -> Any:
-    from PIL import Image, ImageOps
-
-    bilinear = Image.Resampling.BILINEAR
-    if fit == "stretch":
-        return image.resize(size, bilinear)
-    if fit == "crop":
-        return ImageOps.fit(image, size, bilinear)
-    grey: Any = _GREY if image.mode == "L" else (_GREY,) * 3
-    return ImageOps.pad(image, size, bilinear, color=grey)

@@ -21,6 +21,7 @@ from neocpu.frontend.converters import (
     convert_scan,
     convert_shape,
 )
+from neocpu.frontend.converters.convert_picture import prepare_picture
 from neocpu.frontend.converters.convert_reduce import extremum, log_sum_exp, reduction, square
 from neocpu.frontend.converters.convert_resize import resize
 from neocpu.frontend.converters.node import Node
@@ -107,7 +108,8 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "TopK": convert_detection.top_k,
 }
 
-#: Of ONNX Runtime's own domain.
+#: Of ONNX Runtime's own domain, and of ours.
 CONTRIB_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "EmbedLayerNormalization": convert_lookup.embed_layer_normalization,
+    "PreparePicture": prepare_picture,
 }

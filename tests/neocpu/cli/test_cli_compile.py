@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.foundation.errors import UsageError
+from neocpu.processing import NO_PROCESSING
 from neocpu.reference.runner import run_reference
 from neocpu.runtime.artifact import read_header
 from neocpu.tensor_spec import TensorSpec, random_inputs
@@ -60,6 +61,7 @@ class TestOptions:
                     "solver": "auto",
                     "search_seconds": None,
                     "verify": True,
+                    "processing": NO_PROCESSING,
                 },
             )
         ]
@@ -89,6 +91,7 @@ class TestOptions:
             "solver": "dp",
             "search_seconds": 0.5,
             "verify": False,
+            "processing": NO_PROCESSING,
         }
 
     @pytest.mark.parametrize("level", ["nchw", "conv-layout", "uniform", "global"])

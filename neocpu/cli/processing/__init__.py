@@ -1,0 +1,1 @@
+"""What ``compile`` is asked to put before and after a model."""

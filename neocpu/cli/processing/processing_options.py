@@ -1,0 +1,132 @@
+"""The options of what an artifact does before and after its model."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from neocpu.foundation.errors import UsageError
+
+if TYPE_CHECKING:
+    from neocpu.processing import Processing
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS: Final = (
+    click.option(
+        "--input",
+        "pictures",
+        multiple=True,
+        metavar="NAME=u8:nhwc:rgb:HxW",
+        help="The model's input NAME takes pictures of bytes: nhwc or nchw; rgb, bgr or gray. They "
+        "become what the model takes, (pixel / 255 - mean) / std, in the artifact: --mean and "
+        "--std, here 0 and 1 by default, and --bgr, if the model takes blue first.",
+    ),
+    click.option(
+        "--resize",
+        metavar="HxW:FIT",
+        help="With --input: to the size that the model takes. FIT is letterbox (all of it, on "
+        "grey), crop (its middle) or stretch (both sides), and perhaps :pillow (antialiased, as "
+        "Pillow's BILINEAR) or :opencv (as OpenCV's INTER_LINEAR) after it; letterbox is as "
+        "OpenCV's by default, others as Pillow's.",
+    ),
+    click.option(
+        "--output",
+        "answers",
+        multiple=True,
+        metavar="NAME=top5|softmax|argmax",
+        help="What becomes of the output NAME: the best five classes (int64), and as NAME.scores "
+        "their probabilities; all probabilities; or the best class. Repeatable.",
+    ),
+    click.option(
+        "--nms",
+        metavar="yolo:SCORE:IOU",
+        help="Of a YOLO's head, whose layout its shape tells, the boxes that score more than SCORE "
+        "and overlap better ones of their class by IOU at most, as in yolo:0.25:0.45: outputs "
+        "boxes, scores and classes, in pixels of the picture with --input.",
+    ),
+)
+
+
+def processing(command: Command) -> Command:
+    """Add the options."""
+    found: Command = functools.reduce(
+        lambda made, option: option(made), reversed(_OPTIONS), command
+    )
+    return found
+
+
+def take(arguments: dict[str, Any]) -> Processing:
+    """Take the options out of a command's ``arguments``; what calibration shares stays.
+
+    Raises
+    ------
+    UsageError
+    """
+    from neocpu.processing import Processing
+
+    context = click.get_current_context()
+    names = ("mean", "std", "bgr", "fit")
+    sources = {name: context.get_parameter_source(name) for name in names}
+    given = {
+        name: arguments[name] if source != ParameterSource.DEFAULT else None
+        for name, source in sources.items()
+    }
+    pictures, answers = arguments.pop("pictures"), arguments.pop("answers")
+    resize, nms = arguments.pop("resize"), arguments.pop("nms")
+    if len(pictures) > 1:
+        raise UsageError(
+            f"--input {pictures[0]} and --input {pictures[1]}: one input takes pictures; name it "
+            "once"
+        )
+    alone = not pictures and arguments.get("calibrate") is not None
+    found = Processing.parse(
+        input=pictures[0] if pictures else None,
+        resize=resize,
+        # Without --input they are of the pictures for calibration.
+        mean=None if alone else given["mean"],
+        std=None if alone else given["std"],
+        bgr=not alone and bool(given["bgr"]),
+        outputs=_by_name(answers),
+        nms=nms,
+    )
+    if found.resize and given["fit"] not in (None, found.resize.fit):
+        raise UsageError(
+            f"--fit {given['fit']} and --resize {resize} contradict each other: pictures for "
+            "calibration are prepared as the artifact prepares them; drop --fit"
+        )
+    return found
+
+
+def _by_name(answers: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in answers:
+        name, equals, kind = text.rpartition("=")
+        if not equals or not name:
+            raise UsageError(
+                f"--output {text} is not of the form NAME=top5, =softmax or =argmax; the file to "
+                "write is named with -o"
+            )
+        if name in found:
+            raise UsageError(f"--output {name}={found[name]} and {name}={kind}: name it once")
+        found[name] = kind
+    return found
+
+
+def processing_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a plan tells of it."""
+    notes = plan.get("processing")  # an older neocpu had none
+    return [("processing", str(note)) for note in notes] if isinstance(notes, list) else []
+
+
+def picture_text(spec: Mapping[str, Any]) -> str:
+    """Return what a tensor's specification tells of its pictures; empty of others."""
+    picture = spec.get("picture")
+    if not isinstance(picture, dict):
+        return ""
+    words = (str(picture.get(key)) for key in ("layout", "colours"))
+    return f", {' '.join(words)} pictures"

@@ -1,0 +1,1 @@
+"""What an artifact does before and after its model: pictures in, answers out."""

@@ -1,0 +1,105 @@
+"""Nodes behind the graph: probabilities, the best class, or the best five."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.frontend.processing.names import free_name, rename
+from neocpu.frontend.unsupported import STANDARD_DOMAINS
+from neocpu.tensor_spec import TensorSpec
+
+CLASSES_AXIS: Final = 1
+BEST: Final = 5
+
+
+def answer(graph: onnx.GraphProto, spec: TensorSpec, kind: str) -> None:
+    """Have an output be what ``kind`` says of its scores, in place.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+        Of opset 13 or newer.
+    spec : TensorSpec
+        The output as it is: scores of shape ``(N, classes, ...)``.
+    kind : {"softmax", "argmax", "top5"}
+        Probabilities; the best class (int64), without its axis; or the best five classes (int64)
+        and, as another output behind it, ``NAME.scores``, their probabilities. What a Softmax made
+        are probabilities already.
+
+    Raises
+    ------
+    UsageError
+        If it is no float tensor of two dimensions or four.
+    """
+    name, shape = spec.name, spec.shape
+    if len(shape) not in (2, 4) or not spec.dtype.startswith("float"):
+        raise UsageError(
+            f"--output {name}={kind}: output '{name}' is {spec.dtype} of shape "
+            f"{'x'.join(map(str, shape))}, no scores of classes: these have two dimensions or "
+            "four, classes in the second"
+        )
+    place = next(i for i, value in enumerate(graph.output) if value.name == name)
+    element = graph.output[place].type.tensor_type.elem_type
+    scores = free_name(graph, f"{name}.raw")
+    is_probability = _makes_probabilities(graph, name)
+    rename(graph, name, scores)
+    if kind != "argmax" and not is_probability:
+        made = name if kind == "softmax" else free_name(graph, f"{name}.probabilities")
+        graph.node.append(helper.make_node("Softmax", [scores], [made], axis=CLASSES_AXIS))
+        scores = made
+    if kind == "softmax":
+        if is_probability:
+            rename(graph, scores, name)
+        return
+    rest = [*shape[:1], *shape[2:]]
+    if kind == "argmax":
+        graph.node.append(
+            helper.make_node("ArgMax", [scores], [name], axis=CLASSES_AXIS, keepdims=0)
+        )
+        outputs = [(name, TensorProto.INT64, rest)]
+    else:
+        count = min(BEST, shape[CLASSES_AXIS])
+        best = [shape[0], count, *shape[2:]]
+        values, size = free_name(graph, f"{name}.scores"), free_name(graph, f"{name}.count")
+        graph.initializer.append(numpy_helper.from_array(np.array([count], np.int64), size))
+        graph.node.append(
+            helper.make_node("TopK", [scores, size], [values, name], axis=CLASSES_AXIS)
+        )
+        outputs = [(name, TensorProto.INT64, best), (values, element, best)]
+    replace_output(graph, place, outputs)
+
+
+def find_output(outputs: Sequence[TensorSpec], name: str, option: str) -> TensorSpec:
+    """Return the output of a name.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    specs = {spec.name: spec for spec in outputs}
+    if name not in specs:
+        hint = did_you_mean(name, specs) or f"; the outputs are {', '.join(specs)}"
+        raise UsageError(f"{option} names an output '{name}' the model does not have{hint}")
+    return specs[name]
+
+
+def replace_output(
+    graph: onnx.GraphProto, place: int, outputs: Sequence[tuple[str, int, Sequence[int | str]]]
+) -> None:
+    """Put outputs (name, element type, shape) in the place of one."""
+    kept = list(graph.output)
+    kept[place : place + 1] = [helper.make_tensor_value_info(*output) for output in outputs]
+    del graph.output[:]
+    graph.output.extend(kept)
+
+
+def _makes_probabilities(graph: onnx.GraphProto, name: str) -> bool:
+    makers = (node for node in graph.node if name in node.output)
+    return any(node.op_type == "Softmax" and node.domain in STANDARD_DOMAINS for node in makers)

@@ -1,0 +1,251 @@
+"""A model's input takes pictures of bytes: nodes before the graph, standard ones or one of ours.
+
+Standard ones state what is meant, for the reference and other engines: resizing is two products
+with constant matrices. What is compiled has one node instead, `OPERATOR`, for one kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.frontend.extents import MAX_ELEMENTS
+from neocpu.frontend.opset_raising import opset_of, raise_opset
+from neocpu.frontend.processing.geometry import Geometry, geometry_of
+from neocpu.frontend.processing.names import free_name, rename
+from neocpu.frontend.processing.resampling import taps_of
+from neocpu.frontend.shapes import set_dims
+from neocpu.frontend.unsupported import OWN_DOMAIN
+from neocpu.processing import Processing
+from neocpu.tensor_spec import LETTERBOX, TensorSpec
+
+OPERATOR: Final = "PreparePicture"
+
+_BROADCASTING_OPSET: Final = 7
+_ELEMENTS: Final = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
+
+
+@dataclass(frozen=True, slots=True)
+class PicturePrefix:
+    """What stands before a model.
+
+    Attributes
+    ----------
+    spec : TensorSpec
+        Of the model's own input.
+    planes : bool
+        Whether that is (N, C, H, W), not (N, H, W, C).
+    picture : TensorSpec
+        Of the artifact's input, under the same name.
+    geometry : Geometry
+    swapped : bool
+        Whether the picture's first colour is the model's last.
+    factors, offsets : array
+        Float32, of the model's colours: its input is ``byte * factor + offset``.
+    """
+
+    spec: TensorSpec
+    planes: bool
+    picture: TensorSpec
+    geometry: Geometry
+    swapped: bool
+    factors: np.ndarray[Any, Any]
+    offsets: np.ndarray[Any, Any]
+
+    @property
+    def planar(self) -> bool:
+        """Whether pictures are stored colour by colour."""
+        assert self.picture.picture is not None
+        return self.picture.picture.layout == "nchw"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the model's input."""
+        return self.geometry.rows.output, self.geometry.columns.output
+
+    def __str__(self) -> str:
+        picture, rows = self.picture.picture, self.geometry.rows
+        assert picture is not None
+        given, made = (
+            f"{self.geometry.rows.extent}x{self.geometry.columns.extent}",
+            f"{self.size[0]}x{self.size[1]}",
+        )
+        resized = "" if given == made else f" -> {made} {picture.fit}, as {rows.sampling} does"
+        return f"{self.spec.name}: pictures {picture.layout} {picture.colours} {given}{resized}"
+
+    @property
+    def colours(self) -> int:
+        """How many there are."""
+        return len(self.factors)
+
+    def put_before(self, model: onnx.ModelProto, *, standard: bool) -> onnx.ModelProto:
+        """Return ``model``, which is changed, with its input taking pictures.
+
+        Parameters
+        ----------
+        standard : bool
+            In standard ONNX. Its batch is that of ``model``.
+        """
+        if standard and opset_of(model) < _BROADCASTING_OPSET:
+            model = raise_opset(model, _BROADCASTING_OPSET)
+        graph = model.graph
+        made_name = free_name(graph, f"{self.spec.name}.float")
+        rename(graph, self.spec.name, made_name, made=False)
+        value = next(value for value in graph.input if value.name == self.spec.name)
+        batch = value.type.tensor_type.shape.dim[0].dim_value
+        value.type.tensor_type.elem_type = TensorProto.UINT8
+        set_dims(value, (batch, *self.picture.shape[1:]))
+        nodes = _Nodes(graph, self.spec.name)
+        made = self._standard(nodes) if standard else self._own(nodes)
+        if self.spec.dtype != "float32":
+            made = nodes.add("Cast", made, to=_ELEMENTS[self.spec.dtype])
+        nodes.nodes[-1].output[0] = made_name
+        for node in reversed(nodes.nodes):
+            graph.node.insert(0, node)
+        graph.initializer.extend(nodes.constants)
+        return model
+
+    def _standard(self, nodes: _Nodes) -> str:
+        made = self.spec.name
+        if not self.planar:
+            made = nodes.add("Transpose", made, perm=(0, 3, 1, 2))
+        if self.swapped:
+            order = nodes.constant(np.arange(self.colours)[::-1].astype(np.int64))
+            made = nodes.add("Gather", made, order, axis=1)
+        made = nodes.add("Cast", made, to=TensorProto.FLOAT)
+        rows, columns = self.geometry.rows, self.geometry.columns
+        if rows.extent != rows.resized or rows.resized != rows.output:
+            made = nodes.add("MatMul", nodes.constant(rows.padded), made)
+        if columns.extent != columns.resized or columns.resized != columns.output:
+            made = nodes.add("MatMul", made, nodes.constant(columns.padded.T.copy()))
+        if not self.geometry.fills:
+            grey = np.full((rows.output, columns.output), LETTERBOX, np.float32)
+            grey[_part(rows), _part(columns)] = 0
+            made = nodes.add("Add", made, nodes.constant(grey))
+        each = (1, self.colours, 1, 1)
+        made = nodes.add("Mul", made, nodes.constant(self.factors.reshape(each)))
+        made = nodes.add("Add", made, nodes.constant(self.offsets.reshape(each)))
+        return made if self.planes else nodes.add("Transpose", made, perm=(0, 2, 3, 1))
+
+    def _own(self, nodes: _Nodes) -> str:
+        rows, columns = self.geometry.rows, self.geometry.columns
+        sides = [taps_of(side.matrix) for side in (rows, columns)]
+        constants = [array for taps in sides for array in (taps.first, taps.weights)]
+        constants += [self.factors, self.offsets]
+        return nodes.add(
+            OPERATOR,
+            self.spec.name,
+            *map(nodes.constant, constants),
+            domain=OWN_DOMAIN,
+            planar=int(self.planar),
+            planes=int(self.planes),
+            reversed=int(self.swapped),
+            size=(rows.output, columns.output),
+            region=(rows.start, columns.start, rows.length, columns.length),
+            border=float(LETTERBOX),
+        )
+
+
+def picture_prefix(processing: Processing, inputs: tuple[TensorSpec, ...]) -> PicturePrefix | None:
+    """Return what is to stand before a model with these inputs; None if nothing is.
+
+    Raises
+    ------
+    UsageError
+        If the model has no such input, it is none for pictures, or sizes or colours do not fit.
+    """
+    asked, resize = processing.picture, processing.resize
+    if asked is None:
+        return None
+    specs = {spec.name: spec for spec in inputs}
+    if asked.name not in specs:
+        hint = did_you_mean(asked.name, specs) or f"; the inputs are {', '.join(specs)}"
+        raise UsageError(f"--input names an input '{asked.name}' the model does not have{hint}")
+    spec = specs[asked.name]
+    planes, colours, size = _layout(spec)
+    shape = "x".join(map(str, spec.shape))
+    wanted = (asked.height, asked.width) if resize is None else (resize.height, resize.width)
+    if wanted != size:
+        taken = f"the model's input '{spec.name}' is {shape}"
+        if resize is None:
+            raise UsageError(
+                f"pictures are {asked.height}x{asked.width} and {taken}: give "
+                f"--resize {size[0]}x{size[1]}:stretch, :crop or :letterbox"
+            )
+        raise UsageError(f"--resize makes {wanted[0]}x{wanted[1]} and {taken}")
+    given = processing.picture_of(colours)
+    if (given.colours == "gray") != (colours == 1):
+        raise UsageError(
+            f"--input {asked.name} has {given.colours} pictures; the model's input is {shape}, of "
+            f"{'one colour' if colours == 1 else 'three colours'}"
+        )
+    for option, values in (("--mean", processing.mean), ("--std", processing.std)):
+        if len(values) not in (1, colours):
+            raise UsageError(
+                f"{option} has {len(values)} numbers, the model's input '{spec.name}' one colour"
+            )
+    sides = (asked.height, asked.width)
+    if spec.shape[0] * colours * math.prod(sides) > MAX_ELEMENTS:
+        raise UsageError(
+            f"--input {asked.name}: {spec.shape[0]} pictures of {sides[0]}x{sides[1]} have more "
+            f"than {MAX_ELEMENTS} bytes; use a smaller batch"
+        )
+    mean, std = (
+        np.broadcast_to(np.asarray(values, np.float64), colours)
+        for values in (processing.mean, processing.std)
+    )
+    stored = (colours, *sides) if given.layout == "nchw" else (*sides, colours)
+    return PicturePrefix(
+        spec,
+        planes,
+        TensorSpec(spec.name, "uint8", (spec.shape[0], *stored), picture=given),
+        geometry_of(asked, size, resize),
+        given.colours != "gray" and (given.colours == "bgr") != processing.bgr,
+        (1 / (255 * std)).astype(np.float32),
+        (-mean / std).astype(np.float32),
+    )
+
+
+def _layout(spec: TensorSpec) -> tuple[bool, int, tuple[int, int]]:
+    """Return whether an input is (N, C, H, W), its colours, and its height and width."""
+    shape = spec.shape
+    if len(shape) == 4 and spec.dtype in _ELEMENTS:
+        for place in (1, 3):
+            if shape[place] in (1, 3):
+                sides = shape[2:] if place == 1 else shape[1:3]
+                return place == 1, shape[place], (sides[0], sides[1])
+    raise UsageError(
+        f"--input: the model's input '{spec.name}' is {spec.dtype} of shape "
+        f"{'x'.join(map(str, shape))}, no picture's: that is float32 or float16, of four "
+        "dimensions, with one or three colours"
+    )
+
+
+def _part(side: Any) -> slice:
+    return slice(side.start, side.start + side.length)
+
+
+class _Nodes:
+    """Nodes under construction, each with one output."""
+
+    def __init__(self, graph: onnx.GraphProto, stem: str) -> None:
+        self._graph, self._stem = graph, stem
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def add(self, op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        name = free_name(self._graph, f"{self._stem}.prepared{len(self.nodes)}")
+        node = helper.make_node(op_type, list(inputs), [name], name, domain=domain, **attributes)
+        self.nodes.append(node)
+        return name
+
+    def constant(self, array: np.ndarray[Any, Any]) -> str:
+        name = free_name(self._graph, f"{self._stem}.constant{len(self.constants)}")
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name

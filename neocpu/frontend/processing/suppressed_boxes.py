@@ -1,0 +1,215 @@
+"""Nodes behind a YOLO's head: the boxes that are left of those that overlap.
+
+As ultralytics predicts: a box is of the class it scores best in, and suppresses others of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu.foundation.errors import UsageError
+from neocpu.frontend.opset_raising import opset_of
+from neocpu.frontend.processing.answers import replace_output
+from neocpu.frontend.processing.geometry import Geometry
+from neocpu.frontend.processing.names import free_name
+from neocpu.processing import Suppression
+from neocpu.tensor_spec import TensorSpec
+
+MAX_BOXES: Final = 300
+"""Of a class, as ultralytics keeps of a picture."""
+
+COARSEST: Final = 32
+"""Pixels of a cell of the coarsest grid that all YOLOs have: at least one box is of each."""
+
+_AXES_ARE_INPUTS: Final = 18
+_LAST: Final = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The output of a YOLO's head.
+
+    Attributes
+    ----------
+    spec : TensorSpec
+    is_v8 : bool
+        Whether it is ``(1, 4 + classes, boxes)``, as from YOLOv8 on; else
+        ``(1, boxes, 5 + classes)``, as of YOLOv5, whose fifth number all others are multiplied
+        with.
+    """
+
+    spec: TensorSpec
+    is_v8: bool
+
+    @property
+    def boxes(self) -> int:
+        """How many there are before suppression."""
+        return self.spec.shape[2 if self.is_v8 else 1]
+
+    @property
+    def classes(self) -> int:
+        """How many classes a box may be of."""
+        return self.spec.shape[1] - 4 if self.is_v8 else self.spec.shape[2] - 5
+
+    def __str__(self) -> str:
+        layout = "YOLOv8's to v11's, 4+C x N" if self.is_v8 else "YOLOv5's, N x 5+C"
+        return (
+            f"{self.spec.name} {'x'.join(map(str, self.spec.shape))} is read as {layout}: "
+            f"{self.boxes} boxes of {self.classes} classes"
+        )
+
+
+def find_head(outputs: Sequence[TensorSpec], size: tuple[int, int] | None) -> Head:
+    """Return which output is a YOLO's head, by its shape.
+
+    Parameters
+    ----------
+    size : (int, int) or None
+        Height and width of the model's input, if it takes pictures.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or more than one.
+    """
+    found = [head for spec in outputs if (head := _head(spec, size)) is not None]
+    texts = ", ".join(f"{spec.name} {'x'.join(map(str, spec.shape))}" for spec in outputs)
+    if len(found) != 1:
+        what = "more than one output looks like" if found else "no output is"
+        raise UsageError(
+            f"--nms yolo: {what} a YOLO's head, 1x(4+C)xN of version 8 to 11 or 1xNx(5+C) of "
+            f"version 5, for one picture; the outputs are {texts}"
+        )
+    if any(len(spec.shape) == 4 and found[0].is_v8 for spec in outputs):
+        raise UsageError(
+            f"--nms yolo: the outputs are {texts}: a head with masks, which --nms does not know"
+        )
+    return found[0]
+
+
+def _head(spec: TensorSpec, size: tuple[int, int] | None) -> Head | None:
+    shape = spec.shape
+    if len(shape) != 3 or shape[0] != 1 or not spec.dtype.startswith("float"):
+        return None
+    _, first, last = shape
+    is_v8 = first < last
+    boxes, numbers = (last, first) if is_v8 else (first, last)
+    least = 0 if size is None else (size[0] // COARSEST) * (size[1] // COARSEST)
+    if first == last or numbers < (5 if is_v8 else 6) or boxes < least:
+        return None
+    # Corners, score and class of boxes that are suppressed already, as of YOLOv10.
+    return None if not is_v8 and (boxes, numbers) == (MAX_BOXES, 6) else Head(spec, is_v8)
+
+
+def suppress(
+    model: onnx.ModelProto, head: Head, limits: Suppression, geometry: Geometry | None
+) -> None:
+    """Have ``boxes``, ``scores`` and ``classes`` be outputs instead of a head, in place.
+
+    Rows are one box each: corners ``(x1, y1, x2, y2)`` (float32, in pixels of the picture where
+    there is a geometry, else of the model's input), its score (float32) and its class (int64), by
+    class and falling score.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Of opset 13 or newer.
+    """
+    graph = model.graph
+    place = next(i for i, value in enumerate(graph.output) if value.name == head.spec.name)
+    nodes = _Nodes(graph, head.spec.name)
+    data = head.spec.name
+    if head.spec.dtype != "float32":
+        data = nodes.add("Cast", data, to=TensorProto.FLOAT)
+    corners, scores = _columns(nodes, head, data)
+    axes = nodes.constant([1])
+    if opset_of(model) < _AXES_ARE_INPUTS:
+        best = nodes.add("ReduceMax", scores, axes=[1], keepdims=1)
+    else:
+        best = nodes.add("ReduceMax", scores, axes, keepdims=1)
+    own = nodes.add("Equal", scores, best)
+    masked = nodes.add("Where", own, scores, nodes.constant(np.float32(-1)))
+    selected = nodes.add(
+        "NonMaxSuppression",
+        corners,
+        masked,
+        nodes.constant([min(MAX_BOXES, head.boxes)]),
+        nodes.constant(np.array([limits.overlap], np.float32)),
+        nodes.constant(np.array([limits.score], np.float32)),
+        center_point_box=1,
+    )
+    kinds, numbers = (
+        nodes.add("Gather", selected, nodes.constant(np.int64(column)), axis=1) for column in (1, 2)
+    )
+    flat = nodes.add("Reshape", scores, nodes.constant([-1]))
+    places = nodes.add("Mul", kinds, nodes.constant(np.int64(head.boxes)))
+    kept = nodes.add("Gather", flat, nodes.add("Add", places, numbers), axis=0)
+    rows = nodes.add("Reshape", corners, nodes.constant([-1, 4]))
+    chosen = _placed(nodes, nodes.add("Gather", rows, numbers, axis=0), geometry)
+    outputs = []
+    for value, name, kind, shape in (
+        (chosen, "boxes", TensorProto.FLOAT, ("rows", 4)),
+        (kept, "scores", TensorProto.FLOAT, ("rows",)),
+        (kinds, "classes", TensorProto.INT64, ("rows",)),
+    ):
+        public = free_name(graph, name)
+        graph.node.append(helper.make_node("Identity", [value], [public]))
+        outputs.append((public, kind, shape))
+    replace_output(graph, place, outputs)
+
+
+def _columns(nodes: _Nodes, head: Head, data: str) -> tuple[str, str]:
+    """Return centres and sizes (1, boxes, 4), and scores (1, classes, boxes)."""
+    if head.is_v8:
+        corners = nodes.add("Transpose", nodes.part(data, 0, 4, 1), perm=(0, 2, 1))
+        return corners, nodes.part(data, 4, _LAST, 1)
+    scores = nodes.add("Mul", nodes.part(data, 5, _LAST, 2), nodes.part(data, 4, 5, 2))
+    return nodes.part(data, 0, 4, 2), nodes.add("Transpose", scores, perm=(0, 2, 1))
+
+
+def _placed(nodes: _Nodes, rows: str, geometry: Geometry | None) -> str:
+    """Return the corners of boxes that are given by centre and size, within the picture."""
+    middle, sides = nodes.part(rows, 0, 2, 1), nodes.part(rows, 2, 4, 1)
+    half = nodes.add("Mul", sides, nodes.constant(np.float32(0.5)))
+    ends = [nodes.add(op_type, middle, half) for op_type in ("Sub", "Add")]
+    corners = nodes.add("Concat", *ends, axis=1)
+    if geometry is None:
+        return corners
+    both = (geometry.columns, geometry.rows) * 2
+    offset, scale, most = (
+        nodes.constant(np.array(values, np.float32))
+        for values in (
+            [side.offset for side in both],
+            [side.scale for side in both],
+            [side.extent for side in both],
+        )
+    )
+    moved = nodes.add("Mul", nodes.add("Add", corners, offset), scale)
+    return nodes.add("Min", nodes.add("Max", moved, nodes.constant(np.float32(0))), most)
+
+
+class _Nodes:
+    """Adds nodes of one output and constants to a graph."""
+
+    def __init__(self, graph: onnx.GraphProto, stem: str) -> None:
+        self._graph, self._stem = graph, stem
+
+    def add(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+        name = free_name(self._graph, f"{self._stem}.{op_type.lower()}")
+        self._graph.node.append(helper.make_node(op_type, list(inputs), [name], **attributes))
+        return name
+
+    def part(self, data: str, start: int, end: int, axis: int) -> str:
+        return self.add("Slice", data, *(self.constant([each]) for each in (start, end, axis)))
+
+    def constant(self, value: Any) -> str:
+        array = np.asarray(value, np.int64 if isinstance(value, list) else None)
+        name = free_name(self._graph, f"{self._stem}.constant")
+        self._graph.initializer.append(numpy_helper.from_array(array, name))
+        return name

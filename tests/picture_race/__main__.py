@@ -1,0 +1,143 @@
+"""How long pictures take from bytes to the answer, prepared in the artifact or before it.
+
+``python -m tests.picture_race [NETWORK] [--picture HxW] [--rounds N]`` compiles a built-in network
+twice, with pictures of bytes as its input and as it is. The first runs beside the second after
+Pillow's or OpenCV's resizing and numpy's normalisation, in one process, in turns; what is told are
+medians, of the preparation alone too. OpenCV takes part where it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+import neocpu
+from neocpu.foundation.host import usable_cpus
+from neocpu.models import build
+from neocpu.processing import Processing
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+FACTORS = (1 / (255 * np.array(STD))).astype(np.float32)
+OFFSETS = (-np.array(MEAN) / np.array(STD)).astype(np.float32)
+Resizing = Callable[[np.ndarray, tuple[int, int]], np.ndarray]
+
+
+def resizings() -> Mapping[str, Resizing]:
+    """Return the libraries that are here."""
+    found: dict[str, Resizing] = {}
+    try:
+        from PIL import Image
+
+        bilinear = Image.Resampling.BILINEAR
+        found["pillow"] = lambda pixels, size: np.asarray(
+            Image.fromarray(pixels).resize(size[::-1], bilinear)
+        )
+    except ModuleNotFoundError:
+        print("without Pillow, which is not installed")
+    try:
+        import cv2
+
+        cv2.setNumThreads(usable_cpus())
+        found["opencv"] = lambda pixels, size: cv2.resize(
+            pixels, size[::-1], interpolation=cv2.INTER_LINEAR
+        )
+    except ModuleNotFoundError:
+        print("without OpenCV, which is not installed: pip install opencv-python-headless")
+    return found
+
+
+def prepared(pixels: np.ndarray, size: tuple[int, int], resize: Resizing) -> np.ndarray:
+    """Return what a network takes of a picture, in as few steps of numpy as there can be."""
+    scaled = resize(pixels, size).astype(np.float32)
+    scaled *= FACTORS
+    scaled += OFFSETS
+    return np.ascontiguousarray(scaled.transpose(2, 0, 1)[None])
+
+
+def passing(name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
+    """Return a model that returns its input: what is left is the preparation."""
+    values = [
+        helper.make_tensor_value_info(each, TensorProto.FLOAT, shape) for each in (name, "same")
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Identity", [name], ["same"])], "passing", values[:1], values[1:]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def race(first: Callable[[], Any], second: Callable[[], Any], rounds: int) -> tuple[float, float]:
+    """Return how many milliseconds each takes: medians of calls in turns."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds + 5):
+        for call, seconds in zip((first, second), times, strict=True):
+            start = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - start)
+    return tuple(1e3 * statistics.median(seconds[5:]) for seconds in times)  # type: ignore[return-value]
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.picture_race")
+    parser.add_argument("network", nargs="?", default="mobilenet_v2")
+    parser.add_argument("--picture", default="480x640", metavar="HxW")
+    parser.add_argument("--rounds", type=int, default=200)
+    asked = parser.parse_args()
+    height, width = map(int, asked.picture.split("x"))
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    model = build(asked.network)
+    name = model.graph.input[0].name
+    shape = tuple(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)
+    size = shape[2], shape[3]
+    print(f"{asked.network}, pictures of {asked.picture}, {usable_cpus()} threads, medians in ms\n")
+    print("| resized as | what | in the artifact | before it | times as long | off by, of 255 |")
+    print("| --- | --- | ---: | ---: | ---: | ---: |")
+    with TemporaryDirectory() as folder:
+
+        def compiled(source: onnx.ModelProto, **processing: Any) -> neocpu.Module:
+            path = Path(folder) / "model.so"
+            with neocpu.compile(source, verify=False, **processing) as made:
+                made.export(path)
+            return neocpu.load(path)
+
+        plain = compiled(model)
+        for library, resize in resizings().items():
+            processing = Processing.parse(
+                input=f"{name}={asked.picture}",
+                resize=f"{size[0]}x{size[1]}:stretch:{library}",
+                mean=MEAN,
+                std=STD,
+            )
+            alone = compiled(passing(name, shape), processing=processing)
+            whole = compiled(model, processing=processing)
+            seen = alone.run({name: pixels[None]})["same"]
+            steps = np.abs(seen - prepared(pixels, size, resize)) / FACTORS[:, None, None]
+            pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+                "preparation": (
+                    lambda alone=alone: alone(pixels[None]),  # type: ignore[misc]
+                    lambda resize=resize: prepared(pixels, size, resize),  # type: ignore[misc]
+                ),
+                "the whole": (
+                    lambda whole=whole: whole(pixels[None]),  # type: ignore[misc]
+                    lambda resize=resize: plain(prepared(pixels, size, resize)),  # type: ignore[misc]
+                ),
+            }
+            for what, pair in pairs.items():
+                ours, theirs = race(*pair, asked.rounds)
+                print(
+                    f"| {library} | {what} | {ours:.3f} | {theirs:.3f} | {theirs / ours:.2f} | "
+                    f"{steps.max():.2f} |"
+                )
+
+
+if __name__ == "__main__":
+    main()
