@@ -72,6 +72,7 @@ def requirements() -> Mapping[str, list[str]]:
         "dependencies": [lines["numpy"]],
         "cli": cli,
         "serve": [*cli, *extras["serve"]],
+        "images": list(extras["images"]),
         "mlserver": list(extras["mlserver"]),
     }
 

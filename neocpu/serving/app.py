@@ -102,7 +102,8 @@ def _add_infer(app: FastAPI, server: InferenceServer) -> None:
         if headers.get("content-encoding", "identity") != "identity":
             raise EncodingError("compressed requests are not supported: send it as it is")
         length, json_bytes = _number(headers, "content-length"), _number(headers, JSON_LENGTH)
-        call = InferCall(path["name"], path.get("version"), length, json_bytes)
+        is_picture = headers.get("content-type", "").lower().startswith("image/")
+        call = InferCall(path["name"], path.get("version"), length, json_bytes, is_picture)
         answer, share = await server.infer(call, _chunks(request), partial(_gone, request))
         return _infer_response(server, answer, share)
 

@@ -44,7 +44,7 @@ class TooLargeError(RequestError):
 
 
 class EncodingError(RequestError):
-    """A body that is compressed."""
+    """A body that is compressed, or a picture that nobody here decodes."""
 
     status = 415
 

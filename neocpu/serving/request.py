@@ -6,6 +6,7 @@ A body is JSON, and after it, with the binary tensor data extension, the data of
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import orjson
 
 from neocpu.foundation.errors import did_you_mean
 from neocpu.serving.datatypes import AnyArray
+from neocpu.serving.pictures import BYTES, decode_pictures, picture_elements, picture_input
 from neocpu.serving.refusals import RequestError
 from neocpu.serving.tensors import (
     brief,
@@ -86,6 +88,21 @@ def parse_request(
     return parse_document(_parse_json(text), tail, inputs, outputs)
 
 
+def parse_picture(
+    body: memoryview, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> InferRequest:
+    """Decode a request whose body is a picture's file.
+
+    Raises
+    ------
+    RequestError
+        If it cannot be decoded, or the model takes something else.
+    """
+    spec = picture_input(inputs)
+    tensors = {spec.name: decode_pictures(spec, [body])}
+    return InferRequest(None, tensors, _parse_outputs({}, outputs, binary=False))
+
+
 def parse_document(
     document: dict[str, Any],
     tail: memoryview,
@@ -145,10 +162,13 @@ def _parse_inputs(
     offset = 0
     for entry in entries:
         spec = _named(entry, by_name, tensors, "input")
-        check_declaration(spec, entry.get("datatype"), entry.get("shape"))
+        encoded = spec.picture is not None and entry.get("datatype") == BYTES
+        if not encoded:
+            check_declaration(spec, entry.get("datatype"), entry.get("shape"))
         size = _binary_size(entry, spec.name)
         if size is None:
-            tensors[spec.name] = from_json(spec, entry.get("data"))
+            read = _pictures if encoded else from_json
+            tensors[spec.name] = read(spec, entry.get("data"))
         else:
             if "data" in entry:
                 raise RequestError(f"input '{spec.name}' has both data and binary_data_size")
@@ -157,13 +177,29 @@ def _parse_inputs(
                     f"input '{spec.name}': binary_data_size is {size}, only "
                     f"{tail.nbytes - offset} bytes are left of the body"
                 )
-            tensors[spec.name] = from_binary(spec, tail[offset : offset + size])
+            part = tail[offset : offset + size]
+            tensors[spec.name] = (
+                decode_pictures(spec, picture_elements(spec, part))
+                if encoded
+                else from_binary(spec, part)
+            )
             offset += size
     if offset != tail.nbytes:
         raise RequestError(f"{tail.nbytes - offset} bytes of the body belong to no input")
     if missing := [name for name in by_name if name not in tensors]:
         raise RequestError(f"missing input {', '.join(missing)}")
     return tensors
+
+
+def _pictures(spec: TensorSpec, data: object) -> AnyArray:
+    """Return pictures whose files are strings in JSON, in base 64."""
+    if not isinstance(data, list) or not all(isinstance(one, str) for one in data):
+        raise RequestError(f"input '{spec.name}': data must be a list of strings in base 64")
+    try:
+        files = [base64.b64decode(text, validate=True) for text in data]
+    except ValueError as error:
+        raise RequestError(f"input '{spec.name}': data are not in base 64: {error}") from None
+    return decode_pictures(spec, files)
 
 
 def _parse_outputs(

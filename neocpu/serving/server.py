@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from anyio import move_on_after
@@ -19,9 +20,10 @@ from neocpu.serving.in_flight import InFlight, Share
 from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import Departure, Lane, ServedModel
+from neocpu.serving.pictures import ENCODED_BYTES
 from neocpu.serving.refusals import UnavailableError, UnknownModelError
 from neocpu.serving.repository import ModelEntry, unique
-from neocpu.serving.request import InferRequest, parse_request
+from neocpu.serving.request import InferRequest, parse_picture, parse_request
 from neocpu.serving.response import InferResponse, binary_bytes, render_response
 from neocpu.serving.tensors import brief, json_bytes_at_most
 
@@ -87,12 +89,15 @@ class InferCall:
         Content-Length; None if the body is chunked.
     json_bytes : int or None
         Inference-Header-Content-Length.
+    is_picture : bool
+        Whether Content-Type says so of the body.
     """
 
     model: str
     version: str | None
     length: int | None
     json_bytes: int | None
+    is_picture: bool = False
 
 
 class InferenceServer:
@@ -249,12 +254,12 @@ class InferenceServer:
         body = await read_body(
             chunks,
             call.length,
-            limit=self.limits.max_request_bytes or json_bytes_at_most(header.inputs),
+            limit=self.limits.max_request_bytes or _bytes_at_most(header),
             seconds=self.limits.body_seconds,
             json_bytes=call.json_bytes,
             hold=share.hold_request,
         )
-        request = await self._parse(body, call.json_bytes, header)
+        request = await self._parse(body, call, header)
         results = await model.infer(request.inputs, gone)
         answer = render_response(model.entry.name, model.entry.version, request, results)
         share.hold_request(0)
@@ -262,19 +267,21 @@ class InferenceServer:
         return answer
 
     async def _parse(
-        self, body: memoryview, json_bytes: int | None, header: ArtifactHeader
+        self, body: memoryview, call: InferCall, header: ArtifactHeader
     ) -> InferRequest:
-        """Parse a request: much JSON in a thread, so that others get in between its steps.
+        """Parse a request: pictures and much JSON in a thread, so that others get in between.
 
-        One at a time, for a parsed document takes many times its bytes.
+        One at a time, for a parsed document and a picture take many times their bytes.
         """
-        size = body.nbytes if json_bytes is None else json_bytes
-        if size <= _QUICK_BYTES:
-            return parse_request(body, json_bytes, header.inputs, header.outputs)
+        specs = header.inputs, header.outputs
+        parse = partial(parse_request, body, call.json_bytes, *specs)
+        if call.is_picture:
+            parse = partial(parse_picture, body, *specs)
+        size = body.nbytes if call.json_bytes is None else call.json_bytes
+        if size <= _QUICK_BYTES and not any(spec.picture for spec in header.inputs):
+            return parse()
         async with self._parsing:
-            return await asyncio.to_thread(
-                parse_request, body, json_bytes, header.inputs, header.outputs
-            )
+            return await asyncio.to_thread(parse)
 
     @contextmanager
     def _accepted(self) -> Iterator[None]:
@@ -292,3 +299,9 @@ class InferenceServer:
 
     def _all(self) -> Sequence[ServedModel]:
         return [model for versions in self._models.values() for model in versions.values()]
+
+
+def _bytes_at_most(header: ArtifactHeader) -> int:
+    """Return how many bytes a request has at most, if it is not padded."""
+    pictures = sum(spec.shape[0] for spec in header.inputs if spec.picture)
+    return json_bytes_at_most(header.inputs) + ENCODED_BYTES * pictures

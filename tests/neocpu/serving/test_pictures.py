@@ -1,0 +1,182 @@
+"""Encoded pictures in requests."""
+
+import asyncio
+import base64
+import io
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fake_modules import OUTPUT, FakeModule
+from v2_requests import body
+
+from neocpu.serving import model as served
+from neocpu.serving import pictures
+from neocpu.serving.refusals import EncodingError, RequestError
+from neocpu.serving.repository import ModelEntry
+from neocpu.serving.request import parse_picture, parse_request
+from neocpu.serving.server import InferCall, InferenceServer, Limits
+from neocpu.serving.tensors import json_bytes_at_most
+from neocpu.tensor_spec import Picture, TensorSpec
+
+Image = pytest.importorskip("PIL.Image")
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+
+
+def spec(layout="nhwc", colours="rgb", fit="stretch", batch=1, size=(6, 8)):
+    channels = 1 if colours == "gray" else 3
+    shape = (channels, *size) if layout == "nchw" else (*size, channels)
+    return TensorSpec("x", "uint8", (batch, *shape), picture=Picture(layout, colours, fit))
+
+
+def encoded(pixels=PIXELS, kind="PNG"):
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, kind)
+    return stream.getvalue()
+
+
+def request(one, *files):
+    """Return the input that a request with files in base 64 makes."""
+    data = [base64.b64encode(file).decode() for file in files]
+    entry = {"name": "x", "datatype": "BYTES", "shape": [len(files)], "data": data}
+    return parse_request(memoryview(body(entry)), None, [one], []).inputs["x"]
+
+
+def binary(one, data):
+    """Return the input that a request with binary data makes."""
+    entry = {"name": "x", "datatype": "BYTES", "shape": [one.shape[0]]}
+    head = body({**entry, "parameters": {"binary_data_size": len(data)}})
+    return parse_request(memoryview(head + data), len(head), [one], []).inputs["x"]
+
+
+def element(file):
+    return len(file).to_bytes(4, "little") + file
+
+
+def test_pixels_arrive_as_the_input_has_them():
+    np.testing.assert_array_equal(request(spec(), encoded()), PIXELS[None])
+    blue_first = request(spec("nchw", "bgr"), encoded())
+    np.testing.assert_array_equal(blue_first[0], PIXELS[:, :, ::-1].transpose(2, 0, 1))
+    assert blue_first.flags.c_contiguous
+    grey = np.asarray(Image.fromarray(PIXELS).convert("L"))
+    np.testing.assert_array_equal(request(spec(colours="gray"), encoded())[0, :, :, 0], grey)
+
+
+def test_however_they_are_sent():
+    file = encoded(kind="BMP")
+    (made,) = parse_picture(memoryview(file), [spec()], []).inputs.values()
+    np.testing.assert_array_equal(made[0], PIXELS)
+    two = binary(spec(batch=2), element(file) + element(encoded(PIXELS[::-1])))
+    np.testing.assert_array_equal(two, [PIXELS, PIXELS[::-1]])
+
+
+@pytest.mark.parametrize("fit", ["stretch", "crop", "letterbox"])
+def test_a_picture_of_another_size_is_made_to_fit(fit):
+    wide = np.repeat(np.repeat(PIXELS, 8, axis=0), 16, axis=1)  # 48 x 128
+    image, bilinear = Image.fromarray(wide), Image.Resampling.BILINEAR
+    if fit == "stretch":
+        wanted = np.asarray(image.resize((8, 6), bilinear))
+    elif fit == "crop":
+        wanted = np.asarray(image.resize((8, 6), bilinear, box=(32, 0, 96, 48)))
+    else:
+        wanted = np.full((6, 8, 3), 114, np.uint8)
+        wanted[1:4] = np.asarray(image.resize((8, 3), bilinear))
+        wanted[2:5], wanted[1:2] = wanted[1:4].copy(), 114
+    made = request(spec(fit=fit), encoded(wide))[0]
+    np.testing.assert_array_equal(made, wanted)
+
+
+def test_pixels_are_still_taken():
+    entry = {
+        "name": "x",
+        "datatype": "UINT8",
+        "shape": [1, 6, 8, 3],
+        "data": PIXELS.ravel().tolist(),
+    }
+    made = parse_request(memoryview(body(entry)), None, [spec()], []).inputs["x"]
+    np.testing.assert_array_equal(made[0], PIXELS)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (element(b"no picture"), "no picture that can be decoded"),
+        (element(encoded()[:60]), "no picture that can be decoded"),
+        (b"", "compiled for 1 pictures, got 0"),
+        (element(encoded()) * 2, "for each of 1 pictures"),
+        (element(encoded())[:-1], "a length in four bytes"),
+        (b"\xff\xff\xff\xff", "a length in four bytes"),
+        (b"\0", "a length in four bytes"),
+    ],
+)
+def test_what_is_no_picture(data, message):
+    with pytest.raises(RequestError, match=message):
+        binary(spec(), data)
+
+
+def test_data_that_are_no_strings_in_base_64():
+    for data in ("AAAA", [1], ["?"], None):
+        entry = {"name": "x", "datatype": "BYTES", "shape": [1], "data": data}
+        with pytest.raises(RequestError, match="base 64"):
+            parse_request(memoryview(body(entry)), None, [spec()], [])
+
+
+def test_a_small_file_of_too_many_pixels(monkeypatch):
+    monkeypatch.setattr(pictures, "MAX_PIXELS", 47)
+    with pytest.raises(RequestError, match="it has 8x6 pixels, more than 47"):
+        request(spec(), encoded())
+
+
+def test_inputs_that_take_no_pictures():
+    plain = TensorSpec("x", "uint8", (1, 6, 8, 3))
+    with pytest.raises(RequestError, match="the model takes UINT8"):
+        request(plain, encoded())
+    for inputs in ([plain], [spec(), plain]):
+        with pytest.raises(EncodingError, match="models with one input, compiled for pictures"):
+            parse_picture(memoryview(encoded()), inputs, [])
+
+
+def test_a_server_takes_bodies_that_are_pictures(monkeypatch):
+    """Larger than the input's numbers in JSON: the input is tiny, the file is not."""
+    monkeypatch.setattr(served, "ThreadPool", lambda _: SimpleNamespace(close=lambda: None))
+    module = FakeModule(log=[])
+    module.metadata = SimpleNamespace(inputs=(spec(size=(1, 1)),), outputs=(OUTPUT,))
+    monkeypatch.setattr(served, "load", lambda *_, **__: module)
+    noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8)
+    file = encoded(noise)
+    assert len(file) > json_bytes_at_most(module.metadata.inputs)
+
+    async def chunks():
+        yield file
+
+    async def gone():
+        await asyncio.Event().wait()
+
+    async def scene():
+        server = InferenceServer([ModelEntry("net", "net.so")], Limits(instances=1))
+        server.start()
+        call = InferCall("net", None, len(file), None, is_picture=True)
+        answer = asyncio.ensure_future(server.infer(call, chunks(), gone))
+        while not module.calls:
+            await asyncio.sleep(0.001)
+        ((_, inputs),) = module.calls
+        module.finish()
+        answered, share = await answer
+        share.close()
+        server.close()
+        return inputs, answered
+
+    inputs, answered = asyncio.run(scene())
+    assert inputs["x"].shape == (1, 1, 1, 3)
+    assert json.loads(answered.body)["model_name"] == "net"
+
+
+def test_a_server_without_pillow(monkeypatch):
+    def missing(*_, **__):
+        raise ModuleNotFoundError("No module named 'PIL'", name="PIL")
+
+    monkeypatch.setattr(pictures, "open_picture", missing)
+    with pytest.raises(EncodingError, match="pip install 'neocpu\\[images\\]'"):
+        request(spec(), encoded())
