@@ -1,4 +1,7 @@
-"""NonMaxSuppression in numpy, for the reference: a vector operation per selected box."""
+"""Detectors' operators in numpy, for the reference: a few vector operations per selected box.
+
+onnx's own loop over pixels; and it knows RoiAlign as it is since opset 16 alone.
+"""
 
 from __future__ import annotations
 
@@ -73,3 +76,68 @@ def _select(corners: Array, order: Array, limit: int, overlap: np.float32) -> li
             suppressed = shared / (one[4] + others[4] - shared) > overlap
         order = order[~suppressed]
     return selected
+
+
+class RoiAlign(OpRun):  # type: ignore[misc]
+    """Regions of feature maps, averaged (or the largest taken) in bins of bilinear samples."""
+
+    def _run(
+        self,
+        x: Array,
+        rois: Array,
+        images: Array,
+        coordinate_transformation_mode: str | None = None,
+        mode: str | None = None,
+        output_height: int | None = None,
+        output_width: int | None = None,
+        sampling_ratio: int | None = None,
+        spatial_scale: float | None = None,
+    ) -> tuple[Array]:
+        # Before opset 16, which named it, there was one way to place regions.
+        named = self.run_params["opsets"][""] >= 16
+        half = named and (coordinate_transformation_mode or "half_pixel").lower() == "half_pixel"
+        bins = output_height or 1, output_width or 1
+        corners = rois * x.dtype.type(spatial_scale or 1.0) - x.dtype.type(0.5 if half else 0)
+        largest = (mode or "avg").lower() == "max"
+        found = np.zeros((len(rois), x.shape[1], *bins), x.dtype)
+        for region, (corner, image) in enumerate(zip(corners, images, strict=True)):
+            axes = []
+            for axis, size in enumerate(bins):
+                start, end = corner[1 - axis], corner[3 - axis]
+                extent = end - start if half else max(end - start, x.dtype.type(1))
+                axes.append(_samples(start, extent, size, sampling_ratio or 0, x.shape[2 + axis]))
+            if all(len(low) for low, _, _ in axes):
+                found[region] = _pooled(x[image], axes[0], axes[1], bins, largest=largest)
+        return (found,)
+
+
+_Samples: TypeAlias = tuple[Array, Array, Array]
+
+
+def _samples(start: Any, extent: Any, bins: int, ratio: int, pixels: int) -> _Samples:
+    """Return the pixels in front of and after each sample in one dimension, and their weights."""
+    step = extent / bins
+    count = ratio if ratio > 0 else max(0, int(np.ceil(step)))
+    within = (np.arange(count, dtype=step.dtype) + 0.5) * step / max(count, 1)
+    at = (start + np.arange(bins, dtype=step.dtype)[:, None] * step + within).reshape(-1)
+    inside = (at >= -1) & (at <= pixels)
+    at = np.clip(at, 0, pixels - 1)
+    low = at.astype(np.int64)
+    weight = at - low
+    both = np.stack([1 - weight, weight]) * inside
+    return low, np.minimum(low + 1, pixels - 1), both.astype(step.dtype)
+
+
+def _pooled(
+    image: Array, rows: _Samples, columns: _Samples, bins: tuple[int, int], *, largest: bool
+) -> Array:
+    """Return the bins of all channels of one region."""
+    corners = [
+        image[:, y][:, :, x] * (row[:, None] * column)
+        for y, row in zip(rows[:2], rows[2], strict=True)
+        for x, column in zip(columns[:2], columns[2], strict=True)
+    ]
+    values = np.maximum.reduce(corners) if largest else sum(corners)
+    split = values.reshape(len(image), bins[0], -1, bins[1], len(columns[0]) // bins[1])
+    pooled: Array = split.max(axis=(2, 4)) if largest else split.mean(axis=(2, 4))
+    return pooled

@@ -2,9 +2,9 @@
 
 It pools images of any but two spatial dimensions over the wrong axes, takes a sum for the 1-norm,
 knows no GlobalLpPool, no padding that crops, GridSample's modes by the names of opset 20 alone,
-RoiAlign as it is since opset 16 alone, and DequantizeLinear since 19. Softsign and ReduceLogSumExp
-fail on a number without dimensions, Mean where tensors broadcast, CumSum if its axis is a list and
-OneHot if its depth is one; Einsum is slow where BLAS would do.
+and DequantizeLinear since 19. Softsign and ReduceLogSumExp fail on a number without dimensions,
+Mean where tensors broadcast, CumSum if its axis is a list and OneHot if its depth is one; Einsum is
+slow where BLAS would do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_cum_sum import CumSum as OnnxCumSum
-from onnx.reference.ops.op_roi_align import RoiAlign as OnnxRoiAlign
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -37,15 +36,6 @@ class GlobalLpPool(OpRun):  # type: ignore[misc]
         p = p or 2
         axes = tuple(range(2, x.ndim))
         return ((np.abs(x) ** p).sum(axis=axes, keepdims=True) ** x.dtype.type(1 / p),)
-
-
-class RoiAlign(OnnxRoiAlign):  # type: ignore[misc]
-    """RoiAlign; before opset 16, which named it, there was one way to place regions."""
-
-    def _run(self, *inputs: Array, **attrs: Any) -> tuple[Array]:
-        if self.run_params["opsets"][""] < 16:
-            attrs["coordinate_transformation_mode"] = "output_half_pixel"
-        return super()._run(*inputs, **attrs)  # type: ignore[no-any-return]
 
 
 class DequantizeLinear(OpRun):  # type: ignore[misc]

@@ -21,7 +21,7 @@ from neocpu.reference import recurrent_operators as recurrent
 from neocpu.reference import resize_operators as resize
 from neocpu.reference import window_operators as windows
 from neocpu.reference.custom_operators import custom_operators_of
-from neocpu.reference.detection_operators import NonMaxSuppression
+from neocpu.reference.detection_operators import NonMaxSuppression, RoiAlign
 from neocpu.reference.evaluator import Noise, evaluate
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -38,6 +38,7 @@ _OPERATORS = [
     ops.LpPool,
     ops.MaxPool,
     NonMaxSuppression,
+    RoiAlign,
     ops.Softmax,
     contrib.BiasGelu,
     contrib.EmbedLayerNormalization,
@@ -66,7 +67,6 @@ _OPERATORS = [
     missing.OneHot,
     missing.Pad,
     missing.ReduceLogSumExp,
-    missing.RoiAlign,
     missing.Softsign,
     recurrent.GRU,
     recurrent.LSTM,

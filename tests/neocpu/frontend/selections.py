@@ -13,7 +13,6 @@ from neocpu.frontend import LoadedModel, load_model
 from neocpu.frontend.rows.row_graph import DOMAIN
 from neocpu.reference import detection_operators as detection
 from neocpu.reference import lookup_operators as lookup
-from neocpu.reference import missing_operators as missing
 from neocpu.reference.evaluator import evaluate
 from tests.neocpu.frontend.differential import run_onnxruntime
 
@@ -109,7 +108,7 @@ class TopK(OpRun):
         return np.take_along_axis(data, places, axis), places
 
 
-class RoiAlign(missing.RoiAlign):
+class RoiAlign(detection.RoiAlign):
     """Of all regions, whether they count or not."""
 
     op_domain = DOMAIN

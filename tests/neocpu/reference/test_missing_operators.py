@@ -153,11 +153,16 @@ def test_scatter_by_its_old_name():
 
 
 @pytest.mark.parametrize("opset", [10, 16])
-def test_roi_align(opset):
-    regions = np.array([[0.3, 0.2, 6.1, 5.2], [1, 1, 1.2, 1.3], [0, 0, 3, 4]], np.float32)
-    sizes = {"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.5}
-    node = helper.make_node("RoiAlign", ["x", "r", "b"], ["y"], **sizes)
-    check(node, opset, x=random(2, 3, 9, 7), r=regions, b=np.array([0, 1, 1]))
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("ratio", [0, 2])
+def test_roi_align(opset, mode, ratio):
+    regions = np.array(
+        [[0.3, 0.2, 6.1, 5.2], [1, 1, 1.2, 1.3], [0, 0, 3, 4], [3, 2, 1, 1], [-9, -9, 30, 30]],
+        np.float32,
+    )
+    sizes = {"output_height": 3, "output_width": 2, "sampling_ratio": ratio, "spatial_scale": 0.5}
+    node = helper.make_node("RoiAlign", ["x", "r", "b"], ["y"], mode=mode, **sizes)
+    check(node, opset, x=random(2, 3, 9, 7), r=regions, b=np.array([0, 1, 1, 0, 1]))
 
 
 def of_any_shape() -> list[str]:
