@@ -119,7 +119,7 @@ def _depthwise(padded: Array, w: Array, window: Window, y: Array) -> None:
     """One input channel per group: a product per window position."""
     n, channels = padded.shape[:2]
     spatial = (1,) * len(window.out)
-    total = y.reshape(n, channels, -1, *window.out)
+    total = y.reshape(n, channels, w.shape[0] // channels, *window.out)
     total[...] = 0
     for tap, seen in window.taps(padded):
         index: tuple[Any, ...] = (slice(None), 0, *tap)
@@ -161,7 +161,8 @@ class ConvTranspose(OpRun):  # type: ignore[misc]
         full, begins, shape = _transposed_geometry(x.shape[2:], window, attrs)
         outputs = w.shape[1]
         matrix = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)
-        products = matrix @ x.reshape(n, groups, w.shape[0] // groups, -1)
+        columns = x.reshape(n, groups, w.shape[0] // groups, math.prod(x.shape[2:]))
+        products = matrix @ columns
         products = products.reshape(n, groups * outputs, *window.kernel, *x.shape[2:])
         y = np.zeros((n, groups * outputs, *full), x.dtype)
         index: tuple[Any, ...]

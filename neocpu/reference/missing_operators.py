@@ -29,6 +29,22 @@ class GlobalMaxPool(OpRun):  # type: ignore[misc]
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
+class GlobalAveragePool(OpRun):  # type: ignore[misc]
+    """The mean over all spatial dimensions, of no images too."""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (x.mean(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class Flatten(OpRun):  # type: ignore[misc]
+    """Two dimensions, either of which may have no elements."""
+
+    def _run(self, x: Array, axis: int | None = None) -> tuple[Array]:
+        at = 1 if axis is None else axis
+        at += x.ndim if at < 0 else 0
+        return (x.reshape(math.prod(x.shape[:at]), math.prod(x.shape[at:])),)
+
+
 class GlobalLpPool(OpRun):  # type: ignore[misc]
     """The p-norm over all spatial dimensions."""
 

@@ -58,6 +58,8 @@ _OPERATORS = [
     missing.CumSum,
     missing.DequantizeLinear,
     missing.Einsum,
+    missing.Flatten,
+    missing.GlobalAveragePool,
     missing.GlobalLpPool,
     missing.GlobalMaxPool,
     missing.GridSample,

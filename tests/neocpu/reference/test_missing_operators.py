@@ -219,3 +219,22 @@ def test_what_can_be_imported_can_be_checked():
             if not (schema.has_function or schema.has_context_dependent_function):
                 lacking.append((op, opset))
     assert not lacking
+
+
+@pytest.mark.parametrize(
+    ("op", "constants", "shape"),
+    [
+        ("Flatten", [], (0, 144)),
+        ("GlobalAveragePool", [], (0, 4, 1, 1)),
+        ("Conv", [random(8, 1, 3, 3)], (0, 8, 4, 4)),
+        ("ConvTranspose", [random(4, 2, 2, 2)], (0, 2, 7, 7)),
+    ],
+)
+def test_no_images(op, constants, shape):
+    attributes = {"group": 4} if op == "Conv" else {}
+    feeds = {"x": random(1, 4, 6, 6)[:0]} | {f"c{i}": c for i, c in enumerate(constants)}
+    nodes = [helper.make_node(op, list(feeds), ["y"], **attributes)]
+    given = {**feeds, "x": random(1, 4, 6, 6)}
+    model = make_model(nodes, given)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    assert runner.run_reference(model, feeds)["y"].shape == shape

@@ -1,0 +1,30 @@
+"""A detector of two stages, compiled and verified, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+
+import neocpu
+from tests.neocpu.two_stage import MOST, OUTPUTS, PROPOSALS, SIDE, two_stages
+
+
+def test_what_it_finds_is_onnxruntimes():
+    model = two_stages()
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    with neocpu.compile(model, threads=1) as compiled, compiled.module() as module:
+        assert compiled.verification is not None
+        assert compiled.verification.ok
+        shapes = {spec.name: spec.shape[0] for spec in module.outputs if spec.bounded}
+        assert shapes == dict.fromkeys(OUTPUTS[:4], MOST) | {"proposals": PROPOSALS}
+        counts = set()
+        for seed in range(7):
+            image = np.random.default_rng(seed).standard_normal((1, 3, SIDE, SIDE))
+            feeds = {"image": (seed * image / 3).astype(np.float32)}
+            expected = session.run(list(OUTPUTS), feeds)
+            for (name, mine), want in zip(module.run(feeds).items(), expected, strict=True):
+                assert mine.shape == want.shape, name
+                np.testing.assert_allclose(mine, want, rtol=1e-4, atol=1e-4, err_msg=name)
+            counts.add((len(expected[0]), len(expected[4])))
+    assert counts >= {(0, 0), (MOST, PROPOSALS)}
+    assert len(counts) > 2
