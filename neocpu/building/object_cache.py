@@ -15,6 +15,7 @@ import functools
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -59,25 +60,49 @@ class KernelCode:
         An object file, in which the function is called `SYMBOL`.
     launches : tuple of int
         The iterations of its parallel loops, in turn; 0 for unknown ones.
-    outline : str
-        The function without its body, as JSON of TVM.
+    parameters : tuple of (str, tuple of int, str)
+        Name, shape and element type of each.
+    attributes : dict of str to int or str
+        What else is known of it.
     """
 
     code: bytes
     launches: tuple[int, ...]
-    outline: str
+    parameters: tuple[tuple[str, tuple[int, ...], str], ...]
+    attributes: dict[str, int | str]
 
     def encode(self) -> bytes:
         """Return it as bytes."""
-        head = json.dumps([self.launches, self.outline]).encode()
+        head = json.dumps([self.launches, self.parameters, self.attributes]).encode()
         return len(head).to_bytes(4, "little") + head + self.code
 
     @classmethod
     def decode(cls, data: bytes) -> KernelCode:
         """Return what `encode` made bytes of."""
         end = 4 + int.from_bytes(data[:4], "little")
-        launches, outline = json.loads(data[4:end])
-        return cls(data[end:], tuple(launches), outline)
+        launches, parameters, attributes = json.loads(data[4:end])
+        shaped = tuple((name, tuple(shape), dtype) for name, shape, dtype in parameters)
+        return cls(data[end:], tuple(launches), shaped, attributes)
+
+    @classmethod
+    def of(cls, function: tirx.PrimFunc, code: bytes, launches: Sequence[int]) -> KernelCode:
+        """Return the code of a function, with what is known of that."""
+        parameters = tuple(
+            (str(p.name), tuple(int(n) for n in p.ty.shape), str(p.ty.dtype))
+            for p in function.params
+        )
+        attributes = {
+            str(name): str(value) if isinstance(value, str) else int(value)
+            for name, value in (function.attrs or {}).items()
+            if name != "global_symbol" and isinstance(value, str | int)
+        }
+        return cls(code, tuple(launches), parameters, attributes)
+
+    def outline(self) -> tirx.PrimFunc:
+        """Return the function without its body."""
+        buffers = [tirx.decl_buffer(shape, dtype, name) for name, shape, dtype in self.parameters]
+        attributes = tvm.ir.make_node("ir.DictAttrs", **self.attributes)
+        return tirx.PrimFunc(buffers, tirx.Evaluate(0), attrs=attributes)
 
 
 class ObjectCache:
@@ -99,7 +124,7 @@ class ObjectCache:
     def outline(self, recipe: str) -> tirx.PrimFunc | None:
         """Return a function without a body, of which there is code; None if there is none."""
         found = self.find(recipe)
-        return None if found is None else tvm.ir.load_json(found.outline)
+        return None if found is None else found.outline()
 
     def keep(self, key: str, code: KernelCode) -> None:
         """Keep the code of a function for the next time."""
@@ -153,12 +178,6 @@ def anonymous(function: tirx.PrimFunc) -> tirx.PrimFunc:
         params = list(named.values())
         function = tirx.PrimFunc(params, body, function.ret_type, function.attrs, function.span)
     return function.without_attr(ORIGIN).with_attr("global_symbol", SYMBOL)
-
-
-def outline_of(function: tirx.PrimFunc) -> str:
-    """Return a function's parameters and attributes, as `KernelCode.outline` has them."""
-    bare = function.with_body(tirx.Evaluate(0))
-    return str(tvm.ir.save_json(bare.without_attr(ORIGIN).without_attr("global_symbol")))
 
 
 def _name(key: str) -> str:

@@ -32,7 +32,6 @@ from neocpu.building.object_cache import (
     ObjectCache,
     anonymous,
     key_of,
-    outline_of,
 )
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.temporary import TemporaryFolder
@@ -78,8 +77,8 @@ class _Job:
 
     def code(self) -> KernelCode:
         """Return what came of it."""
-        launches = tuple(json.loads(self.launches.read_text()))
-        return KernelCode(self.path.read_bytes(), launches, outline_of(self.function))
+        launches = json.loads(self.launches.read_text())
+        return KernelCode.of(self.function, self.path.read_bytes(), launches)
 
 
 class CodeGeneration:
