@@ -352,16 +352,13 @@ class TestUnsupported:
     def test_known_to_onnx_but_not_importable(self):
         x = random(1, 3, 3)
         nodes = [
-            helper.make_node("Det", ["x"], ["d"], name="det"),
-            helper.make_node("NonZero", ["x"], ["n"], name="nz"),
+            helper.make_node("Bernoulli", ["x"], ["d"], name="coin"),
+            helper.make_node("RandomUniformLike", ["x"], ["n"], name="noise"),
         ]
-        model = make_model(nodes, {"x": x}, outputs=["d"])
-        model.graph.output.append(
-            helper.make_tensor_value_info("n", TensorProto.INT64, ["rank", "found"])
-        )
+        model = make_model(nodes, {"x": x}, outputs=["d", "n"])
         message = failure(UnsupportedError, model)
-        assert "Det (1x, first 'det')" in message
-        assert "NonZero (1x, first 'nz')" in message
+        assert "Bernoulli (1x, first 'coin'): take the random numbers as an input" in message
+        assert "RandomUniformLike (1x, first 'noise')" in message
 
     def test_custom_domain(self):
         node = helper.make_node("Magic", ["x"], ["y"], domain="com.acme", name="spell")
