@@ -4,14 +4,14 @@ from tests.onnx_backend.__main__ import run_all
 from tests.onnx_backend.suite import suite
 from tests.onnx_backend.table import DOCUMENT, not_passed_in
 
-_EVERY = 40
+_EVERY = 50
 
 
 def test_what_the_table_has_as_passed_passes_and_nothing_is_wrong():
     listed = not_passed_in(DOCUMENT.read_text())
     assert 0 < len(listed) < len(suite()) / 6
     results = run_all(sorted(suite())[::_EVERY])
-    assert len(results) > 40
+    assert len(results) > 30
     failures = {
         name: result
         for name, result in results.items()
