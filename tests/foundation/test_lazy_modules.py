@@ -21,7 +21,8 @@ def test_a_module_runs_when_it_is_used_and_not_before():
 def test_so_does_one_of_which_a_part_is_imported():
     run(
         "import sys; from neocpu.foundation.lazy_modules import load_lazily;"
-        "load_lazily('json'); import json.encoder as part; assert part.JSONEncoder().encode(1) == '1';"
+        "load_lazily('json'); import json.encoder as part;"
+        "assert part.JSONEncoder().encode(1) == '1';"
         "load_lazily('json'); from json import dumps; assert dumps(1) == '1'"
     )
 
