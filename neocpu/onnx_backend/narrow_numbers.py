@@ -262,7 +262,7 @@ class _Rewriter:
         code = self._op("Where", self._op("IsNaN", wide), self._const(np.int32(nan_code)), code)
         self._op("Cast", code, to=TensorProto.UINT8, output=output)
 
-    def _const(self, value: AnyArray) -> str:
+    def _const(self, value: AnyArray | np.generic) -> str:
         name = f"{self.prefix}constant_{len(self.tensors)}"
         self.tensors.append(numpy_helper.from_array(np.asarray(value), name))
         return name
@@ -299,4 +299,5 @@ def _steps(kind: int, mode: str) -> AnyArray:
     nearest = {"up": lower, "down": upper}.get(mode, (lower + upper) / 2)
     ends = nearest.astype(np.float32)
     stays = codes % 2 == 0 if mode == "nearest" else np.full(codes.shape, mode == "up")
-    return np.where(stays, np.nextafter(ends, np.float32(np.inf)), ends)
+    steps: AnyArray = np.where(stays, np.nextafter(ends, np.float32(np.inf)), ends)
+    return steps

@@ -10,10 +10,15 @@ from neocpu.frontend.expansions.writer import Writer
 
 
 def drop_empty(w: Writer) -> None:
-    """Write a node without those of its tensors that are empty, if it has any."""
+    """Write a node without those of its tensors that are empty, if it has any.
+
+    What the graph returns is left, to be refused.
+    """
     node, shapes = w.node, w.graph.shapes
     results = [name for name in node.output if name]
     empty = [name for name in results if math.prod(shapes.get(name, (1,))) == 0]
+    if not w.graph.results.isdisjoint(empty):
+        return
     if empty and len(empty) == len(results):
         for name in empty:
             w.define(name, np.zeros(shapes[name]))

@@ -59,7 +59,8 @@ def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
         Naming a node whose form cannot be written out.
     """
     graph = model.graph
-    known = Graph(known_shapes(graph), _types(graph), constant_tensors(graph))
+    results = {value.name for value in graph.output}
+    known = Graph(known_shapes(graph), _types(graph), constant_tensors(graph), results)
     if any(has_body(node) for node in graph.node):
         return inline_bodies(model, known)
     names = {name for node in graph.node for name in (*node.input, *node.output)}

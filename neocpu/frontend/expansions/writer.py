@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,11 +24,14 @@ class Graph:
     types : mapping of str to int
         ONNX's element types.
     constants : mapping of str to onnx.TensorProto
+    results : set of str
+        What the graph returns.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     types: Mapping[str, int]
     constants: Mapping[str, onnx.TensorProto]
+    results: Set[str]
 
 
 @dataclass(slots=True)
@@ -82,7 +85,7 @@ class Writer:
 
     def dtype(self, index: int = 0) -> np.dtype[Any]:
         """Return an input's element type."""
-        return helper.tensor_dtype_to_np_dtype(self.graph.types[self.node.input[index]])
+        return np.dtype(helper.tensor_dtype_to_np_dtype(self.graph.types[self.node.input[index]]))
 
     def constant(self, index: int) -> Array:
         """Return a constant input's value.
@@ -95,7 +98,8 @@ class Writer:
         name = self.node.input[index]
         if name not in self.graph.constants:
             raise ValueError(f"its input '{name}' must be a constant")
-        return numpy_helper.to_array(self.graph.constants[name])
+        value: Array = numpy_helper.to_array(self.graph.constants[name])
+        return value
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute's value; strings as text."""

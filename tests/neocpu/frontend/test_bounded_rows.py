@@ -104,15 +104,15 @@ def ints(*values: int) -> np.ndarray:
         ("Tile", [ints(2, 1)], {}, "it repeats the rows"),
         ("Pad", [ints(1, 0, 0, 0)], {}, "it pads in front of the rows"),
         ("GatherND", [ints(0)], {"batch_dims": 1}, "it has batch_dims"),
-        ("Det", [], {}, "it is not known to work row by row"),
+        ("MeanVarianceNormalization", [], {}, "it is not known to work row by row"),
         ("ScatterElements", [np.ones((2, 3), np.int64)], {"axis": 1}, "a fixed number of rows"),
     ],
 )
 def test_what_mixes_rows_is_refused(op, constants, attrs, reason):
     names = [f"c{i}" for i in range(len(constants))]
-    # Det is of floating-point numbers only.
+    # It is of floating-point numbers only.
     floats = helper.make_node("Cast", ["selected"], ["floats"], to=TensorProto.FLOAT)
-    inputs = ["floats" if op == "Det" else "selected", *names]
+    inputs = ["floats" if op == "MeanVarianceNormalization" else "selected", *names]
     inputs += ["selected"] * (op == "ScatterElements")
     node = helper.make_node(op, inputs, ["y"], name="culprit", **attrs)
     message = refusal(floats, node, **dict(zip(names, constants, strict=True)))
