@@ -85,7 +85,9 @@ class Writer:
 
     def dtype(self, index: int = 0) -> np.dtype[Any]:
         """Return an input's element type."""
-        return np.dtype(helper.tensor_dtype_to_np_dtype(self.graph.types[self.node.input[index]]))
+        kind = self.graph.types[self.node.input[index]]
+        dtype: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(kind)
+        return dtype
 
     def constant(self, index: int) -> Array:
         """Return a constant input's value.
