@@ -25,10 +25,12 @@ class Task:
     direction : expression
     first : expression
         The first of its sequences.
-    h, c, reset : buffer
-        ``(rows, units)``: the state, an LSTM's cell state, and what a GRU's candidate multiplies.
-    sums : buffer
-        ``(rows, columns)``: the products of the state and the recurrent weights.
+    h : buffer
+        ``(2, rows, units)``: the state, after even steps and after odd ones.
+    c : buffer
+        ``(rows, units)``: an LSTM's cell state.
+    update, reset : buffer
+        ``(rows, units)``: of a GRU, its update gate, and what its candidate multiplies.
     """
 
     workload: RecurrentWorkload
@@ -37,8 +39,8 @@ class Task:
     first: Any
     h: Any
     c: Any
+    update: Any
     reset: Any
-    sums: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +50,37 @@ class Unit:
     Attributes
     ----------
     task : Task
+    old : expression
+        Where in `Task.h` the last step's state is.
     row : expression
     place : tuple of expression
         Indices of the sequence and its time, in the order that tensors have them.
     number : expression
         Which unit.
+    sums : mapping of int to expression
+        By gate, the products of the last state and the recurrent weights.
     """
 
     task: Task
+    old: Any
     row: Any
     place: tuple[Any, Any]
     number: Any
+    sums: Mapping[int, Any]
 
     @property
     def at(self) -> list[Any]:
-        """Index into states."""
+        """Index into states of one step."""
         return [self.row, self.number]
+
+    @property
+    def state(self) -> Any:
+        """The last step's state."""
+        return self.task.h[self.old, self.row, self.number]
+
+    def write(self, state: Any) -> None:
+        """Emit the step's state."""
+        T.buffer_store(self.task.h, state, [1 - self.old, *self.at])
 
     def input(self, gate: int) -> Any:
         """Return the input's share of a gate."""
@@ -71,30 +88,21 @@ class Unit:
         column = self.task.direction * w.columns + gate * w.units + self.number
         return self.task.buffers["projected"][(*self.place, column)]
 
-    def product(self, gate: int) -> Any:
-        """Return the last state's share of a gate."""
-        return self.task.sums[self.row, gate * self.task.workload.units + self.number]
-
     def gate(self, gate: int) -> Any:
         """Return what a gate's activation reads."""
-        return self.clipped(self.input(gate) + self.product(gate))
+        return self.clipped(self.input(gate) + self.sums[gate])
 
     def peephole_gate(self, gate: int, number: int, cell: Any) -> Any:
         """Return what a gate's activation reads if the gate may look at a cell state."""
         if "peepholes" not in self.task.workload.given:
             return self.gate(gate)
         weight = self.task.buffers["peepholes"][self.task.direction, number, self.number]
-        return self.clipped(self.input(gate) + self.product(gate) + weight * cell)
+        return self.clipped(self.input(gate) + self.sums[gate] + weight * cell)
 
     def clipped(self, value: Any) -> Any:
         """Return a value within the bound that there may be."""
         clip = self.task.workload.clip
         return value if clip is None else T.max(_f(-clip), T.min(_f(clip), value))
-
-    def kept(self, value: Any) -> Any:
-        """Return a value that is needed twice: written where the sum of the first gate was."""
-        T.buffer_store(self.task.sums, value, self.at)
-        return self.task.sums[self.row, self.number]
 
 
 Cell = Callable[[Unit, Sequence[Activation]], None]
@@ -106,41 +114,47 @@ def _lstm(unit: Unit, activations: Sequence[Activation]) -> None:
     old = c[unit.row, unit.number]
     write = f(unit.peephole_gate(0, 0, old))
     if unit.task.workload.coupled:
-        write = unit.kept(write)
+        write = T.Bind(write)
         forget = _f(1) - write
     else:
         forget = f(unit.peephole_gate(2, 2, old))
     T.buffer_store(c, forget * old + write * g(unit.gate(3)), unit.at)
     new = c[unit.row, unit.number]
-    T.buffer_store(unit.task.h, f(unit.peephole_gate(1, 1, new)) * h(new), unit.at)
+    unit.write(f(unit.peephole_gate(1, 1, new)) * h(new))
 
 
-def _gru(unit: Unit, activations: Sequence[Activation]) -> None:
+def _reset(unit: Unit, activations: Sequence[Activation]) -> None:
+    """Emit a GRU's update gate, and what its candidate multiplies: the state, by the reset gate."""
+    f, task = activations[0], unit.task
+    T.buffer_store(task.update, f(unit.gate(0)), unit.at)
+    T.buffer_store(task.reset, f(unit.gate(1)) * unit.state, unit.at)
+
+
+def _candidate(unit: Unit, activations: Sequence[Activation]) -> None:
+    update = unit.task.update[unit.row, unit.number]
+    unit.write((_f(1) - update) * activations[1](unit.gate(2)) + update * unit.state)
+
+
+def _gru_reset_after(unit: Unit, activations: Sequence[Activation]) -> None:
     f, g = activations
-    task = unit.task
-    if task.workload.reset_after:
-        bias = task.buffers["candidate_bias"][task.direction, unit.number]
-        reset = f(unit.gate(1))
-        candidate = unit.clipped(unit.input(2) + reset * (unit.product(2) + bias))
-    else:
-        candidate = unit.gate(2)
-    update = unit.kept(f(unit.gate(0)))
-    old = task.h[unit.row, unit.number]
-    T.buffer_store(task.h, (_f(1) - update) * g(candidate) + update * old, unit.at)
+    bias = unit.task.buffers["candidate_bias"][unit.task.direction, unit.number]
+    candidate = unit.clipped(unit.input(2) + f(unit.gate(1)) * (unit.sums[2] + bias))
+    update = T.Bind(f(unit.gate(0)))
+    unit.write((_f(1) - update) * g(candidate) + update * unit.state)
 
 
 def _rnn(unit: Unit, activations: Sequence[Activation]) -> None:
-    T.buffer_store(unit.task.h, activations[0](unit.gate(0)), unit.at)
+    unit.write(activations[0](unit.gate(0)))
 
 
-def reset_state(unit: Unit, activations: Sequence[Activation]) -> None:
-    """Emit what a GRU's candidate multiplies: the state, by the reset gate."""
-    value = activations[0](unit.gate(1)) * unit.task.h[unit.row, unit.number]
-    T.buffer_store(unit.task.reset, value, unit.at)
+def cells(workload: RecurrentWorkload) -> tuple[Cell, ...]:
+    """Return what is emitted for a unit after each product of `RecurrentWorkload.products`."""
+    if workload.cell == "GRU":
+        return (_gru_reset_after,) if workload.reset_after else (_reset, _candidate)
+    return (_CELLS[workload.cell],)
 
 
-CELLS: Final[Mapping[str, Cell]] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
-"""Each emits the new state of a unit, where the old one was."""
+_CELLS: Final[Mapping[str, Cell]] = {"LSTM": _lstm, "RNN": _rnn}
 
 
 def _f(value: float) -> Any:

@@ -6,18 +6,17 @@ sequences of a batch are independent, and run in parallel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.recurrent.activations import Activation
-from neocpu.schedules.recurrent.cells import CELLS, Cell, Task, Unit, reset_state
-from neocpu.schedules.recurrent.workload import LANES, RecurrentWorkload
+from neocpu.schedules.recurrent.cells import Cell, Task, Unit, cells
+from neocpu.schedules.recurrent.workload import LANES, Product, RecurrentWorkload
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
 from neocpu.schedules.tir.vector_math import vectorize_calls
-from neocpu.schedules.vocabulary.layout import ceil_div
 
 
 def lower_recurrent(workload: RecurrentWorkload) -> Any:
@@ -31,42 +30,42 @@ def lower_recurrent(workload: RecurrentWorkload) -> Any:
         parallel direction · tile of a few sequences
           h, c = initial state
           for step
-            for panel of the recurrent weights
-              acc[rows, panel] = 0                                   # registers
-              for k: acc[row, :] += broadcast(h[row, k]) * weights[panel, k, :]
-              sums[rows, panel] = acc
-            for row
-              if the sequence goes on
-                for vector of hidden units: h, c = cell(projected + sums, h, c)
-                y[its time, row] = h
-              else
-                y[step, row] = 0
+            for block of hidden units              # parallel, if all of this is one large task
+              for panel of the weights of its gates
+                acc[rows, panel] = 0                                  # registers
+                for k: acc[row, :] += broadcast(h[row, k]) * weights[panel, k, :]
+              for row
+                if the sequence goes on
+                  new h, c = cell(projected + acc, h, c)
+            for row: y[its time, row] = h, or zeros
           y_h, y_c = h, c
+
+    A GRU that resets the state before its candidate's product has two such loops over blocks.
     """
-    w, tiles = workload, ceil_div(workload.batch, workload.rows)
+    w = workload
     work = w.steps * w.batch * w.directions * w.columns * w.hidden // LANES
 
     def body(*arguments: Any) -> None:
         names = (name for name, _, _ in w.parameters)
         buffers = dict(zip(names, arguments, strict=True))
-        with task_loop(w.directions * tiles, work) as number:
+        tiles = w.tasks // w.directions
+        with task_loop(w.tasks, work) as number:
             direction, first = T.Bind(number // tiles), T.Bind(number % tiles * w.rows)
-            states = _allocated(w)
-            _emit_task(Task(w, buffers, direction, first, **states))
+            _emit_task(Task(w, buffers, direction, first, **_allocated(w)))
 
     return vectorize_calls(build_kernel(w.parameters, body))
 
 
 def _allocated(w: RecurrentWorkload) -> Mapping[str, Any]:
-    def buffer(columns: int, needed: bool = True) -> Any:
-        shape = (w.rows, columns)
-        return T.alloc_buffer(shape, "float32", layout=None) if needed else None
+    def buffer(*shape: int) -> Any:
+        return T.alloc_buffer((*shape, w.rows, w.units), "float32", layout=None)
 
+    resets_first = len(w.products) > 1
     return {
-        "h": buffer(w.units),
-        "c": buffer(w.units, w.cell == "LSTM"),
-        "reset": buffer(w.units, len(w.products) > 1),
-        "sums": buffer(w.columns),
+        "h": buffer(2),
+        "c": buffer() if w.cell == "LSTM" else None,
+        "update": buffer() if resets_first else None,
+        "reset": buffer() if resets_first else None,
     }
 
 
@@ -75,20 +74,96 @@ def _emit_task(task: Task) -> None:
     with T.serial(w.rows) as row:
         _begin(task, row)
     with T.serial(w.steps) as step:
-        _product(task, 0, task.h, step)
-        if task.reset is not None:
-            with T.serial(w.rows) as row:
-                place, _ = _place(task, _sequence(task, row), step)
-                _each_unit(task, row, place, reset_state)
-            _product(task, 1, task.reset, step)
+        for product, cell in zip(w.products, cells(w), strict=True):
+            _emit_blocks(task, product, cell, step)
         with T.serial(w.rows) as row:
-            _advance(task, row, step)
+            _write(task, row, step)
     with T.serial(w.rows) as row:
-        sequence = _sequence(task, row)
-        for name, state in (("y_h", task.h), ("y_c", task.c)):
-            if name in w.written:
-                last = task.buffers[name]
-                _copy(w, (state, [row]), (last, _of_state(task, sequence)))
+        _end(task, row)
+
+
+def _emit_blocks(task: Task, product: Product, cell: Cell, step: Any) -> None:
+    """Emit a product of a step, and what its cells make of it.
+
+    Every other step goes through the blocks from the last to the first: what caches still hold of
+    the weights is then read before it is replaced. Threads that share them keep their own ones.
+    """
+    w = task.workload
+    blocks = w.packed_shape(product)[1]
+    with T.parallel(blocks) if w.shares_steps else T.serial(blocks) as number:
+        block = number
+        if not w.shares_steps:
+            block = T.Bind(T.Select(step % 2 == 0, number, blocks - 1 - number))
+        sums = _sums(task, product, block, step)
+        with T.serial(w.rows) as row:
+            _advance(task, product, cell, (block, row, step), sums)
+
+
+def _advance(task: Task, product: Product, cell: Cell, at: tuple[Any, Any, Any], sums: Any) -> None:
+    """Emit the units of a block of a row: those of a sequence that has ended stay as they are."""
+    block, row, step = at
+    place, goes_on = _place(task, _sequence(task, row), step)
+
+    def units(v: int, lane: Any) -> Unit:
+        own = {product.first + gate: sums[row, gate, v, lane] for gate in range(product.gates)}
+        number = (block * product.vectors + v) * LANES + lane
+        return Unit(task, step % 2, row, place, number, own)
+
+    if goes_on is None:
+        _each_direction(task, product, units, cell)
+        return
+    with T.If(goes_on):
+        with T.Then():
+            _each_direction(task, product, units, cell)
+        with T.Else():
+            _each_direction(task, product, units, lambda unit, _: unit.write(unit.state))
+
+
+def _sums(task: Task, product: Product, block: Any, step: Any) -> Any:
+    """Emit the product of a state and the weights of a block: ``(rows, gate, vector, lane)``."""
+    w = task.workload
+    shape = (w.rows, product.gates, product.vectors, LANES)
+    sums = T.alloc_buffer(shape, "float32", scope="local", layout=None)
+    weights, every = task.buffers[product.name], span(0, LANES)
+    for panel in range(product.gates // product.together):
+        gates = range(panel * product.together, (panel + 1) * product.together)
+        columns = [(g, v) for g in gates for v in range(product.vectors)]
+        tile = [(row, *column) for row in range(w.rows) for column in columns]
+        for place in tile:
+            T.buffer_store(sums, splat(tirx.const(0, "float32"), LANES), [*place, every])
+        with T.serial(w.hidden) as k:
+            loaded = [
+                T.Bind(weights[task.direction, block, panel, k, span(i * LANES, LANES)])
+                for i in range(len(columns))
+            ]
+            for row in range(w.rows):
+                state = task.h[step % 2, row, k] if product.first == 0 else task.reset[row, k]
+                factor = T.Bind(splat(state, LANES))
+                for column, weight in zip(columns, loaded, strict=True):
+                    total = sums[row, *column, every] + factor * weight
+                    T.buffer_store(sums, total, [row, *column, every])
+    return sums
+
+
+def _each_direction(
+    task: Task, product: Product, units: Callable[[int, Any], Unit], cell: Cell
+) -> None:
+    """Emit a cell for the units of a block, for each direction apart if activations differ."""
+
+    def emit(activations: Sequence[Activation]) -> None:
+        for v in range(product.vectors):
+            with T.vectorized(LANES) as lane:
+                cell(units(v, lane), activations)
+
+    kinds = task.workload.activations
+    if len(set(kinds)) == 1:
+        emit(kinds[0])
+        return
+    with T.If(task.direction == 0):
+        with T.Then():
+            emit(kinds[0])
+        with T.Else():
+            emit(kinds[1])
 
 
 def _sequence(task: Task, row: Any) -> Any:
@@ -110,74 +185,6 @@ def _length(task: Task, sequence: Any) -> Any:
     return T.Bind(T.max(T.min(given, task.workload.steps), 0))
 
 
-def _begin(task: Task, row: Any) -> None:
-    """Emit a row's initial state."""
-    w, sequence = task.workload, _sequence(task, row)
-    for state in (task.h, task.c):
-        if state is not None:
-            with T.serial(w.units // LANES) as i:
-                T.buffer_store(state, _zeros(), [row, span(i * LANES, LANES)])
-    length = _length(task, sequence) if w.given else None
-    for name, state in (("initial_h", task.h), ("initial_c", task.c)):
-        if name not in w.given:
-            continue
-        source, target = (task.buffers[name], _of_state(task, sequence)), (state, [row])
-        if length is None:
-            _copy(w, source, target)
-            continue
-        with T.If(length > 0), T.Then():
-            _copy(w, source, target)
-
-
-def _copy(w: RecurrentWorkload, source: Any, target: tuple[Any, list[Any]]) -> None:
-    """Emit a copy of all hidden units between places; from None, of zeros."""
-
-    def copy(unit: Any, lanes: int) -> None:
-        with T.vectorized(lanes) as lane:
-            value = tirx.const(0, "float32")
-            if source is not None:
-                value = source[0][(*source[1], unit + lane)]
-            T.buffer_store(target[0], value, [*target[1], unit + lane])
-
-    for_vectors(w.hidden, LANES, copy)
-
-
-def _product(task: Task, number: int, state: Any, step: Any) -> None:
-    """Emit the product of a state and recurrent weights, into the sums of their gates.
-
-    Every other step goes through the panels from the last to the first: what the L2 cache still
-    holds of them is then read before it is replaced.
-    """
-    w = task.workload
-    name, gates = w.products[number]
-    before = sum(count for _, count in w.products[:number]) * w.units
-    weights = task.buffers[name]
-    _, panels, _, panel = w.packed_shape(gates)
-    vectors, every = range(panel // LANES), span(0, LANES)
-    tile = [(row, v) for row in range(w.rows) for v in vectors]
-    with T.serial(panels) as i:
-        chosen = T.Bind(T.Select(step % 2 == 0, i, panels - 1 - i))
-        shape = (w.rows, len(vectors), LANES)
-        acc = T.alloc_buffer(shape, "float32", scope="local", layout=None)
-        for row, v in tile:
-            T.buffer_store(acc, _zeros(), [row, v, every])
-        with T.serial(w.hidden) as k:
-            loaded = [
-                T.Bind(weights[task.direction, chosen, k, span(v * LANES, LANES)]) for v in vectors
-            ]
-            for row in range(w.rows):
-                factor = T.Bind(splat(state[row, k], LANES))
-                for v, weight in enumerate(loaded):
-                    T.buffer_store(acc, acc[row, v, every] + factor * weight, [row, v, every])
-        for row, v in tile:
-            column = span(before + chosen * panel + v * LANES, LANES)
-            T.buffer_store(task.sums, acc[row, v, every], [row, column])
-
-
-def _zeros() -> Any:
-    return splat(tirx.const(0, "float32"), LANES)
-
-
 def _place(task: Task, sequence: Any, step: Any) -> tuple[tuple[Any, Any], Any]:
     """Return the indices of a sequence and its time, and whether it still goes on.
 
@@ -195,42 +202,60 @@ def _place(task: Task, sequence: Any, step: Any) -> tuple[tuple[Any, Any], Any]:
     return ((sequence, time) if w.batch_first else (time, sequence)), goes_on
 
 
-def _advance(task: Task, row: Any, step: Any) -> None:
-    """Emit a row's step: its new state, and its output."""
+def _begin(task: Task, row: Any) -> None:
+    """Emit a row's initial state."""
+    w, sequence = task.workload, _sequence(task, row)
+    h, c = (task.h, [0, row]), (task.c, [row])
+    for buffer, lead in (h, c) if task.c is not None else (h,):
+        with T.serial(w.units // LANES) as i:
+            zero = splat(tirx.const(0, "float32"), LANES)
+            T.buffer_store(buffer, zero, [*lead, span(i * LANES, LANES)])
+    length = _length(task, sequence)
+    for name, state in (("initial_h", h), ("initial_c", c)):
+        if name not in w.given:
+            continue
+        source = (task.buffers[name], _of_state(task, sequence))
+        if length is None:
+            _copy(w, source, state)
+            continue
+        with T.If(length > 0), T.Then():
+            _copy(w, source, state)
+
+
+def _write(task: Task, row: Any, step: Any) -> None:
+    """Emit a row's output of a step."""
     w = task.workload
+    if "y" not in w.written:
+        return
     place, goes_on = _place(task, _sequence(task, row), step)
-
-    def write(source: Any) -> None:
-        if "y" in w.written:
-            _copy(w, source, (task.buffers["y"], [*place, task.direction]))
-
-    def go_on() -> None:
-        _each_unit(task, row, place, CELLS[w.cell])
-        write((task.h, [row]))
-
+    output = (task.buffers["y"], [*place, task.direction])
+    state = (task.h, [1 - step % 2, row])
     if goes_on is None:
-        go_on()
+        _copy(w, state, output)
         return
     with T.If(goes_on):
         with T.Then():
-            go_on()
+            _copy(w, state, output)
         with T.Else():
-            write(None)
+            _copy(w, None, output)
 
 
-def _each_unit(task: Task, row: Any, place: tuple[Any, Any], cell: Cell) -> None:
-    """Emit a cell for all units, and for each direction apart if their activations differ."""
+def _end(task: Task, row: Any) -> None:
+    """Emit a row's last state."""
+    w, sequence = task.workload, _sequence(task, row)
+    for name, state in (("y_h", (task.h, [w.steps % 2, row])), ("y_c", (task.c, [row]))):
+        if name in w.written:
+            _copy(w, state, (task.buffers[name], _of_state(task, sequence)))
 
-    def emit(activations: Sequence[Activation]) -> None:
-        with T.serial(task.workload.units // LANES) as i, T.vectorized(LANES) as lane:
-            cell(Unit(task, row, place, i * LANES + lane), activations)
 
-    kinds = task.workload.activations
-    if len(set(kinds)) == 1:
-        emit(kinds[0])
-        return
-    with T.If(task.direction == 0):
-        with T.Then():
-            emit(kinds[0])
-        with T.Else():
-            emit(kinds[1])
+def _copy(w: RecurrentWorkload, source: Any, target: tuple[Any, list[Any]]) -> None:
+    """Emit a copy of all hidden units between places; from None, of zeros."""
+
+    def copy(unit: Any, lanes: int) -> None:
+        with T.vectorized(lanes) as lane:
+            value = tirx.const(0, "float32")
+            if source is not None:
+                value = source[0][(*source[1], unit + lane)]
+            T.buffer_store(target[0], value, [*target[1], unit + lane])
+
+    for_vectors(w.hidden, LANES, copy)

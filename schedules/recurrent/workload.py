@@ -26,6 +26,31 @@ _MOST_ROWS, _WIDEST = 4, 6
 for one sequence than those of four or six."""
 
 _ENOUGH_TASKS: Final = 4
+_SHARED_WEIGHTS: Final = 1 << 19
+"""Recurrent weights from which a step is worth a fork, if all of a layer is one task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product of a state and recurrent weights.
+
+    Attributes
+    ----------
+    name : str
+        Of the packed weights.
+    first, gates : int
+        The first gate that it is of, and how many there are.
+    together : int
+        Gates of a panel.
+    vectors : int
+        Vectors of units of a block, whose sums of all gates are known before the next one's.
+    """
+
+    name: str
+    first: int
+    gates: int
+    together: int
+    vectors: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +111,45 @@ class RecurrentWorkload:
 
     @property
     def rows(self) -> int:
-        """Sequences that one task advances together, sharing the weights it loads."""
+        """Sequences that are advanced together, sharing the weights that are loaded."""
         return max(1, min(_MOST_ROWS, self.batch * self.directions // _ENOUGH_TASKS))
 
     @property
-    def products(self) -> tuple[tuple[str, int], ...]:
-        """Names of the recurrent weights, and the gates each is of.
+    def tasks(self) -> int:
+        """Tiles of sequences of all directions, which know nothing of each other."""
+        return self.directions * ceil_div(self.batch, self.rows)
+
+    @property
+    def shares_steps(self) -> bool:
+        """Whether threads share the units of each step, there being one task alone."""
+        return self.tasks == 1 and self.columns * self.hidden >= _SHARED_WEIGHTS
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """The products of a step, one after the other.
 
         A GRU's candidate multiplies another vector than its gates, unless it is reset after that.
         """
         if self.cell == "GRU" and not self.reset_after:
-            return (("recurrent", 2), ("candidate", 1))
-        return (("recurrent", GATES[self.cell]),)
+            return (self._product("recurrent", 0, 2), self._product("candidate", 2, 1))
+        return (self._product("recurrent", 0, GATES[self.cell]),)
 
-    def panel(self, gates: int) -> int:
-        """Columns of a panel of packed recurrent weights, which are multiplied at a time."""
-        vectors = gates * self.units // LANES
+    def _product(self, name: str, first: int, gates: int) -> Product:
         most = min(_WIDEST, _TILE // self.rows)
-        return LANES * max(n for n in range(1, most + 1) if vectors % n == 0)
+        together = _divisor(gates, most)
+        return Product(
+            name, first, gates, together, _divisor(self.units // LANES, most // together)
+        )
 
-    def packed_shape(self, gates: int) -> tuple[int, int, int, int]:
-        """Shape of packed recurrent weights: ``(direction, panel, hidden, column)``."""
-        panel = self.panel(gates)
-        return (self.directions, gates * self.units // panel, self.hidden, panel)
+    def packed_shape(self, product: Product) -> tuple[int, int, int, int, int]:
+        """Shape of packed recurrent weights: ``(direction, block, panel, hidden, column)``.
+
+        Columns are the units of a block for each of the panel's gates.
+        """
+        width = product.vectors * LANES
+        panels = product.gates // product.together
+        columns = product.together * width
+        return (self.directions, self.units // width, panels, self.hidden, columns)
 
     def sequence_shape(self, *rest: int) -> tuple[int, ...]:
         """Shape of a tensor over time."""
@@ -144,7 +185,7 @@ class RecurrentWorkload:
         }
         floats: list[tuple[str, tuple[int, ...]]] = [
             ("projected", self.sequence_shape(every * self.columns)),
-            *((name, self.packed_shape(gates)) for name, gates in self.products),
+            *((product.name, self.packed_shape(product)) for product in self.products),
         ]
         if self.reset_after:
             floats.append(("candidate_bias", (every, self.units)))
@@ -154,3 +195,7 @@ class RecurrentWorkload:
             *((name, *optional[name]) for name in self.given),
             *((name, shape, "float32") for name, shape in results),
         )
+
+
+def _divisor(number: int, most: int) -> int:
+    return max(n for n in range(1, most + 1) if number % n == 0)

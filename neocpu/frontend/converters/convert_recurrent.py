@@ -214,13 +214,16 @@ class _Packing:
         """Return the recurrent weights of each product."""
         w, node = self._w, self._node
         apart = self.units(weights, GATES[w.cell], w.hidden)
-        packed, first = [], 0
-        for _, gates in w.products:
-            every, panels, depth, panel = w.packed_shape(gates)
-            own = self._gates(apart, first, first + gates)
-            shaped = node.emit(relax.op.reshape(own, (every, panels, panel, depth)))
-            packed.append(node.emit(relax.op.permute_dims(shaped, (0, 1, 3, 2))))
-            first += gates
+        packed = []
+        for product in w.products:
+            gates, together = product.gates, product.together
+            every, blocks, panels, depth, columns = w.packed_shape(product)
+            width = columns // together
+            own = self._gates(apart, product.first, product.first + gates)
+            split = (every, panels, together, blocks, width, depth)
+            shaped = node.emit(relax.op.reshape(own, split))
+            moved = node.emit(relax.op.permute_dims(shaped, (0, 3, 1, 5, 2, 4)))
+            packed.append(node.emit(relax.op.reshape(moved, w.packed_shape(product))))
         return packed
 
     def candidate_bias(self, bias: relax.Expr | None) -> relax.Expr:

@@ -6,7 +6,7 @@ from kernel_harness import FOREIGN, build, call, compile_for, unwritten
 
 from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
-from neocpu.schedules.recurrent.workload import RecurrentWorkload
+from neocpu.schedules.recurrent.workload import Product, RecurrentWorkload
 
 USUAL = activations_named(["Sigmoid", "Tanh", "Tanh"], [], [])
 OTHER = activations_named(["HardSigmoid", "Relu", "Softsign"], [], [])
@@ -40,6 +40,8 @@ WORKLOADS = {
     "reset after": RecurrentWorkload(
         "GRU", 3, 2, 47, (False,), (USUAL[:2],), reset_after=True, given=("initial_h",)
     ),
+    "shared steps": RecurrentWorkload("LSTM", 2, 1, 368, **ONE),
+    "shared steps, twice": RecurrentWorkload("GRU", 3, 1, 430, (False,), (USUAL[:2],)),
     "one unit": RecurrentWorkload("RNN", 3, 1, 1, (True,), (OTHER[1:2],), clip=1.0),
 }
 
@@ -59,9 +61,7 @@ def arguments(w: RecurrentWorkload) -> dict[str, np.ndarray]:
 def naive(w: RecurrentWorkload, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     """Run every sequence alone, in float64, unit by unit as they are stored."""
     arrays = {name: array.astype(np.float64) for name, array in arrays.items()}
-    packed = [arrays[name] for name, _ in w.products]
-    weights = np.concatenate([a.swapaxes(2, 3).reshape(len(a), -1, w.hidden) for a in packed], 1)
-    weights = weights.reshape(w.directions, -1, w.units, w.hidden)[:, :, : w.hidden]
+    weights = np.concatenate([unpacked(w, each, arrays[each.name]) for each in w.products], 1)
     x = arrays["projected"].reshape(*w.sequence_shape(w.directions, -1, w.units))[..., : w.hidden]
     x = x.swapaxes(0, 1) if w.batch_first else x
     peepholes = arrays.get("peepholes", np.zeros((w.directions, 3, w.units)))[..., : w.hidden]
@@ -84,6 +84,14 @@ def naive(w: RecurrentWorkload, arrays: dict[str, np.ndarray]) -> list[np.ndarra
         last[:, d, b] = h, c
     results = {"y": y, "y_h": last[0], "y_c": last[1]}
     return [results[name].swapaxes(0, 1) if w.batch_first else results[name] for name in w.written]
+
+
+def unpacked(w: RecurrentWorkload, product: Product, packed: np.ndarray) -> np.ndarray:
+    """Return ``(directions, gates, hidden, hidden)``."""
+    ways, blocks, panels, depth, _ = packed.shape
+    apart = packed.reshape(ways, blocks, panels, depth, product.together, -1)
+    gates = apart.transpose(0, 2, 4, 1, 5, 3).reshape(ways, product.gates, w.units, depth)
+    return gates[:, :, : w.hidden]
 
 
 def step(w, x, weights, h, c, peepholes, bias, functions):
@@ -112,6 +120,11 @@ def test_kernels(name):
     found = call(build(lower_recurrent(workload)), list(arrays.values()), outputs)
     for actual, expected in zip(found, naive(workload, arrays), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=2e-6)
+
+
+def test_one_large_task_shares_its_steps():
+    sharing = [name for name, workload in WORKLOADS.items() if workload.shares_steps]
+    assert sharing == ["shared steps", "shared steps, twice"]
 
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
