@@ -53,6 +53,27 @@ BUGS = (
         (f"{_CONV}dot_bfloat16.py",),
     ),
     Bug(
+        "recurrent: lengths are trusted",
+        "schedules/recurrent/kernel.py",
+        "return T.Bind(T.max(T.min(given, task.workload.steps), 0))",
+        "return T.Bind(given)",
+        ("tests/schedules/recurrent/test_kernel.py",),
+    ),
+    Bug(
+        "recurrent: backward from the tensor's end",
+        "schedules/recurrent/kernel.py",
+        "time = (w.steps if length is None else length) - 1 - step",
+        "time = w.steps - 1 - step",
+        ("tests/schedules/recurrent/test_kernel.py",),
+    ),
+    Bug(
+        "recurrent: the state of the step itself",
+        "schedules/recurrent/kernel.py",
+        "state = task.h[step % 2, row, k] if",
+        "state = task.h[1 - step % 2, row, k] if",
+        ("tests/schedules/recurrent/test_kernel.py",),
+    ),
+    Bug(
         "dense: stores integers that others read too",
         "neocpu/planning/operators/dense_op.py",
         "alone = readers <= reading.get(layer.result, set())",
