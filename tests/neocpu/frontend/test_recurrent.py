@@ -12,7 +12,7 @@ from neocpu.frontend import import_relax, load_model
 from neocpu.passes.simplify_relax import simplify
 from neocpu.reference.runner import run_reference
 from neocpu.relax_utils import bindings, is_op
-from tests.neocpu.frontend.differential import run_imported
+from tests.neocpu.frontend.differential import ints, make_model, run_imported, run_onnxruntime
 from tests.neocpu.recurrent_layers import BOTH, LAYERS, UNEVEN, layer
 
 BATCH_FIRST = {
@@ -109,3 +109,53 @@ def test_what_cannot_be_is_refused(arguments, message):
     with pytest.raises(UnsupportedError, match=f"^cannot compile LSTM 'the_layer': {message}") as e:
         import_relax(load_model(model))
     assert "\n" not in str(e.value)
+
+
+def test_a_network_that_reads_text():
+    """Columns of feature maps as steps, in the words of PyTorch's exporter, two layers deep."""
+    random = np.random.default_rng(0)
+    hidden, ways = 9, 2
+    weights = {
+        "kernel": random.standard_normal((10, 1, 4, 3)),
+        "w0": random.standard_normal((ways, 4 * hidden, 10)),
+        "w1": random.standard_normal((ways, 4 * hidden, ways * hidden)),
+        **{f"r{i}": random.standard_normal((ways, 4 * hidden, hidden)) for i in range(2)},
+        **{f"b{i}": random.standard_normal((ways, 8 * hidden)) for i in range(2)},
+        "words": random.standard_normal((ways * hidden, 7)),
+    }
+    constants = {
+        **{name: (array / 4).astype(np.float32) for name, array in weights.items()},
+        **{"height": ints(2), "batch": ints(1), "ways": ints(ways), "hidden": ints(hidden)},
+        **{"beside": ints(0, 0, -1), "rows": ints(-1, ways * hidden), "steps": ints(13, 3, 7)},
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["maps"], pads=[0, 1, 0, 1]),
+        helper.make_node("Relu", ["maps"], ["positive"]),
+        helper.make_node("Squeeze", ["positive", "height"], ["columns"]),
+        helper.make_node("Transpose", ["columns"], ["s0"], perm=[2, 0, 1]),
+    ]
+    for i in range(2):
+        nodes += [
+            helper.make_node("Shape", [f"s{i}"], [f"shape{i}"], start=1, end=2),
+            helper.make_node("Concat", ["ways", f"shape{i}", "hidden"], [f"state{i}"], axis=0),
+            helper.make_node("ConstantOfShape", [f"state{i}"], [f"zeros{i}"]),
+            helper.make_node(
+                "LSTM",
+                [f"s{i}", f"w{i}", f"r{i}", f"b{i}", "", f"zeros{i}", f"zeros{i}"],
+                [f"apart{i}", f"h{i}", f"c{i}"],
+                hidden_size=hidden,
+                direction="bidirectional",
+            ),
+            helper.make_node("Transpose", [f"apart{i}"], [f"t{i}"], perm=[0, 2, 1, 3]),
+            helper.make_node("Reshape", [f"t{i}", "beside"], [f"s{i + 1}"]),
+        ]
+    nodes += [
+        helper.make_node("Reshape", ["s2", "rows"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "words"], ["scores"]),
+        helper.make_node("Reshape", ["scores", "steps"], ["y"]),
+    ]
+    feeds = {"x": random.standard_normal((3, 1, 4, 13)).astype(np.float32)}
+    model = make_model(nodes, feeds, constants)
+    with neocpu.compile(model) as compiled:
+        found = compiled.module()(feeds["x"])
+    np.testing.assert_allclose(found, run_onnxruntime(model, feeds)[0], rtol=1e-4, atol=1e-5)
