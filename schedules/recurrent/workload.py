@@ -17,13 +17,11 @@ registers for a vector."""
 GATES: Final[Mapping[str, int]] = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Gates of each kind of cell, in ONNX's order: ``iofc``, ``zrh`` and one."""
 
-_TILE: Final = 8
-"""Vectors of sums at most that a register tile has: on AVX2 they take all 16 registers, and the
-compiler keeps a few in memory."""
-
-_MOST_ROWS, _WIDEST = 4, 6
-"""Sequences of a tile, and vectors of a panel, at most: panels of eight vectors are slower to read
-for one sequence than those of four or six."""
+_MOST_ROWS: Final = 6
+_WIDEST: Final = {1: 6, 2: 2}
+"""Vectors of a panel at most, by rows of a register tile, else one. A tile of one row reads weights
+as operands; of more rows it holds them, and what it holds and sums has to fit AVX2's 16 registers:
+twice as wide, four rows are 1.5 times as fast on AVX-512, and three times as slow on AVX2."""
 
 _ENOUGH_TASKS: Final = 4
 _SHARED_WEIGHTS: Final = 1 << 19
@@ -112,7 +110,9 @@ class RecurrentWorkload:
     @property
     def rows(self) -> int:
         """Sequences that are advanced together, sharing the weights that are loaded."""
-        return max(1, min(_MOST_ROWS, self.batch * self.directions // _ENOUGH_TASKS))
+        most = max(1, min(_MOST_ROWS, self.batch * self.directions // _ENOUGH_TASKS))
+        rows = ceil_div(self.batch, ceil_div(self.batch, most))
+        return 2 if rows == 3 else rows  # two have twice as wide a panel, and are faster each
 
     @property
     def tasks(self) -> int:
@@ -135,7 +135,7 @@ class RecurrentWorkload:
         return (self._product("recurrent", 0, GATES[self.cell]),)
 
     def _product(self, name: str, first: int, gates: int) -> Product:
-        most = min(_WIDEST, _TILE // self.rows)
+        most = _WIDEST.get(self.rows, 1)
         together = _divisor(gates, most)
         return Product(
             name, first, gates, together, _divisor(self.units // LANES, most // together)

@@ -21,7 +21,7 @@ BOTH = {"reverse": (False, True), "activations": (USUAL, USUAL)}
 ONE = {"reverse": (True,), "activations": (USUAL,)}
 WORKLOADS = {
     "rows that overhang": RecurrentWorkload(
-        "LSTM", 3, 7, 18, **BOTH, given=("initial_h", "initial_c"), written=("y", "y_h", "y_c")
+        "LSTM", 3, 13, 18, **BOTH, given=("initial_h", "initial_c"), written=("y", "y_h", "y_c")
     ),
     "lengths": RecurrentWorkload(
         "LSTM", 4, 3, 33, **BOTH, given=("lengths", "initial_h"), written=("y", "y_c")
@@ -136,7 +136,7 @@ def test_activations_are_vectors_everywhere(target):
 
 @pytest.mark.parametrize(
     ("batch", "directions", "rows"),
-    [(1, 1, 1), (1, 2, 1), (2, 1, 1), (4, 2, 2), (8, 2, 4), (100, 1, 4)],
+    [(1, 1, 1), (1, 2, 1), (2, 1, 1), (4, 2, 2), (6, 2, 2), (8, 2, 4), (32, 1, 6), (100, 2, 6)],
 )
 def test_sequences_share_weights_where_enough_tasks_are_left(batch, directions, rows):
     kinds = {"reverse": (False,) * directions, "activations": (USUAL,) * directions}
