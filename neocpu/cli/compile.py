@@ -48,8 +48,7 @@ Examples:
   neocpu compile net.onnx -o net.so --batch 8
   neocpu compile net.onnx --target llvm -mcpu=skylake-avx512  # checked if this host has AVX-512
   neocpu compile resnet50 --fat avx2,avx512,rpi4 -o resnet50.so
-  neocpu compile yolo.onnx --input images=u8:nhwc:bgr:480x640 --resize 640x640:letterbox --nms \
-      yolo:0.25:0.45
+  neocpu compile net.onnx --input image=u8:nhwc:bgr:480x640 --resize 224x224:crop --output y=top5
   neocpu compile net.int8.onnx --fat avx2:int8,avx512-vnni:int8,rpi4 -o net.so"""
 
 
