@@ -11,6 +11,7 @@ import numpy as np
 from neocpu.picture_files import fit_picture, open_picture
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.refusals import EncodingError, RequestError
+from neocpu.serving.tensors import brief
 from neocpu.tensor_spec import Picture, TensorSpec
 
 BYTES: Final = "BYTES"
@@ -39,6 +40,20 @@ def picture_input(specs: Sequence[TensorSpec]) -> TensorSpec:
         "a body that is a picture is for models with one input, compiled for pictures "
         "(neocpu compile --input)"
     )
+
+
+def check_pictures(spec: TensorSpec, shape: object) -> None:
+    """Check the shape that a request declares of encoded pictures: as many as the batch.
+
+    Raises
+    ------
+    RequestError
+    """
+    if shape != [spec.shape[0]]:
+        raise RequestError(
+            f"input '{spec.name}': encoded pictures have the shape [{spec.shape[0]}], as many as "
+            f"the model is compiled for, got {brief(shape)}"
+        )
 
 
 def picture_elements(spec: TensorSpec, data: memoryview) -> list[memoryview]:

@@ -16,7 +16,13 @@ import orjson
 
 from neocpu.foundation.errors import did_you_mean
 from neocpu.serving.datatypes import AnyArray
-from neocpu.serving.pictures import BYTES, decode_pictures, picture_elements, picture_input
+from neocpu.serving.pictures import (
+    BYTES,
+    check_pictures,
+    decode_pictures,
+    picture_elements,
+    picture_input,
+)
 from neocpu.serving.refusals import RequestError
 from neocpu.serving.tensors import (
     brief,
@@ -163,7 +169,9 @@ def _parse_inputs(
     for entry in entries:
         spec = _named(entry, by_name, tensors, "input")
         encoded = spec.picture is not None and entry.get("datatype") == BYTES
-        if not encoded:
+        if encoded:
+            check_pictures(spec, entry.get("shape"))
+        else:
             check_declaration(spec, entry.get("datatype"), entry.get("shape"))
         size = _binary_size(entry, spec.name)
         if size is None:

@@ -116,6 +116,13 @@ def test_what_is_no_picture(data, message):
         binary(spec(), data)
 
 
+@pytest.mark.parametrize("shape", [[2], [1, 1], [], 1, None])
+def test_another_number_of_pictures(shape):
+    entry = {"name": "x", "datatype": "BYTES", "shape": shape, "data": []}
+    with pytest.raises(RequestError, match=r"encoded pictures have the shape \[1\]"):
+        parse_request(memoryview(body(entry)), None, [spec()], [])
+
+
 def test_data_that_are_no_strings_in_base_64():
     for data in ("AAAA", [1], ["?"], None):
         entry = {"name": "x", "datatype": "BYTES", "shape": [1], "data": data}
