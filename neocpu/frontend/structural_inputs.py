@@ -60,18 +60,36 @@ def structural_inputs(model: onnx.ModelProto) -> frozenset[str]:
     What an operand is computed from counts too, unless that goes through `Shape` or `Size`, which
     look at no value.
     """
-    makers = {name: node for node in model.graph.node for name in node.output}
+    nodes = list(_all_nodes(model.graph))
+    sources = {name: list(node.input) for node in nodes for name in node.output}
+    for node in nodes:
+        if node.op_type in ("Shape", "Size"):
+            sources[node.output[0]] = []
+        for graph in _inner_graphs(node):
+            # What a body takes comes from its node's inputs, what it gives is its node's outputs.
+            sources |= {value.name: list(node.input) for value in graph.input}
+            for name in node.output:
+                sources[name] += [value.name for value in graph.output]
     found: set[str] = set()
-    waiting = [name for node in model.graph.node for name in _operands(node)]
+    waiting = [name for node in nodes for name in _operands(node)]
     while waiting:
         name = waiting.pop()
-        if not name or name in found:
-            continue
-        found.add(name)
-        maker = makers.get(name)
-        if maker is not None and maker.op_type not in ("Shape", "Size"):
-            waiting += maker.input
+        if name and name not in found:
+            found.add(name)
+            waiting += sources.get(name, ())
     return frozenset(value.name for value in real_inputs(model.graph) if value.name in found)
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for inner in _inner_graphs(node):
+            yield from _all_nodes(inner)
+
+
+def _inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        yield from (attribute.g, *attribute.graphs)
 
 
 def _operands(node: onnx.NodeProto) -> Iterator[str]:

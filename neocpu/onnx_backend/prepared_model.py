@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import onnx
 from onnx.backend.base import BackendRep
 
@@ -15,6 +14,7 @@ from neocpu.foundation.errors import NeoCPUError, UsageError
 from neocpu.frontend.shapes import real_inputs
 from neocpu.frontend.structural_inputs import structural_inputs
 from neocpu.onnx_backend.narrow_numbers import as_bits, from_bits, hold_as_bits
+from neocpu.onnx_backend.sequences import give_tensors, has_lists, put_together, take_apart
 from neocpu.onnx_backend.specialise import AnyArray, empty_outputs, specialise, take_outputs
 from neocpu.runtime.module import Module, load
 
@@ -32,10 +32,16 @@ class _Plan:
         None if all outputs are empty.
     empty : mapping of str to array
         The outputs without elements, which no module has.
+    filled : tuple of str
+        The outputs that it has.
+    parts : mapping
+        What of these each of the model's outputs is put together of.
     """
 
     module: Module | None
     empty: Mapping[str, AnyArray]
+    filled: tuple[str, ...]
+    parts: Mapping[str, Any]
 
 
 class PreparedModel(BackendRep):  # type: ignore[misc]
@@ -57,8 +63,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         held = hold_as_bits(model)
         self._model, self._narrow, self._options = held.model, held.outputs, dict(options)
         self._inputs = [value.name for value in real_inputs(model.graph)]
-        self._outputs = [value.name for value in model.graph.output]
-        self._constants: frozenset[str] | None = None
+        self._fixes: bool | None = None
         self._plans: dict[tuple[Any, ...], _Plan] = {}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -67,12 +72,13 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         Parameters
         ----------
         inputs : list or tuple of arrays, or an array
-            In graph order, each of the shape and element type that the model declares.
+            In graph order, each of the shape and element type that the model declares. A sequence
+            is a list of arrays, and an optional value may be None.
 
         Returns
         -------
-        tuple of numpy.ndarray
-            In graph order.
+        tuple
+            In graph order: arrays, and of outputs that are sequences or none lists and None.
 
         Raises
         ------
@@ -89,43 +95,46 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
             raise UsageError(
                 f"the model takes {len(self._inputs)} inputs ({names}), got {len(given)}"
             )
-        arrays = {
-            name: as_bits(_array(name, value))
-            for name, value in zip(self._inputs, given, strict=True)
-        }
-        plan, constants = self._plan_for(arrays)
+        model, arrays = take_apart(self._model, given)
+        arrays = {name: as_bits(array) for name, array in arrays.items()}
+        plan, constants = self._plan_for(model, arrays)
         found = dict(plan.empty)
         if plan.module is not None:
             taken = [array for name, array in arrays.items() if name not in constants]
             outputs = plan.module(taken)
-            filled = [name for name in self._outputs if name not in plan.empty]
-            found |= zip(filled, outputs if isinstance(outputs, tuple) else (outputs,), strict=True)
-        return tuple(from_bits(found[name], self._narrow.get(name)) for name in self._outputs)
+            several = outputs if isinstance(outputs, tuple) else (outputs,)
+            found |= zip(plan.filled, several, strict=True)
+        found = {name: from_bits(array, self._narrow.get(name)) for name, array in found.items()}
+        return tuple(put_together(plan.parts, found))
 
-    def _plan_for(self, arrays: Mapping[str, AnyArray]) -> tuple[_Plan, frozenset[str]]:
-        """Return the model compiled for such inputs, and which of them it took as constants."""
+    def _plan_for(
+        self, model: onnx.ModelProto, arrays: Mapping[str, AnyArray]
+    ) -> tuple[_Plan, frozenset[str]]:
+        """Return a model compiled for such inputs, and which of them it took as constants."""
         empty = frozenset(name for name, array in arrays.items() if array.size == 0)
-        if self._constants is not None:
-            return self._plan(arrays, self._constants | empty), self._constants | empty
-        try:
-            plan = self._plan(arrays, empty)
-        except NeoCPUError:
-            deciding = structural_inputs(self._model)
-            if deciding <= empty:
-                raise
-            plan = self._plan(arrays, deciding | empty)
-            self._constants = deciding
-        else:
-            self._constants = frozenset()
-        return plan, self._constants | empty
+        deciding = empty if self._fixes is False else structural_inputs(model) | empty
+        if self._fixes is None:
+            try:
+                plan = self._plan(model, arrays, empty)
+            except NeoCPUError:
+                if deciding == empty:
+                    raise
+            else:
+                self._fixes = False
+                return plan, empty
+        plan = self._plan(model, arrays, deciding)
+        self._fixes = deciding != empty
+        return plan, deciding
 
-    def _plan(self, arrays: Mapping[str, AnyArray], constants: frozenset[str]) -> _Plan:
+    def _plan(
+        self, model: onnx.ModelProto, arrays: Mapping[str, AnyArray], constants: frozenset[str]
+    ) -> _Plan:
         key = tuple(
-            (array.shape, array.tobytes() if name in constants else b"")
+            (name, array.shape, array.tobytes() if name in constants else b"")
             for name, array in arrays.items()
         )
         if key not in self._plans:
-            plan = _make(self._model, arrays, constants, self._options)
+            plan = _make(model, arrays, constants, self._options)
             while len(self._plans) >= _PLANS:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = plan
@@ -139,15 +148,13 @@ def _make(
     options: Mapping[str, Any],
 ) -> _Plan:
     special = specialise(model, arrays, constants)
+    parts: Mapping[str, Any] = {value.name: value.name for value in special.graph.output}
+    if has_lists(special):
+        special, parts = give_tensors(special)
     empty = empty_outputs(special)
-    if len(empty) == len(special.graph.output):
-        return _Plan(None, empty)
     take_outputs(special, empty)
+    filled = tuple(value.name for value in special.graph.output)
+    if not filled:
+        return _Plan(None, empty, filled, parts)
     with compile_model(special, **options) as compiled:
-        return _Plan(load(compiled.path, options.get("threads")), empty)
-
-
-def _array(name: str, value: Any) -> AnyArray:
-    if isinstance(value, list | tuple) or value is None:
-        raise UsageError(f"input '{name}' must be an array, got {type(value).__name__}")
-    return np.asarray(value)
+        return _Plan(load(compiled.path, options.get("threads")), empty, filled, parts)

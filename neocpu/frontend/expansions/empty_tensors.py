@@ -30,6 +30,20 @@ def drop_empty(w: Writer) -> None:
             w.give(w.op("Concat", *filled, axis=w.attribute("axis", 0)))
 
 
+def split_constant(w: Writer) -> None:
+    """Split of a constant, which ONNX's optimizer leaves: constants."""
+    name = w.input(0)
+    if name not in w.graph.constants:
+        return
+    axis, start = int(w.attribute("axis", 0)), 0
+    whole = w.constant(0)
+    for output in w.node.output:
+        size = w.graph.shapes[output][axis]
+        part = whole.take(range(start, start + size), axis)
+        w.define(output, part)
+        start += size
+
+
 def _split(w: Writer, empty: list[str]) -> None:
     axis = int(w.attribute("axis", 0))
     start = 0

@@ -10,8 +10,8 @@ import onnx
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.expansions.bodies import BODIES, has_body, inline_bodies
-from neocpu.frontend.expansions.empty_tensors import drop_empty
-from neocpu.frontend.expansions.matrices import affine_grid, determinant, eye_like
+from neocpu.frontend.expansions.empty_tensors import drop_empty, split_constant
+from neocpu.frontend.expansions.matrices import affine_grid, determinant, eye_like, list_axes
 from neocpu.frontend.expansions.pool_places import max_pool_places
 from neocpu.frontend.expansions.sequences import (
     cumulative_product,
@@ -36,7 +36,10 @@ EXPANSIONS: Final[Mapping[str, Callable[[Writer], None]]] = {
     "EyeLike": eye_like,
     "MaxPool": max_pool_places,
     "ReverseSequence": reverse_sequence,
+    "Split": split_constant,
+    "Squeeze": list_axes,
     "TensorScatter": tensor_scatter,
+    "Unsqueeze": list_axes,
 }
 """By operator. One writes nothing where a node is better left to its converter."""
 

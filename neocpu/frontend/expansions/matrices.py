@@ -52,6 +52,12 @@ def eye_like(w: Writer) -> None:
     w.give(w.const(np.eye(rows, columns, int(w.attribute("k", 0))).astype(dtype)))
 
 
+def list_axes(w: Writer) -> None:
+    """Squeeze and Unsqueeze of one axis that is no list, as ONNX's own definitions have it."""
+    if w.input(1) in w.graph.constants and w.constant(1).ndim == 0:
+        w.give(w.op(w.node.op_type, w.input(0), w.const([int(w.constant(1))])))
+
+
 def _minor(w: Writer, rows: list[list[str]]) -> str:
     if len(rows) == 1:
         return rows[0][0]
