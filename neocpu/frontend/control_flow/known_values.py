@@ -33,7 +33,7 @@ _COMPUTED: Final = frozenset(
     """
     Abs Add And Cast CastLike Ceil Concat Constant Div Equal Flatten Floor Gather Greater
     GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow ReduceMax ReduceMin
-    ReduceProd ReduceSum Reshape Sign Slice Sqrt Squeeze Sub Transpose Unsqueeze Where Xor
+    ReduceProd ReduceSum Relu Reshape Sign Slice Sqrt Squeeze Sub Transpose Unsqueeze Where Xor
     """.split()
 )
 """Operators that conditions and counts are made of. None makes much of little."""
