@@ -38,6 +38,19 @@ class Scan(OpRun):  # type: ignore[misc]
         raise AssertionError("`CONTROL_FLOW` runs it")
 
 
+class SplitToSequence(OpRun):  # type: ignore[misc]
+    """Drops the axis of elements of size 1 as PyTorch and ONNX Runtime do, not as the standard."""
+
+    op_domain = ""
+
+    def _run(self, array: Any, split: Any = None, axis: int = 0, keepdims: int = 1) -> Any:
+        size = np.array(1) if split is None else split
+        ends = np.arange(size, array.shape[axis], size) if size.ndim == 0 else size.cumsum()[:-1]
+        parts = np.split(array, ends, axis)
+        drops = size.ndim == 0 and size == 1 and not keepdims
+        return ([part.squeeze(axis) if drops else part for part in parts],)
+
+
 def _if(node: OpRun, inputs: Sequence[Any], run: RunBody) -> list[Any]:
     return run(node.then_branch if inputs[0].item() else node.else_branch, [])
 
@@ -96,5 +109,5 @@ def _slices(array: Any, axis: int, backward: int) -> Iterator[Any]:
 
 
 CONTROL_FLOW: Final = {"If": _if, "Loop": _loop, "Scan": _scan}
-CONTROL_FLOW_OPERATORS: Final = (Optional, Scan)
+CONTROL_FLOW_OPERATORS: Final = (Optional, Scan, SplitToSequence)
 """What replaces operators of onnx's evaluator."""

@@ -31,12 +31,13 @@ _MAX_ELEMENTS: Final = 4096
 
 _COMPUTED: Final = frozenset(
     """
-    Abs Add And Cast CastLike Ceil Concat Constant Div Equal Flatten Floor Gather Greater
-    GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow ReduceMax ReduceMin
-    ReduceProd ReduceSum Relu Reshape Sign Slice Sqrt Squeeze Sub Transpose Unsqueeze Where Xor
+    Abs Add And Cast CastLike Ceil Concat Constant ConstantOfShape Div Equal Expand Flatten Floor
+    Gather Greater GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range
+    ReduceMax ReduceMin ReduceProd ReduceSum Relu Reshape Sign Slice Sqrt Squeeze Sub Tile Transpose
+    Unsqueeze Where Xor
     """.split()
 )
-"""Operators that conditions and counts are made of. None makes much of little."""
+"""Operators that conditions and counts are made of."""
 
 
 class KnownValues:
@@ -126,6 +127,8 @@ class KnownValues:
 
     def _computed(self, name: str, node: onnx.NodeProto) -> Knowledge:
         given = {each: self._known[each] for each in node.input if each}
+        if _made_of(node, [self._known[each] for each in node.input if each]) > _MAX_ELEMENTS:
+            return Unknown.RUN
         inputs = [helper.make_empty_tensor_value_info(each) for each in given]
         output = helper.make_empty_tensor_value_info(name)
         graph = helper.make_graph([node], "one", inputs, [output])
@@ -136,6 +139,18 @@ class KnownValues:
         except Exception:  # whatever it trips over, the importer names it
             return Unknown.RUN
         return _small(np.asarray(result))
+
+
+def _made_of(node: onnx.NodeProto, inputs: Sequence[Any]) -> float:
+    """Return about how many elements an operator makes that can make much of little; else 0."""
+    if node.op_type == "ConstantOfShape":
+        return float(np.prod(inputs[0], dtype=np.float64))
+    if node.op_type in ("Expand", "Tile"):
+        return float(inputs[0].size * np.prod(inputs[1], dtype=np.float64))
+    if node.op_type == "Range":
+        start, limit, delta = (float(each) for each in inputs)
+        return abs((limit - start) / delta) if delta else 0.0
+    return 0.0
 
 
 def _is_computed(node: onnx.NodeProto) -> bool:

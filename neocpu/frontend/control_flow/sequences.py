@@ -82,7 +82,10 @@ def _split(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     if shape is None or not isinstance(split, np.ndarray):
         return False
     extent = shape[axis]
-    if not given and not attributes.get("keepdims", 1):
+    # The standard ignores keepdims where sizes are given. PyTorch writes it with a size of 1, and
+    # ONNX Runtime drops the axis then.
+    single = split.ndim == 0 and split.item() == 1
+    if single and not attributes.get("keepdims", 1):
         elements = [rewriting.element(name, at, axis) for at in range(extent)]
         rewriting.lists[node.output[0]] = tuple(elements)
         return True

@@ -256,7 +256,7 @@ g (float[3,4] x) => (float[12,4] y) {
   y = ConcatFromSequence<axis = 0>(list)
 }""",
     "parts": """
-g (float[3,4] x) => (float[3,2] y, float[4] z, int64 n, float[2,3] w) {
+g (float[3,4] x) => (float[3,2] y, float[4] z, int64 n, float[2,3] w, float[4] v) {
   sizes = Constant<value = int64[3] {1, 1, 2}>()
   two = Constant<value = int64 {2}>()
   minus = Constant<value = int64 {-2}>()
@@ -268,6 +268,9 @@ g (float[3,4] x) => (float[3,2] y, float[4] z, int64 n, float[2,3] w) {
   halves = SplitToSequence<axis = 1>(x, three)
   n = SequenceLength(halves)
   columns = SplitToSequence<axis = 1, keepdims = 0>(x)
+  one = Constant<value = int64 {1}>()
+  unbound = SplitToSequence<axis = 0, keepdims = 0>(x, one)
+  v = SequenceAt(unbound, one)
   fewer = SequenceErase(columns, minus)
   fewest = SequenceErase(fewer)
   w = ConcatFromSequence<axis = 0, new_axis = 1>(fewest)
@@ -295,6 +298,21 @@ g (float[3,4] x) => (float[3,4] y) {
     row = SequenceAt(rows, i)
     t = Mul(s, row)
   }>
+}""",
+    "sizes that are computed": """
+g (float[3,4] x) => (float[3,2] y, float[2] n) {
+  shape = Shape<start = 1>(x)
+  two = Constant<value = int64[1] {2}>()
+  one = Constant<value = int64 {1}>()
+  half = Div(shape, two)
+  ones = ConstantOfShape<value = int64[1] {1}>(two)
+  sizes = Mul(half, ones)
+  parts = SplitToSequence<axis = 1>(x, sizes)
+  y = SequenceAt(parts, one)
+  zero = Constant<value = int64 {0}>()
+  both = Constant<value = int64 {2}>()
+  places = Range(zero, both, one)
+  n = Cast<to = 1>(places)
 }""",
     "optional": """
 g (float[3,4] x) => (float[3,4] y) {
