@@ -53,7 +53,8 @@ def flatten_control_flow(
     What stays is an If between tensors of which data decide the number of rows.
 
     Round after round, for a branch that is taken may show how often a loop in it runs, and what
-    that makes, which branch comes next.
+    that makes, which branch comes next. Shapes are what most conditions are about, so that what
+    decides a shape is computed too.
 
     Parameters
     ----------
@@ -101,9 +102,11 @@ def _rewrite(graph: onnx.GraphProto, rewriting: Rewriting) -> bool:
     for node in graph.node:
         rewriter = _rewriter(node, rewriting)
         if rewriter is None:
+            changed |= rewriting.settle(node)
             rewriting.emit([node])
         elif rewriter(node, rewriting):
             changed = True
+            rewriting.end_decision()
         else:
             rewriting.keep(node)
     del graph.node[:]

@@ -81,6 +81,10 @@ class KnownValues:
             return tuple(self._tensors[name].dims)
         return self._shapes.get(name)
 
+    def is_constant(self, name: str) -> bool:
+        """Whether nothing has to be computed for a value."""
+        return name in self._tensors
+
     def value(self, name: str) -> Knowledge:
         """Return a value, or why it is not known."""
         stack = [name]

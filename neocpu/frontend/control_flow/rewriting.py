@@ -15,7 +15,8 @@ from onnx import helper, numpy_helper
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.control_flow.bodies import Body, Instance, Names, inner_graph
 from neocpu.frontend.control_flow.known_values import Knowledge, KnownValues, Unknown
-from neocpu.frontend.unsupported import describe, node_name
+from neocpu.frontend.structural_inputs import STRUCTURAL
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
 
 MAX_UNROLLED: Final = 20_000
 """Nodes that branches and loops may become: as many take minutes to compile."""
@@ -72,7 +73,7 @@ class Rewriting:
         of_rows : set of str
             Values that depend on how many rows a run finds.
         decided : bool
-            Take what is not known yet for what the run decides.
+            Take what the first node is not told yet for what the run decides.
         """
         self.nodes, self._known, self._decided = [], known, decided
         self._of_rows = of_rows
@@ -83,6 +84,10 @@ class Rewriting:
         made = list(nodes)
         self.nodes += made
         self._known.add(made)
+
+    def end_decision(self) -> None:
+        """Wait again for what is not known yet."""
+        self._decided = False
 
     def keep(self, node: onnx.NodeProto) -> None:
         """Append a node that is not rewritten yet."""
@@ -99,6 +104,21 @@ class Rewriting:
     def fresh(self, wish: str) -> str:
         """Return a name for a new value."""
         return self._names.fresh(wish)
+
+    def settle(self, node: onnx.NodeProto) -> bool:
+        """Give a node constants for what decides its shape, in place; return whether any are new.
+
+        Shape inference computes little of what exporters make such values of.
+        """
+        places = STRUCTURAL.get(node.op_type, ()) if node.domain in STANDARD_DOMAINS else ()
+        found = False
+        for place in places:
+            name = node.input[place] if place < len(node.input) else ""
+            known = self._known.value(name) if name and not self._known.is_constant(name) else None
+            if isinstance(known, np.ndarray):
+                node.input[place] = self.constant(known)
+                found = True
+        return found
 
     def make(self, op_type: str, inputs: Sequence[str], wish: str, **attributes: Any) -> str:
         """Append a node of one output; return its name."""
