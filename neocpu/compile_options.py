@@ -11,7 +11,7 @@ from numbers import Real
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.units import parse_duration
-from neocpu.input_shapes import InputShapes
+from neocpu.input_shapes import Given, InputShapes
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.precision import Precision, parse_precision
 from neocpu.processing import NO_PROCESSING, Processing
@@ -63,7 +63,7 @@ class CompileOptions:
         cls,
         *,
         threads: int | None = None,
-        shapes: Mapping[str, Sequence[int]] | None = None,
+        shapes: Mapping[str, Given] | None = None,
         batch: int | None = None,
         databases: Sequence[str | os.PathLike[str]] = (),
         only_databases: bool = False,

@@ -29,7 +29,7 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.processing.load_processed import load_processed
-from neocpu.input_shapes import NO_SHAPES, InputShapes
+from neocpu.input_shapes import NO_SHAPES, Given, InputShapes
 from neocpu.network_tuning import (
     make_strategy,
     measured_schemes,
@@ -61,7 +61,7 @@ def compile(
     *,
     target: str | dict[str, Any] | CpuTarget = "host",
     threads: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Given] | None = None,
     batch: int | None = None,
     databases: Sequence[str | os.PathLike[str]] = (),
     only_databases: bool = False,
@@ -88,7 +88,8 @@ def compile(
     threads : int, optional
         Threads the plan is made for; by default the CPUs this process may use.
     shapes : mapping, optional
-        Complete shapes of inputs with dynamic dimensions.
+        Complete shapes of inputs with dynamic dimensions; or a number, the value of an input that
+        is constant from then on, as in ``{"sr": 16000}``.
     batch : int, optional
         Images of each call: the first extent of every input that ``shapes`` does not name and
         whose first dimension is dynamic or, if none is, 1. A model of one image is changed to take
@@ -340,7 +341,7 @@ def tune(
     *,
     target: str | dict[str, Any] | CpuTarget = "host",
     threads: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Given] | None = None,
     batch: int | None = None,
     accuracy: str = "default",
     database: str | os.PathLike[str] | None = None,

@@ -1,17 +1,33 @@
-"""What a caller says of the shapes of a model's inputs."""
+"""What a caller says of the shapes of a model's inputs, and of the values of some."""
 
 from __future__ import annotations
 
 import itertools
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, SupportsIndex
+from typing import Any, Final, SupportsIndex, TypeAlias
 
 from neocpu.foundation.errors import UsageError
 
 MAX_EXTENT: Final = 2**63 - 1
 """What an ONNX file can say."""
+
+Given: TypeAlias = Sequence[int] | float
+"""An input's shape, or its value."""
+
+
+def parse_given(text: str) -> tuple[str, Given] | None:
+    """Return what ``NAME:1,3,224,224`` or ``NAME=16000`` says; None if it says nothing.
+
+    Names may hold colons and equals signs.
+    """
+    if match := re.fullmatch(r"(.+):(\d{1,18}(?:,\d{1,18})*)", text):
+        return match[1], tuple(map(int, match[2].split(",")))
+    if match := re.fullmatch(r"(.+)=(-?\d{1,18})(\.\d{1,18})?", text):
+        return match[1], float(match[2] + match[3]) if match[3] else int(match[2])
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,32 +41,35 @@ class InputShapes:
     batch : int or None
         The first extent of every other input that has a dynamic one, or one of 1; None leaves it
         as the model has it.
+    values : mapping of str to float
+        What all elements of an input are, which is an input no longer.
     """
 
     by_name: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     batch: int | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def parse(
-        cls, shapes: Mapping[str, Sequence[int]] | None, batch: int | None = None
-    ) -> InputShapes:
-        """Check what a caller of the Python interface gives.
+    def parse(cls, shapes: Mapping[str, Given] | None, batch: int | None = None) -> InputShapes:
+        """Check what a caller of the Python interface gives: a number is a value.
 
         Raises
         ------
         UsageError
             If a shape is no sequence of whole numbers, or the batch not a positive one.
         """
-        by_name = {name: _extents(name, shape) for name, shape in (shapes or {}).items()}
+        given = (shapes or {}).items()
+        values = {name: value for name, value in given if isinstance(value, int | float)}
+        by_name = {name: _extents(name, shape) for name, shape in given if name not in values}
         if batch is not None and (not isinstance(batch, SupportsIndex) or not _positive(batch)):
             raise UsageError(f"the batch must be a whole number, 1 or more, got {batch!r}")
         for extent in (*itertools.chain(*by_name.values()), *([] if batch is None else [batch])):
             if operator.index(extent) > MAX_EXTENT:
                 raise UsageError(f"no tensor has an extent of {extent}: give smaller shapes")
-        return cls(by_name, None if batch is None else operator.index(batch))
+        return cls(by_name, None if batch is None else operator.index(batch), values)
 
     def __bool__(self) -> bool:
-        return bool(self.by_name) or self.batch is not None
+        return bool(self.by_name) or bool(self.values) or self.batch is not None
 
     def require_batch(self, name: str) -> None:
         """Check that a shape which leaves no input to the batch has that batch itself.
@@ -76,7 +95,7 @@ NO_SHAPES: Final = InputShapes()
 """All as the model has it."""
 
 
-def _extents(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+def _extents(name: str, shape: Any) -> tuple[int, ...]:
     try:
         return tuple(operator.index(extent) for extent in shape)
     except TypeError:

@@ -302,7 +302,7 @@ def export(
     with _reading(terminal) as on_read:
         store = Store.open(paths, None, template_version, on_read)
     _note_skipped(terminal, store.skipped)
-    workloads = _workloads(models, InputShapes(shapes, batch), store) if models else None
+    workloads = _workloads(models, InputShapes.parse(shapes, batch), store) if models else None
     records = select(store, Selection(cpus, threads, workloads, best))
     if output is None:
         lines = {"records": [record.to_json() for record in records]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,6 +13,7 @@ from neocpu.cli.terminal import Terminal
 from neocpu.custom_operators.registry import register_named
 from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.units import parse_duration, parse_size
+from neocpu.input_shapes import Given, parse_given
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, LEVELS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -50,19 +50,18 @@ class Size(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
-    """``NAME:1,3,224,224``; the name may hold colons."""
+class Shape(click.ParamType[tuple[str, Given]]):
+    """``NAME:1,3,224,224`` or ``NAME=16000``."""
 
     name = "shape"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]]:
-        """Return the name and the dimensions."""
-        name, _, dims = str(value).rpartition(":")
-        if not name or re.fullmatch(r"\d{1,18}(,\d{1,18})*", dims) is None:
+    ) -> tuple[str, Given]:
+        """Return the name, and the dimensions or the value."""
+        if (given := parse_given(str(value))) is None:
             self.fail(f"'{value}' is not of the form NAME:1,3,224,224", param, ctx)
-        return name, tuple(map(int, dims.split(",")))
+        return given
 
 
 class Names(click.ParamType[tuple[str, ...]]):
@@ -90,8 +89,8 @@ class OneOf(click.Choice[str]):
 
 
 def shapes_by_name(
-    ctx: click.Context, param: click.Parameter, value: Sequence[tuple[str, tuple[int, ...]]]
-) -> Mapping[str, tuple[int, ...]]:
+    ctx: click.Context, param: click.Parameter, value: Sequence[tuple[str, Given]]
+) -> Mapping[str, Given]:
     """Join repeated ``--shape`` options."""
     shapes = dict(value)
     if len(shapes) < len(value):
@@ -115,7 +114,8 @@ shape = click.option(
     multiple=True,
     callback=shapes_by_name,
     metavar="NAME:D0,D1,…",
-    help="The whole shape of an input with dynamic dimensions. Repeatable.",
+    help="The whole shape of an input with dynamic dimensions; or NAME=16000: its value, which is "
+    "constant from then on. Repeatable.",
 )
 batch = click.option(
     "--batch",

@@ -20,7 +20,14 @@ from neocpu.frontend.number_formats import refuse_number_formats, widen_halves
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.quantised.scale_checks import refuse_scales
 from neocpu.frontend.rows.bound_rows import bound_rows
-from neocpu.frontend.shapes import freeze_shapes, real_inputs, set_dims, static_dims, tensor_spec
+from neocpu.frontend.shapes import (
+    fix_values,
+    freeze_shapes,
+    real_inputs,
+    set_dims,
+    static_dims,
+    tensor_spec,
+)
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, read_model
 from neocpu.frontend.subgraphs import has_control_flow
@@ -42,7 +49,8 @@ def load_model(
     model : path, bytes or onnx.ModelProto
         The model. External data is read from the file's own folder only.
     shapes : InputShapes, or mapping of str to sequence of int, optional
-        Complete shapes of inputs with dynamic dimensions, by input name, and the batch.
+        Complete shapes of inputs with dynamic dimensions, by input name, the batch, and the values
+        of inputs that become constants.
 
     Raises
     ------
@@ -59,6 +67,7 @@ def load_model(
     given = shapes if isinstance(shapes, InputShapes) else InputShapes.parse(shapes)
     original = read_model(model)
     where = "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
+    fix_values(original.graph, given.values)
     refuse_large_models(original)
     if not has_control_flow(original):  # whose opset cannot be raised yet
         original = expand_quantised(original)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx
 
 from neocpu.foundation.dtypes import DTYPES
@@ -22,6 +23,32 @@ def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     initialized = {tensor.name for tensor in graph.initializer}
     initialized |= {tensor.values.name for tensor in graph.sparse_initializer}
     return [value for value in graph.input if value.name not in initialized]
+
+
+def fix_values(graph: onnx.GraphProto, values: Mapping[str, float]) -> None:
+    """Make inputs constants, in place: an open dimension of one is 1.
+
+    Raises
+    ------
+    UsageError
+        If there is no such input, or its elements cannot be that.
+    """
+    inputs = {value.name: value for value in real_inputs(graph)}
+    for name, number in values.items():
+        if name not in inputs:
+            hint = did_you_mean(name, inputs) or f"; the inputs are {', '.join(map(repr, inputs))}"
+            raise UsageError(f"--shape {name}={number}: the model has no such input{hint}")
+        _check_kind(inputs[name])
+        tensor = inputs[name].type.tensor_type
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        shape = [max(dim.dim_value, 1) for dim in tensor.shape.dim]
+        array = np.full(shape, number).astype(dtype)
+        if (array != number).any() and dtype.kind != "f":
+            raise UsageError(f"--shape {name}={number}: the input holds {dtype} numbers")
+        graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    kept = [value for value in graph.input if value.name not in values]
+    del graph.input[:]
+    graph.input.extend(kept)
 
 
 def freeze_shapes(graph: onnx.GraphProto, shapes: InputShapes) -> Mapping[str, int]:

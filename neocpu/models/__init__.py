@@ -90,12 +90,12 @@ def build_with_shapes(name: str, shapes: InputShapes) -> onnx.ModelProto:
     UsageError
         As `build`, and if ``shapes`` is not of the form ``input:N,3,H,W``, or the batch is not N.
     """
-    if not shapes.by_name:
+    if not shapes.by_name and not shapes.values:
         return build(name, batch=1 if shapes.batch is None else shapes.batch)
     info = find(name)
     form = f"{name} takes input:N,3,H,W, by default input:1,3,{info.image},{info.image}"
-    for given in shapes.by_name:
-        if given != "input":
+    for given in (*shapes.by_name, *shapes.values):
+        if given != "input" or given in shapes.values:
             hint = did_you_mean(given, ["input"])
             raise UsageError(f"--shape names an input '{given}', and {form}{hint}")
     shape = shapes.by_name["input"]

@@ -45,9 +45,10 @@ class SplitToSequence(OpRun):  # type: ignore[misc]
 
     def _run(self, array: Any, split: Any = None, axis: int = 0, keepdims: int = 1) -> Any:
         size = np.array(1) if split is None else split
-        ends = np.arange(size, array.shape[axis], size) if size.ndim == 0 else size.cumsum()[:-1]
+        step = int(size) if size.ndim == 0 else 0
+        ends = np.arange(step, array.shape[axis], step) if step else size.cumsum()[:-1]
         parts = np.split(array, ends, axis)
-        drops = size.ndim == 0 and size == 1 and not keepdims
+        drops = step == 1 and not keepdims
         return ([part.squeeze(axis) if drops else part for part in parts],)
 
 

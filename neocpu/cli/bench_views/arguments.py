@@ -137,7 +137,7 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
         names = with_suite(models, suite)
         _check_kinds(names, suite, artifacts=artifacts)
         check_document(output)
-        known = Known(usable_threads(threads), databases, InputShapes(shapes, batch))
+        known = Known(usable_threads(threads), databases, InputShapes.parse(shapes, batch))
         page = Page(_subject(suite, names), _command_line(), output, None, markdown)
         return view(terminal, Asked(names, known, page), **own)
 

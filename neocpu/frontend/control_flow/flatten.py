@@ -7,7 +7,7 @@ that is not taken (`planning.branches`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import onnx
@@ -22,7 +22,7 @@ from neocpu.frontend.control_flow.bodies import (
 from neocpu.frontend.control_flow.branches import rewrite_if
 from neocpu.frontend.control_flow.known_values import KnownValues
 from neocpu.frontend.control_flow.loops import rewrite_loop, rewrite_scan
-from neocpu.frontend.control_flow.rewriting import Rewriting
+from neocpu.frontend.control_flow.rewriting import FIXING, Rewriting
 from neocpu.frontend.control_flow.sequences import OF_SEQUENCES, SEQUENCE_REWRITERS, Rewriter
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.opset_raising import opset_of
@@ -80,7 +80,7 @@ def flatten_control_flow(
         waiting = [node for node in model.graph.node if _rewriter(node, rewriting)]
         shapes = known_shapes(inferred.graph)
         if not waiting:
-            _refuse_other_shapes(rewriting, shapes)
+            _refuse_other_shapes(rewriting, model.graph, shapes)
             return
         pending = {name for node in waiting for name in node.output}
         known = KnownValues(model, shapes, pending)
@@ -140,12 +140,24 @@ def _refuse_outputs(graph: onnx.GraphProto) -> None:
             raise UnsupportedError(f"output '{value.name}' is a {kind}; only tensors are supported")
 
 
-def _refuse_other_shapes(rewriting: Rewriting, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Raise if the run would choose between two shapes."""
+def _refuse_other_shapes(
+    rewriting: Rewriting, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raise if the run would choose between two shapes; numbers of rows are another matter."""
+    of_rows = row_values(graph)
+    left = {name for node in graph.node for name in node.output}
     for select in rewriting.selects:
-        one, other = shapes.get(select.chosen), shapes.get(select.other)
-        if one is not None and other is not None and one != other:
-            raise UnsupportedError(
-                f"{select.where}: data decide whether '{select.chosen}' of shape {list(one)} or "
-                f"'{select.other}' of shape {list(other)} comes of it; only one shape is supported"
-            )
+        if select.result not in left:
+            continue
+        pair = (select.chosen, select.other)
+        one, other = map(shapes.get, pair)
+        if one == other or not of_rows.isdisjoint(pair):
+            continue
+        texts = (
+            f"'{name}' of {'unknown shape' if shape is None else f'shape {list(shape)}'}"
+            for name, shape in zip(pair, (one, other), strict=True)
+        )
+        raise UnsupportedError(
+            f"{select.where}: data decide whether {' or '.join(texts)} comes of it; only one shape "
+            f"is supported: fix an input that decides, as with {FIXING}"
+        )

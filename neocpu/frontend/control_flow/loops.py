@@ -11,7 +11,7 @@ import onnx
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.control_flow.bodies import Body
 from neocpu.frontend.control_flow.known_values import Unknown
-from neocpu.frontend.control_flow.rewriting import MAX_UNROLLED, Rewriting, attributes_of
+from neocpu.frontend.control_flow.rewriting import FIXING, MAX_UNROLLED, Rewriting, attributes_of
 from neocpu.frontend.unsupported import describe
 
 
@@ -35,7 +35,7 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     if limit is Unknown.RUN:
         raise UnsupportedError(
             f"{describe(node)}: data decide how often it runs ('{node.input[0]}'); export the "
-            "model with a constant trip count"
+            f"model with a constant trip count, or fix an input that decides, as with {FIXING}"
         )
     loop = _Loop(
         node,

@@ -21,6 +21,9 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
 MAX_UNROLLED: Final = 20_000
 """Nodes that branches and loops may become: as many take minutes to compile."""
 
+FIXING: Final = "--shape NAME=VALUE"
+"""How a user makes an input a constant."""
+
 _SELECTS_SINCE: Final = 9
 """The opset that brought Where."""
 
@@ -30,6 +33,7 @@ class Select:
     """A value that is one of two, by a condition."""
 
     where: str
+    result: str
     chosen: str
     other: str
 
@@ -179,8 +183,9 @@ class Rewriting:
                 f"{describe(node)}: data decide what it computes, which opset {self.opset} cannot "
                 f"select; export the model again with opset {_SELECTS_SINCE} or newer"
             )
-        self.selects.append(Select(describe(node), chosen, other))
-        return self.choose(condition, chosen, other, f"{node_name(node)}/select")
+        result = self.choose(condition, chosen, other, f"{node_name(node)}/select")
+        self.selects.append(Select(describe(node), result, chosen, other))
+        return result
 
     def choose(self, condition: str, chosen: str, other: str, wish: str) -> str:
         """Append a selection by a condition of one element; return its name."""
@@ -242,7 +247,8 @@ class Rewriting:
         value = self.value(name)
         if value is Unknown.RUN:
             raise UnsupportedError(
-                f"{describe(node)}: data decide {what} ('{name}'); export the model with a constant"
+                f"{describe(node)}: data decide {what} ('{name}'); export the model with a "
+                f"constant, or fix an input that decides, as with {FIXING}"
             )
         return int(value.item()) if isinstance(value, np.ndarray) else None
 

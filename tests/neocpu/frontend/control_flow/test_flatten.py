@@ -8,9 +8,10 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
-from neocpu.foundation.errors import NeoCPUError, UnsupportedError
+from neocpu.foundation.errors import NeoCPUError, UnsupportedError, UsageError
 from neocpu.frontend import load_model
 from neocpu.frontend.control_flow.flatten import REWRITTEN
+from neocpu.input_shapes import InputShapes, parse_given
 from neocpu.reference.runner import run_reference
 from tests.neocpu.frontend.control_flow.control_flow_models import parsed
 from tests.neocpu.frontend.control_flow.random_control_flow import FLAGS, SHAPE, random_model
@@ -474,6 +475,37 @@ def test_what_data_decide_is_refused_by_name(message):
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 4
+
+
+def test_an_input_that_decides_may_be_fixed():
+    model = REFUSED[
+        "Loop 'y': data decide how often it runs ('n'); export the model with a constant"
+    ]
+    loaded = load_model(model, InputShapes.parse({"n": 2}))
+    assert [spec.name for spec in loaded.inputs] == ["x"]
+    assert [node.op_type for node in loaded.simplified.graph.node] == ["Exp", "Exp"]
+    (y,) = run_reference(loaded.original, {"x": X}).values()
+    np.testing.assert_allclose(y, np.exp(np.exp(X)), rtol=1e-6)
+    with pytest.raises(UsageError, match="--shape m=2: the model has no such input; the inputs"):
+        load_model(model, InputShapes.parse({"m": 2}))
+    with pytest.raises(UsageError, match=r"--shape n=1.5: the input holds int64 numbers"):
+        load_model(model, InputShapes.parse({"n": 1.5}))
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("x:1,3", ("x", (1, 3))),
+        ("a:b=c:4", ("a:b=c", (4,))),
+        ("sr=16000", ("sr", 16000)),
+        ("a:0=-1.5", ("a:0", -1.5)),
+        ("x=", None),
+        ("=3", None),
+        ("x:1,", None),
+    ],
+)
+def test_what_an_option_says_of_an_input(text, given):
+    assert parse_given(text) == given
 
 
 def test_scans_of_different_lengths_are_refused():
