@@ -90,7 +90,7 @@ def _with_size(proto: onnx.ModelProto, shapes: InputShapes, processing: Processi
     colours = 1 if asked.colours == "gray" else 3
     batch = shapes.batch or max(1, dims[0].dim_value)
     whole: Sequence[int] = (batch, *size, colours) if last else (batch, colours, *size)
-    return InputShapes({**shapes.by_name, asked.name: tuple(whole)}, shapes.batch)
+    return replace(shapes, by_name={**shapes.by_name, asked.name: tuple(whole)})
 
 
 def _answered(
