@@ -205,6 +205,17 @@ def _reshaped(step: Step, given: Sequence[Value]) -> np.ndarray | None:
     return data.reshape((1,)) if data.ndim == 0 and given[1].size == 1 else None
 
 
+def _counted_up(_: Step, given: Sequence[Value]) -> np.ndarray | None:
+    """Range of integers."""
+    limits = [value.known for value in given]
+    if any(limit is None or len(limit) != 1 for limit in limits):
+        return None
+    numbers = range(*(limit[0] for limit in limits if limit))
+    found = np.empty(len(numbers), object)
+    found[:] = [Extent(number) for number in numbers]
+    return found
+
+
 def _transposed(step: Step, given: Sequence[Value]) -> np.ndarray:
     return _objects(given[0]).transpose(step.attribute("perm", None))
 
@@ -254,6 +265,7 @@ _RULES: Mapping[str, Callable[[Step, Sequence[Value]], np.ndarray | None]] = {
         lambda a: Extent(1 - a.constant) if a.known else None, 1, 1
     )(_objects(given[0])),
     "Or": _pairwise(_logical(lambda a, b: a | b)),
+    "Range": _counted_up,
     "ReduceMax": _folded(lambda graph, a, b: graph.larger(a, b)),
     "ReduceMin": _folded(
         lambda graph, a, b: graph.smaller(a, b) if min(a.least, b.least) >= 0 else None
