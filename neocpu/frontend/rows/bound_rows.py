@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import onnx
 from onnx import numpy_helper
 
@@ -24,6 +25,7 @@ from neocpu.frontend.rows import (
 )
 from neocpu.frontend.rows.branches import chosen
 from neocpu.frontend.rows.contents import evaluate
+from neocpu.frontend.rows.extent import Extent
 from neocpu.frontend.rows.make_rows import SOURCES
 from neocpu.frontend.rows.row_graph import DOMAIN, RowGraph
 from neocpu.frontend.rows.row_value import RowError, Value
@@ -167,9 +169,9 @@ class _Walk:
 
     def _parameter(self, value: Value | None) -> Value | None:
         """Return a list without elements as what it is, not as one of no rows."""
-        if value is None or value.contents != ():
+        if value is None or value.rank != 1 or value.rows != Extent(0):
             return value
-        return self.graph.integers()
+        return self.graph.constant(np.zeros(0, onnx.helper.tensor_dtype_to_np_dtype(value.kind)))
 
     def _kept(self, node: onnx.NodeProto, operands: Sequence[Value | None]) -> Sequence[Value]:
         inferred = self.graph.as_inferred(node.output)
