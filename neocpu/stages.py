@@ -260,7 +260,10 @@ class Builder:
         tried: Collection[PlanKey],
     ) -> tuple[CostModel, LayoutPlan] | None:
         for admission in admissions:
-            costs = CostModel(self.target, self.threads, self.records, self.templates, admission)
+            costs = CostModel(
+                *(self.target, self.threads, self.records, self.templates, admission),
+                keep=self.generations.kept,
+            )
             plan = self.options.plan(network, costs, fixed_weights)
             if _key(plan) not in tried:
                 return costs, plan

@@ -71,6 +71,11 @@ def template(scheme: Scheme) -> Template:
     return TEMPLATES[scheme.template]
 
 
+def is_ours() -> bool:
+    """Whether all templates are those of this version."""
+    return all(each.scheme.__module__.startswith("neocpu.") for each in TEMPLATES.values())
+
+
 def conv_template(scheme: Scheme) -> ConvTemplate:
     """Return the template of a convolution's ``scheme``."""
     found = TEMPLATES[scheme.template]

@@ -15,12 +15,12 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import tvm
 import tvm_ffi
@@ -129,6 +129,15 @@ class ObjectCache:
     def keep(self, key: str, code: KernelCode) -> None:
         """Keep the code of a function for the next time."""
         self._files.put(_name(key), code.encode())
+
+    def kept(self, subject: str, make: Callable[[], Any]) -> Any:
+        """Return what is kept of anything else, as JSON, or make and keep it."""
+        name = _name(subject)
+        data = self._files.get(name)
+        if data is None:
+            data = json.dumps(make()).encode()
+            self._files.put(name, data)
+        return json.loads(data)
 
     def trim(self) -> None:
         """Delete what was used longest ago, if there is too much."""

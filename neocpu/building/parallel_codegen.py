@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -227,6 +227,10 @@ class OneAtATime(ExitStack):
     def outline(self, recipe: str) -> tirx.PrimFunc | None:
         """Return a function without a body whose code is kept; see `ObjectCache.outline`."""
         return None if self._cache is None else self._cache.outline(recipe)
+
+    def kept(self, subject: str, make: Callable[[], Any]) -> Any:
+        """Return what is kept of a subject, or make it; see `ObjectCache.kept`."""
+        return make() if self._cache is None else self._cache.kept(subject, make)
 
 
 def assembly(mod: tvm.IRModule, target: CpuTarget) -> str:

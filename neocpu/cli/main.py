@@ -18,6 +18,7 @@ from neocpu.cli.signals import INTERRUPTED, OrderlyEnd
 from neocpu.cli.target_tokens import fold_target
 from neocpu.cli.terminal import Terminal, echo
 from neocpu.foundation.errors import NeoCPUError, did_you_mean
+from neocpu.foundation.own_process import end_quickly
 
 PROGRAM: Final = "neocpu"
 COMPLETION: Final = "_NEOCPU_COMPLETE"
@@ -108,7 +109,9 @@ def run() -> NoReturn:
         sys.stdout.reconfigure(errors="backslashreplace")
     end = OrderlyEnd()
     end.install()
-    sys.exit(end.exit_code(main(sys.argv[1:], end)))
+    code = end.exit_code(main(sys.argv[1:], end))
+    end_quickly()
+    sys.exit(code)
 
 
 def _invoke(arguments: Sequence[str], terminal: Terminal) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from neocpu.planning.choice import Choice
 from neocpu.planning.measured_costs import Measured
@@ -12,11 +14,20 @@ from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
 from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # An unmeasured scheme is trusted less than a measured one of equal expectation.
 ESTIMATE_PENALTY = 1.05
+
+Keep: TypeAlias = Callable[[str, Callable[[], Any]], Any]
+"""Returns what is kept of a subject, as JSON, or makes and keeps it; anew where our code changes.
+"""
+
+
+def make_anew(subject: str, make: Callable[[], Any]) -> Any:
+    """Keep nothing."""
+    return make()
 
 
 def formats(workload: Conv2dWorkload, scheme: Scheme) -> tuple[Format, Format]:
@@ -38,11 +49,14 @@ class CostModel(MemoryCosts):
     byte_price : float
         Seconds that a plan may take longer per byte of packed weights it saves: the multiplier of
         a limit on them (`neocpu.planning.weight_limit`), 0 without one.
+    keep : callable
+        Where lists of schemes and their estimates may be found.
     """
 
     templates: frozenset[str] | None = None
     admission: Admission = EVERY_TILE
     byte_price: float = 0.0
+    keep: Keep = make_anew
 
     def price(self, choice: Choice) -> float:
         """Return what the search minimises: a choice's seconds, and what its weights cost."""
@@ -56,10 +70,15 @@ class CostModel(MemoryCosts):
         """
         found = self.measured(workload)
         records = found.seconds
-        legal = self._schemes(workload, found)
+        listed = self._listed(workload)
+        # What was measured counts, even if the space does not list it: also a relative's schemes
+        # fit this CPU's registers.
+        legal = self._admitted(workload, dict.fromkeys((*listed, *records)))
         # Where every scheme failed, it was the measuring: a network still compiles.
         schemes = [s for s in legal if records.get(s, 0.0) is not None] or list(legal)
-        estimates = {s: self._estimate(workload, s) for s in schemes}
+        estimates = {
+            s: listed[s] if s in listed else self._estimate(workload, s) for s in schemes
+        }
         ratios = [sec / estimates[s] for s, sec in records.items() if sec and s in estimates]
         scale = statistics.median(ratios) * ESTIMATE_PENALTY if ratios else 1.0
         best: dict[tuple[Format, Format], Choice] = {}
@@ -75,11 +94,19 @@ class CostModel(MemoryCosts):
                 best[pair] = choice
         return tuple(sorted(best.values(), key=self.price))
 
-    def _schemes(self, workload: Conv2dWorkload, found: Measured) -> tuple[Scheme, ...]:
-        # What was measured counts, even if the space does not list it: also a relative's schemes
-        # fit this CPU's registers.
-        listed = registry.schemes(workload, self.target)
-        known = dict.fromkeys((*listed, *found.seconds))
+    def _listed(self, workload: Conv2dWorkload) -> dict[Scheme, float]:
+        """Return every scheme of the templates' spaces, best first, with its estimate."""
+
+        def estimated() -> list[tuple[Any, float]]:
+            found = registry.schemes(workload, self.target)
+            return [(scheme.to_json(), self._estimate(workload, scheme)) for scheme in found]
+
+        # What is not ours may change without a new version of neocpu.
+        keep = self.keep if registry.is_ours() else make_anew
+        rows = keep(f"schemes {workload!r} {self.target!r} {self.threads}", estimated)
+        return {scheme_from_json(scheme): seconds for scheme, seconds in rows}
+
+    def _admitted(self, workload: Conv2dWorkload, known: Iterable[Scheme]) -> tuple[Scheme, ...]:
         every = registry.admitted(self.admission, known, workload)
         if self.templates is None:
             return every
