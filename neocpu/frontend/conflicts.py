@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import onnx
 from onnx.helper import make_tensor_value_info
 
 from neocpu.foundation.errors import ModelError, NeoCPUError, UsageError
-from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.candidate_shapes import Shapes, candidate_shapes, option
+from neocpu.frontend.extents import known_shapes, refuse_extents
 from neocpu.frontend.shapes import real_inputs, set_dims
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
@@ -26,12 +28,15 @@ _JOINS: Final = frozenset(
         *("ConstantOfShape", "Conv", "ConvTranspose", "Div", "Equal", "Expand", "Gemm"),
         *("Greater", "GreaterOrEqual", "Less"),
         *("LessOrEqual", "MatMul", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow"),
-        *("Reshape", "Sub", "Sum", "Where", "Xor"),
+        *("Reshape", "Squeeze", "Sub", "Sum", "Where", "Xor"),
     }
 )
 
 _MAX_NODES: Final = 3000
 """Of a network in which other image sizes are tried: each try infers all shapes again."""
+
+_MAX_TRIED_NODES: Final = 20_000
+"""Of all tries together: some ten seconds."""
 
 
 def refuse_conflicts(
@@ -64,13 +69,30 @@ def refuse_conflicts(
             f"--batch {shapes.batch}: {found}; another batch is written into the graph: export the "
             "model with a dynamic one"
         )
-    fit = _fitting(strip_weights(given).model, shapes)
-    hint = (
-        "give the model another shape (--shape)"
-        if fit is None
-        else f"height and width must be a multiple of {fit.multiple}, as in {fit.option}"
-    )
-    raise UsageError(f"{found}: {hint}")
+    raise UsageError(f"{found}: {_advice(given, shapes)}")
+
+
+def _advice(given: onnx.ModelProto, shapes: InputShapes) -> str:
+    """Return which shapes would fit: multiples, or others of those that are tried."""
+    skeleton = strip_weights(given).model
+    if len(skeleton.graph.node) <= _MAX_NODES:
+        if (fit := _fitting(skeleton, shapes)) is not None:
+            return f"height and width must be a multiple of {fit.multiple}, as in {fit.option}"
+        others = first_fitting(skeleton, _others(shapes))
+        if others is not None:
+            return f"it takes {' '.join(option(*each) for each in others.items())}"
+    return "give the model another shape (--shape)"
+
+
+def _others(shapes: InputShapes) -> Iterator[Shapes]:
+    """Yield other sizes of images of as many channels."""
+    values = [
+        make_tensor_value_info(name, onnx.TensorProto.FLOAT, [*shape[:2], *[None] * len(shape[2:])])
+        for name, shape in shapes.by_name.items()
+        if len(shape) >= 3
+    ]
+    if values:
+        yield from candidate_shapes(values)
 
 
 def _first_conflict(model: onnx.ModelProto) -> str | None:
@@ -142,7 +164,7 @@ class _Fit:
 def _fitting(skeleton: onnx.ModelProto, shapes: InputShapes) -> _Fit | None:
     """Return the smallest multiple of which two sizes in a row fit, if there is one."""
     images = {name: shape for name, shape in shapes.by_name.items() if len(shape) >= 3}
-    if not images or len(skeleton.graph.node) > _MAX_NODES:
+    if not images:
         return None
     for multiple in _MULTIPLES:
         larger = [
@@ -151,7 +173,7 @@ def _fitting(skeleton: onnx.ModelProto, shapes: InputShapes) -> _Fit | None:
         ]
         if images != larger[0] and all(_fits(skeleton, each) for each in larger):
             name, shape = next(iter(larger[0].items()))
-            return _Fit(multiple, f"--shape {name}:{','.join(map(str, shape))}")
+            return _Fit(multiple, option(name, shape))
     return None
 
 
@@ -161,13 +183,40 @@ def _rounded(shape: tuple[int, ...], multiple: int, more: int) -> tuple[int, ...
     return (*shape[:2], *sides)
 
 
-def _fits(skeleton: onnx.ModelProto, images: Mapping[str, tuple[int, ...]]) -> bool:
+def first_fitting(skeleton: onnx.ModelProto, candidates: Iterable[Shapes]) -> Shapes | None:
+    """Return the first shapes of inputs that a model's nodes can take, of those that are tried.
+
+    Parameters
+    ----------
+    skeleton : onnx.ModelProto
+        Without its large weights. The more nodes it has, the fewer are tried.
+    """
+    tries = _MAX_TRIED_NODES // max(1, len(skeleton.graph.node))
+    return next((each for each in islice(candidates, tries) if _fits(skeleton, each)), None)
+
+
+def _fits(skeleton: onnx.ModelProto, images: Shapes) -> bool:
     tried = onnx.ModelProto()
     tried.CopyFrom(skeleton)
     for value in real_inputs(tried.graph):
         if value.name in images:
             set_dims(value, images[value.name])
     try:
-        return _first_conflict(simplify_model(tried)) is None
+        simplified = simplify_model(tried)
+        refuse_extents(simplified.graph)
+        return _first_conflict(simplified) is None and _channels_fit(simplified.graph)
     except NeoCPUError:
         return False
+
+
+def _channels_fit(graph: onnx.GraphProto) -> bool:
+    """Whether convolutions read as many channels as they have weights for: ONNX infers it not."""
+    shapes = known_shapes(graph)
+    for node in graph.node:
+        if node.op_type != "Conv" or node.domain not in STANDARD_DOMAINS:
+            continue
+        data, weights = (shapes.get(name) for name in node.input[:2])
+        groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
+        if data and weights and data[1] != weights[1] * groups:
+            return False
+    return True

@@ -6,6 +6,7 @@ hides the operator from later passes, `neocpu.frontend.converters.table` has one
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -47,6 +48,8 @@ _DYNAMIC_OPS = frozenset(
         "Unique",
     }
 )
+_MAX_REASONS = 8
+"""Of one message."""
 # Operators of ONNX Runtime's own domain that TVM's importer knows.
 _CONTRIB_OPS = frozenset(
     {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}
@@ -95,6 +98,16 @@ def require_supported(graph: onnx.GraphProto) -> None:
     known = (set(onnx_frontend._get_convert_map()) | ours) - _DYNAMIC_OPS
     known |= REWRITTEN  # or the simplified graph would have been refused
     refuse_unsupported(graph, known, lambda node: _supports(node, known))
+
+
+def _told(failures: Mapping[str, Sequence[onnx.NodeProto]]) -> str:
+    """Return all nodes that cannot be converted, by operator and reason, and the reasons."""
+    parts = []
+    for reason, nodes in failures.items():
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        parts.append(f"{describe(nodes[0])}{more}: {reason.partition(' ')[2]}")
+    several = f"; and {len(parts) - _MAX_REASONS} more" if len(parts) > _MAX_REASONS else ""
+    return "; ".join(parts[:_MAX_REASONS]) + several
 
 
 def _refuse_foreign_constants(graph: onnx.GraphProto) -> None:
@@ -160,7 +173,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         values = (*graph.value_info, *graph.output)
         self._inferred = {value.name: static_dims(value) for value in values}
+        failures: dict[str, list[onnx.NodeProto]] = {}
+        cause: Exception | None = None
         for node in graph.node:
+            if not all(name in self._nodes for name in node.input if name):
+                continue  # what it reads was not converted
             try:
                 result = self._convert(node)
                 self._bind(node, result)
@@ -168,9 +185,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 raise
             except Exception as error:
                 # Whatever a converter trips over, the cause is a form of this node it cannot take.
-                raise UnsupportedError(
-                    f"cannot compile {describe(node)}: {first_line(error)}"
-                ) from error
+                failures.setdefault(f"{node.op_type} {first_line(error)}", []).append(node)
+                cause = cause or error
+        if failures:
+            raise UnsupportedError(f"cannot compile {_told(failures)}") from cause
 
     def _convert(self, node: onnx.NodeProto) -> relax.Expr:
         attrs = self._parse_attr(node.attribute)

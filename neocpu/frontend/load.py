@@ -13,6 +13,7 @@ import onnx
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.batching.batch import set_batch
 from neocpu.frontend.conflicts import refuse_conflicts
+from neocpu.frontend.dynamic_inputs import refuse_dynamic_inputs
 from neocpu.frontend.extents import refuse_extents, refuse_inputs
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.model_limits import refuse_large_models
@@ -78,6 +79,7 @@ def load_model(
     _refuse_zeros(original.graph, where)
     widen_halves(original)
     of_one = freeze_shapes(original.graph, given)
+    refuse_dynamic_inputs(original, given)
     refuse_inputs(original.graph)
     simplified = _simplified(original)
     sample = None
@@ -135,8 +137,12 @@ def _refuse_zeros(graph: onnx.GraphProto, where: str) -> None:
 def _check(model: onnx.ModelProto, where: str) -> None:
     """Run onnx's checker, and check the tensors' sizes, which it does not."""
     refuse_malformed_tensors(model, where)
+    light = strip_weights(model).model
+    for value in (*light.graph.input, *light.graph.output):
+        if value.type.HasField("tensor_type"):  # whose shape may be unknown: the caller gives it
+            value.type.tensor_type.shape.SetInParent()
     try:
-        onnx.checker.check_model(strip_weights(model).model)
+        onnx.checker.check_model(light)
     except onnx.checker.ValidationError as error:
         raise ModelError(f"{where} is not a valid ONNX model: {first_line(error)}") from error
 

@@ -13,10 +13,6 @@ from neocpu.frontend.tensor_check import is_element_type
 from neocpu.input_shapes import InputShapes
 from neocpu.tensor_spec import TensorSpec
 
-# What to suggest for an unknown dimension: one image, three channels, the usual resolution.
-_SUGGESTED_BATCH, _SUGGESTED_CHANNELS, _SUGGESTED_EXTENT = 1, 3, 224
-_SUGGESTED_SHAPE = "1,3,224,224"
-
 
 def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     """Return the graph inputs that are not initializers (IR version 3 lists both as inputs)."""
@@ -52,7 +48,7 @@ def fix_values(graph: onnx.GraphProto, values: Mapping[str, float]) -> None:
 
 
 def freeze_shapes(graph: onnx.GraphProto, shapes: InputShapes) -> Mapping[str, int]:
-    """Write static shapes into the graph's inputs, in place.
+    """Write what a caller says of their shapes into the graph's inputs, in place.
 
     A dimension of 0 or -1 is dynamic, as ONNX Runtime reads it. ``--batch`` is written where the
     first dimension is dynamic. A first dimension of 1 stays: the graph may have it written into it.
@@ -74,9 +70,7 @@ def freeze_shapes(graph: onnx.GraphProto, shapes: InputShapes) -> Mapping[str, i
     UsageError
         If ``shapes`` names an unknown input, has another rank, a dimension below 1, contradicts
         a fixed dimension, or has a batch that no input takes.
-    ModelError
-        If a dimension stays unknown.
-    UnsupportedError
+    ModelError, UnsupportedError
         If an input is not a tensor of numbers.
     """
     inputs = real_inputs(graph)
@@ -91,7 +85,6 @@ def freeze_shapes(graph: onnx.GraphProto, shapes: InputShapes) -> Mapping[str, i
             _set_shape(value, shapes.by_name[value.name])
     fixed = {} if shapes.batch is None else _give_batch(inputs, shapes, shapes.batch)
     for value in inputs:
-        _require_static(value, shapes.batch)
         if (shape := shapes.by_name.get(value.name)) and shape != static_dims(value):
             fixed[value.name] = shape[0]
     if len(set(fixed.values())) > 1:
@@ -119,7 +112,7 @@ def _give_batch(
         return {}
     for name in shapes.by_name:
         shapes.require_batch(name)
-    have = "; ".join(f"'{value.name}' is [{_dims_text(value)}]" for value in others)
+    have = "; ".join(f"'{value.name}' is [{dims_text(value)}]" for value in others)
     raise UsageError(
         f"--batch {batch}: no input has a dynamic batch, or one of 1 ({have or 'there is none'})"
     )
@@ -153,7 +146,7 @@ def _set_shape(value: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
         if len(dims) != len(shape):
             raise UsageError(
                 f"{given} has {len(shape)} dimensions; input '{value.name}' has {len(dims)}: "
-                f"[{_dims_text(value)}]"
+                f"[{dims_text(value)}]"
             )
         for axis, (dim, extent) in enumerate(zip(dims, shape, strict=True)):
             if axis == 0 and dim.dim_value == 1:
@@ -161,7 +154,7 @@ def _set_shape(value: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
             if dim.dim_value > 0 and dim.dim_value != extent:
                 raise UsageError(
                     f"{given}: the model fixes dimension {axis} of '{value.name}' to "
-                    f"{dim.dim_value}; its shape is [{_dims_text(value)}]"
+                    f"{dim.dim_value}; its shape is [{dims_text(value)}]"
                 )
         if dims and dims[0].dim_value == 1:
             shape = (1, *shape[1:])
@@ -187,44 +180,13 @@ def static_dims(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
     return dims if all(extent > 0 for extent in dims) else None
 
 
-def _require_static(value: onnx.ValueInfoProto, batch: int | None) -> None:
-    if static_dims(value) is not None:
-        return
-    if not value.type.tensor_type.HasField("shape"):
-        raise ModelError(
-            f"input '{value.name}' has no declared shape; "
-            f"give one with --shape {value.name}:{_SUGGESTED_SHAPE}"
-        )
-    dims = _dims(value)
-    dynamic = [
-        f"{axis} ('{dim.dim_param}')" if dim.dim_param else str(axis)
-        for axis, dim in enumerate(dims)
-        if dim.dim_value <= 0
-    ]
-    suggestion = ",".join(
-        str(dim.dim_value if dim.dim_value > 0 else _suggest(axis, len(dims), batch))
-        for axis, dim in enumerate(dims)
-    )
-    only_batch = all(dim.dim_value > 0 for dim in dims[1:])
-    raise ModelError(
-        f"input '{value.name}' has shape [{_dims_text(value)}] with dynamic dimension "
-        f"{', '.join(dynamic)}; fix it with --shape {value.name}:{suggestion}"
-        f"{f' or --batch {_SUGGESTED_BATCH}' if only_batch else ''}"
-    )
-
-
-def _suggest(axis: int, rank: int, batch: int | None) -> int:
-    if axis == 0:
-        return batch or _SUGGESTED_BATCH
-    return _SUGGESTED_CHANNELS if axis == 1 and rank >= 4 else _SUGGESTED_EXTENT
-
-
 def _dims(value: onnx.ValueInfoProto) -> Sequence[onnx.TensorShapeProto.Dimension]:
     dims: Sequence[onnx.TensorShapeProto.Dimension] = value.type.tensor_type.shape.dim
     return dims
 
 
-def _dims_text(value: onnx.ValueInfoProto) -> str:
+def dims_text(value: onnx.ValueInfoProto) -> str:
+    """Return an input's dimensions: extents, names, and question marks."""
     return ", ".join(
         dim.dim_param or (str(dim.dim_value) if dim.dim_value > 0 else "?") for dim in _dims(value)
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import zip_longest
-from typing import Final
 
 import onnx
 
-from neocpu.foundation.errors import ModelError, UnsupportedError, did_you_mean
+from neocpu.custom_operators.registry import find_operator
+from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.foundation.plain_text import plain
+from neocpu.frontend.operator_hints import hint
 from neocpu.frontend.subgraphs import all_nodes, model_nodes
 
 STANDARD_DOMAINS = ("", "ai.onnx")
@@ -17,19 +18,9 @@ STANDARD_DOMAINS = ("", "ai.onnx")
 #: domains that begin with it and a dot.
 OWN_DOMAIN = "neocpu"
 
-_SPECTRUM = "transform before the model, or as a MatMul or Conv with constant weights"
-_RANDOM = "take the random numbers as an input"
-_INSTEAD: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("DFT", "MelWeightMatrix", "STFT"), _SPECTRUM),
-    **dict.fromkeys(("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"), _RANDOM),
-    **dict.fromkeys(("RandomUniform", "RandomUniformLike"), _RANDOM),
-    "ImageDecoder": "decode before the model",
-}
-"""What to do without an operator."""
-
 
 def refuse_unknown_operators(model: onnx.ModelProto) -> None:
-    """Raise if the model uses standard operators ONNX does not define.
+    """Raise if the model uses standard operators ONNX does not define, in branches and loops too.
 
     Raises
     ------
@@ -37,14 +28,21 @@ def refuse_unknown_operators(model: onnx.ModelProto) -> None:
         Listing them all, before the checker stops at the first.
     """
     local = {(f.domain, f.name) for f in model.functions}
+    others = [node for node in model_nodes(model) if (node.domain, node.op_type) not in local]
     unknown = [
         node
-        for node in model_nodes(model)
-        if node.domain in STANDARD_DOMAINS
-        and not onnx.defs.has(node.op_type)
-        and (node.domain, node.op_type) not in local
+        for node in others
+        if node.domain in STANDARD_DOMAINS and not onnx.defs.has(node.op_type)
     ]
-    _refuse(unknown, {schema.name for schema in onnx.defs.get_all_schemas()})
+    if unknown:  # with those of foreign domains, of which dead ones would be no obstacle
+        foreign = [
+            node
+            for node in others
+            if node.domain not in STANDARD_DOMAINS
+            and find_operator(node.domain, node.op_type) is None
+        ]
+        schemas = onnx.defs.get_all_schemas()
+        _refuse([*unknown, *foreign], {schema.name for schema in schemas if not schema.domain})
 
 
 def refuse_own_operators(graph: onnx.GraphProto) -> None:
@@ -67,7 +65,7 @@ def refuse_unsupported(
     Parameters
     ----------
     graph : onnx.GraphProto
-        The simplified graph.
+        The simplified graph, whose branches and loops count too.
     known : iterable of str
         Supported operator names, for suggestions.
     supports : callable
@@ -78,7 +76,7 @@ def refuse_unsupported(
     UnsupportedError
         Listing every operator, how often it occurs and where first.
     """
-    _refuse([node for node in graph.node if not supports(node)], known)
+    _refuse([node for node in all_nodes(graph.node) if not supports(node)], known)
 
 
 def refuse_missing_inputs(model: onnx.ModelProto) -> None:
@@ -138,9 +136,7 @@ def _refuse(nodes: list[onnx.NodeProto], known: Iterable[str]) -> None:
     parts = []
     for name, members in sorted(groups.items()):
         first = node_name(members[0])
-        misspelt = members[0].domain in STANDARD_DOMAINS and name not in names
-        hint = did_you_mean(name, names) if misspelt else ""
-        instead = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
-        parts.append(f"{name} ({len(members)}x, first '{first}'{hint}){instead}")
+        advice = hint(_domain(members[0].domain), members[0].op_type, names)
+        parts.append(f"{name} ({len(members)}x, first '{first}'{advice})")
     noun = "operator" if len(parts) == 1 else "operators"
     raise UnsupportedError(f"unsupported {noun}: {', '.join(parts)}")

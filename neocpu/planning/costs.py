@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from neocpu.planning.choice import Choice
-from neocpu.planning.measured_costs import Measured
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry

@@ -145,7 +145,7 @@ def test_every_cause_is_listed_once_and_with_unsupported_operators():
         helper.make_node("Bernoulli", ["scores"], ["e"], name="random"),
         c=ints(2, 1),
     )
-    assert "unsupported operator: Bernoulli (1x, first 'random')" in message
+    assert "unsupported operator: Bernoulli (1x, first 'random'; outputs would be" in message
     assert "Squeeze 'first'" in message
     assert "Tile 'second'" in message
     assert "later" not in message

@@ -1,0 +1,91 @@
+"""What to do about operators that cannot be compiled: what messages add to their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import onnx
+
+from neocpu.foundation.errors import did_you_mean
+
+_STANDARD: Final = {
+    "DFT MelWeightMatrix STFT": (
+        "compute spectra before the model, or export them as convolutions"
+    ),
+    "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer": (
+        "do the work on text outside the model"
+    ),
+    "ImageDecoder": "decode images outside the model",
+    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike": (
+        "outputs would be random: export the model in evaluation mode, or give the numbers as an "
+        "input"
+    ),
+    "Adagrad Adam Gradient Momentum": "it trains: export the inference graph",
+    "If": "its condition depends on the data: export the branch that is taken, or use Where",
+    "Loop Scan": (
+        "export the model with a fixed number of steps, which tracing unrolls, or compile the "
+        "body by itself and loop around it"
+    ),
+    "Unique": (
+        "how many it finds depends on the data: keep all with a mask (Where), or the best of a "
+        "fixed number (TopK)"
+    ),
+    "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
+    "SequenceLength SequenceMap SplitToSequence": (
+        "export with tensors in place of lists: Split and Concat of fixed sizes"
+    ),
+    "Optional OptionalGetElement OptionalHasElement": "export with tensors that are always there",
+}
+"""By names of operators that ONNX defines."""
+
+_ML: Final = "compile the network before it alone, and run trees and the like in another runtime"
+
+_DOMAINS: Final = {
+    "ai.onnx.ml": _ML,
+    "ai.onnx.preview.training": "it trains: export the inference graph",
+    "ai.onnx.training": "it trains: export the inference graph",
+    "com.microsoft": (
+        "ONNX Runtime's own: give the model as it was before onnxruntime or optimum optimised it"
+    ),
+    "com.microsoft.nchwc": (
+        "written by onnxruntime for one machine: give the model as it was before it optimised it"
+    ),
+    "org.pytorch.aten": "export again with a newer torch.onnx, or a newer opset",
+    "aten": "export again with a newer torch.onnx, or a newer opset",
+}
+
+_PLUGINS: Final = ("TRT", "_TRT")
+"""How the names of TensorRT's plugins begin or end."""
+
+_PLUGIN: Final = "a plugin of TensorRT: export without it"
+
+_OWN: Final = "add it by a package: docs/models.md, operators of your own"
+
+
+def hint(domain: str, name: str, known: Iterable[str]) -> str:
+    """Return what to do about an unsupported operator, with a semicolon before it, or nothing.
+
+    Parameters
+    ----------
+    domain : str
+        Empty for ONNX's own.
+    known : iterable of str
+        Operators of ONNX's own domain that may be meant by one that is misspelt.
+    """
+    if name.startswith(_PLUGINS[0]) or name.endswith(_PLUGINS[1]) or domain.startswith(_PLUGINS[0]):
+        return f"; {_PLUGIN}"
+    if domain:
+        if domain.startswith("com.microsoft") and name.endswith(("Grad", "GradV2", "Optimizer")):
+            return f"; {_DOMAINS['ai.onnx.training']}"
+        return f"; {_DOMAINS.get(domain, _OWN)}"
+    advice = next((text for names, text in _STANDARD.items() if name in names.split()), None)
+    if advice is not None:
+        return f"; {advice}"
+    # A name that ONNX knows is not misspelt, however like another it looks.
+    return "" if _is_known(name) else did_you_mean(name, known)
+
+
+def _is_known(name: str) -> bool:
+    schemas = onnx.defs.get_all_schemas_with_history()
+    return any(schema.name == name and schema.domain == "" for schema in schemas)

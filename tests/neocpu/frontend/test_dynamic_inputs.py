@@ -1,0 +1,146 @@
+"""Inputs of unknown shapes are refused with shapes that work, whatever of them is unknown."""
+
+import re
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu.foundation.errors import ModelError, UsageError
+from neocpu.frontend import load_model
+from neocpu.frontend.candidate_shapes import candidate_shapes
+
+FLOAT = TensorProto.FLOAT
+
+
+def model(nodes, inputs, **constants):
+    """A model of inputs of such dimensions (None: of unknown rank), to ``y``."""
+    values = [helper.make_tensor_value_info(name, FLOAT, dims) for name, dims in inputs.items()]
+    output = helper.make_tensor_value_info("y", FLOAT, [])
+    output.type.tensor_type.shape.dim.add().dim_param = "rows"
+    weights = [numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items()]
+    graph = helper.make_graph(
+        [
+            *nodes,
+            helper.make_node("Flatten", ["z"], ["flat"], axis=0),
+            helper.make_node("Squeeze", ["flat", "zeroth"], ["y"]),
+        ],
+        "dynamic",
+        values,
+        [output],
+        [*weights, numpy_helper.from_array(np.array([0]), "zeroth")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def suggested(made, error=ModelError, shapes=None):
+    """Return the shapes that a refusal tells of, having tried them."""
+    with pytest.raises(error) as refused:
+        load_model(made, shapes)
+    text = str(refused.value)
+    assert "\n" not in text
+    found = {
+        name: tuple(map(int, dims.split(",")))
+        for name, dims in re.findall(r"--shape (\S+):([\d,]+)", text)
+    }
+    loaded = load_model(made, found)
+    assert {spec.name: spec.shape for spec in loaded.inputs} == found
+    return found
+
+
+def convolution(channels, size=3):
+    return np.ones((4, channels, size, size), np.float32)
+
+
+def conv(source, result):
+    return helper.make_node("Conv", [source, "w"], [result])
+
+
+RELU = helper.make_node("Relu", ["x"], ["z"])
+LINE = [  # of an image of 48 rows, as networks that read lines of text
+    helper.make_node("AveragePool", ["x"], ["p"], kernel_shape=[48, 1], strides=[48, 1]),
+    helper.make_node("Squeeze", ["p", "two"], ["z"]),
+]
+
+
+@pytest.mark.parametrize(
+    "dims", [[-1, 3, -1, -1], ["N", 3, "H", "W"], ["?", 3, "?", "?"], [0, 3, 0, 0]]
+)
+def test_the_usual_size(dims):
+    assert suggested(model([conv("x", "z")], {"x": dims}, w=convolution(3))) == {
+        "x": (1, 3, 224, 224)
+    }
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_as_many_channels_as_are_read(channels):
+    made = model([conv("x", "z")], {"x": list("NCHW")}, w=convolution(channels))
+    assert suggested(made) == {"x": (1, channels, 224, 224)}
+
+
+def test_channels_that_are_last():
+    made = model(
+        [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]), conv("t", "z")],
+        {"x": ["N", "H", "W", 3]},
+        w=convolution(3),
+    )
+    assert suggested(made) == {"x": (1, 224, 224, 3)}
+
+
+def test_a_size_that_the_graph_asks_for():
+    assert suggested(model(LINE, {"x": [-1, 3, "?", "W"]}, two=[2])) == {"x": (1, 3, 48, 320)}
+
+
+def test_another_size_than_the_one_given():
+    joined = model(
+        [
+            helper.make_node("AveragePool", ["x"], ["p"], kernel_shape=[2, 1], strides=[48, 1]),
+            helper.make_node("Concat", ["p", "row"], ["z"], axis=3),
+        ],
+        {"x": ["N", 3, "H", "W"]},
+        row=np.ones((1, 3, 1, 5), np.float32),
+    )
+    assert suggested(joined, UsageError, {"x": (1, 3, 224, 224)}) == {"x": (1, 3, 48, 320)}
+
+
+def test_an_unknown_rank():
+    assert suggested(model([conv("x", "z")], {"x": None}, w=convolution(1))) == {
+        "x": (1, 1, 224, 224)
+    }
+    product = model(
+        [helper.make_node("MatMul", ["x", "w"], ["z"])],
+        {"x": None},
+        w=np.ones((224, 5), np.float32),
+    )
+    assert suggested(product)["x"][-1] == 224
+
+
+def test_several_inputs_share_the_extents_of_a_name():
+    made = model(
+        [helper.make_node("Add", ["a", "b"], ["z"])],
+        {"a": ["N", 1, "H", "W"], "b": ["N", 3, "H", "W"]},
+    )
+    assert suggested(made) == {"a": (1, 1, 224, 224), "b": (1, 3, 224, 224)}
+
+
+def test_where_nothing_fits_the_usual_size_is_told():
+    made = model(
+        [helper.make_node("MatMul", ["x", "w"], ["z"])],
+        {"x": ["N", "length"]},
+        w=np.ones((77, 5), np.float32),
+    )
+    with pytest.raises(ModelError, match=r"--shape x:1,224$"):
+        load_model(made)
+
+
+def test_only_the_batch():
+    with pytest.raises(ModelError, match=r"--shape x:1,3,8,8 or --batch 1$"):
+        load_model(model([RELU], {"x": ["N", 3, 8, 8]}))
+
+
+def test_candidates_are_tried_once():
+    value = helper.make_tensor_value_info("x", FLOAT, ["N", 3, "S", "S"])
+    shapes = [tuple(each["x"]) for each in candidate_shapes([value], 2)]
+    assert len(shapes) == len(set(shapes)) >= 8
+    assert shapes[0] == (2, 3, 224, 224)
+    assert all(n == 2 and h == w for n, _, h, w in shapes)

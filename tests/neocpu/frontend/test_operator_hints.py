@@ -1,0 +1,122 @@
+"""What messages say of operators that cannot be compiled: all of them at once, and what to do."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from neocpu.foundation.errors import UnsupportedError
+from neocpu.frontend import load_model
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.operator_hints import _STANDARD, hint
+
+DOMAINS = ("", "com.microsoft", "ai.onnx.ml", "house")
+
+
+def model(*nodes, opset=18, functions=()):
+    """A model from ``x`` to ``y``."""
+    graph = helper.make_graph(
+        nodes,
+        "hints",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 8, 8))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, list("abcd"))],
+    )
+    imports = [helper.make_opsetid(d, 1 if d else opset) for d in DOMAINS]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8, functions=functions)
+
+
+def refusal(made):
+    with pytest.raises(UnsupportedError) as refused:
+        import_relax(load_model(made))
+    text = str(refused.value)
+    assert "\n" not in text
+    return text
+
+
+def chain(*ops):
+    """Nodes one after the other, each an operator or a pair of domain and operator."""
+    names = ["x", *(f"t{i}" for i in range(1, len(ops))), "y"]
+    pairs = [("", op) if isinstance(op, str) else op for op in ops]
+    return [
+        helper.make_node(op, [a], [b], name=f"n{i}", domain=domain)
+        for i, ((domain, op), a, b) in enumerate(zip(pairs, names[:-1], names[1:], strict=True))
+    ]
+
+
+def test_only_misspelt_names_are_spelt_otherwise():
+    assert hint("", "Convv", ["Conv"]) == "; did you mean 'Conv'?"
+    assert hint("", "Loop", ["LpPool"]).startswith("; export the model with a fixed number of")
+    assert hint("", "Upsample", ["Upsampled"]) == ""
+
+
+@pytest.mark.parametrize("name", sorted(" ".join(_STANDARD).split()))
+def test_what_is_known_is_onnxs(name):
+    domains = ("", "ai.onnx.preview.training")
+    assert any(s.name == name for s in onnx.defs.get_all_schemas() if s.domain in domains)
+
+
+@pytest.mark.parametrize(
+    ("domain", "name", "words"),
+    [
+        ("", "DFT", "before the model"),
+        ("", "RandomNormalLike", "evaluation mode"),
+        ("", "TfIdfVectorizer", "text outside"),
+        ("ai.onnx.ml", "TreeEnsembleClassifier", "another runtime"),
+        ("ai.onnx.preview.training", "Adam", "inference graph"),
+        ("com.microsoft", "SoftmaxGrad", "inference graph"),
+        ("com.microsoft", "FusedConv", "before onnxruntime or optimum optimised it"),
+        ("com.microsoft.nchwc", "Conv", "before it optimised it"),
+        ("", "EfficientNMS_TRT", "TensorRT"),
+        ("TRT_PluginV2", "BatchedNMS", "TensorRT"),
+        ("mmdeploy", "MMCVRoIAlign", "docs/models.md"),
+    ],
+)
+def test_what_to_do(domain, name, words):
+    assert words in hint(domain, name, ["Conv"])
+
+
+def test_misspelt_ones_and_those_of_other_domains_are_listed_together():
+    text = refusal(model(*chain("Relu", "Sigmoidd", ("house", "Own"), ("com.microsoft", "FusedX"))))
+    assert "Sigmoidd (1x, first 'n1'; did you mean 'Sigmoid'?)" in text
+    assert "house::Own (1x, first 'n2'; add it by a package" in text
+    assert "com.microsoft::FusedX (1x, first 'n3'" in text
+
+
+def test_those_in_branches_and_functions_are_listed_too():
+    inner = [
+        helper.make_node("Inner", ["x"], ["q"], domain="house", name="inner"),
+        helper.make_node("Det", ["q"], ["z"], name="known"),
+    ]
+    result = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
+    body = helper.make_graph(inner, "body", [], [result])
+    scaler = helper.make_node("Scaler", ["a"], ["b"], domain="ai.onnx.ml", name="in_f")
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 1)]
+    function = helper.make_function("house", "F", ["a"], ["b"], [scaler], imports)
+    made = model(
+        helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+        helper.make_node("Cast", ["m"], ["c"], to=TensorProto.BOOL),
+        helper.make_node("If", ["c"], ["z"], name="if", then_branch=body, else_branch=body),
+        helper.make_node("F", ["x"], ["g"], domain="house", name="call"),
+        helper.make_node("Add", ["z", "g"], ["y"]),
+        functions=[function],
+    )
+    text = refusal(made)
+    for part in ("If (1x, first 'if'", "house::Inner (2x, first 'inner'", "ai.onnx.ml::Scaler (1x"):
+        assert part in text
+
+
+def test_all_forms_that_cannot_be_are_listed():
+    made = model(
+        helper.make_node("Dropout", ["x", "", "yes"], ["a"], name="first"),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Dropout", ["x", "half", "yes"], ["c"], name="second"),
+        helper.make_node("Gelu", ["x"], ["d"], name="third", approximate="perhaps"),
+        helper.make_node("Sum", ["b", "c", "d"], ["y"]),
+        opset=20,
+    )
+    for name, array in {"half": np.float32(0.5), "yes": np.array(True)}.items():
+        made.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    assert refusal(made) == (
+        "cannot compile Dropout 'first' and 1 more: training_mode is not supported: export the "
+        "model for inference; Gelu 'third': its approximate 'perhaps' is none of none, tanh"
+    )
