@@ -75,9 +75,7 @@ class CostModel(MemoryCosts):
         legal = self._admitted(workload, dict.fromkeys((*listed, *records)))
         # Where every scheme failed, it was the measuring: a network still compiles.
         schemes = [s for s in legal if records.get(s, 0.0) is not None] or list(legal)
-        estimates = {
-            s: listed[s] if s in listed else self._estimate(workload, s) for s in schemes
-        }
+        estimates = {s: listed[s] if s in listed else self._estimate(workload, s) for s in schemes}
         ratios = [sec / estimates[s] for s, sec in records.items() if sec and s in estimates]
         scale = statistics.median(ratios) * ESTIMATE_PENALTY if ratios else 1.0
         best: dict[tuple[Format, Format], Choice] = {}
