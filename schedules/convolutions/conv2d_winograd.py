@@ -212,7 +212,7 @@ def pack_weights(
         for first in range(0, ins, step):
             some = taps[:, first : first + step]
             moved = (both @ some.reshape(len(some), -1)).reshape(points, -1, len(part))
-            packed[:, block, first : first + step, : len(part)] = moved
+            packed[:, block, first : first + some.shape[1], : len(part)] = moved
     return packed
 
 
