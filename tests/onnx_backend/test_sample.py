@@ -1,17 +1,19 @@
 """A sample of ONNX's suite ends as docs/onnx-backend.md says."""
 
+from needs import EVERYTHING
+
 from tests.onnx_backend.__main__ import run_all
 from tests.onnx_backend.suite import suite
 from tests.onnx_backend.table import DOCUMENT, not_passed_in
 
-_EVERY = 50
+_EVERY = 40 if EVERYTHING else 80
 
 
 def test_what_the_table_has_as_passed_passes_and_nothing_is_wrong():
     listed = not_passed_in(DOCUMENT.read_text())
     assert 0 < len(listed) < len(suite()) / 6
     results = run_all(sorted(suite())[::_EVERY])
-    assert len(results) > 30
+    assert len(results) > 20
     failures = {
         name: result
         for name, result in results.items()

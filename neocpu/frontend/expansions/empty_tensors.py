@@ -22,7 +22,7 @@ def drop_empty(w: Writer) -> None:
     if empty and len(empty) == len(results):
         for name in empty:
             w.define(name, np.zeros(shapes[name]))
-    elif empty and node.op_type == "Split":
+    elif empty and node.op_type == "Split" and shapes.keys() >= set(node.output):
         _split(w, empty)
     elif node.op_type == "Concat":
         filled = [name for name in node.input if math.prod(shapes.get(name, (1,))) > 0]
@@ -32,8 +32,7 @@ def drop_empty(w: Writer) -> None:
 
 def split_constant(w: Writer) -> None:
     """Split of a constant, which ONNX's optimizer leaves: constants."""
-    name = w.input(0)
-    if name not in w.graph.constants:
+    if w.input(0) not in w.graph.constants or not w.graph.shapes.keys() >= set(w.node.output):
         return
     axis, start = int(w.attribute("axis", 0)), 0
     whole = w.constant(0)

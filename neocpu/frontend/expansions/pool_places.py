@@ -21,7 +21,7 @@ def max_pool_places(w: Writer) -> None:
     if not w.used(1):
         return
     shape, kernel = w.shape(), list(w.attribute("kernel_shape", []))
-    rank, outputs = len(kernel), w.graph.shapes[w.node.output[0]][2:]
+    rank, outputs = len(kernel), w.made()[2:]
     if math.prod(kernel) > _MAX_TAPS:
         raise ValueError(f"its indices of windows of more than {_MAX_TAPS} are not supported")
     strides, dilations = (w.attribute(name, [1] * rank) for name in ("strides", "dilations"))

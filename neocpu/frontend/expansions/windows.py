@@ -43,6 +43,8 @@ def deformable_convolution(w: Writer) -> None:
 
     X of shape (N, C, H, W) becomes (N, C, taps, rows, columns), each channel's taps side by side.
     """
+    if len(w.shape(0)) != 4:
+        raise ValueError("only convolutions of images are supported")
     batch, channels, height, width = w.shape(0)
     outs, depth, *kernel = w.shape(1)
     parts, rows, columns = int(w.attribute("offset_group", 1)), *w.shape(2)[2:]

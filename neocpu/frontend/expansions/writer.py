@@ -78,9 +78,15 @@ class Writer:
         ValueError
             If it depends on data.
         """
-        name = self.node.input[index]
+        return self._known(self.node.input[index])
+
+    def made(self, output: int = 0) -> tuple[int, ...]:
+        """Return an output's shape, as `shape` does an input's."""
+        return self._known(self.node.output[output])
+
+    def _known(self, name: str) -> tuple[int, ...]:
         if name not in self.graph.shapes:
-            raise ValueError(f"the shape of its input '{name}' depends on the data")
+            raise ValueError(f"the shape of '{name}' depends on the data")
         return self.graph.shapes[name]
 
     def dtype(self, index: int = 0) -> np.dtype[Any]:
