@@ -63,7 +63,8 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         held = hold_as_bits(model)
         self._model, self._narrow, self._options = held.model, held.outputs, dict(options)
         self._inputs = [value.name for value in real_inputs(model.graph)]
-        self._fixes: bool | None = None
+        self._fixes = False
+        self._structural: dict[tuple[str, ...], frozenset[str]] = {}
         self._plans: dict[tuple[Any, ...], _Plan] = {}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -112,19 +113,23 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
     ) -> tuple[_Plan, frozenset[str]]:
         """Return a model compiled for such inputs, and which of them it took as constants."""
         empty = frozenset(name for name, array in arrays.items() if array.size == 0)
-        deciding = empty if self._fixes is False else structural_inputs(model) | empty
-        if self._fixes is None:
+        if not self._fixes:
             try:
-                plan = self._plan(model, arrays, empty)
+                return self._plan(model, arrays, empty), empty
             except NeoCPUError:
-                if deciding == empty:
+                if self._deciding(model, arrays) <= empty:
                     raise
-            else:
-                self._fixes = False
-                return plan, empty
-        plan = self._plan(model, arrays, deciding)
-        self._fixes = deciding != empty
-        return plan, deciding
+        constants = self._deciding(model, arrays) | empty
+        plan = self._plan(model, arrays, constants)
+        self._fixes = True
+        return plan, constants
+
+    def _deciding(self, model: onnx.ModelProto, arrays: Mapping[str, AnyArray]) -> frozenset[str]:
+        """Return the inputs that decide shapes: of other names, if sequences have other lengths."""
+        names = tuple(arrays)
+        if names not in self._structural:
+            self._structural[names] = structural_inputs(model)
+        return self._structural[names]
 
     def _plan(
         self, model: onnx.ModelProto, arrays: Mapping[str, AnyArray], constants: frozenset[str]
