@@ -7,6 +7,7 @@ TVM's importer pads the data in an operator of its own for ``auto_pad`` and igno
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from tvm import relax
@@ -14,7 +15,6 @@ from tvm import relax
 from neocpu.frontend.converters.node import Node, const, constant_value, per_channel
 
 _CONV = {
-    1: (relax.op.nn.conv1d, "NCW", "OIW"),
     2: (relax.op.nn.conv2d, "NCHW", "OIHW"),
     3: (relax.op.nn.conv3d, "NCDHW", "OIDHW"),
 }
@@ -51,7 +51,7 @@ def resolve_pads(node: Node, kernel: Sequence[int]) -> list[int]:
 
 def _dimensions(node: Node) -> int:
     dimensions = len(node.shape()) - 2
-    if dimensions not in _CONV:
+    if dimensions not in _CONV_TRANSPOSE:
         raise ValueError(f"only 1-D, 2-D and 3-D convolutions are supported, not {dimensions}-D")
     return dimensions
 
@@ -66,6 +66,8 @@ def _add_bias(node: Node, result: relax.Expr) -> relax.Expr:
 def conv(node: Node) -> relax.Expr:
     """Conv: one Relax convolution, plus an addition for the bias."""
     dimensions = _dimensions(node)
+    if dimensions == 1:
+        return _conv_of_rows(node)
     op, data_layout, kernel_layout = _CONV[dimensions]
     result = op(
         node.inputs[0],
@@ -78,6 +80,30 @@ def conv(node: Node) -> relax.Expr:
         kernel_layout=kernel_layout,
     )
     return _add_bias(node, result)
+
+
+def _conv_of_rows(node: Node) -> relax.Expr:
+    """Return a convolution of one dimension as one of images of one row, whose templates it gets.
+
+    The bias is added to the image, for it to become a part of the convolution.
+    """
+    data, weights, *bias = node.inputs
+    first, last = resolve_pads(node, node.shape(1)[2:])
+    image = replace(
+        node,
+        inputs=[
+            node.emit(relax.op.expand_dims(data, 2)),
+            node.emit(relax.op.expand_dims(weights, 2)),
+            *bias,
+        ],
+        attrs={
+            "group": node.attrs.get("group", 1),
+            "strides": (1, *node.ints("strides", [1])),
+            "dilations": (1, *node.ints("dilations", [1])),
+            "pads": (0, first, 0, last),
+        },
+    )
+    return relax.op.squeeze(node.emit(conv(image)), [2])
 
 
 def conv_transpose(node: Node) -> relax.Expr:
