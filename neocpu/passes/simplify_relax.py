@@ -19,6 +19,7 @@ from neocpu.passes.fold_constants import FoldConstants
 from neocpu.passes.fold_scale import FoldScale
 from neocpu.passes.move_quantisation import MoveQuantisation
 from neocpu.passes.share_concat_prefix import ShareConcatPrefix
+from neocpu.passes.sink_squeezes import SinkSqueezes
 from neocpu.relax_utils import bindings, shape_values
 
 #: Name and pass, in the order they run. Each leaves no dead binding behind.
@@ -27,6 +28,8 @@ SIMPLIFY_PASSES: tuple[tuple[str, Any], ...] = (
     ("fold-constants", FoldConstants()),
     # 2. Dropout, no-op reshapes and the like go, so that they do not hide a pattern.
     ("eliminate-identities", EliminateIdentities()),
+    # Between convolutions over one dimension everything happens to images of one row.
+    ("sink-squeezes", SinkSqueezes()),
     # 3. Operator replacement: one spelling for each activation, for subtract and for divide.
     ("canonicalize-activations", CanonicalizeActivations()),
     # 4. What a quantised model rounds is rounded where it is computed.

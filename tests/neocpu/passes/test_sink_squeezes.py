@@ -1,0 +1,92 @@
+"""Between convolutions over one dimension nothing leaves images of one row."""
+
+import numpy as np
+import pytest
+import tvm
+from onnx import helper
+from relax_modules import assert_same_results, module, names
+from tvm import relax
+
+import neocpu
+from neocpu.frontend import import_relax, load_model
+from neocpu.passes.simplify_relax import simplify
+from neocpu.passes.sink_squeezes import SinkSqueezes
+from neocpu.reference.runner import run_reference
+from tests.neocpu.frontend.differential import make_model, random
+
+R = relax.op
+IMAGE, ROW = (2, 3, 1, 5), (2, 3, 5)
+
+
+def constant(*shape):
+    return relax.const(random(*shape))
+
+
+MOVED = {
+    "relu": lambda x: R.nn.relu(x),
+    "clip": lambda x: R.clip(x, 0, 6),
+    "add of a channel": lambda x: R.add(x, constant(3, 1)),
+    "product of a row": lambda x: R.multiply(constant(5), x),
+    "product of a number": lambda x: R.multiply(x, relax.const(2.0, "float32")),
+    "difference": lambda x: R.subtract(x, constant(1, 3, 1)),
+    "sum with itself": lambda x: R.add(x, x),
+    "prelu": lambda x: R.nn.prelu(x, constant(3), axis=1),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_squeezes_sink(name):
+    before = module(lambda bb, x: bb.emit(MOVED[name](bb.emit(R.reshape(x, ROW)))), IMAGE)
+    after = SinkSqueezes()(before)
+    assert names(after)[-1] == "reshape"
+    assert len(names(after)) == 2
+    assert_same_results(before, after)
+
+
+def test_what_reads_other_things_stays():
+    """The other side of the sum is no image of one row."""
+    before = module(
+        lambda bb, x: bb.emit(
+            R.add(bb.emit(R.reshape(x, ROW)), bb.emit(R.sum(bb.emit(R.reshape(x, ROW)), 1, True)))
+        ),
+        IMAGE,
+    )
+    tvm.ir.assert_structural_equal(SinkSqueezes()(before), before)
+
+
+def test_other_reshapes_stay():
+    before = module(lambda bb, x: bb.emit(R.nn.relu(bb.emit(R.reshape(x, (2, 15))))), IMAGE)
+    tvm.ir.assert_structural_equal(SinkSqueezes()(before), before)
+
+
+def network():
+    """Convolutions over one dimension, with all that comes between them."""
+    x = random(2, 5, 19)
+    weights = {
+        "w0": random(7, 5, 3) / 4,
+        "b0": random(7),
+        "w1": random(7, 1, 4),
+        "w2": random(6, 7, 1),
+        **dict(zip(["scale", "shift", "mean"], random(3, 6), strict=True)),
+        "variance": np.abs(random(6)) + 1,
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w0", "b0"], ["a"], strides=[2], pads=[2, 1]),
+        helper.make_node("LeakyRelu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "w1"], ["c"], group=7, dilations=[2], auto_pad="SAME_UPPER"),
+        helper.make_node("Add", ["c", "b"], ["d"]),
+        helper.make_node("Conv", ["d", "w2"], ["e"]),
+        helper.make_node("BatchNormalization", ["e", "scale", "shift", "mean", "variance"], ["f"]),
+        helper.make_node("Sigmoid", ["f"], ["y"]),
+    ]
+    return make_model(nodes, {"x": x}, weights), {"x": x}
+
+
+def test_a_network_over_one_dimension():
+    """It is expanded once, and squeezed once; its normalisation is in a convolution's weights."""
+    model, feeds = network()
+    found = names(simplify(import_relax(load_model(model))))
+    assert [found.count(each) for each in ("nn.conv2d", "reshape", "nn.batch_norm")] == [3, 2, 0]
+    with neocpu.compile(model) as compiled:
+        actual = compiled.module()(feeds["x"])
+    np.testing.assert_allclose(actual, run_reference(model, feeds)["y"], rtol=1e-4, atol=1e-5)
