@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from neocpu.frontend.subgraphs import model_nodes
 from neocpu.reference.comparison import Comparison, compare
 from neocpu.reference.evaluator import Noise
 from neocpu.reference.oracles import REFERENCE, Truth, find_truth
@@ -133,7 +134,8 @@ class Verifier:
         self._model = model
         self._accuracy = accuracy
         self._row_groups = row_groups
-        quantised = any("Quantize" in node.op_type for node in model.graph.node)
+        words = ("Quantize", "QLinear", "QGemm")  # these two where a loop or branch is beside them
+        quantised = any(word in node.op_type for node in model_nodes(model) for word in words)
         self._rounds = quantised or accuracy.coarseness > 1
 
     def judge(self, actual: Arrays) -> Verdict:
