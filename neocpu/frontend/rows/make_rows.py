@@ -88,7 +88,8 @@ def suppression(step: Step) -> Sequence[Value]:
             else graph.emit_one("Slice", value, *(graph.integers(i) for i in (0, bound, axis)))
             for value, axis in ((boxes, 1), (scores, 2))
         )
-    limits = [_limit(step, index) for index in (2, 3, 4)]
+    most, limit = _most(step, scores)
+    limits = [most, *(_limit(step, index) for index in (3, 4))]
     center = int(step.attribute("center_point_box", 0))
     try:
         workload = suppression_workload(boxes.shape, scores.shape, limits, bool(center))
@@ -97,10 +98,26 @@ def suppression(step: Step) -> Sequence[Value]:
     name, count = step.node.output[0], graph.name("count")
     outputs = [(name, TensorProto.INT64, (workload.rows, 3)), (count, TensorProto.INT64, (1,))]
     counted = [] if rows is None else [graph.counted(rows)]
-    read = [boxes, scores, *(step.optional(index) for index in (2, 3, 4)), *counted]
+    given = None if most is None else graph.constant(most)
+    read = [boxes, scores, given, step.optional(3), step.optional(4), *counted]
     found = graph.emit_ours("NonMaxSuppression", read, outputs, {"center_point_box": center})
-    most = workload.batch * workload.classes * workload.per_class
-    return [found[0].with_rows(0, Extent.of(Count(count, most)))]
+    bound = workload.batch * workload.classes * workload.per_class
+    selected = Extent.of(Count(count, bound))
+    if limit is not None:
+        selected = graph.smaller(selected, limit)
+    return [found[0].with_rows(0, selected)]
+
+
+def _most(step: Step, scores: Value) -> tuple[Array | None, Extent | None]:
+    """Return the most boxes per class, and the count that limits them, where it is no constant.
+
+    What is selected of one class is in the order of its scores: the first so many are left.
+    """
+    value = step.optional(2)
+    alone = scores.shape[:2] == (1, 1)
+    if value is None or value.contents is None or value.known is not None or not alone:
+        return _limit(step, 2), None
+    return np.array([value.contents[0].most]), value.contents[0]
 
 
 def _limit(step: Step, index: int) -> Array | None:

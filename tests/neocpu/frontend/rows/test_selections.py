@@ -149,6 +149,12 @@ FOLDED = [
     node("ReduceMin", ["both"], ["k"], keepdims=1),
     node("Gather", ["rows", "nil"], ["scores"], axis=1),
     node("TopK", ["scores", "k"], ["best", "best_places"]),
+    node("Slice", ["rows", "c_zero", "c_one", "c_one"], ["column"]),
+    node("Concat", ["rows", "column"], ["rows_of_four"], axis=1),
+    node("Unsqueeze", ["rows_of_four", "c_zero"], ["boxes"]),
+    node("Unsqueeze", ["scores", "first_two"], ["class_scores"]),
+    node("NonMaxSuppression", ["boxes", "class_scores", "k", "overlap"], ["kept"]),
+    node("NonMaxSuppression", ["boxes", "class_scores", "number", "overlap"], ["all_kept"]),
     node("TopK", ["scores", "number"], ["worst", "worst_places"], largest=0),
     node("TopK", ["rows", "c_two"], ["best_columns", "which_columns"], axis=1),
     node("Gather", ["rows", "best_places"], ["best_rows"]),
@@ -174,11 +180,14 @@ FOLDED = [
 ]
 FOLDED_OUTPUTS = (
     "L1 Prod Sum SumSquare Max Mean Min largest of_each which which_column soft running backwards "
-    "best best_places worst worst_places best_columns which_columns best_rows product sum either"
+    "best best_places worst worst_places best_columns which_columns best_rows product sum either "
+    "kept all_kept"
 ).split()
 FOLDED_CONSTANTS = {
     "nil": np.array(0, np.int64),
     "c_two": ints(2),
+    "first_two": ints(0, 1),
+    "overlap": np.array([0.4], np.float32),
     "weights": np.arange(12, dtype=np.float32).reshape(3, 4),
     "bias": np.arange(4, dtype=np.float32),
 }
