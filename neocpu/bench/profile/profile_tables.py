@@ -49,14 +49,15 @@ def profile_tables(where: str, report: ProfileReport) -> list[Table]:
 
 
 def _cells(report: ProfileReport, row: Row) -> tuple[str, ...]:
+    made = row.seconds > 0  # or a branch was not taken
     return (
         str(row.count),
         f"{row.seconds * 1e6:.1f}",
         f"{report.share(row):.1%}",
-        f"{row.flops / row.seconds / 1e9:.0f}" if row.flops else "",
-        f"{row.bytes / row.seconds / 1e9:.1f}" if row.bytes else "",
+        f"{row.flops / row.seconds / 1e9:.0f}" if row.flops and made else "",
+        f"{row.bytes / row.seconds / 1e9:.1f}" if row.bytes and made else "",
         row.bound,
-        f"{row.share_of_bound:.0%}" if row.least else "",
+        f"{row.share_of_bound:.0%}" if row.least and made else "",
     )
 
 
