@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-SIDE, CHANNELS, CLASSES, PROPOSALS, MOST = 8, 6, 4, 20, 5
+SIDE, CHANNELS, CLASSES, PROPOSALS, MOST = 8, 6, 4, 20, 9
 """Of the feature map; its channels; classes; proposals after the first stage; detections."""
 ANCHORS = SIDE * SIDE
 OUTPUTS = ("boxes", "labels", "scores", "masks", "proposals", "number")

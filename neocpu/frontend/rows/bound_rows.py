@@ -25,6 +25,7 @@ from neocpu.frontend.rows import (
 )
 from neocpu.frontend.rows.branches import chosen
 from neocpu.frontend.rows.contents import evaluate
+from neocpu.frontend.rows.divided_rows import divide_rows
 from neocpu.frontend.rows.extent import Extent
 from neocpu.frontend.rows.make_rows import SOURCES
 from neocpu.frontend.rows.row_graph import DOMAIN, RowGraph
@@ -91,7 +92,11 @@ def bound_rows(model: onnx.ModelProto) -> BoundedRows:
     for node in model.graph.node:
         walk.follow(node)
     counts = walk.finish(model.graph.output)
-    return BoundedRows(_written(model, walk.graph, counts), counts, tuple(walk.problems))
+    if walk.problems:
+        return BoundedRows(model, {}, tuple(walk.problems))
+    kept = {value.name for value in model.graph.output} | set(counts.values())
+    walk.graph.nodes = divide_rows(walk.graph, walk.rows, kept)
+    return BoundedRows(_written(model, walk.graph, counts), counts)
 
 
 def row_values(graph: onnx.GraphProto) -> set[str]:
@@ -128,6 +133,8 @@ class _Walk:
     problems: list[str] = field(default_factory=list)
     #: Values after a problem: what becomes of them is not worth another message.
     lost: set[str] = field(default_factory=set)
+    #: What nodes make of rows that do not all count, by name.
+    rows: dict[str, Value] = field(default_factory=dict)
 
     def follow(self, node: onnx.NodeProto) -> None:
         """Write what becomes of one node."""
@@ -142,6 +149,7 @@ class _Walk:
             self.lost.update(node.output)
             return
         self.graph.values.update(zip(node.output, results, strict=False))
+        self.rows.update({v.name: v for v in results if v.axis is not None and not v.pending})
 
     def _results(self, node: onnx.NodeProto) -> Sequence[Value]:
         values = self.graph.values

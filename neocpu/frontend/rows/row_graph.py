@@ -59,7 +59,7 @@ class RowGraph:
 
     def _know(self, tensor: TensorProto) -> None:
         """Know a constant of the graph that is read."""
-        value = Value(tensor.name, tensor.data_type, tuple(tensor.dims))
+        value = _constant(tensor)
         if 0 in value.shape or _counts(value):
             self.values[tensor.name] = self.adopted(numpy_helper.to_array(tensor))
         else:
@@ -83,6 +83,13 @@ class RowGraph:
             return np.array(value.known, kind).reshape(value.shape)
         tensor = self._constants.get(value.name)
         return None if tensor is None else numpy_helper.to_array(tensor)
+
+    def by_name(self, name: str) -> Value:
+        """Return a constant, or what a node makes, as if all its rows counted."""
+        if name in self.shapes:
+            return self.shapes[name]
+        tensor = self._constants.get(name)
+        return self.values[name] if tensor is None else _constant(tensor)
 
     def as_inferred(self, names: Iterable[str]) -> list[Value] | None:
         """Return outputs as ONNX's inference has them, or None if it does not know a shape."""
@@ -276,6 +283,10 @@ class RowGraph:
             self._remembered[key] = make()
         found: Value = self._remembered[key]
         return found
+
+
+def _constant(tensor: TensorProto) -> Value:
+    return Value(tensor.name, tensor.data_type, tuple(tensor.dims))
 
 
 def _names(values: Sequence[Value | None]) -> list[str]:

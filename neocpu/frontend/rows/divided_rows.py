@@ -1,0 +1,127 @@
+"""Convolutions of rows, a few rows at a time: those that none of the rows needs are not run.
+
+A mask is computed for each of up to a hundred detections, of which an image has ten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+import onnx
+from onnx import TensorProto, helper
+
+from neocpu.frontend.rows.row_graph import RowGraph
+from neocpu.frontend.rows.row_value import Value
+from neocpu.frontend.unsupported import STANDARD_DOMAINS
+
+PARTS: Final = 8
+"""Rows are divided into so many parts at most: each has calls of its own."""
+
+FEWEST: Final = 4
+"""Rows of a part: fewer take little time whether they count or not."""
+
+_HEAVY: Final = frozenset(("Conv", "ConvTranspose"))
+_LIGHT: Final = frozenset(
+    ("BatchNormalization", "Clip", "Elu", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
+)
+
+
+def divide_rows(
+    graph: RowGraph, rows: Mapping[str, Value], kept: Collection[str]
+) -> list[onnx.NodeProto]:
+    """Return the nodes of a graph, chains of convolutions among them divided.
+
+    Parameters
+    ----------
+    rows : mapping of str to Value
+        What nodes make of rows that may not all count, by name.
+    kept : collection of str
+        What is read after the nodes.
+    """
+    chains = {chain[-1].output[0]: chain for chain in _chains(graph.nodes, rows, kept)}
+    inside = {node.output[0] for chain in chains.values() for node in chain}
+    nodes, graph.nodes = graph.nodes, []
+    for node in nodes:
+        if node.output[0] in chains:
+            _write_parts(graph, chains[node.output[0]], rows)
+        elif node.output[0] not in inside:
+            graph.nodes.append(node)
+    return list(_in_order(graph.nodes)) if chains else graph.nodes
+
+
+def _chains(
+    nodes: Sequence[onnx.NodeProto], rows: Mapping[str, Value], kept: Collection[str]
+) -> Iterator[list[onnx.NodeProto]]:
+    """Yield convolutions and what follows each alone, as long as only the next one reads it."""
+    readers = Counter(name for node in nodes for name in node.input)
+    after = {node.input[0]: node for node in nodes if node.input}
+    taken: set[str] = set()
+    for node in nodes:
+        if node.op_type not in _HEAVY or not _is_link(node, rows) or node.output[0] in taken:
+            continue
+        if rows[node.input[0]].shape[0] < 2 * FEWEST:
+            continue
+        chain = [node]
+        while readers[chain[-1].output[0]] == 1 and chain[-1].output[0] not in kept:
+            following = after.get(chain[-1].output[0])
+            if following is None or not _is_link(following, rows):
+                break
+            chain.append(following)
+        taken.update(each.output[0] for each in chain)
+        yield chain
+
+
+def _is_link(node: onnx.NodeProto, rows: Mapping[str, Value]) -> bool:
+    """Whether a node works on images one by one, of which not all count."""
+    if node.op_type not in _HEAVY | _LIGHT or node.domain not in STANDARD_DOMAINS:
+        return False
+    data = rows.get(node.input[0])
+    alone = not any(name in rows for name in node.input[1:])
+    return alone and data is not None and data.axis == 0 and data.rank == 4
+
+
+def _write_parts(
+    graph: RowGraph, chain: Sequence[onnx.NodeProto], rows: Mapping[str, Value]
+) -> None:
+    data = rows[chain[0].input[0]]
+    graph.base = chain[0].name or chain[0].output[0]
+    bound, count = data.shape[0], graph.counted(data.count)
+    size = max(FEWEST, -(-bound // PARTS))
+    # Not known before a run, or it were folded, and of the size of what it stands for.
+    below = graph.emit_one("Less", count, graph.integers(0))
+    nothing = graph.emit_one("Cast", below, to=TensorProto.FLOAT)
+    parts = []
+    for start in range(0, bound, size):
+        limits = (graph.integers(each) for each in (start, min(start + size, bound), 0))
+        part = graph.emit_one("Slice", data, *limits)
+        for node in chain:
+            parameters = [graph.by_name(name) if name else None for name in node.input[1:]]
+            attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            part = graph.emit(node.op_type, [part, *parameters], attributes)[0]
+        some = graph.emit_one("Greater", count, graph.integers(start))
+        scalar = graph.emit_one("Reshape", some, graph.integers())
+        otherwise = graph.emit_one("Expand", nothing, graph.integers(*part.shape))
+        parts.append(graph.emit_one("Where", scalar, part, otherwise))
+    last = chain[-1]
+    graph.emit("Concat", parts, {"axis": 0}, last.output[:1], last.name)
+
+
+def _in_order(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes after what they read, and otherwise as they come."""
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    done = [False] * len(nodes)
+    for first in range(len(nodes)):
+        waiting = [first]
+        while waiting:
+            index = waiting[-1]
+            read = (makers[name] for name in nodes[index].input if name in makers)
+            missing = [each for each in read if not done[each]]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            if not done[index]:
+                done[index] = True
+                yield nodes[index]
