@@ -45,7 +45,6 @@ from neocpu.frontend.words import refuse_unknown_words
 _DYNAMIC_OPS = frozenset(
     {
         "AllClassNMS",
-        "Unique",
     }
 )
 _MAX_REASONS = 8

@@ -27,10 +27,6 @@ _STANDARD: Final = {
         "export the model with a fixed number of steps, which tracing unrolls, or compile the "
         "body by itself and loop around it"
     ),
-    "Unique": (
-        "how many it finds depends on the data: keep all with a mask (Where), or the best of a "
-        "fixed number (TopK)"
-    ),
     "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
     "SequenceLength SequenceMap SplitToSequence": (
         "export with tensors in place of lists: Split and Concat of fixed sizes"

@@ -22,6 +22,7 @@ from neocpu.frontend.rows import (
     look_up_rows,
     make_rows,
     move_rows,
+    unique,
 )
 from neocpu.frontend.rows.branches import chosen
 from neocpu.frontend.rows.contents import evaluate
@@ -40,6 +41,7 @@ RULES: Mapping[str, Rule] = {
     **fold_rows.RULES,
     **make_rows.RULES,
     **branches.RULES,
+    **unique.RULES,
 }
 
 _SHAPED = frozenset(

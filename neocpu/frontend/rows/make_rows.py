@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.frontend.rows.extent import Count, Extent, product
 from neocpu.frontend.rows.fold_rows import masked
-from neocpu.frontend.rows.row_graph import Array
+from neocpu.frontend.rows.row_graph import Array, RowGraph
 from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
 
@@ -23,16 +23,15 @@ MAX_ROWS = 1 << 24
 def non_zero(step: Step) -> Sequence[Value]:
     """NonZero: as many columns as elements may differ from zero."""
     data = step.operand(0)
-    return [_non_zero(step, data, step.node.output[0])]
+    return [places_of(step.graph, data, step.node.output[0])]
 
 
-def _non_zero(step: Step, data: Value, name: str) -> Value:
+def places_of(graph: RowGraph, data: Value, name: str) -> Value:
     """Return the places of what is not zero, ``(rank, rows)``."""
     if data.rank == 0:
         raise RowError("its data has no dimensions")
     if data.size > MAX_ROWS:
         raise RowError(f"it may find {data.size} elements, at most {MAX_ROWS} are supported")
-    graph = step.graph
     everything = masked(graph, data, 0)
     if data.kind != TensorProto.BOOL:
         everything = graph.emit_one("Cast", everything, to=TensorProto.BOOL)
@@ -63,7 +62,7 @@ def compress(step: Step) -> Sequence[Value]:
         raise RowError("its condition is longer than its axis")
     if data.axis is not None and condition.axis is None:
         raise RowError(FIXED)
-    places = _non_zero(step, condition, graph.name("places"))
+    places = places_of(graph, condition, graph.name("places"))
     row = graph.emit_one("Reshape", places, graph.integers(condition.shape[0]))
     return [step.last("Gather", data, row, axis=axis).with_rows(axis, places.rows)]
 

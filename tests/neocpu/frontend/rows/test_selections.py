@@ -196,3 +196,17 @@ FOLDED_CONSTANTS = {
 def test_rows_are_folded():
     model = selection_model(FOLDED, FOLDED_OUTPUTS, FOLDED_CONSTANTS)
     assert_as_onnxruntime(model, selections())
+
+
+def test_values_are_told_apart_once():
+    nodes = [
+        node("Unique", ["rows"], ["values", "first", "inverse", "counts"]),
+        node("Cast", ["rows"], ["whole"], to=TensorProto.INT64),
+        node("Mul", ["whole", "far"], ["integers"]),
+        node("Unique", ["integers"], ["numbers", "", "which"], sorted=0),
+        node("Unique", ["data"], ["constants"], sorted=0),
+    ]
+    outputs = ["values", "first", "inverse", "counts", "numbers", "which", "constants"]
+    model = selection_model(nodes, outputs, {"far": np.array(-(2**40) - 1)})
+    # Of no elements ONNX Runtime has no such thing.
+    assert_as_onnxruntime(model, [feeds for feeds in selections() if feeds["keep"].any()])
