@@ -18,10 +18,11 @@ from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.reference.verdict import Verdict
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.stages import Attempt, Builder, Generating, Simplified
 from neocpu.tensor_spec import random_inputs
-from neocpu.verification import Arrays, Verdict, Verifier
+from neocpu.verification import Arrays, Verifier
 
 _log = logging.getLogger("neocpu")
 
@@ -73,8 +74,11 @@ def finish_as_promised(builder: Builder, first: Generating, verifier: Verifier) 
             attempt = builder.finish(generating)
             on_failure.enter_context(attempt.compiled)
             attempts.append(attempt)
+            # Nobody waits longer for the check than for what is checked.
+            patience = sum(v for name, v in builder.clock.seconds.items() if name != "verify")
             with builder.clock.phase("verify", alone=False):
-                verdict = verifier.judge(_outputs(attempt.compiled, verifier, builder.threads))
+                outputs = _outputs(attempt.compiled, verifier, builder.threads)
+                verdict = verifier.judge(outputs, patience)
             judged.append((attempt.admission, verdict))
             if verdict.is_accepted:
                 accepted.append(len(judged) - 1)

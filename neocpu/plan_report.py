@@ -24,7 +24,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.solver.plan import Plan
 
 if TYPE_CHECKING:
-    from neocpu.verification import Verdict
+    from neocpu.reference.verdict import Verdict
 
 MICRO = 1e6
 

@@ -7,7 +7,9 @@ of another oracle (`neocpu.reference.oracles`), and the verdict says of which.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -19,18 +21,12 @@ import onnx
 from neocpu.frontend.subgraphs import model_nodes
 from neocpu.reference.comparison import Comparison, compare
 from neocpu.reference.evaluator import Noise
-from neocpu.reference.oracles import REFERENCE, Truth, find_truth
-from neocpu.schedules.vocabulary.accuracy import Accuracy
+from neocpu.reference.oracles import REFERENCE, Truth, find_truth, find_truth_soon
+from neocpu.reference.verdict import Verdict
+from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
-
-FLOAT32_FACTOR: Final = 4.0
-"""How many times as much as numpy in float32 an artifact may err where no plan keeps the promise.
-
-Both sum the same products, numpy blocked and ours in parts or one by one; `vocabulary.accuracy`
-says that makes a factor of one to five of a single long sum, and over a network they measure alike.
-"""
 
 FLOAT32_RUNS: Final = 3
 """Runs of numpy that tell what float32 errs, all but the first with half a unit's noise.
@@ -46,6 +42,9 @@ Its error may come from a decision, such as on which side of zero a value is tha
 tell from it. Where every fifth way to round decides otherwise, one of 13 does in 95 of 100 cases.
 """
 
+LEAST_RUNS: Final = 4
+"""Of those, however long they take."""
+
 ROUGH: Final = 8.0
 """Units in the last place that a sum of a few hundred products errs, added up one by one."""
 
@@ -54,50 +53,6 @@ DECISION: Final = 100.0
 
 `ROUGH` noise alone makes a factor of 16.
 """
-
-ROUNDING: Final = 1e-2
-"""Norm-wise error above which it is not rounding's, but a wrong kernel's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """How a run compares with the truth.
-
-    Attributes
-    ----------
-    found : Comparison
-    kept : bool
-        Whether it is as exact as was promised.
-    float32_error : float or None
-        What numpy errs in float32, norm-wise; None where nobody had to know.
-    oracle : str
-        What the truth is from.
-    reason : str
-        Why it is not from the reference; empty if it is.
-    """
-
-    found: Comparison
-    kept: bool
-    float32_error: float | None = None
-    oracle: str = REFERENCE
-    reason: str = ""
-
-    def is_rounding(self, accuracy: Accuracy) -> bool:
-        """Whether a broken promise looks like rounding: all of an output errs, and not by much."""
-        return accuracy.bound < self.found.norm_error <= ROUNDING
-
-    @property
-    def is_accepted(self) -> bool:
-        """Whether the outputs are right, as exact as was promised or not."""
-        return self.kept or self.as_exact_as_float32
-
-    @property
-    def as_exact_as_float32(self) -> bool:
-        """Whether numpy in float32 is no better, but for the order of its sums."""
-        error = self.float32_error
-        return error is not None and (
-            self.found.ok and self.found.norm_error <= FLOAT32_FACTOR * error
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +76,8 @@ class Verifier:
         What is promised.
     row_groups : sequence of sequence of str
         Outputs whose rows describe the same selection, by name.
+    clock : callable
+        Seconds, from whenever on.
     """
 
     def __init__(
@@ -129,6 +86,7 @@ class Verifier:
         inputs: Arrays,
         accuracy: Accuracy,
         row_groups: Sequence[Sequence[str]] = (),
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.inputs = inputs
         self._model = model
@@ -137,8 +95,11 @@ class Verifier:
         words = ("Quantize", "QLinear", "QGemm")  # these two where a loop or branch is beside them
         quantised = any(word in node.op_type for node in model_nodes(model) for word in words)
         self._rounds = quantised or accuracy.coarseness > 1
+        self._clock = clock
+        self._patience = math.inf
+        self._quick: Truth | None = None
 
-    def judge(self, actual: Arrays) -> Verdict:
+    def judge(self, actual: Arrays, patience: float = math.inf) -> Verdict:
         """Compare what a module made of the inputs with the truth.
 
         Element by element, within the tolerances of `compare`, which finds wrong answers; and
@@ -146,11 +107,23 @@ class Verifier:
         range makes the difference and not its rounding (an intermediate value that overflows), the
         reference in float32 is the truth.
 
+        Parameters
+        ----------
+        patience : float
+            Seconds. If the truth takes longer, outputs are first compared with a quicker oracle,
+            which may accept them, within the bound, but not refuse them.
+
         Raises
         ------
         AccuracyError
             If nothing can run the model.
         """
+        self._patience = patience
+        quick = self._soon()
+        if quick is not None:
+            found = compare(actual, quick.outputs, row_groups=self._row_groups)
+            if self._keeps(found):
+                return Verdict(found, True, None, quick.oracle.name, quick.oracle.reason)
         oracle = self._truth.oracle
         verdict = self._judge(actual)
         return replace(verdict, oracle=oracle.name, reason=oracle.reason)
@@ -199,6 +172,17 @@ class Verifier:
         # of bfloat16, breaks.
         return replace(verdict, kept=verdict.kept or (self._rounds and verdict.is_accepted))
 
+    def _soon(self) -> Truth | None:
+        """Return what a quicker oracle says, if the truth is not known and takes too long.
+
+        What float32 rounds is too much for a stricter bound than the usual one.
+        """
+        if "_truth" in vars(self) or self._accuracy.bound < DEFAULT.bound:
+            return None
+        if self._quick is None:
+            self._quick = find_truth_soon(self._model, self.inputs, self._patience)
+        return self._quick
+
     @cached_property
     def _truth(self) -> Truth:
         return find_truth(self._model, self.inputs)
@@ -217,11 +201,15 @@ class Verifier:
     def _all(self) -> list[_Run]:
         """Those runs, and the ones that took other decisions."""
         least = DECISION * max(run.error for run in self._calm)
-        rough = (
-            self._run(Noise(seed, max(ROUGH, 0.5 * self._accuracy.coarseness)))
-            for seed in range(FLOAT32_RUNS, FLOAT32_RUNS + DOUBTFUL_RUNS)
-        )
-        return [*self._calm, *(run for run in rough if run is not None and run.error > least)]
+        largest = max(ROUGH, 0.5 * self._accuracy.coarseness)
+        runs, start = list(self._calm), self._clock()
+        for number in range(DOUBTFUL_RUNS):
+            if number >= LEAST_RUNS and self._clock() - start > self._patience:
+                break
+            run = self._run(Noise(FLOAT32_RUNS + number, largest))
+            if run is not None and run.error > least:
+                runs.append(run)
+        return runs
 
     def _run(self, noise: Noise | None = None) -> _Run | None:
         """Run the model in float32; None if that, or rounding otherwise, keeps it from running."""

@@ -109,7 +109,7 @@ class Conv(OpRun):  # type: ignore[misc]
             _depthwise(padded, w, window, y)
         else:
             for image, result in zip(padded, y, strict=True):
-                _convolve(image, w, groups, window, result)
+                convolve(image, w, groups, window, result)
         if b is not None:
             y += b.reshape(-1, *(1,) * len(window.out))
         return (y,)
@@ -127,7 +127,7 @@ def _depthwise(padded: Array, w: Array, window: Window, y: Array) -> None:
         total += seen[:, :, None] * weights
 
 
-def _convolve(image: Array, w: Array, groups: int, window: Window, y: Array) -> None:
+def convolve(image: Array, w: Array, groups: int, window: Window, y: Array) -> None:
     """Convolve one padded image (C, spatial) into ``y`` (O, out), some output rows at a time."""
     matrix = w.reshape(groups, w.shape[0] // groups, -1)
     pointwise = all(k == 1 for k in window.kernel) and all(s == 1 for s in window.strides)

@@ -15,11 +15,13 @@ import numpy.typing as npt
 import onnx
 
 from neocpu.foundation.errors import AccuracyError
+from neocpu.foundation.units import duration
 from neocpu.frontend.source import first_line
 from neocpu.reference import onnxruntime_oracle
 from neocpu.reference.custom_operators import custom_operators_of
 from neocpu.reference.evaluator import Noise
-from neocpu.reference.runner import run_reference
+from neocpu.reference.predicted_time import predicted_seconds
+from neocpu.reference.runner import image_count, run_reference
 
 Array: TypeAlias = npt.NDArray[Any]
 Outputs: TypeAlias = dict[str, Array]
@@ -87,6 +89,30 @@ def find_truth(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Truth:
         f"nothing can tell what this model computes ({_joined(reasons)}), so nothing was checked "
         f"or written: {more}pass --no-verify to compile it unchecked"
     )
+
+
+def find_truth_soon(
+    model: onnx.ModelProto, inputs: Mapping[str, Array], patience: float
+) -> Truth | None:
+    """Run a model with a quicker oracle; None if the best one is quick enough, or the only one.
+
+    Parameters
+    ----------
+    patience : float
+        Seconds that the best oracle may take. numpy in float32 takes half as long.
+    """
+    seconds = predicted_seconds(model, image_count(model, inputs))
+    if seconds <= patience:
+        return None
+    reason = f"{REFERENCE} would take about {duration(seconds)}"
+    _, single = _in_numpy(model, inputs)
+    others = [*_elsewhere(model, inputs)] if seconds / 2 > patience else []
+    for each in (*others, single):
+        try:
+            return Truth(each.truth(), Oracle(each.name, reason, each.single))
+        except Exception:  # whatever it raises: the best oracle is still to be asked
+            continue
+    return None
 
 
 def _joined(reasons: Sequence[str]) -> str:

@@ -125,8 +125,7 @@ def run_each_image(
     run : callable
         Take inputs of the model's shapes; return its outputs by name.
     """
-    of_one = [v.name for v in real_inputs(model.graph) if (static_dims(v) or ())[:1] == (1,)]
-    several = {name: inputs[name] for name in of_one if len(inputs[name]) > 1}
+    several = _images(model, inputs)
     if not several:
         return run(inputs)
     results = []
@@ -134,3 +133,14 @@ def run_each_image(
         image = {name: images[index : index + 1] for name, images in several.items()}
         results.append(run({**inputs, **image}))
     return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
+
+
+def image_count(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> int:
+    """Return how many times `run_each_image` runs a model."""
+    return min(map(len, _images(model, inputs).values()), default=1)
+
+
+def _images(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return those inputs that hold several images where the model takes one."""
+    of_one = [v.name for v in real_inputs(model.graph) if (static_dims(v) or ())[:1] == (1,)]
+    return {name: inputs[name] for name in of_one if len(inputs[name]) > 1}

@@ -27,7 +27,7 @@ SPREAD: Final = 20.0
 """What an element may err besides where float32 itself errs, as a multiple of its errors there.
 
 The largest of a million normal errors is five times their root mean square, and two right ways to
-compute a network differ by up to `verification.FLOAT32_FACTOR`, which is four.
+compute a network differ by up to `verdict.FLOAT32_FACTOR`, which is four.
 """
 
 FEWEST: Final = 16

@@ -19,6 +19,7 @@ from neocpu.foundation.errors import AccuracyError
 from neocpu.models.network_builder import NetworkBuilder
 from neocpu.planning.measured_costs import Measured
 from neocpu.reference.comparison import Comparison
+from neocpu.reference.verdict import Verdict
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_direct, conv2d_winograd
 from neocpu.schedules.vocabulary.accuracy import (
@@ -31,7 +32,7 @@ from neocpu.schedules.vocabulary.accuracy import (
 )
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.verification import Verdict, Verifier
+from neocpu.verification import Verifier
 
 
 def verdict(norm: float, *, ok: bool = True, kept: bool = False, single: float = 1e-6) -> Verdict:
@@ -297,7 +298,7 @@ def test_a_stricter_plan_that_is_worse_does_not_undo_an_accepted_one(
     monkeypatch, caplog, winograd_first
 ):
     verdicts = [verdict(3e-4, single=2e-4), verdict(9e-4, single=2e-4)]
-    monkeypatch.setattr(Verifier, "judge", lambda verifier, outputs: verdicts.pop(0))
+    monkeypatch.setattr(Verifier, "judge", lambda verifier, outputs, patience: verdicts.pop(0))
     with neocpu.compile(network(), threads=1) as compiled, compiled.module() as module:
         plan = compiled.plan
         module(*(np.zeros(spec.shape, spec.dtype) for spec in module.inputs))
