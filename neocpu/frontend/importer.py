@@ -6,7 +6,7 @@ hides the operator from later passes, `neocpu.frontend.converters.table` has one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -31,6 +31,7 @@ from neocpu.frontend.rows.make_rows import SOURCES
 from neocpu.frontend.rows.row_graph import DOMAIN
 from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.source import first_line
+from neocpu.frontend.subgraphs import all_nodes
 from neocpu.frontend.unsupported import (
     OWN_DOMAIN,
     STANDARD_DOMAINS,
@@ -77,7 +78,7 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
     """
     graph = model.bounded.graph
     opset = next(o.version for o in model.bounded.opset_import if o.domain in STANDARD_DOMAINS)
-    require_supported(graph)
+    require_supported(all_nodes(graph.node))
     _refuse_foreign_constants(graph)
     importer = _Importer({}, None, sanitize=False)
     try:
@@ -91,12 +92,12 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
     return module
 
 
-def require_supported(graph: onnx.GraphProto) -> None:
-    """Raise an `UnsupportedError` that lists every node of the graph that cannot be imported."""
+def require_supported(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Raise an `UnsupportedError` that lists every node that cannot be imported."""
     ours = set(CONVERTERS) | WRITTEN_OUT | SOURCES
     known = (set(onnx_frontend._get_convert_map()) | ours) - _DYNAMIC_OPS
     known |= REWRITTEN  # or the simplified graph would have been refused
-    refuse_unsupported(graph, known, lambda node: _supports(node, known))
+    refuse_unsupported(nodes, known, lambda node: _supports(node, known))
 
 
 def _told(failures: Mapping[str, Sequence[onnx.NodeProto]]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from neocpu.frontend.shapes import (
 )
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, read_model
-from neocpu.frontend.subgraphs import has_control_flow
+from neocpu.frontend.subgraphs import all_nodes, called_operators, has_control_flow
 from neocpu.frontend.tensor_check import is_element_type, refuse_malformed_tensors
 from neocpu.frontend.unsupported import refuse_own_operators, refuse_unknown_operators
 from neocpu.frontend.weightless_model import strip_weights
@@ -114,7 +114,7 @@ def _simplified(original: onnx.ModelProto) -> onnx.ModelProto:
     except UnsupportedError:
         refuse_number_formats(original.graph)
         if not has_control_flow(original):  # of which more is rewritten than is supported
-            _blame_operators(original.graph)
+            _blame_operators(called_operators(original))
         raise
     refuse_own_operators(simplified.graph)
     refuse_number_formats(simplified.graph)
@@ -163,7 +163,7 @@ def _freeze_outputs(
             raise UnsupportedError(f"output '{value.name}' is a {kind}; only tensors are supported")
         shape = static_dims(inferred[value.name]) or static_dims(value)
         if shape is None:
-            _blame_operators(simplified)
+            _blame_operators(all_nodes(simplified.node))
             raise UnsupportedError(
                 f"the shape of output '{value.name}' depends on the data; "
                 "only static shapes are supported"
@@ -181,14 +181,14 @@ def _blame_rows(graph: onnx.GraphProto, problems: Sequence[str]) -> None:
     """Raise for operators that cannot work on so many rows, with all unsupported ones."""
     reason = f"unsupported on rows whose number the data decides: {', '.join(problems)}"
     try:
-        _blame_operators(graph)
+        _blame_operators(all_nodes(graph.node))
     except UnsupportedError as error:
         reason = f"{error}; {reason}"
     raise UnsupportedError(reason)
 
 
-def _blame_operators(graph: onnx.GraphProto) -> None:
+def _blame_operators(nodes: Iterable[onnx.NodeProto]) -> None:
     """Raise if unsupported operators are the deeper cause; only then is TVM imported."""
     from neocpu.frontend.importer import require_supported
 
-    require_supported(graph)
+    require_supported(nodes)

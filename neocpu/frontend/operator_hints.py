@@ -10,7 +10,7 @@ import onnx
 from neocpu.foundation.errors import did_you_mean
 
 _STANDARD: Final = {
-    "DFT MelWeightMatrix STFT": (
+    "BlackmanWindow DFT HammingWindow HannWindow MelWeightMatrix STFT": (
         "compute spectra before the model, or export them as convolutions"
     ),
     "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer": (
@@ -22,14 +22,9 @@ _STANDARD: Final = {
         "input"
     ),
     "Adagrad Adam Gradient Momentum": "it trains: export the inference graph",
-    "If": "its condition depends on the data: export the branch that is taken, or use Where",
     "Loop Scan": (
         "export the model with a fixed number of steps, which tracing unrolls, or compile the "
         "body by itself and loop around it"
-    ),
-    "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
-    "SequenceLength SequenceMap SplitToSequence": (
-        "export with tensors in place of lists: Split and Concat of fixed sizes"
     ),
     "Optional OptionalGetElement OptionalHasElement": "export with tensors that are always there",
 }

@@ -30,6 +30,14 @@ def model_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         yield from all_nodes(function.node)
 
 
+def called_operators(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield all nodes that no function of the model stands for."""
+    local = {(function.domain, function.name) for function in model.functions}
+    for node in model_nodes(model):
+        if (node.domain, node.op_type) not in local:
+            yield node
+
+
 def has_control_flow(model: onnx.ModelProto) -> bool:
     """Whether a node has a graph of its own to run."""
     return any(graphs_of(node) for node in model_nodes(model))

@@ -11,7 +11,7 @@ from neocpu.custom_operators.registry import find_operator
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.foundation.plain_text import plain
 from neocpu.frontend.operator_hints import hint
-from neocpu.frontend.subgraphs import all_nodes, model_nodes
+from neocpu.frontend.subgraphs import all_nodes, called_operators
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 #: Of nodes that are put into a model after it was read, and that no file may have; as are those of
@@ -27,8 +27,7 @@ def refuse_unknown_operators(model: onnx.ModelProto) -> None:
     UnsupportedError
         Listing them all, before the checker stops at the first.
     """
-    local = {(f.domain, f.name) for f in model.functions}
-    others = [node for node in model_nodes(model) if (node.domain, node.op_type) not in local]
+    others = list(called_operators(model))
     unknown = [
         node
         for node in others
@@ -58,14 +57,15 @@ def refuse_own_operators(graph: onnx.GraphProto) -> None:
 
 
 def refuse_unsupported(
-    graph: onnx.GraphProto, known: Iterable[str], supports: Callable[[onnx.NodeProto], bool]
+    nodes: Iterable[onnx.NodeProto],
+    known: Iterable[str],
+    supports: Callable[[onnx.NodeProto], bool],
 ) -> None:
-    """Raise if ``supports`` denies any of the graph's nodes.
+    """Raise if ``supports`` denies any of the nodes.
 
     Parameters
     ----------
-    graph : onnx.GraphProto
-        The simplified graph, whose branches and loops count too.
+    nodes : iterable of onnx.NodeProto
     known : iterable of str
         Supported operator names, for suggestions.
     supports : callable
@@ -76,7 +76,7 @@ def refuse_unsupported(
     UnsupportedError
         Listing every operator, how often it occurs and where first.
     """
-    _refuse([node for node in all_nodes(graph.node) if not supports(node)], known)
+    _refuse([node for node in nodes if not supports(node)], known)
 
 
 def refuse_missing_inputs(model: onnx.ModelProto) -> None:
