@@ -6,6 +6,9 @@ milliseconds. An operator that is not in `numpy_ops` is simply left for run time
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 import numpy as np
 import tvm
 from tvm import relax
@@ -53,10 +56,10 @@ def fold_constant(expr: Expr, rewrite: Rewrite) -> Expr | None:
     if name == "relax.tensor_to_shape":
         value = constant_value(expr.args[0])
         return None if value is None else relax.ShapeExpr([int(extent) for extent in value])
-    if name == "relax.permute_dims" and (stored := rewrite.definition(expr.args[0])) is not None:
-        permuted = _permuted(expr, stored)
-        if permuted is not None:
-            return permuted
+    if name in _MOVING and (stored := rewrite.definition(expr.args[0])) is not None:
+        moved = _MOVING[name](expr, stored)
+        if moved is not None:
+            return moved
     return _evaluate(expr, rewrite) if name in NUMPY_OPS else None
 
 
@@ -70,6 +73,26 @@ def _permuted(call: Call, stored: Expr) -> Expr | None:
     axis = order.index(int(stored.attrs.axis) % values.ndim)
     permuted = make_const(np.ascontiguousarray(values.transpose(order)))
     return relax.op.dequantize(permuted, *stored.args[1:], axis, str(stored.attrs.out_dtype))
+
+
+def _expanded(call: Call, stored: Expr) -> Expr | None:
+    """Return the dequantisation of weights with new axes, if ``stored`` is one of weights."""
+    values = constant_value(stored.args[0]) if is_op(stored, "relax.dequantize") else None
+    shape = static_shape(call)
+    if values is None or shape is None:
+        return None
+    new = {int(axis) % len(shape) for axis in call.attrs.axis}
+    old = [axis for axis in range(len(shape)) if axis not in new]
+    axis = old[int(stored.attrs.axis) % values.ndim]
+    expanded = make_const(values.reshape(shape))
+    return relax.op.dequantize(expanded, *stored.args[1:], axis, str(stored.attrs.out_dtype))
+
+
+_MOVING: Final[Mapping[str, Callable[[Call, Expr], Expr | None]]] = {
+    "relax.expand_dims": _expanded,
+    "relax.permute_dims": _permuted,
+}
+"""Operators that leave quantised weights what they are."""
 
 
 def _evaluate(call: Call, rewrite: Rewrite) -> Expr | None:

@@ -24,6 +24,7 @@ from neocpu.relax_utils import (
 )
 
 _MOVED = NAMES | {"relax.divide", "relax.nn.prelu"}
+_ROUNDING = ("relax.quantize", "relax.dequantize")
 
 
 @relax.transform.function_pass(opt_level=0, name="SinkSqueezes")
@@ -43,6 +44,8 @@ class SinkSqueezes:
 def _sink(expr: Expr, rewrite: Rewrite) -> Expr | None:
     if isinstance(expr, relax.TupleGetItem):
         return _normalised(expr, rewrite)
+    if is_op(expr, *_ROUNDING):
+        return _rounded(expr, rewrite)
     if op_name(expr) not in _MOVED:
         return None
     args, squeezed = [], 0
@@ -58,6 +61,15 @@ def _sink(expr: Expr, rewrite: Rewrite) -> Expr | None:
         return None
     moved = rewrite.emit(Call(expr.op, args, expr.attrs))
     return relax.op.reshape(moved, static_shape(expr))
+
+
+def _rounded(call: Call, rewrite: Rewrite) -> Expr | None:
+    """Move a step from or to a grid of one scale."""
+    image, scale = _image(call.args[0], rewrite), constant_value(call.args[1])
+    if image is None or scale is None or scale.size != 1:
+        return None
+    moved = rewrite.emit(Call(call.op, [image, *call.args[1:]], call.attrs))
+    return relax.op.reshape(moved, static_shape(call))
 
 
 def _normalised(expr: relax.TupleGetItem, rewrite: Rewrite) -> Expr | None:

@@ -9,6 +9,7 @@ from tvm import relax
 
 import neocpu
 from neocpu.frontend import import_relax, load_model
+from neocpu.passes.fold_constants import FoldConstants
 from neocpu.passes.simplify_relax import simplify
 from neocpu.passes.sink_squeezes import SinkSqueezes
 from neocpu.reference.runner import run_reference
@@ -40,6 +41,35 @@ def test_squeezes_sink(name):
     after = SinkSqueezes()(before)
     assert names(after)[-1] == "reshape"
     assert len(names(after)) == 2
+    assert_same_results(before, after)
+
+
+def test_steps_to_a_grid_sink_too():
+    scale, zero = relax.const(0.5, "float32"), relax.const(3, "int8")
+
+    def rounded(bb, x):
+        row = bb.emit(R.reshape(x, ROW))
+        stored = bb.emit(R.quantize(row, scale, zero, axis=1, out_dtype="int8"))
+        return bb.emit(R.dequantize(stored, scale, zero, axis=1, out_dtype="float32"))
+
+    before = module(rounded, IMAGE)
+    after = SinkSqueezes()(before)
+    assert names(after) == ["quantize", "dequantize", "reshape"]
+    assert_same_results(before, after)
+
+
+def test_quantised_weights_with_a_new_axis_stay_what_they_are():
+    scales = relax.const(np.array([0.5, 1, 2], np.float32))
+    zero = relax.const(np.zeros(3, np.int8))
+    weights = relax.const(np.arange(30, dtype=np.int8).reshape(3, 2, 5))
+
+    def expanded(bb, x):
+        real = bb.emit(R.dequantize(weights, scales, zero, axis=0, out_dtype="float32"))
+        return bb.emit(R.add(x, bb.emit(R.expand_dims(real, 2))))
+
+    before = module(expanded, (3, 2, 1, 5))
+    after = FoldConstants()(before)
+    assert names(after) == ["dequantize", "add"]
     assert_same_results(before, after)
 
 
