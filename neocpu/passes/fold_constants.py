@@ -56,10 +56,9 @@ def fold_constant(expr: Expr, rewrite: Rewrite) -> Expr | None:
     if name == "relax.tensor_to_shape":
         value = constant_value(expr.args[0])
         return None if value is None else relax.ShapeExpr([int(extent) for extent in value])
-    if name in _MOVING and (stored := rewrite.definition(expr.args[0])) is not None:
-        moved = _MOVING[name](expr, stored)
-        if moved is not None:
-            return moved
+    move = None if name is None else _MOVING.get(name)
+    if move is not None and (moved := move(expr, rewrite.definition(expr.args[0]))) is not None:
+        return moved
     return _evaluate(expr, rewrite) if name in NUMPY_OPS else None
 
 
