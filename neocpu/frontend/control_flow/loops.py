@@ -243,11 +243,13 @@ def _run(
     """Return last states, each in a list, and rows of each output in order."""
     states, scanned = list(inputs[: scan.states]), inputs[scan.states :]
     rows = [list[str]() for _ in scan.outputs]
-    for step in range(count):
-        elements = [
-            rewriting.element(name, count - 1 - step if backward else step, axis)
-            for name, (axis, backward) in zip(scanned, scan.inputs, strict=True)
-        ]
+    if count:
+        rewriting.require_room(node, body, count)
+    columns = [
+        rewriting.elements(name, count, axis)[:: -1 if backward else 1]
+        for name, (axis, backward) in zip(scanned, scan.inputs, strict=True)
+    ]
+    for step, elements in enumerate(zip(*columns, strict=True)):
         outputs = rewriting.inline(node, body, [*states, *elements], f"{label}{step}")
         states = list(outputs[: scan.states])
         for row, output in zip(rows, outputs[scan.states :], strict=True):

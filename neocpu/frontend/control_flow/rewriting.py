@@ -160,6 +160,18 @@ class Rewriting:
         where = f"{value}/{position}"
         return self.make("Gather", [value, self.constant(position)], where, axis=axis)
 
+    def elements(self, value: str, count: int, axis: int) -> list[str]:
+        """Take all elements of an axis, which goes: one kernel for many of them."""
+        if count == 1:
+            return [self.element(value, 0, axis)]
+        names = [self._names.fresh(f"{value}/{position}") for position in range(count)]
+        attributes = {"axis": axis, **({"num_outputs": count} if self.opset >= 18 else {})}
+        self.emit([helper.make_node("Split", [value], names, name=names[0], **attributes)])
+        if self.opset < 13:
+            return [self.make("Squeeze", [name], f"{name}/row", axes=[axis]) for name in names]
+        axes = self.constant([axis])
+        return [self.make("Squeeze", [name, axes], f"{name}/row") for name in names]
+
     def stack(self, parts: Sequence[str], axis: int, name: str) -> None:
         """Join values along a new axis."""
         self.join([self.unsqueeze(part, axis) for part in parts], axis, name)

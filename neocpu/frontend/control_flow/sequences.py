@@ -86,8 +86,7 @@ def _split(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     # ONNX Runtime drops the axis then.
     single = split.ndim == 0 and split.item() == 1
     if single and not attributes.get("keepdims", 1):
-        elements = [rewriting.element(name, at, axis) for at in range(extent)]
-        rewriting.lists[node.output[0]] = tuple(elements)
+        rewriting.lists[node.output[0]] = tuple(rewriting.elements(name, extent, axis))
         return True
     size = max(int(split.item()), 1) if split.ndim == 0 else 0
     ends = np.minimum(np.arange(size, extent + size, size), extent) if size else split.cumsum()
