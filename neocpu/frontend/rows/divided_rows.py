@@ -94,14 +94,15 @@ def _write_parts(
     nothing = graph.emit_one("Cast", below, to=TensorProto.FLOAT)
     parts = []
     for start in range(0, bound, size):
+        # What is not known before a call cannot spare it.
+        some = graph.emit_one("Greater", count, graph.integers(start))
+        scalar = graph.emit_one("Reshape", some, graph.integers())
         limits = (graph.integers(each) for each in (start, min(start + size, bound), 0))
         part = graph.emit_one("Slice", data, *limits)
         for node in chain:
             parameters = [graph.by_name(name) if name else None for name in node.input[1:]]
             attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
             part = graph.emit(node.op_type, [part, *parameters], attributes)[0]
-        some = graph.emit_one("Greater", count, graph.integers(start))
-        scalar = graph.emit_one("Reshape", some, graph.integers())
         otherwise = graph.emit_one("Expand", nothing, graph.integers(*part.shape))
         parts.append(graph.emit_one("Where", scalar, part, otherwise))
     last = chain[-1]

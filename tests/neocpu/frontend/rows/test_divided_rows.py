@@ -1,0 +1,39 @@
+"""Convolutions of rows are divided, and a condition that is known before each says if it is run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neocpu.frontend import load_model
+from neocpu.frontend.rows.divided_rows import FEWEST
+from tests.neocpu.frontend.differential import run_onnxruntime
+from tests.neocpu.frontend.selections import run_bounded
+from tests.neocpu.two_stage import MOST, SIDE, two_stages
+
+OF_IMAGES = 3
+"""Convolutions before any selection."""
+
+
+def test_masks_are_computed_a_few_at_a_time():
+    model = two_stages()
+    loaded = load_model(model)
+    nodes = list(loaded.bounded.graph.node)
+    parts = -(-MOST // FEWEST)
+    assert sum(node.op_type == "Conv" for node in nodes) == OF_IMAGES + parts
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output}
+    divided = 0
+    for index, node in enumerate(nodes):
+        assert all(makers.get(name, -1) < index for name in node.input)
+        if node.op_type == "Where" and nodes[makers[node.input[1]]].op_type == "Sigmoid":
+            upwards = makers[node.input[1]]
+            while nodes[upwards].op_type != "Slice":
+                upwards = makers[nodes[upwards].input[0]]
+            assert makers[node.input[0]] < upwards
+            divided += 1
+    assert divided == parts
+    for scale in (0.0, 0.3, 1.0):
+        image = scale * np.random.default_rng(2).standard_normal((1, 3, SIDE, SIDE))
+        feeds = {"image": image.astype(np.float32)}
+        results = run_bounded(loaded, feeds).values()
+        for mine, want in zip(results, run_onnxruntime(model, feeds), strict=True):
+            np.testing.assert_allclose(mine, want, rtol=1e-4, atol=1e-4)
