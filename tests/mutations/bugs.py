@@ -28,6 +28,7 @@ class Bug:
 
 _CONV = "tests/schedules/convolutions/test_conv2d_"
 _OPERATORS = "tests/schedules/operators/test_"
+_RANKING = "tests/schedules/operators/ranking/test_"
 
 BUGS = (
     # Kernels
@@ -232,7 +233,7 @@ BUGS = (
         "schedules/operators/ranking/radix_sort.py",
         "key = tirx.Select(negative, bits, ",
         "key = tirx.Select(negative, T.bitwise_not(bits), ",
-        (f"{_OPERATORS}top_k.py", f"{_OPERATORS}non_max_suppression.py"),
+        (f"{_RANKING}top_k.py", f"{_RANKING}non_max_suppression.py"),
     ),
     Bug(
         "integers: division by zero traps",
