@@ -20,6 +20,7 @@ from neocpu.frontend.control_flow.bodies import (
     live_nodes,
 )
 from neocpu.frontend.control_flow.branches import rewrite_if
+from neocpu.frontend.control_flow.elements import split_elements
 from neocpu.frontend.control_flow.known_values import KnownValues
 from neocpu.frontend.control_flow.loops import rewrite_loop, rewrite_scan
 from neocpu.frontend.control_flow.rewriting import FIXING, Rewriting
@@ -81,6 +82,8 @@ def flatten_control_flow(
         shapes = known_shapes(inferred.graph)
         if not waiting:
             _refuse_other_shapes(rewriting, model.graph, shapes)
+            rewriting.begin_round(KnownValues(model, shapes, ()), frozenset(), decided=False)
+            split_elements(model.graph, rewriting)
             return
         pending = {name for node in waiting for name in node.output}
         known = KnownValues(model, shapes, pending)

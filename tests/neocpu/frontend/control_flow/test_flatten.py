@@ -330,6 +330,27 @@ def test_sequences(name):
     compare(parsed(SEQUENCES[name]), {"x": X, "c": YES}, {"x": X, "c": NO})
 
 
+def test_steps_that_take_an_element_each_share_a_split():
+    model = parsed("""
+g (float[5,4] x) => (float[4] y) {
+  count = Constant<value = int64 {5}>()
+  zero = Constant<value = int64 {0}>()
+  last = Constant<value = int64 {-1}>()
+  start = Gather<axis = 0>(x, zero)
+  end = Gather<axis = -2>(x, last)
+  first = Add(start, end)
+  y = Loop (count, , first) <body = b (int64 i, bool c, float[] s) => (bool again, float[] t) {
+    again = Identity(c)
+    row = Gather<axis = 0>(x, i)
+    t = Mul(s, row)
+  }>
+}""")
+    graph = compare(model, {"x": np.random.default_rng(2).normal(size=(5, 4)).astype(np.float32)})
+    kinds = [node.op_type for node in graph.node]
+    assert kinds.count("Split") == 1
+    assert "Gather" not in kinds
+
+
 def test_functions_have_control_flow_too():
     function = """
 <domain: "own", opset_import: ["" : 16]>
