@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -170,7 +171,7 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
     )
 
 
-def _compared(graph: onnx.GraphProto, of_rows: Collection[str]) -> tuple[str, ...]:
+def _compared(graph: onnx.GraphProto, of_rows: AbstractSet[str]) -> tuple[str, ...]:
     """Return the outputs without selected rows, and all that rows are selected by."""
     arrays = {each.name for each in graph.initializer}
     judges = (
@@ -181,7 +182,17 @@ def _compared(graph: onnx.GraphProto, of_rows: Collection[str]) -> tuple[str, ..
         if name not in of_rows and name not in arrays
     )
     plain = (value.name for value in graph.output if value.name not in of_rows)
-    return tuple(dict.fromkeys((*plain, *judges)))
+    found = tuple(dict.fromkeys((*plain, *judges)))
+    return found or _taken_of(graph, of_rows)
+
+
+def _taken_of(graph: onnx.GraphProto, of_rows: AbstractSet[str]) -> tuple[str, ...]:
+    """Return the floats that rows are taken of, where all else is rows."""
+    kinds = {value.name: value.type.tensor_type.elem_type for value in graph.value_info}
+    read = (name for node in graph.node if of_rows.intersection(node.output) for name in node.input)
+    floats = (name for name in read if kinds.get(name) == onnx.TensorProto.FLOAT)
+    arrays = {each.name for each in graph.initializer}
+    return tuple(dict.fromkeys(name for name in floats if name not in of_rows | arrays))
 
 
 def _check_excluded(graph: onnx.GraphProto, exclude: Collection[str]) -> None:

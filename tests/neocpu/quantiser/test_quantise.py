@@ -19,6 +19,7 @@ from neocpu.quantiser.equalisation import equalise
 from neocpu.quantiser.float_graph import float_graph
 from neocpu.quantiser.ranges import METHODS
 from tests.neocpu.quantised_models import image, network, run_onnxruntime
+from tests.neocpu.two_stage import two_stages
 
 DATA = [image(seed) for seed in range(6)]
 
@@ -374,3 +375,9 @@ def test_a_detector_keeps_its_limits_too():
     assert 0 < found["error"] < 0.2
     assert [layer["layer"] for layer in found["layers"]] == ["Conv_c", "Conv_d"]
     assert all(layer["noise"] > 0 for layer in found["layers"])
+
+
+def test_a_detector_of_rows_alone_is_compared_by_what_they_are_taken_of():
+    graph = float_graph(load_model(two_stages()))
+    assert graph.compared == ("candidates", "objectness", "features")
+    assert [layer.result for layer in graph.layers] == ["c", "object_map", "move_map"]
