@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -82,23 +82,39 @@ def emit_blocked(slices: Sequence[Slice], inputs: Sequence[Any], output: Any) ->
     ::
 
         parallel n · row
-          for each output chunk: for pixel: for each piece that stays within one input chunk: copy
+          for each run of output chunks that are made alike: for chunk: for pixel:
+            for each piece that stays within one input chunk: copy
     """
     n, chunks, height, width, block = (int(extent) for extent in output.shape)
     with task_loop(n * height, n * chunks * height * width * block) as task:
         image, y = task // height, task % height
-        for chunk in range(chunks):
-            pieces = _pieces(slices, block, chunk)
+        for first, alike, pieces in _runs(slices, block, chunks):
             filled = sum(length for *_, length in pieces)
-            with T.serial(width) as x:
-                at = 0
+            with T.serial(alike) as step, T.serial(width) as x:
+                chunk, at = first + step, 0
                 for number, source, lane, length in pieces:
-                    value = inputs[number][image, source, y, x, span(lane, length)]
+                    value = inputs[number][image, source + step, y, x, span(lane, length)]
                     T.buffer_store(output, value, [image, chunk, y, x, span(at, length)])
                     at += length
                 if filled < block:
                     zero = splat(tirx.const(0, str(output.dtype)), block - filled)
                     T.buffer_store(output, zero, [image, chunk, y, x, span(filled, block - filled)])
+
+
+def _runs(
+    slices: Sequence[Slice], block: int, chunks: int
+) -> Iterator[tuple[int, int, list[tuple[int, int, int, int]]]]:
+    """``(first, count, pieces of the first)`` of output chunks that are made alike.
+
+    From one to the next only the input chunks move on by one. Written out one by one, hundreds of
+    them take LLVM minutes.
+    """
+    first, pieces = 0, _pieces(slices, block, 0)
+    for chunk in range(1, chunks + 1):
+        moved = [(n, source + chunk - first, lane, length) for n, source, lane, length in pieces]
+        if chunk == chunks or _pieces(slices, block, chunk) != moved:
+            yield first, chunk - first, pieces
+            first, pieces = chunk, _pieces(slices, block, chunk)
 
 
 def _pieces(slices: Sequence[Slice], block: int, chunk: int) -> list[tuple[int, int, int, int]]:
