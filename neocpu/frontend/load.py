@@ -33,7 +33,11 @@ from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, read_model
 from neocpu.frontend.subgraphs import all_nodes, called_operators, has_control_flow
 from neocpu.frontend.tensor_check import is_element_type, refuse_malformed_tensors
-from neocpu.frontend.unsupported import refuse_own_operators, refuse_unknown_operators
+from neocpu.frontend.unsupported import (
+    STANDARD_DOMAINS,
+    refuse_own_operators,
+    refuse_unknown_operators,
+)
 from neocpu.frontend.weightless_model import strip_weights
 from neocpu.input_shapes import InputShapes
 from neocpu.tensor_spec import TensorSpec
@@ -113,8 +117,11 @@ def _simplified(original: onnx.ModelProto) -> onnx.ModelProto:
         simplified = simplify_model(original)
     except UnsupportedError:
         refuse_number_formats(original.graph)
-        if not has_control_flow(original):  # of which more is rewritten than is supported
-            _blame_operators(called_operators(original))
+        nodes = called_operators(original)
+        if has_control_flow(original):  # of these domains more is rewritten than is supported
+            rewritten = (*STANDARD_DOMAINS, "com.microsoft")
+            nodes = (node for node in nodes if node.domain not in rewritten)
+        _blame_operators(nodes)
         raise
     refuse_own_operators(simplified.graph)
     refuse_number_formats(simplified.graph)

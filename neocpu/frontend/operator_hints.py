@@ -10,7 +10,7 @@ import onnx
 from neocpu.foundation.errors import did_you_mean
 
 _STANDARD: Final = {
-    "BlackmanWindow DFT HammingWindow HannWindow MelWeightMatrix STFT": (
+    "DFT MelWeightMatrix STFT": (
         "compute spectra before the model, or export them as convolutions"
     ),
     "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer": (
@@ -21,12 +21,6 @@ _STANDARD: Final = {
         "outputs would be random: export the model in evaluation mode, or give the numbers as an "
         "input"
     ),
-    "Adagrad Adam Gradient Momentum": "it trains: export the inference graph",
-    "Loop Scan": (
-        "export the model with a fixed number of steps, which tracing unrolls, or compile the "
-        "body by itself and loop around it"
-    ),
-    "Optional OptionalGetElement OptionalHasElement": "export with tensors that are always there",
 }
 """By names of operators that ONNX defines."""
 
