@@ -536,6 +536,27 @@ BUGS = (
         ("tests/neocpu/quantiser/test_compile_calibrated.py",),
     ),
     Bug(
+        "rows: what does not count takes part in a maximum",
+        "neocpu/frontend/rows/fold_rows.py",
+        "        inputs = [masked(step.graph, data, filler), *step.operands[1:]]",
+        "        inputs = [data, *step.operands[1:]]",
+        ("tests/neocpu/frontend/rows/test_selections.py",),
+    ),
+    Bug(
+        "rows: rows that do not count are written by a scatter",
+        "neocpu/frontend/rows/look_up_rows.py",
+        "    if indices.axis is None:\n        return indices\n    kind",
+        "    if indices.axis is None or indices.rank:\n        return indices\n    kind",
+        ("tests/neocpu/frontend/rows/test_selections.py",),
+    ),
+    Bug(
+        "rows: rows of several tensors are joined with what does not count between them",
+        "neocpu/frontend/rows/move_rows.py",
+        "            if gap == Extent(0):",
+        "            if gap.most > 0:",
+        ("tests/neocpu/frontend/rows/test_selections.py",),
+    ),
+    Bug(
         "quantiser: layers of selected rows are quantised too",
         "neocpu/frontend/rows/bound_rows.py",
         "for each in (node, *inner)) or found & read:",
