@@ -17,6 +17,7 @@ from neocpu.schedules.vocabulary.layout import DataLayout
         ((58, 58), ((0, 29), (0, 29))),
         ((32, 24, 7), ((8, 24), (0, 24), (3, 7))),
         ((5, 5, 40), ((4, 5), (0, 1), (1, 39))),
+        ((150, 90), ((3, 149), (2, 90))),
     ],
     ids=str,
 )
@@ -34,6 +35,17 @@ def test_slices(channels, slices, block, batch, height, width, dtype):
     got = run(func, packed, layout.shape(expected.shape), dtype)
     assert np.isfinite(got).all()
     np.testing.assert_array_equal(layout.unpack(got, expected.shape[1]), expected)
+
+
+def test_many_channels_are_a_loop():
+    """LLVM takes minutes for hundreds of chunks that are written out."""
+
+    def stores(channels: int) -> int:
+        shapes = [(1, channels, 7, 7), (1, 40, 7, 7)]
+        func = lower_gather(shapes, [(3, channels), (0, 40)], HOST, float32(16))
+        return func.script().count("] = ")
+
+    assert stores(16 * 200) == stores(16 * 20) < 20
 
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
