@@ -7,6 +7,8 @@ squeeze meets the next convolution's expansion, with which it vanishes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import tvm
 from tvm import relax
 from tvm.ir import Call, Var
@@ -85,7 +87,7 @@ def _normalised(expr: relax.TupleGetItem, rewrite: Rewrite) -> Expr | None:
 
 def _image(arg: Expr, rewrite: Rewrite) -> Expr | None:
     """Return the image whose one row a value is, else None."""
-    made = rewrite.definition(arg) if isinstance(arg, Var) else None
+    made: Any = rewrite.definition(arg) if isinstance(arg, Var) else None
     if not is_op(made, "relax.reshape", "relax.squeeze"):
         return None
     image, row = static_shape(made.args[0]), static_shape(made)
