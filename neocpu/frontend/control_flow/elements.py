@@ -43,11 +43,11 @@ def split_elements(graph: onnx.GraphProto, rewriting: Rewriting) -> None:
     rewriting.nodes.clear()
     for node in graph.node:
         if node.output[:1] and node.output[0] in split:
-            (value, axis), position = split[node.output[0]]
+            (value, axis), place = split[node.output[0]]
             if (value, axis) not in elements:
                 count = (rewriting.shape(value) or ())[axis]
                 elements[value, axis] = rewriting.elements(value, count, axis)
-            rewriting.alias(elements[value, axis][position], node.output[0])
+            rewriting.alias(elements[value, axis][place], node.output[0])
         else:
             rewriting.keep(node)
     del graph.node[:]
