@@ -88,7 +88,7 @@ def _normalised(expr: relax.TupleGetItem, rewrite: Rewrite) -> Expr | None:
 def _image(arg: Expr, rewrite: Rewrite) -> Expr | None:
     """Return the image whose one row a value is, else None."""
     made: Any = rewrite.definition(arg) if isinstance(arg, Var) else None
-    if not is_op(made, "relax.reshape", "relax.squeeze"):
+    if made is None or not is_op(made, "relax.reshape", "relax.squeeze"):
         return None
     image, row = static_shape(made.args[0]), static_shape(made)
     if image is None or row is None or len(image) != 4:

@@ -189,7 +189,7 @@ def _compared(graph: onnx.GraphProto, of_rows: AbstractSet[str]) -> tuple[str, .
 def _taken_of(graph: onnx.GraphProto, of_rows: AbstractSet[str]) -> tuple[str, ...]:
     """Return the floats that rows are taken of, where all else is rows."""
     kinds = {value.name: value.type.tensor_type.elem_type for value in graph.value_info}
-    read = (name for node in graph.node if of_rows.intersection(node.output) for name in node.input)
+    read = (name for node in graph.node if of_rows & {*node.output} for name in node.input)
     floats = (name for name in read if kinds.get(name) == onnx.TensorProto.FLOAT)
     arrays = {each.name for each in graph.initializer}
     return tuple(dict.fromkeys(name for name in floats if name not in of_rows | arrays))
