@@ -38,6 +38,11 @@ def fix_values(graph: onnx.GraphProto, values: Mapping[str, float]) -> None:
         tensor = inputs[name].type.tensor_type
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         shape = [max(dim.dim_value, 1) for dim in tensor.shape.dim]
+        if max(shape, default=1) > 1:
+            raise UsageError(
+                f"--shape {name}={number}: the input is {'x'.join(map(str, shape))}, and no single "
+                f"number; a shape is given as {name}:{','.join(map(str, shape))}"
+            )
         array = np.full(shape, number).astype(dtype)
         if (array != number).any() and dtype.kind != "f":
             raise UsageError(f"--shape {name}={number}: the input holds {dtype} numbers")

@@ -275,7 +275,11 @@ MIXED = {
         {},
         "output 'y' is the same for every image",
     ),
-    "unknown": ([node("Det", "x")], {}, "Det 'the_Det' may mix the images of a batch"),
+    "unknown": (
+        [node("MeanVarianceNormalization", "x")],
+        {},
+        "MeanVarianceNormalization 'the_MeanVarianceNormalization' may mix the images of a batch",
+    ),
 }
 
 
