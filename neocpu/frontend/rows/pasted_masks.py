@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from neocpu.frontend.constant_tensors import constant_of, constant_tensors
+from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 Array = npt.NDArray[Any]
 
@@ -50,7 +51,8 @@ def replace_pasted_masks(model: onnx.ModelProto) -> None:
     """
     nodes = []
     for node in model.graph.node:
-        found = _recognised(model, node) if node.op_type == "Loop" else None
+        is_loop = node.op_type == "Loop" and node.domain in STANDARD_DOMAINS
+        found = _recognised(model, node) if is_loop else None
         nodes += [node] if found is None else _products(found, node.output[0])
     if len(nodes) != len(model.graph.node):
         kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
@@ -59,8 +61,8 @@ def replace_pasted_masks(model: onnx.ModelProto) -> None:
 
 
 def _recognised(model: onnx.ModelProto, node: onnx.NodeProto) -> _Loop | None:
-    body = next(a.g for a in node.attribute if a.name == "body")
-    if len(node.input) != 3 or len(body.input) != 3 or len(body.output) != 2:
+    body = next((a.g for a in node.attribute if a.name == "body"), None)
+    if body is None or len(node.input) != 3 or len(body.input) != 3 or len(body.output) != 2:
         return None
     index, _, state = (value.name for value in body.input)
     joined = next((n for n in body.node if body.output[1].name in n.output), None)
