@@ -43,7 +43,7 @@ def document(results: Mapping[str, Result]) -> str:
     for category, members in groups.items():
         text += _row(category, members)
     text += _row("**all**", results)
-    text += "\n## Not passed\n\nBy reason, names without `test_`.\n"
+    text += "\n## Not passed\n\nBy reason; each name without its first word, test.\n"
     for category, members in groups.items():
         if failures := _failures(members):
             text += f"\n### {category}\n\n{failures}"
