@@ -53,10 +53,12 @@ MOVED = [
     node("Reshape", ["number", "scalar"], ["n"]),
     node("Range", ["zero", "n", "one"], ["numbers"]),
     node("Tile", ["rows", "twice"], ["tiled"]),
+    node("Concat", ["two_zeros", "not_kept", "c_one"], ["pads"], axis=0),
+    node("Pad", ["rows", "pads", "filler"], ["filled_up"]),
 ]
 MOVED_OUTPUTS = (
     "joined five and_nothing back flat again no_batch vector middle last_two but_two as_many "
-    "the_rest a_column first_part second_part ones zeros numbers tiled number"
+    "the_rest a_column first_part second_part ones zeros numbers tiled filled_up number"
 ).split()
 MOVED_CONSTANTS = {
     "empty": np.zeros((0, 3), np.float32),
@@ -71,6 +73,8 @@ MOVED_CONSTANTS = {
     "zero": np.array(0, np.int64),
     "one": np.array(1, np.int64),
     "twice": ints(1, 2),
+    "two_zeros": ints(0, 0),
+    "filler": np.array(5, np.float32),
 }
 
 
@@ -210,3 +214,22 @@ def test_values_are_told_apart_once():
     model = selection_model(nodes, outputs, {"far": np.array(-(2**40) - 1)})
     # Of no elements ONNX Runtime has no such thing.
     assert_as_onnxruntime(model, [feeds for feeds in selections() if feeds["keep"].any()])
+
+
+def test_a_list_without_elements_is_no_rows():
+    """As the scales of a Resize of opset 11 that is given sizes."""
+    nodes = [
+        node("Reshape", ["data", "as_picture"], ["picture"]),
+        node("Resize", ["picture", "nothing", "nothing", "larger"], ["resized"], mode="nearest"),
+    ]
+    constants = {
+        "as_picture": ints(1, 1, ROWS, 3),
+        "nothing": np.zeros(0, np.float32),
+        "larger": ints(1, 1, 2 * ROWS, 6),
+    }
+    model = selection_model(nodes, ["resized", "other_rows"], constants, opset=11)
+    for each in model.graph.node:
+        if each.op_type == "Squeeze":
+            del each.input[1:]
+            each.attribute.append(helper.make_attribute("axes", [1]))
+    assert_as_onnxruntime(model, selections()[:1])
