@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 import onnx
 
+from neocpu.foundation.quiet_onnxruntime import import_onnxruntime
 from neocpu.reference.runner import run_each_image
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -21,9 +22,7 @@ def version() -> str:
     ImportError
         If none is.
     """
-    import onnxruntime
-
-    return str(onnxruntime.__version__)
+    return str(import_onnxruntime().__version__)
 
 
 def run_onnxruntime(
@@ -36,8 +35,7 @@ def run_onnxruntime(
     Exception
         Of ONNX Runtime's own, if it cannot.
     """
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # failures are told in our own words
     levels = onnxruntime.GraphOptimizationLevel

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
+from neocpu.foundation.quiet_onnxruntime import import_onnxruntime
 
 ONNXRUNTIME: Final = "onnxruntime"
 OPENVINO: Final = "openvino"
@@ -39,8 +40,7 @@ def load_neocpu(path: str, threads: int | None, inputs: Inputs) -> Session:
 
 def load_onnxruntime(path: str, threads: int | None, inputs: Inputs) -> Session:
     """Load an ONNX model with all of ONNX Runtime's graph optimisations."""
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     if threads is not None:
         options.intra_op_num_threads = threads

@@ -62,6 +62,8 @@ outputs = module(arrays)
 mark()
 """,
     "onnxruntime": """
+import os
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime
 mark()
 options = onnxruntime.SessionOptions()

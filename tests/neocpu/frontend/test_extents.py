@@ -105,7 +105,7 @@ def test_tensors_without_elements():
         helper.make_node("Slice", ["x", "from", "to", "axis"], ["s"], name="nothing"),
         helper.make_node("MaxPool", ["s"], ["y"], kernel_shape=[2, 2]),
     ]
-    words = "Slice 'nothing' makes 's' of shape 1x3x0x4, which has no elements"
+    words = "MaxPool 'y' makes 'y' of shape 1x3x-1x3, which has no elements"
     with pytest.raises(UnsupportedError, match=words):
         load_model(model(nodes, (1, 3, 4, 4), **constants))
 
