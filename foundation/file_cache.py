@@ -124,6 +124,12 @@ class FileCache:
             return "it belongs to another user"
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return "others may write to it (chmod go-w)"
+        for parent in self.folder.resolve().parents:
+            above = os.stat(parent)
+            shared = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            is_open = bool(shared) and not above.st_mode & stat.S_ISVTX
+            if is_open or above.st_uid not in (0, os.geteuid()):
+                return f"others may put another in its place: they may write to {parent}"
         return None
 
     def _entries(self) -> list[tuple[Path, os.stat_result]]:
@@ -147,7 +153,7 @@ class FileCache:
                     error.strerror,
                 )
                 return False
-        if self._usable is None and (create or self.folder.exists()):
+        if self._usable is None and (create or os.path.exists(self.folder)):
             reason = self.obstacle()
             self._usable = reason is None
             if reason is not None:

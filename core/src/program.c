@@ -98,6 +98,14 @@ static int shares_place(const nc_header *header, uint32_t one, uint32_t other) {
   return a->offset < b->offset + b->spec.bytes && b->offset < a->offset + a->spec.bytes;
 }
 
+/* Whether a run may leave a call out, or make it again. */
+static int is_repeated(const nc_header *header, size_t call) {
+  for (size_t i = 0; i < header->repeat_count; ++i) {
+    if (call >= header->repeats[i].first && call < header->repeats[i].end) return 1;
+  }
+  return 0;
+}
+
 int nc_program_is_apart(const nc_session *session, size_t output) {
   const nc_header *header = session->header;
   const uint32_t tensor = header->returns[output];
@@ -116,7 +124,11 @@ int nc_program_is_apart(const nc_session *session, size_t output) {
   for (size_t i = 0; i < header->call_count; ++i) {
     /* An earlier tensor of the same number and place may be written by way of its parts. */
     if (written == 0 && is_read(session, i, tensor)) return 0;
-    if (is_written(session, i, tensor)) ++written;
+    if (is_written(session, i, tensor)) {
+      /* Another branch may write it by way of another tensor in its place. */
+      if (is_repeated(header, i)) return 0;
+      ++written;
+    }
     if (written == 0) continue;
     for (size_t j = 0; j < header->calls[i].count; ++j) {
       if (shares_place(header, tensor, header->calls[i].tensors[j])) return 0;

@@ -201,6 +201,10 @@ def _generator() -> str:
     for library in _files(tvm, "lib/*.so"):  # too large to be read; a new one has a new time
         status = library.stat()
         digest.update(f"{library.name} {status.st_size} {status.st_mtime_ns}".encode())
+    for part in ("ir", "s_tir", "target", "tirx"):  # its passes in Python, by their times too
+        for source in _files(tvm, f"{part}/**/*.py"):
+            status = source.stat()
+            digest.update(f"{source} {status.st_size} {status.st_mtime_ns}".encode())
     for package in (foundation, schedules, planning, passes, building):
         for source in _files(package, "**/*.py"):
             digest.update(source.read_bytes())

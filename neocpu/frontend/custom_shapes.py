@@ -53,6 +53,9 @@ def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
             continue
         inputs = [types[name] if name else None for name in node.input]
         made = output_types(operator, node_name(node), inputs, attributes_of(node))
+        if len(made) < len(node.output):
+            few = ValueError(f"it makes {len(made)} outputs, the node has {len(node.output)}")
+            raise operator.failure(node_name(node), few)
         for name, each in zip(node.output, made, strict=False):
             types[name] = each
             found.append(

@@ -192,7 +192,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert(self, node: onnx.NodeProto) -> relax.Expr:
         attrs = self._parse_attr(node.attribute)
-        if node.domain in STANDARD_DOMAINS:
+        if node.domain in (*STANDARD_DOMAINS, DOMAIN):
             refuse_unknown_words(node.op_type, attrs)
         inputs = [self._nodes[name] if name else None for name in node.input]
         if (custom := find_operator(node.domain, node.op_type)) is not None:

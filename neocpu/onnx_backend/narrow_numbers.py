@@ -149,6 +149,8 @@ class _Rewriter:
 
     def rewrite(self, node: onnx.NodeProto) -> bool:
         """Write what a node becomes; return False if it computes with narrow numbers."""
+        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            return False  # what it reads from around it is not looked at
         if not any(_is_narrow(self.types.get(name, 0)) for name in _names(node)):
             self.nodes.append(node)
             return True

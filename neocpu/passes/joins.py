@@ -111,7 +111,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joins:
-    """The concatenations without a kernel, by binding; and which tensors lie inside which."""
+    """Joins without a kernel, by binding; and which tensors lie inside which."""
 
     at: dict[int, Join]
     inside: dict[Var, tuple[Var, int]]

@@ -32,7 +32,8 @@ def recipe_of(key: Any, build: Callable[[], Any], target: CpuTarget, threads: in
     if not build.__module__.startswith(_OURS) or not _is_ours(key):
         return None
     text = repr((key, target, threads))
-    assert " at 0x" not in text, text
+    if " at 0x" in text or "..." in text:  # something is not printed in full
+        return None
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -50,6 +50,8 @@ def _sink(expr: Expr, rewrite: Rewrite) -> Expr | None:
         return _rounded(expr, rewrite)
     if op_name(expr) not in _MOVED:
         return None
+    if is_op(expr, "relax.nn.prelu") and int(expr.attrs.axis) != 1:
+        return None  # along what is the row of an image
     args, squeezed = [], 0
     for number, arg in enumerate(expr.args):
         image = _image(arg, rewrite)

@@ -38,7 +38,7 @@ class Span:
 
 
 Group = tuple[Span, ...]
-"""Spans with fixed distances. Those busy at the same time do not overlap."""
+"""Spans with fixed distances. Of those busy at a time only sides of a selection overlap."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,10 @@ def guards_of(steps: Sequence[Step], kept: Iterable[Hashable]) -> list[tuple[Gua
         come before it: a condition that nobody has computed is not looked at.
     """
     made = {tensor: number for number, step in enumerate(steps) for tensor in step.writes}
+    places: dict[Hashable, int] = {}
+    for step in steps:
+        for tensor in step.reads:
+            places.setdefault(tensor, len(places))
     needed: dict[Hashable, _Guards] = {tensor: frozenset() for tensor in kept}
     result: list[tuple[Guard, ...]] = []
     for number in range(len(steps) - 1, -1, -1):
@@ -69,7 +73,7 @@ def guards_of(steps: Sequence[Step], kept: Iterable[Hashable]) -> list[tuple[Gua
         read = [needed[tensor] for tensor in step.writes if tensor in needed]
         wanted: _Guards = frozenset.intersection(*read) if read else frozenset()
         known = [guard for guard in wanted if made.get(guard.condition, -1) < number]
-        known.sort(key=lambda guard: (made.get(guard.condition, -1), guard.value))
+        known.sort(key=lambda g: (made.get(g.condition, -1), places[g.condition], g.value))
         result.append(tuple(known))
         for place, tensor in enumerate(step.reads):
             own = frozenset(known)

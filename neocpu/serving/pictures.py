@@ -17,9 +17,12 @@ from neocpu.tensor_spec import Picture, TensorSpec
 BYTES: Final = "BYTES"
 """The protocol's datatype of elements that are any bytes: of an encoded picture here."""
 
-FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 MAX_PIXELS: Final = 1 << 26
-"""Of a picture, before it is made to fit: 64 megapixels take 200 MB."""
+"""Of a picture, before it is made to fit: 64 megapixels take up to 500 MB when converted."""
+MAX_SCANS: Final = 64
+"""Of a JPEG: each is a pass over the whole picture, and may take hardly any bytes."""
+_JPEG, _SCAN = b"\xff\xd8", b"\xff\xda"
 ENCODED_BYTES: Final = 16 << 20
 """What a request with a picture may have, whatever its input's size."""
 
@@ -110,6 +113,8 @@ def _decoded(spec: TensorSpec, picture: Picture, file: bytes | memoryview) -> An
     height, width = spec.shape[2:] if planar else spec.shape[1:3]
     mode = "L" if picture.colours == "gray" else "RGB"
     try:
+        if bytes(file[:2]) == _JPEG and bytes(file).count(_SCAN) > MAX_SCANS:
+            raise ValueError(f"it has more than {MAX_SCANS} scans")
         image = open_picture(io.BytesIO(file), mode, most=MAX_PIXELS, formats=FORMATS)
         pixels = np.asarray(fit_picture(image, (width, height), picture.fit))
     except ModuleNotFoundError:

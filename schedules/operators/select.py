@@ -19,7 +19,7 @@ def select(condition: te.Tensor, then: te.Tensor, other: te.Tensor) -> te.Tensor
     condition : te.Tensor
         A bool without dimensions.
     then, other : te.Tensor
-        Of one shape and type. Both are read: what was not computed is not looked at.
+        Of one shape and type. Both are loaded; what was not computed is dropped.
     """
     return te.compute(
         then.shape,

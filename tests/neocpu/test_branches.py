@@ -52,6 +52,23 @@ def test_the_other_branch_is_not_run(compiled):
     assert not set(then) & set(other)
 
 
+def test_a_branch_that_writes_its_output_in_another_shape(compiled):
+    """A matrix product of three axes is one of two, whose result is looked at otherwise."""
+    model = parsed("""
+g (float[2,3,64] x, float[2,3,32] z, bool c) => (float[2,3,32] y) {
+  size = Constant<value = int64[2] {64, 32}>()
+  w = ConstantOfShape<value = float[1] {0.5}>(size)
+  y = If (c) <then_branch = t () => (float[] a) { a = MatMul(x, w) },
+              else_branch = e () => (float[] b) { b = Neg(z) }>
+}""")
+    module = compiled(model)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 3, 64)).astype(np.float32)
+    z = rng.normal(size=(2, 3, 32)).astype(np.float32)
+    for flag in (True, False, True):
+        compare(model, module, {"x": x, "z": z, "c": np.array(flag)})
+
+
 def test_steps_after_the_last_are_not_run(compiled):
     model = parsed(WHILE_SMALL)
     module = compiled(model)

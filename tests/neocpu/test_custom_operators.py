@@ -146,6 +146,15 @@ FAILURES = {
 }
 
 
+def test_fewer_outputs_than_a_node_has():
+    def compute(inputs, _):
+        return te.compute(inputs[0].shape, inputs[0])
+
+    neocpu.register_operator(neocpu.CustomOperator("house", "Few", compute, None))
+    with pytest.raises(UnsupportedError, match="ValueError: it makes 1 outputs, the node has 2"):
+        neocpu.compile(model("Few", outputs=("more", "z")), threads=1)
+
+
 @pytest.mark.parametrize("what", FAILURES)
 def test_what_fails_is_named_in_one_line(what):
     compute, reference, kind, message = FAILURES[what]

@@ -16,13 +16,15 @@ class Names:
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._taken = {"", *_all_names(graph)}
+        self._last: dict[str, int] = {}
 
     def fresh(self, wish: str) -> str:
         """Return ``wish``, with a number if that is taken."""
-        name, number = wish, 1
+        name, number = wish, self._last.get(wish, 1)
         while name in self._taken:
             number += 1
             name = f"{wish}_{number}"
+        self._last[wish] = number
         self._taken.add(name)
         return name
 
@@ -66,14 +68,21 @@ class Body:
         """How many outputs it has."""
         return len(self._graph.output)
 
-    def repeats_value(self, output: int, value: int) -> bool:
-        """Whether an output is an input, or the same whenever the body runs."""
+    def returns_input(self, output: int, place: int) -> bool:
+        """Whether an output always is one of the inputs."""
+        return self._origin(output) == self._graph.input[place].name
+
+    def outer_value(self, output: int) -> str | None:
+        """Return the value of the graph around that an output always is; None if there is none."""
+        name = self._origin(output)
+        return None if any(each.name == name for each in self._graph.input) else name
+
+    def _origin(self, output: int) -> str | None:
         makers = {name: node for node in self._graph.node for name in node.output}
         name = self._graph.output[output].name
         while name in makers and makers[name].op_type == "Identity":
             name = makers[name].input[0]
-        changing = [each.name for place, each in enumerate(self._graph.input) if place != value]
-        return name not in makers and name not in changing
+        return None if name in makers else name
 
     def instance(self, inputs: Sequence[str], label: str) -> Instance:
         """Return a copy.

@@ -30,7 +30,10 @@ def split_elements(graph: onnx.GraphProto, rewriting: Rewriting) -> None:
             continue
         position, shape = rewriting.value(node.input[1]), rewriting.shape(node.input[0])
         if isinstance(position, np.ndarray) and position.ndim == 0 and shape:
-            axis = int(attributes_of(node).get("axis", 0)) % len(shape)
+            axis = int(attributes_of(node).get("axis", 0))
+            if not -len(shape) <= axis < len(shape):
+                continue
+            axis %= len(shape)
             if -shape[axis] <= position < shape[axis]:
                 taken[node.input[0], axis][node.output[0]] = int(position) % shape[axis]
     elements: dict[tuple[str, int], list[str]] = {}

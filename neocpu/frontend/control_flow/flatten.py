@@ -2,7 +2,7 @@
 
 Branches that constants choose are put in their places, and loops are written out. What only the run
 decides is selected: both branches are in the graph then, and the code skips the calls of the one
-that is not taken (`planning.branches`).
+that is not taken (`planning.guards`).
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ def flatten_control_flow(
                 raise UnsupportedError(
                     f"cannot tell before it runs what {describe(unknown[0])} makes"
                 )
+            _refuse_other_shapes(rewriting, model.graph, shapes)
             return  # the branches make other numbers of rows, which are bounded later
         decided = not changed
 

@@ -39,6 +39,14 @@ _COMPUTED: Final = frozenset(
 )
 """Operators that conditions and counts are made of."""
 
+_REWRITTEN: Final = frozenset(
+    """
+    ConcatFromSequence If Loop Optional OptionalGetElement OptionalHasElement Scan SequenceAt
+    SequenceLength SplitToSequence
+    """.split()
+)
+"""Operators that become others, perhaps in the next round."""
+
 
 class KnownValues:
     """Computes small values from constants and from shapes, each once.
@@ -112,6 +120,8 @@ class KnownValues:
             return Unknown.RUN
         if node.op_type in ("Shape", "Size"):
             return self._of_shape(node)
+        if node.op_type in _REWRITTEN:
+            return Unknown.YET
         if node.op_type not in _COMPUTED:
             return Unknown.RUN
         inputs = [self._known[each] for each in node.input if each]

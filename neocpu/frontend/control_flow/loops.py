@@ -37,12 +37,14 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
             f"{describe(node)}: data decide how often it runs ('{node.input[0]}'); export the "
             f"model with a constant trip count, or fix an input that decides, as with {FIXING}"
         )
+    body = rewriting.body(node, "body")
     loop = _Loop(
         node,
-        rewriting.body(node, "body"),
+        body,
         count=int(limit.item()) if isinstance(limit, np.ndarray) else None,
         condition=None if isinstance(first, np.ndarray) else node.input[1],
         begins=not isinstance(first, np.ndarray) or bool(first.item()),
+        goes_on=_goes_on(body, rewriting),
     )
     states, rows = _write_out(loop, rewriting)
     for state, name in zip(states, node.output, strict=False):
@@ -54,23 +56,29 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """A Loop, how often it runs at most, and the condition, if data decide whether it begins."""
+    """A Loop, how often it runs at most, and the condition, if data decide whether it begins.
+
+    ``goes_on`` is whether only the count ends it.
+    """
 
     node: onnx.NodeProto
     body: Body
     count: int | None
     condition: str | None
     begins: bool
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether only the count ends it."""
-        return self.body.repeats_value(0, 1)
+    goes_on: bool
 
     @property
     def states(self) -> int:
         """How many values each step hands to the next."""
         return len(self.node.input) - 2
+
+
+def _goes_on(body: Body, rewriting: Rewriting) -> bool:
+    outer = body.outer_value(0)
+    known = None if outer is None else rewriting.value(outer)
+    always = isinstance(known, np.ndarray) and bool(known.item())
+    return always or body.returns_input(0, 1)
 
 
 def _write_out(loop: _Loop, rewriting: Rewriting) -> tuple[list[str], list[list[str]]]:

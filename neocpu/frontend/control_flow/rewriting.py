@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -205,8 +206,13 @@ class Rewriting:
 
     def scalar(self, value: str) -> str:
         """Return a value of one element as one without dimensions."""
-        if self.shape(value) == ():
+        shape = self.shape(value)
+        if shape == ():
             return value
+        if shape is not None and math.prod(shape) != 1:
+            raise UnsupportedError(
+                f"condition '{value}' has {math.prod(shape)} elements, where a branch needs one"
+            )
         if value not in self._scalars:
             self._scalars[value] = self.make("Squeeze", [value], f"{value}/scalar")
         return self._scalars[value]

@@ -10,7 +10,7 @@ import onnx
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.control_flow.known_values import Unknown
-from neocpu.frontend.control_flow.rewriting import Rewriting, attributes_of
+from neocpu.frontend.control_flow.rewriting import MAX_UNROLLED, Rewriting, attributes_of
 from neocpu.frontend.unsupported import describe
 
 Rewriter: TypeAlias = Callable[[onnx.NodeProto, Rewriting], bool]
@@ -89,6 +89,8 @@ def _split(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
         rewriting.lists[node.output[0]] = tuple(rewriting.elements(name, extent, axis))
         return True
     size = max(int(split.item()), 1) if split.ndim == 0 else 0
+    if (extent // size if size else split.size) > MAX_UNROLLED:
+        raise UnsupportedError(f"{describe(node)} makes more than {MAX_UNROLLED} parts")
     ends = np.minimum(np.arange(size, extent + size, size), extent) if size else split.cumsum()
     if min(split.min(initial=1), 0) < 0 or (ends.size and ends[-1] != extent):
         raise UnsupportedError(
@@ -164,7 +166,10 @@ def _optional(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
 
 
 def _has_element(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
-    has = bool(node.input and node.input[0]) and node.input[0] not in rewriting.empties
+    name = node.input[0] if node.input else ""
+    if name and not rewriting.is_no_tensor(name) and rewriting.value(name) is Unknown.YET:
+        return False
+    has = bool(name) and name not in rewriting.empties
     rewriting.alias(rewriting.constant(np.bool_(has)), node.output[0])
     return True
 

@@ -5,6 +5,7 @@ Weights are packed by operators on constants, which are folded: none is packed a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from neocpu.frontend.converters.node import (
     dtype_of,
     static_shape,
 )
+from neocpu.frontend.extents import MAX_ELEMENTS
 from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
 from neocpu.schedules.recurrent.workload import GATES, RecurrentWorkload
@@ -129,6 +131,12 @@ def _workload(node: Node, cell: str, inputs: Mapping[str, relax.Expr]) -> Recurr
         written=tuple(name for name, output in zip(_RESULTS, node.outputs, strict=False) if output),
     )
     _require_fitting(node, workload, inputs)
+    gates = math.prod(workload.sequence_shape(workload.directions * workload.columns))
+    if gates > MAX_ELEMENTS:
+        raise ValueError(
+            f"its gates at all steps have {gates} elements, at most {MAX_ELEMENTS} are supported: "
+            "use a smaller batch"
+        )
     return workload
 
 

@@ -51,9 +51,8 @@ class Side:
     @property
     def matrix(self) -> Matrix:
         """What makes the filled part of the picture's pixels: (length, extent)."""
-        whole = resampling_matrix(self.extent, self.resized, self.sampling)
         first = max(0, self.offset)
-        return whole[first : first + self.length]
+        return resampling_matrix(self.extent, self.resized, self.sampling, first, self.length)
 
     @property
     def padded(self) -> Matrix:

@@ -32,8 +32,12 @@ class Taps:
     weights: Matrix
 
 
-def resampling_matrix(extent: int, output: int, sampling: str) -> Matrix:
+def resampling_matrix(
+    extent: int, output: int, sampling: str, first: int = 0, length: int | None = None
+) -> Matrix:
     """Return the float32 matrix (output, extent) that resizes ``extent`` pixels to ``output``.
+
+    Or ``length`` rows of it, from ``first`` on.
 
     Parameters
     ----------
@@ -42,7 +46,7 @@ def resampling_matrix(extent: int, output: int, sampling: str) -> Matrix:
     """
     scale = extent / output
     reach = max(scale, 1.0) if sampling == "pillow" else 1.0
-    centres = (np.arange(output) + 0.5) * scale
+    centres = (np.arange(first, output if length is None else first + length) + 0.5) * scale
     if sampling == "opencv":  # pixels at the edges go on outside
         centres = np.clip(centres, 0.5, extent - 0.5)
     places = np.arange(extent) + 0.5

@@ -7,7 +7,7 @@ computes rows that do not count as well, and the runtime cuts them off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,6 +32,7 @@ from neocpu.frontend.rows.make_rows import SOURCES
 from neocpu.frontend.rows.row_graph import DOMAIN, RowGraph
 from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import Rule, Step
+from neocpu.frontend.subgraphs import all_nodes, graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 RULES: Mapping[str, Rule] = {
@@ -88,7 +89,7 @@ def bound_rows(model: onnx.ModelProto) -> BoundedRows:
     model : onnx.ModelProto
         The simplified model, which is kept; the one itself is returned if it has no such rows.
     """
-    if not any(_is(node, SOURCES) for node in _all_nodes(model.graph)):
+    if not any(_is(node, SOURCES) for node in all_nodes(model.graph.node)):
         return BoundedRows(model, {})
     walk = _Walk(RowGraph(model))
     for node in model.graph.node:
@@ -105,7 +106,7 @@ def row_values(graph: onnx.GraphProto) -> set[str]:
     """Return the values that depend on how many rows a run finds, by name."""
     found: set[str] = set()
     for node in graph.node:
-        inner = [each for part in _branches(node) for each in _all_nodes(part)]
+        inner = [each for part in graphs_of(node) for each in all_nodes(part.node)]
         read = {name for each in (node, *inner) for name in each.input}
         if any(_is(each, SOURCES) for each in (node, *inner)) or found & read:
             found.update(node.output)
@@ -114,17 +115,6 @@ def row_values(graph: onnx.GraphProto) -> set[str]:
 
 def _is(node: onnx.NodeProto, op_types: frozenset[str]) -> bool:
     return node.op_type in op_types and node.domain in STANDARD_DOMAINS
-
-
-def _branches(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    return [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for branch in _branches(node):
-            yield from _all_nodes(branch)
 
 
 @dataclass
@@ -186,6 +176,8 @@ class _Walk:
     def _kept(self, node: onnx.NodeProto, operands: Sequence[Value | None]) -> Sequence[Value]:
         inferred = self.graph.as_inferred(node.output)
         if inferred is None:
+            if node.domain not in STANDARD_DOMAINS:
+                raise RowError("the shape of its result is unknown")
             return Step(node, tuple(operands), self.graph).same()
         return self.graph.keep(node, operands, inferred)
 
@@ -251,7 +243,10 @@ class _Walk:
                 )
                 continue
             self.graph.base = name
-            counts[name] = self.graph.counted(value.count).name
+            count = self.graph.counted(value.count)
+            if value.count.known:  # a constant is the output of no node
+                count = self.graph.emit_one("Identity", count)
+            counts[name] = count.name
         return counts
 
 

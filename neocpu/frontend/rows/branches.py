@@ -22,6 +22,9 @@ def where(step: Step) -> Sequence[Value]:
         return elementwise(step)
     if any(other.axis is None and other.size == 1 for other in (first, second)):
         return elementwise(step)
+    pairs = ((first, second), (second, first))
+    if any(a.axis is None and b.axis is not None and a.shape[b.axis] == 1 for a, b in pairs):
+        raise RowError("one row may be spread over all of them, or be all there is")
     return [chosen(step.graph, condition, first, second, step.node.output[0])]
 
 

@@ -256,7 +256,9 @@ _RULES: Mapping[str, Callable[[Step, Sequence[Value]], np.ndarray | None]] = {
     "Div": _pairwise(_divided),
     "Gather": _gather,
     "Identity": lambda _, given: _objects(given[0]),
-    "Max": _pairwise(lambda graph, a, b: graph.larger(a, b)),
+    "Max": _pairwise(
+        lambda graph, a, b: graph.larger(a, b) if max(a.least, b.least) >= 0 else None
+    ),
     "Min": _pairwise(
         lambda graph, a, b: graph.smaller(a, b) if min(a.least, b.least) >= 0 else None
     ),
@@ -266,7 +268,9 @@ _RULES: Mapping[str, Callable[[Step, Sequence[Value]], np.ndarray | None]] = {
     )(_objects(given[0])),
     "Or": _pairwise(_logical(lambda a, b: a | b)),
     "Range": _counted_up,
-    "ReduceMax": _folded(lambda graph, a, b: graph.larger(a, b)),
+    "ReduceMax": _folded(
+        lambda graph, a, b: graph.larger(a, b) if max(a.least, b.least) >= 0 else None
+    ),
     "ReduceMin": _folded(
         lambda graph, a, b: graph.smaller(a, b) if min(a.least, b.least) >= 0 else None
     ),

@@ -116,7 +116,8 @@ def _most(step: Step, scores: Value) -> tuple[Array | None, Extent | None]:
     alone = scores.shape[:2] == (1, 1)
     if value is None or value.contents is None or value.known is not None or not alone:
         return _limit(step, 2), None
-    return np.array([value.contents[0].most]), value.contents[0]
+    limit = step.graph.larger(value.contents[0], Extent(0))
+    return np.array([limit.most]), limit
 
 
 def _limit(step: Step, index: int) -> Array | None:

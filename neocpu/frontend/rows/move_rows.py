@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from onnx import helper
@@ -100,14 +101,14 @@ def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
     open_axes = [axis for axis, extent in enumerate(extents) if not extent.known]
     shape = [extent.constant for extent in extents]
     if data.axis is None or data.count.known:
-        whole = step.graph.emit_one  # of no rows at all, or all of them
         if open_axes or data.axis is None:
             raise RowError("it folds rows together or breaks them up")
         empty = [axis for axis, extent in enumerate(shape) if extent == 0]
         if data.count != Extent(0) or not empty:
             raise RowError("it folds rows together or breaks them up")
-        zeros = whole("ConstantOfShape", graph.integers(*(max(extent, 1) for extent in shape)))
-        return whole("Cast", zeros, to=data.kind).with_rows(empty[0], Extent(0))
+        bounds = graph.integers(*(max(extent, 1) for extent in shape))
+        zeros = graph.emit_one("ConstantOfShape", bounds)
+        return graph.emit_one("Cast", zeros, to=data.kind).with_rows(empty[0], Extent(0))
     if len(open_axes) != 1:
         raise RowError("it folds rows together or breaks them up")
     (axis,) = open_axes
@@ -151,8 +152,6 @@ def expand(step: Step) -> Sequence[Value]:
 
 def _spread(made: Value, data: Value) -> Value:
     """Remember that only the first axis of a tensor of indices tells them apart."""
-    from dataclasses import replace
-
     alike = made.rank == data.rank > 1 and data.size == data.shape[0] == made.shape[0]
     return replace(made, spread_of=data.name) if alike else made
 
@@ -233,7 +232,8 @@ def _position(graph: RowGraph, place: Extent, extent: Extent) -> Extent:
     if place.most < 0:
         return graph.larger(extent + place, Extent(0))
     if place.least < 0:
-        if place == extent + place.constant:  # as in x[:n - 1]
+        # As in x[:n - 1]. Where n - 3 is below zero, ONNX counts that from the end once more.
+        if place == extent + place.constant and place.constant >= -2:
             return graph.larger(place, Extent(0))
         raise RowError("it takes a range of the rows that may be counted from the end")
     return graph.smaller(place, extent)

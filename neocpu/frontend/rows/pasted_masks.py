@@ -7,6 +7,7 @@ weights that are zero outside the box.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from neocpu.frontend.constant_tensors import constant_of, constant_tensors
+from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.subgraphs import graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 Array = npt.NDArray[Any]
@@ -25,6 +28,8 @@ Array = npt.NDArray[Any]
 # Of masks of other heights than widths, so that they are told apart.
 _MASK = (6, 5)
 _TOLERANCE = 1e-4
+# Of a tensor of a body that is run: an image of 16 megapixels.
+_MOST_ELEMENTS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,12 @@ def _tried(
     )
     body = helper.make_model(graph, opset_imports=model.opset_import, ir_version=10)
     rng = np.random.default_rng(0)
+    if any(map(graphs_of, nodes)):
+        return None
     try:
+        inferred = onnx.shape_inference.infer_shapes(body, data_prop=True).graph
+        if any(math.prod(shape) > _MOST_ELEMENTS for shape in known_shapes(inferred).values()):
+            return None
         run = ReferenceEvaluator(body).run
         mask = rng.uniform(size=(1, 1, *_MASK)).astype(np.float32)
         (blank,) = run([result], {read[0]: mask, read[1]: np.array([[0, 0, 1, 1]])})

@@ -89,6 +89,18 @@ def test_other_reshapes_stay():
     tvm.ir.assert_structural_equal(SinkSqueezes()(before), before)
 
 
+def test_slopes_along_the_last_axis_stay():
+    x = random(2, 5, 19)
+    weights = {"w": random(7, 5, 3), "slopes": random(17)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("PRelu", ["a", "slopes"], ["y"]),
+    ]
+    model = make_model(nodes, {"x": x}, weights)
+    with neocpu.compile(model, threads=1) as compiled:
+        assert compiled.verification.ok
+
+
 def network():
     """Convolutions over one dimension, with all that comes between them."""
     x = random(2, 5, 19)

@@ -196,6 +196,17 @@ g (float[3,4] x, bool c) => (float[3,4] y) {
     assert conditions == {"c"}
 
 
+@pytest.mark.parametrize("again", ["Identity(c)", "Constant<value = bool {0}>()"])
+def test_a_condition_from_outside_ends_a_loop(again):
+    model = parsed(f"""
+g (float[3,4] x, bool c) => (float[3,4] y) {{
+  count = Constant<value = int64 {{3}}>()
+  y = Loop (count, , x) <body = b (int64 i, bool k, float[] s) => (bool d, float[] t) {{
+    d = {again} t = Sin(s) }}>
+}}""")
+    compare(model, {"x": X, "c": YES}, {"x": X, "c": NO})
+
+
 @pytest.mark.parametrize("first", [YES, NO])
 def test_data_end_a_loop(first):
     most = [np.float32(scale * X.max()) for scale in (0, 2.5, 4.5, 100)]
@@ -487,6 +498,12 @@ g (float[3,4] x) => (seq(float[3,4]) l) {
   l = SequenceConstruct(x, x)
 }"""),
 }
+
+
+def test_a_condition_has_one_element():
+    model = branching("a = Exp(x)", "b = Neg(x)", inputs="float[3,4] x, bool[4] c")
+    with pytest.raises(UnsupportedError, match="condition 'c' has 4 elements"):
+        load_model(model)
 
 
 @pytest.mark.parametrize("message", REFUSED)
