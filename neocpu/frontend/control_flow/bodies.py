@@ -70,7 +70,7 @@ class Body:
 
     def returns_input(self, output: int, place: int) -> bool:
         """Whether an output always is one of the inputs."""
-        return self._origin(output) == self._graph.input[place].name
+        return self._origin(output) == str(self._graph.input[place].name)
 
     def outer_value(self, output: int) -> str | None:
         """Return the value of the graph around that an output always is; None if there is none."""
