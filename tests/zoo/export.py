@@ -77,7 +77,10 @@ def _torchvision(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int
     kind = torchvision.models.get_model_builder(name).__module__
     if ".detection" in kind:
         size = {} if name.startswith("ss") else {"min_size": shape[2], "max_size": shape[3]}
-        more = {"weights_backbone": None, **size}
+        # So low that random weights find something.
+        least = "box_score_thresh" if "rcnn" in name else "score_thresh"
+        most = "box_detections_per_img" if "rcnn" in name else "detections_per_img"
+        more = {"weights_backbone": None, least: 0.005, most: 20, **size}
         return Detector(torchvision.models.get_model(name, weights=None, **more)), shape
     if ".segmentation" in kind:
         more = {"weights_backbone": None}
