@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import tvm
@@ -28,7 +28,6 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.target import codegen
 
-from neocpu import building, foundation, passes, planning, schedules
 from neocpu.foundation.file_cache import FileCache
 from neocpu.passes.recipes import RECIPE
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -45,6 +44,15 @@ SYMBOL: Final = "kernel"
 
 ORIGIN: Final = "neocpu.origin"
 """Attribute of a function: names of the model's tensors that it computes."""
+
+_GENERATING: Final = (
+    "neocpu.foundation",
+    "neocpu.schedules",
+    "neocpu.planning",
+    "neocpu.passes",
+    "neocpu.building",
+)
+"""Packages whose sources decide what code a kernel becomes."""
 
 _FORM: Final = "1"
 """Changes where entries are written otherwise than before."""
@@ -198,18 +206,21 @@ def _generator() -> str:
     """Return a digest of everything that decides what code a function becomes."""
     versions = [version(name) for name in ("neocpu", "apache-tvm", "apache-tvm-ffi")]
     digest = hashlib.sha256(repr((_FORM, versions, codegen.llvm_version_major())).encode())
-    for library in _files(tvm, "lib/*.so"):  # too large to be read; a new one has a new time
+    for library in _files("tvm", "lib/*.so"):  # too large to be read; a new one has a new time
         status = library.stat()
         digest.update(f"{library.name} {status.st_size} {status.st_mtime_ns}".encode())
     for part in ("ir", "s_tir", "target", "tirx"):  # its passes in Python, by their times too
-        for source in _files(tvm, f"{part}/**/*.py"):
+        for source in _files("tvm", f"{part}/**/*.py"):
             status = source.stat()
             digest.update(f"{source} {status.st_size} {status.st_mtime_ns}".encode())
-    for package in (foundation, schedules, planning, passes, building):
+    for package in _GENERATING:
         for source in _files(package, "**/*.py"):
             digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
-def _files(package: ModuleType, pattern: str) -> list[Path]:
-    return sorted(path for folder in package.__path__ for path in Path(folder).glob(pattern))
+def _files(package: str, pattern: str) -> list[Path]:
+    spec = importlib.util.find_spec(package)  # found, not imported: some of these import this file
+    assert spec is not None
+    folders = spec.submodule_search_locations or ()
+    return sorted(path for folder in folders for path in Path(folder).glob(pattern))
