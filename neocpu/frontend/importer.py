@@ -6,7 +6,7 @@ hides the operator from later passes, `neocpu.frontend.converters.table` has one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,7 +24,7 @@ from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.frontend.control_flow.flatten import REWRITTEN
 from neocpu.frontend.converters.convert_rows import ROW_CONVERTERS
 from neocpu.frontend.converters.node import Node
-from neocpu.frontend.converters.table import CONTRIB_CONVERTERS, CONVERTERS
+from neocpu.frontend.converters.table import CONTRIB_CONVERTERS, CONVERTERS, OWN_CONVERTERS
 from neocpu.frontend.expansions.expand import WRITTEN_OUT
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.rows.make_rows import SOURCES
@@ -43,13 +43,16 @@ from neocpu.frontend.words import refuse_unknown_words
 
 # TVM's importer knows these, but what they compute has a shape only the data decides, which a
 # statically planned module cannot hold.
-_DYNAMIC_OPS = frozenset(
-    {
-        "AllClassNMS",
-    }
-)
+_DYNAMIC_OPS = frozenset(("AllClassNMS",))
 _MAX_REASONS = 8
 """Of one message."""
+_CONVERTERS_OF: Mapping[str, Mapping[str, Callable[[Node], relax.Expr]]] = {
+    **dict.fromkeys(STANDARD_DOMAINS, CONVERTERS),
+    "com.microsoft": CONTRIB_CONVERTERS,
+    OWN_DOMAIN: OWN_CONVERTERS,
+    DOMAIN: ROW_CONVERTERS,
+}
+"""Our own, by domain."""
 # Operators of ONNX Runtime's own domain that TVM's importer knows.
 _CONTRIB_OPS = frozenset(
     {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}
@@ -124,7 +127,7 @@ def _supports(node: onnx.NodeProto, known: set[str]) -> bool:
         return False  # TVM takes the maximum after interpolating, ONNX before
     if node.domain in STANDARD_DOMAINS:
         return node.op_type in known
-    if node.domain in (DOMAIN, OWN_DOMAIN):
+    if node.op_type in _CONVERTERS_OF.get(node.domain, ()):
         return True
     if find_operator(node.domain, node.op_type) is not None:
         return True
@@ -198,12 +201,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if (custom := find_operator(node.domain, node.op_type)) is not None:
             called = call_operator(self.bb, custom, node_name(node), inputs, attributes_of(node))
             return self.bb.normalize(called)
-        ours = CONVERTERS if node.domain in STANDARD_DOMAINS else CONTRIB_CONVERTERS
-        if node.domain == DOMAIN:
-            ours = ROW_CONVERTERS
-        if node.op_type in ours:
+        convert = _CONVERTERS_OF.get(node.domain, {}).get(node.op_type)
+        if convert is not None:
             outputs = tuple(node.output)
-            converted = ours[node.op_type](Node(self.bb, inputs, attrs, outputs, self.opset))
+            converted = convert(Node(self.bb, inputs, attrs, outputs, self.opset))
             return self.bb.normalize(converted)
         attrs["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
         return self._convert_operator(

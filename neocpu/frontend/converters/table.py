@@ -108,8 +108,10 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "TopK": convert_detection.top_k,
 }
 
-#: Of ONNX Runtime's own domain, and of ours.
+#: Of ONNX Runtime's own domain.
 CONTRIB_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "EmbedLayerNormalization": convert_lookup.embed_layer_normalization,
-    "PreparePicture": prepare_picture,
 }
+
+#: Of ours.
+OWN_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {"PreparePicture": prepare_picture}
