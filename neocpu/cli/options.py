@@ -60,7 +60,7 @@ class Shape(click.ParamType[tuple[str, Given]]):
     ) -> tuple[str, Given]:
         """Return the name, and the dimensions or the value."""
         if (given := parse_given(str(value))) is None:
-            self.fail(f"'{value}' is not of the form NAME:1,3,224,224", param, ctx)
+            self.fail(f"'{value}' is not of the form NAME:1,3,224,224 or NAME=16000", param, ctx)
         return given
 
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.shapes import real_inputs
-from neocpu.frontend.subgraphs import all_nodes
+from neocpu.frontend.subgraphs import all_names, all_nodes
 from neocpu.frontend.tensor_check import all_tensors
 
 _HALVES: Final = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -89,7 +89,7 @@ def _convert_boundary(
     outputs: Iterable[onnx.ValueInfoProto],
 ) -> None:
     """Put a Cast after each of these inputs, and before each of these outputs."""
-    taken = {name for node in graph.node for name in (*node.input, *node.output)}
+    taken = set(all_names(graph))
     new: dict[str, str] = {}
     first, last = [], []
     for value in inputs:

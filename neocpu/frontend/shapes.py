@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -30,6 +31,7 @@ def fix_values(graph: onnx.GraphProto, values: Mapping[str, float]) -> None:
         If there is no such input, or its elements cannot be that.
     """
     inputs = {value.name: value for value in real_inputs(graph)}
+    arrays = {}
     for name, number in values.items():
         if name not in inputs:
             hint = did_you_mean(name, inputs) or f"; the inputs are {', '.join(map(repr, inputs))}"
@@ -46,10 +48,17 @@ def fix_values(graph: onnx.GraphProto, values: Mapping[str, float]) -> None:
         array = np.full(shape, number).astype(dtype)
         if (array != number).any() and dtype.kind != "f":
             raise UsageError(f"--shape {name}={number}: the input holds {dtype} numbers")
-        graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+        arrays[name] = array
+    fix_inputs(graph, arrays)
+
+
+def fix_inputs(graph: onnx.GraphProto, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Turn inputs of a graph into constants, in place."""
     kept = [value for value in graph.input if value.name not in values]
     del graph.input[:]
     graph.input.extend(kept)
+    for name, array in values.items():
+        graph.initializer.append(onnx.numpy_helper.from_array(array, name))
 
 
 def freeze_shapes(graph: onnx.GraphProto, shapes: InputShapes) -> Mapping[str, int]:

@@ -117,9 +117,7 @@ def _infer_what_is_known(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Infer shapes where there is control flow, whatever contradicts itself in it."""
     light = onnx.ModelProto()
     light.CopyFrom(strip_weights(proto).model)
-    for node in light.graph.node:  # as below: ONNX infers nothing of this one
-        if node.op_type == _GROUP_NORM:
-            node.op_type = "InstanceNormalization"
+    _hide_group_norms(light.graph)
     return onnx.shape_inference.infer_shapes(light, data_prop=True)
 
 
@@ -136,11 +134,7 @@ def _forget_shapes(graph: onnx.GraphProto) -> None:
 
 
 def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    # ONNX infers no shape through GroupNormalization; InstanceNormalization has the same inputs
-    # and output, and stands in for it meanwhile.
-    groups = [i for i, node in enumerate(proto.graph.node) if node.op_type == _GROUP_NORM]
-    for index in groups:
-        proto.graph.node[index].op_type = "InstanceNormalization"
+    groups = _hide_group_norms(proto.graph)
     inferred = _inferred(proto)
     while found := infer_custom(inferred):
         declare(proto.graph, found)
@@ -148,6 +142,17 @@ def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     for index in groups:
         inferred.graph.node[index].op_type = _GROUP_NORM
     return inferred
+
+
+def _hide_group_norms(graph: onnx.GraphProto) -> list[int]:
+    """Call group normalisations otherwise, in place; return which nodes they are.
+
+    ONNX infers no shape through them. InstanceNormalization has the same inputs and output.
+    """
+    groups = [i for i, node in enumerate(graph.node) if node.op_type == _GROUP_NORM]
+    for index in groups:
+        graph.node[index].op_type = "InstanceNormalization"
+    return groups
 
 
 def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -1,4 +1,4 @@
-"""Every node of a model, those of branches, loops and functions included."""
+"""Every node and every name of a model, those of branches, loops and functions included."""
 
 from __future__ import annotations
 
@@ -21,6 +21,17 @@ def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return single + [
         graph for a in node.attribute if a.type == onnx.AttributeProto.GRAPHS for graph in a.graphs
     ]
+
+
+def all_names(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the names of a graph's values, and of those in the graphs of its nodes."""
+    for named in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
+        yield named.name
+    for node in graph.node:
+        yield from node.input
+        yield from node.output
+        for inner in graphs_of(node):
+            yield from all_names(inner)
 
 
 def model_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:

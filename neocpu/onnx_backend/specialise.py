@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from neocpu.frontend.shapes import fix_inputs
 from neocpu.frontend.weightless_model import strip_weights
 
 AnyArray = np.ndarray[Any, Any]
@@ -33,15 +34,6 @@ def specialise(
         if value.name in arrays:
             _set_open(value, arrays[value.name].shape)
     return special
-
-
-def fix_inputs(graph: onnx.GraphProto, values: Mapping[str, AnyArray]) -> None:
-    """Turn inputs of a graph into constants, in place."""
-    kept = [value for value in graph.input if value.name not in values]
-    del graph.input[:]
-    graph.input.extend(kept)
-    for name, array in values.items():
-        graph.initializer.append(onnx.numpy_helper.from_array(array, name))
 
 
 def empty_outputs(model: onnx.ModelProto) -> dict[str, AnyArray]:

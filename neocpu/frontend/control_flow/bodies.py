@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from neocpu.frontend.subgraphs import graphs_of
+from neocpu.frontend.subgraphs import all_names, graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 
@@ -15,7 +15,7 @@ class Names:
     """Names for new values, unlike any that the model has."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
-        self._taken = {"", *_all_names(graph)}
+        self._taken = {"", *all_names(graph)}
         self._last: dict[str, int] = {}
 
     def fresh(self, wish: str) -> str:
@@ -211,13 +211,3 @@ def _rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
             _rename_captured(inner, captured)
     for value in graph.output:
         value.name = captured.get(value.name, value.name)
-
-
-def _all_names(graph: onnx.GraphProto) -> Iterator[str]:
-    for named in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
-        yield named.name
-    for node in graph.node:
-        yield from node.input
-        yield from node.output
-        for inner in graphs_of(node):
-            yield from _all_names(inner)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx
+
+from neocpu.frontend.subgraphs import all_names, graphs_of
 
 
 def free_name(graph: onnx.GraphProto, name: str) -> str:
     """Return a name that no value of the graph has, like ``name``."""
-    taken = set(_names(graph))
+    taken = set(all_names(graph))
     while name in taken:
         name += "_"
     return name
@@ -27,9 +27,8 @@ def rename(graph: onnx.GraphProto, name: str, other: str, *, made: bool = True) 
         _replace(node.input, name, other)
         if made:
             _replace(node.output, name, other)
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                rename(inner, name, other, made=made)
+        for inner in graphs_of(node):
+            rename(inner, name, other, made=made)
     if made:
         for value in graph.value_info:
             if value.name == name:
@@ -40,15 +39,3 @@ def _replace(names: list[str], name: str, other: str) -> None:
     for place, each in enumerate(names):
         if each == name:
             names[place] = other
-
-
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
-    for node in graph.node:
-        yield from (*node.input, *node.output)
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _names(inner)
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        yield value.name
-    for tensor in graph.initializer:
-        yield tensor.name

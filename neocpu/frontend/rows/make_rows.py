@@ -16,8 +16,8 @@ from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
 SOURCES = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
 """Operators whose results have as many rows as the data decides."""
 
-MAX_ROWS = 1 << 24
-"""Rows are computed and kept in memory whether they count or not."""
+MAX_SEARCHED = 1 << 24
+"""Elements that may be found are kept in memory whether they are or not."""
 
 
 def non_zero(step: Step) -> Sequence[Value]:
@@ -30,8 +30,8 @@ def places_of(graph: RowGraph, data: Value, name: str) -> Value:
     """Return the places of what is not zero, ``(rank, rows)``."""
     if data.rank == 0:
         raise RowError("its data has no dimensions")
-    if data.size > MAX_ROWS:
-        raise RowError(f"it may find {data.size} elements, at most {MAX_ROWS} are supported")
+    if data.size > MAX_SEARCHED:
+        raise RowError(f"it may find {data.size} elements, at most {MAX_SEARCHED} are supported")
     everything = masked(graph, data, 0)
     if data.kind != TensorProto.BOOL:
         everything = graph.emit_one("Cast", everything, to=TensorProto.BOOL)
