@@ -39,6 +39,14 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
+def slow_environment(temporary: Path) -> dict[str, str]:
+    """Return that of a child to be interrupted: with a folder for its temporary files.
+
+    It finds no code of an earlier compilation, and so works long enough to be interrupted at it.
+    """
+    return {**environment(), "TMPDIR": str(temporary), "NEOCPU_CACHE_DIR": "off"}
+
+
 def conv_model(
     channels: int = 3, filters: int = 8, size: int = 16, dims: list[Any] | None = None
 ) -> onnx.ModelProto:

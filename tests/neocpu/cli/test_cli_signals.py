@@ -9,7 +9,7 @@ from pathlib import Path
 
 import needs
 import pytest
-from command_line import environment
+from command_line import slow_environment
 from forgery import checked_header
 
 from neocpu.runtime.artifact import read_header
@@ -23,7 +23,7 @@ def compiling(onnx_file, tmp_path):
     command = [sys.executable, "-m", "neocpu", "compile", onnx_file, "-o", "out.so", "--quiet"]
 
     def start() -> tuple[subprocess.Popen[str], Path]:
-        settings = {**environment(), "TMPDIR": str(scratch)}
+        settings = slow_environment(scratch)
         return subprocess.Popen(command, env=settings, stderr=subprocess.PIPE, text=True), scratch
 
     return start
@@ -86,7 +86,7 @@ def test_a_full_temporary_folder_is_named(onnx_file, tmp_path):
         pytest.skip("mounting a small file system is not allowed here")
     try:
         command = [sys.executable, "-m", "neocpu", "compile", onnx_file, "-o", "out.so", "--quiet"]
-        settings = {**environment(), "TMPDIR": str(scratch)}
+        settings = slow_environment(scratch)
         done = subprocess.run(
             command, env=settings, capture_output=True, text=True, timeout=120, check=False
         )

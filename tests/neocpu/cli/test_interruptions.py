@@ -12,7 +12,7 @@ import needs
 import onnx
 import psutil
 import pytest
-from command_line import environment
+from command_line import slow_environment
 
 from neocpu import models
 from neocpu.models.network_builder import NetworkBuilder
@@ -49,7 +49,7 @@ def start(network: Path, folder: Path, *options: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-        env={**environment(), "TMPDIR": str(folder / "temporary")},
+        env=slow_environment(folder / "temporary"),
         start_new_session=True,
     )
 
@@ -139,7 +139,7 @@ print(sum(thread.name != "neocpu-idle" for thread in threading.enumerate()))
             [sys.executable, "-c", script, str(network), phase],
             capture_output=True,
             text=True,
-            env={**environment(), "TMPDIR": str(place)},
+            env=slow_environment(place),
             timeout=120,
             check=True,
         )
