@@ -4,7 +4,8 @@
 twice, with pictures of bytes as its input and as it is. The first runs beside the second after
 Pillow's or OpenCV's resizing and numpy's normalisation, in one process, in turns; what is told are
 medians, and in brackets the fastest call, where others use the machine; of the preparation alone
-too. OpenCV takes part where it is installed.
+too. OpenCV takes part where it is installed; so do ONNX Runtime and OpenVINO, which run the network
+after that preparation, as it is done today.
 """
 
 from __future__ import annotations
@@ -22,6 +23,15 @@ import onnx
 from onnx import TensorProto, helper
 
 import neocpu
+from neocpu.bench.engines.engine_session import Session
+from neocpu.bench.engines.engines import (
+    ONNXRUNTIME,
+    OPENVINO,
+    install_hint,
+    installed,
+    load_onnxruntime,
+    load_openvino,
+)
 from neocpu.foundation.host import usable_cpus
 from neocpu.models import build
 from neocpu.processing import Processing
@@ -29,6 +39,8 @@ from neocpu.processing import Processing
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FACTORS = (1 / (255 * np.array(STD))).astype(np.float32)
 OFFSETS = (-np.array(MEAN) / np.array(STD)).astype(np.float32)
+SETTLED = 0.05
+"""Seconds until the other side's threads no longer wait at work, and use a CPU for it."""
 Resizing = Callable[[np.ndarray, tuple[int, int]], np.ndarray]
 
 
@@ -56,12 +68,24 @@ def resizings(threads: int) -> Mapping[str, Resizing]:
     return found
 
 
-def prepared(pixels: np.ndarray, size: tuple[int, int], resize: Resizing) -> np.ndarray:
-    """Return what a network takes of a picture, in as few steps of numpy as there can be."""
-    scaled = resize(pixels, size).astype(np.float32)
+def peers(model: Path, threads: int, inputs: Mapping[str, np.ndarray]) -> dict[str, Session]:
+    """Return the network in the other engines that are here, in float32."""
+    found = {}
+    for engine, load in ((ONNXRUNTIME, load_onnxruntime), (OPENVINO, load_openvino)):
+        if installed(engine):
+            found[engine] = load(str(model), threads, inputs)
+        else:
+            print(f"without {engine}, which is not installed: {install_hint(engine)}")
+    return found
+
+
+def prepare(pixels: np.ndarray, resize: Resizing, out: np.ndarray) -> np.ndarray:
+    """Write what a network takes of a picture, in as few steps of numpy as there can be."""
+    scaled = resize(pixels, out.shape[2:]).astype(np.float32)
     scaled *= FACTORS
     scaled += OFFSETS
-    return np.ascontiguousarray(scaled.transpose(2, 0, 1)[None])
+    out[0] = scaled.transpose(2, 0, 1)
+    return out
 
 
 def passing(name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
@@ -82,6 +106,8 @@ def race(
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds + 5):
         for call, seconds in zip((first, second), times, strict=True):
+            time.sleep(SETTLED)
+            call()
             start = time.perf_counter()
             call()
             seconds.append(time.perf_counter() - start)
@@ -119,6 +145,9 @@ def main() -> None:
             return neocpu.load(path, threads=asked.threads)
 
         plain = compiled(model)
+        image = np.empty(shape, np.float32)
+        onnx.save(model, Path(folder) / "model.onnx")
+        others = peers(Path(folder) / "model.onnx", asked.threads, {name: image})
         for library, resize in resizings(asked.threads).items():
             processing = Processing.parse(
                 input=f"{name}={asked.picture}",
@@ -129,16 +158,26 @@ def main() -> None:
             alone = compiled(passing(name, shape), processing=processing)
             whole = compiled(model, processing=processing)
             seen = alone.run({name: pixels[None]})["same"]
-            steps = np.abs(seen - prepared(pixels, size, resize)) / FACTORS[:, None, None]
+            steps = np.abs(seen - prepare(pixels, resize, image)) / FACTORS[:, None, None]
             pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
                 "preparation": (
                     lambda alone=alone: alone(pixels[None]),  # type: ignore[misc]
-                    lambda resize=resize: prepared(pixels, size, resize),  # type: ignore[misc]
+                    lambda resize=resize: prepare(pixels, resize, image),  # type: ignore[misc]
                 ),
                 "the whole": (
                     lambda whole=whole: whole(pixels[None]),  # type: ignore[misc]
-                    lambda resize=resize: plain(prepared(pixels, size, resize)),  # type: ignore[misc]
+                    lambda resize=resize: plain(prepare(pixels, resize, image)),  # type: ignore[misc]
                 ),
+            }
+            pairs |= {
+                f"the whole, {engine} in float32": (
+                    lambda whole=whole: whole(pixels[None]),  # type: ignore[misc]
+                    lambda resize=resize, run=peer.run: (  # type: ignore[misc]
+                        prepare(pixels, resize, image),
+                        run(),
+                    ),
+                )
+                for engine, peer in others.items()
             }
             for what, pair in pairs.items():
                 ours, theirs = race(*pair, asked.rounds)
