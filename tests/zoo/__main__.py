@@ -16,7 +16,6 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -24,30 +23,9 @@ from pathlib import Path
 
 from tests.zoo.architectures import ARCHITECTURES, EXPORTERS, Architecture
 from tests.zoo.check import Outcome
+from tests.zoo.exports import exports
 
-EXPORT_SECONDS, COMPILE_SECONDS = 300, 600
-AT_A_TIME = 6
-"""Architectures that one process exports: PyTorch takes seconds to import, and models are large."""
-
-
-def exported(
-    python: str, exporter: str, architectures: list[Architecture], folder: Path
-) -> dict[str, str]:
-    """Export some; return what was said of each."""
-    words = [f"{each.name}:{'x'.join(map(str, each.shape))}" for each in architectures]
-    command = [python, str(Path(__file__).parent / "export.py"), str(folder), exporter, *words]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=EXPORT_SECONDS * len(words),
-            cwd=folder,
-        )
-        said = done.stdout
-    except subprocess.TimeoutExpired as late:
-        said = (late.stdout or b"").decode()
-    return dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
+COMPILE_SECONDS = 600
 
 
 def checked(path: Path, verify: bool) -> Outcome:
@@ -66,21 +44,13 @@ def checked(path: Path, verify: bool) -> Outcome:
 def outcomes(
     python: str, exporter: str, architectures: list[Architecture], verify: bool
 ) -> Iterator[Outcome]:
-    """Export and check, a few at a time."""
-    for first in range(0, len(architectures), AT_A_TIME):
-        some = architectures[first : first + AT_A_TIME]
-        with tempfile.TemporaryDirectory(prefix="neocpu-zoo-") as name:
-            folder = Path(name)
-            said = exported(python, exporter, some, folder)
-            for each in some:
-                path = folder / f"{each.name}.{exporter}.onnx"
-                why = said.get(each.name, "the exporter died or did not end")
-                if why == "ok":
-                    found = checked(path, verify)
-                    path.unlink()
-                else:
-                    found = Outcome(outcome="not exported", message=why)
-                yield replace(found, name=each.name, exporter=exporter)
+    """Export and check one after the other."""
+    for name, path, why in exports(python, exporter, architectures):
+        if path is None:
+            found = Outcome(outcome="not exported", message=why)
+        else:
+            found = checked(path, verify)
+        yield replace(found, name=name, exporter=exporter)
 
 
 def table(results: list[Outcome]) -> str:

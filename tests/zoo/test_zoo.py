@@ -8,6 +8,7 @@ import pytest
 from tests.zoo.__main__ import outcomes, table
 from tests.zoo.architectures import ARCHITECTURES, EXPORTERS
 from tests.zoo.check import Outcome, difference
+from tests.zoo.race import Race, document, summary
 
 PYTHON = os.environ.get("NEOCPU_ZOO_PYTHON", "")
 
@@ -47,3 +48,19 @@ def test_differences_are_of_the_largest_value():
     assert difference(np.zeros(2), np.zeros(3)) == np.inf
     assert difference(np.array([np.nan, 1]), np.array([1.0, 1])) == np.inf
     assert difference(np.array([np.nan, 1]), np.array([np.nan, 1])) == 0.0
+
+
+def test_races_come_to_a_mean_and_a_document():
+    races = [
+        Race("a", 2.0, {"onnxruntime 1": 5.0, "openvino 2": 4.0}, 2.0, 1.9, 2.1, 1.0),
+        Race("b", 4.0, {"onnxruntime 1": 2.0}, 0.5, 0.4, 0.6, 5.0),
+        Race("c", message="PyTorch cannot"),
+    ]
+    first, second = summary(races)
+    assert "2 models: geometric mean 1.00" in first
+    assert "least 0.50 (b), 1 below 1.00, 1 below 0.90" in first
+    assert "median error 38%, worst 50%" in second
+    text = document(races, 6)
+    assert "| a | 2.00 | 5.00 | 4.00 | 2.00 (1.90 to 2.10) | 1.00 |" in text
+    assert "| b | 4.00 | 2.00 |  | 0.50 (0.40 to 0.60) | 5.00 |" in text
+    assert "- c: PyTorch cannot" in text

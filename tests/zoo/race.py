@@ -1,0 +1,172 @@
+"""Race architectures of other packages against other engines, as they come: nothing is tuned.
+
+    python -m tests.zoo.race PYTHON [--only WORD] [--rounds N] [-o races.jsonl] [--document OUT.md]
+
+PYTHON is the environment that ``python -m tests.zoo`` asks for. Every model is raced by ``neocpu
+bench race`` on a quiet machine; what OUT has already is not raced again. The document is a table of
+all in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from neocpu.foundation.cpu_identity import host_cpu
+from tests.zoo.architectures import ARCHITECTURES
+from tests.zoo.exports import exports
+
+PEERS = ("onnxruntime", "openvino")
+RACE_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """One model beside other engines.
+
+    Attributes
+    ----------
+    name : str
+        The architecture's.
+    milliseconds : float
+        A call of ours, the median; 0 where it was not raced.
+    peers : dict of str to float
+        Calls of others, in milliseconds.
+    ratio, low, high : float
+        Of the fastest peer's latency to ours, and its interval of 95 %.
+    predicted : float
+        Milliseconds that the compiler predicted.
+    message : str
+        Why it was not raced.
+    """
+
+    name: str
+    milliseconds: float = 0.0
+    peers: dict[str, float] | None = None
+    ratio: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    predicted: float = 0.0
+    message: str = ""
+
+
+def raced(name: str, path: Path, rounds: int) -> Race:
+    """Race one model in processes that may die of it."""
+    command = [sys.executable, "-m", "neocpu", "bench", "race", str(path), "--json", "--quiet"]
+    command += ["--vs", ",".join(PEERS), "--rounds", str(rounds)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RACE_SECONDS)
+        result = json.loads(done.stdout)["results"][0]
+    except subprocess.TimeoutExpired:
+        return Race(name, message=f"not done after {RACE_SECONDS} s")
+    except (ValueError, IndexError, KeyError):
+        return Race(name, message=f"exit status {done.returncode}: {done.stderr.strip()[-200:]}")
+    medians = {each["label"]: 1e3 * each["median"] for each in result["latency"]["results"]}
+    wrong = [
+        f"{each['label']} {each['mismatch']}"
+        for each in result["latency"]["results"]
+        if not each["agrees"]
+    ]
+    ours = medians.pop("neocpu")
+    return Race(
+        name,
+        ours,
+        medians,
+        *(result["ratio"][word] for word in ("value", "low", "high")),
+        1e3 * result["planned"]["predicted"],
+        "; ".join(wrong),
+    )
+
+
+def summary(races: list[Race]) -> list[str]:
+    """Return what the ratios and the predictions come to, a line each."""
+    ratios = [each.ratio for each in races if each.ratio]
+    errors = [
+        abs(each.predicted / each.milliseconds - 1)
+        for each in races
+        if each.ratio and each.predicted
+    ]
+    if not ratios:
+        return ["nothing was raced"]
+    least = min((each for each in races if each.ratio), key=lambda each: each.ratio)
+    below = [sum(ratio < bound for ratio in ratios) for bound in (1.0, 0.9)]
+    lines = [
+        f"{len(ratios)} models: geometric mean {statistics.geometric_mean(ratios):.2f}, "
+        f"median {statistics.median(ratios):.2f}, least {least.ratio:.2f} ({least.name}), "
+        f"{below[0]} below 1.00, {below[1]} below 0.90"
+    ]
+    if errors:
+        lines.append(
+            f"predicted against measured: median error {statistics.median(errors):.0%}, "
+            f"worst {max(errors):.0%}"
+        )
+    return lines
+
+
+def document(races: list[Race], rounds: int) -> str:
+    """Return the document."""
+    lines = [
+        "# Networks that nobody here tuned for",
+        "",
+        f"By `python -m tests.zoo.race PYTHON --rounds {rounds} --document docs/zoo.md` on a "
+        f"`{host_cpu()}`: exported by PyTorch (TorchScript) with random weights, compiled "
+        "without tuning, raced by `neocpu bench race` beside ONNX Runtime and OpenVINO in float32. "
+        "Milliseconds a call; `ratio` is the fastest peer's to ours, with its interval of 95 %.",
+        "",
+        *summary(races),
+        "",
+        f"| network | neocpu | {' | '.join(PEERS)} | ratio | predicted |",
+        f"|---|---:|{'---:|' * len(PEERS)}---:|---:|",
+    ]
+    for each in sorted(races, key=lambda each: each.name):
+        if each.peers:
+            peers = " | ".join(
+                next((f"{v:.2f}" for k, v in each.peers.items() if k.startswith(peer)), "")
+                for peer in PEERS
+            )
+            cells = [
+                each.name,
+                f"{each.milliseconds:.2f}",
+                peers,
+                f"{each.ratio:.2f} ({each.low:.2f} to {each.high:.2f})",
+                f"{each.predicted:.2f}",
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    left = [f"- {each.name}: {each.message}" for each in races if each.message]
+    if left:
+        lines += ["", "Said of some:", "", *left]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Do what the module's text says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.zoo.race")
+    parser.add_argument("python")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--document", type=Path)
+    parser.add_argument("-o", "--output", type=Path, default=Path("build/races.jsonl"))
+    options = parser.parse_args()
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.touch()
+    races = [Race(**json.loads(line)) for line in options.output.read_text().splitlines()]
+    done = {each.name for each in races}
+    left = [each for each in ARCHITECTURES if options.only in each.name and each.name not in done]
+    for name, path, why in exports(options.python, "torchscript", left):
+        found = Race(name, message=why) if path is None else raced(name, path, options.rounds)
+        races.append(found)
+        print(f"{name}: {found.ratio:.2f} {found.message[:200]}", flush=True)
+        with options.output.open("a") as file:
+            file.write(json.dumps(asdict(found)) + "\n")
+    print("\n".join(summary(races)))
+    if options.document:
+        options.document.write_text(document(races, options.rounds))
+
+
+if __name__ == "__main__":
+    main()
