@@ -88,7 +88,7 @@ def _pairwise(operation: _Pair) -> Callable[[Step, Sequence[Value]], np.ndarray]
 def _folded(operation: _Pair) -> Callable[[Step, Sequence[Value]], np.ndarray | None]:
     def rule(step: Step, given: Sequence[Value]) -> np.ndarray | None:
         data, axes = given[0], given[1:]
-        if data.rank == 0 or (axes and axes[0].known not in ((0,), (-1,))):
+        if data.rank != 1 or (axes and axes[0].known not in ((0,), (-1,))):
             return None
         if not axes and step.attribute("noop_with_empty_axes", 0):
             return None

@@ -233,3 +233,16 @@ def test_a_list_without_elements_is_no_rows():
             del each.input[1:]
             each.attribute.append(helper.make_attribute("axes", [1]))
     assert_as_onnxruntime(model, selections()[:1])
+
+
+def test_shapes_of_two_axes_are_summed_along_one():
+    nodes = [
+        node("Concat", ["number", "c_one", "number", "c_one"], ["four"], axis=0),
+        node("Reshape", ["four", "two_by_two"], ["table"]),
+        node("ReduceSum", ["table", "c_zero"], ["down"], keepdims=0),
+        node("ReduceMax", ["table", "c_one"], ["across"], keepdims=1),
+        node("ReduceProd", ["table"], ["all"], keepdims=1),
+        node("ReduceSum", ["four", "c_zero"], ["total"], keepdims=0),
+    ]
+    model = selection_model(nodes, ["down", "across", "all", "total"], {"two_by_two": ints(2, 2)})
+    assert_as_onnxruntime(model, selections())
