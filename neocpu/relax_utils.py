@@ -8,7 +8,7 @@ uses any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -109,6 +109,12 @@ def dtype_of(expr: Expr) -> str:
     return str(expr.ty.dtype.dtype)
 
 
+def has_type_of(data: Expr, call: Expr) -> bool:
+    """Whether two tensor expressions have the same element type and the same static shape."""
+    shape = static_shape(call)
+    return shape is not None and static_shape(data) == shape and dtype_of(data) == dtype_of(call)
+
+
 def channel_slice(call: Call) -> tuple[int, int] | None:
     """Return the first channel of a slice of consecutive channels, and the one after its last."""
     source, shape = static_shape(call.args[0]), static_shape(call)
@@ -204,10 +210,17 @@ class Rewrite:
         self._variables: dict[Expr, Var] = {}
         self._func = func
         self.changed = False
+        #: What rules that compare expressions have met so far, by keys of their own.
+        self.met: dict[Hashable, Expr] = {}
 
     @cached_property
     def _uses(self) -> dict[Var, int]:
         return count_uses(self._func)
+
+    @cached_property
+    def reads_all(self) -> bool:
+        """Whether any binding may read any earlier one: a dataflow block reads no other's."""
+        return len(self._func.body.blocks) == 1
 
     def definition(self, expr: Expr) -> Expr:
         """Return the rewritten value ``expr`` is bound to, or ``expr`` if it is no bound variable.

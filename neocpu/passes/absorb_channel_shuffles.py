@@ -14,12 +14,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Final
 
 import numpy as np
-import tvm
 from tvm import relax
 from tvm.ir import Call, Var
 
+from neocpu.passes.rules.rule import FunctionRule, Kind
 from neocpu.relax_utils import (
     Expr,
     bindings,
@@ -48,22 +49,16 @@ _UNARY = frozenset(
 MAX_RUNS = 2
 
 
-@relax.transform.function_pass(opt_level=0, name="AbsorbChannelShuffles")
-class AbsorbChannelShuffles:
-    """Permute weights so that nothing after a channel shuffle is shuffled any more."""
+def _absorb(func: relax.Function) -> relax.Function:
+    """Return ``func`` without the shuffles that only convolutions see.
 
-    def transform_function(
-        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Return ``func`` without the shuffles that only convolutions see.
-
-        A function of several dataflow blocks is returned unchanged.
-        """
-        if len(func.body.blocks) != 1:
-            return func
-        maps = _find(func)
-        orders = _choose_orders(maps)
-        return _emit(func, maps, orders) if orders else func
+    A function of several dataflow blocks is returned unchanged.
+    """
+    if len(func.body.blocks) != 1:
+        return func
+    maps = _find(func)
+    orders = _choose_orders(maps)
+    return _emit(func, maps, orders) if orders else func
 
 
 @dataclass(slots=True)
@@ -394,3 +389,11 @@ def _take(constant: Expr, order: list[int] | None, axis: int) -> Expr:
 
 def _with_constant(call: Call, constant: Expr) -> Call:
     return Call(call.op, [call.args[0], constant], call.attrs, call.ty_args, ret_ty=call.ty)
+
+
+ABSORB_CHANNEL_SHUFFLES: Final = FunctionRule(
+    "absorb-channel-shuffles",
+    Kind.REORDERING,
+    "Shuffled channels stay where they are: the weights around them are permuted.",
+    rewrite=_absorb,
+)

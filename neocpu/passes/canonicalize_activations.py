@@ -7,12 +7,13 @@ subtract or divide by a constant where an add or a multiply can be folded into t
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
-import tvm
 from tvm import relax
 from tvm.ir import Call, Var
 
+from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.relax_utils import (
     Expr,
     Rewrite,
@@ -21,23 +22,11 @@ from neocpu.relax_utils import (
     is_op,
     make_const,
     op_name,
-    rewrite_function,
     static_shape,
 )
 
 #: Exporters print sqrt(2), sqrt(2 / pi) and 0.044715 with six digits or more.
 COEFFICIENT_RTOL = 1e-5
-
-
-@relax.transform.function_pass(opt_level=0, name="CanonicalizeActivations")
-class CanonicalizeActivations:
-    """Recognise relu, clip, silu and gelu; subtract and divide by constants are rewritten."""
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Return ``func`` in canonical spelling."""
-        return rewrite_function(func, _canonicalize)
 
 
 def _canonicalize(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -222,3 +211,11 @@ def _close(polynomial: tuple[float, ...] | None, expected: tuple[float, ...]) ->
     return polynomial is not None and np.allclose(
         polynomial, expected, rtol=COEFFICIENT_RTOL, atol=1e-9
     )
+
+
+CANONICALIZE_ACTIVATIONS: Final = LocalRule(
+    "canonicalize-activations",
+    Kind.REPLACEMENT,
+    "One spelling for each activation, for subtracting and for dividing by a constant.",
+    apply=_canonicalize,
+)

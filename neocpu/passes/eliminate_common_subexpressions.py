@@ -7,47 +7,27 @@ and leaves trivial bindings. Here a large constant equals only itself.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Final
 
 import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.ir import GenericConst, GlobalVar, Op, Var
 
-from neocpu.relax_utils import Expr, Rewrite, constant_value, rewrite_function
+from neocpu.passes.rules.rule import Kind, LocalRule
+from neocpu.relax_utils import Expr, Rewrite, constant_value
 
 #: Constants up to this size are compared by value (scales and biases), others by identity.
 MAX_COMPARED_BYTES = 16 * 1024
 
 
-@relax.transform.function_pass(opt_level=0, name="EliminateCommonSubexpressions")
-class EliminateCommonSubexpressions:
-    """Replace a pure operator call by an earlier one with the same arguments and attributes."""
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Return ``func`` with every expression computed once.
-
-        A function of several dataflow blocks is returned unchanged: a variable of one block cannot
-        be read in the next.
-        """
-        if len(func.body.blocks) != 1:
-            return func
-        return rewrite_function(func, _CommonSubexpressions())
-
-
-class _CommonSubexpressions:
-    """The rule, with the expressions of the function seen so far."""
-
-    def __init__(self) -> None:
-        self._seen: dict[Hashable, Expr] = {}
-
-    def __call__(self, expr: Expr, rewrite: Rewrite) -> Expr | None:
-        key = _expression_key(expr)
-        if key is None:
-            return None
-        earlier = self._seen.setdefault(key, expr)
-        return rewrite.variable(earlier)
+def _computed_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Return the variable of an earlier pure call with the same arguments and attributes."""
+    key = _expression_key(expr) if rewrite.reads_all else None
+    if key is None:
+        return None
+    earlier = rewrite.met.setdefault(key, expr)
+    return rewrite.variable(earlier)
 
 
 def _expression_key(expr: Expr) -> Hashable | None:
@@ -81,3 +61,11 @@ def argument_key(arg: Expr) -> Hashable | None:
     if isinstance(arg, relax.ShapeExpr | tvm.tirx.IntImm | tvm.tirx.FloatImm):
         return (type(arg).__name__, str(arg.ty), str(arg))
     return None
+
+
+ELIMINATE_COMMON_SUBEXPRESSIONS: Final = LocalRule(
+    "eliminate-common-subexpressions",
+    Kind.REDUNDANCY,
+    "Equal expressions are computed once.",
+    apply=_computed_before,
+)

@@ -1,17 +1,19 @@
 """Turn inference batch normalization into one multiply and one add per channel.
 
 ``y = (x - mean) / sqrt(var + eps) * gamma + beta`` is ``x * scale + shift`` with constants. After
-a convolution `FoldScale` then moves both into its weights and bias; before one (DenseNet's
+a convolution `FOLD_SCALE` then moves both into its weights and bias; before one (DenseNet's
 pre-activation) or after a concat they stay, and fuse with the activation that follows.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
-import tvm
 from tvm import relax
 from tvm.ir import Call
 
+from neocpu.passes.rules.rule import TUPLE_ITEM, Kind, LocalRule
 from neocpu.relax_utils import (
     Expr,
     Rewrite,
@@ -19,20 +21,8 @@ from neocpu.relax_utils import (
     dtype_of,
     is_op,
     make_const,
-    rewrite_function,
     static_shape,
 )
-
-
-@relax.transform.function_pass(opt_level=0, name="FoldBatchNorm")
-class FoldBatchNorm:
-    """Replace ``batch_norm(x, ...)[0]`` with constant statistics by ``x * scale + shift``."""
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Return ``func`` without inference batch normalization."""
-        return rewrite_function(func, _fold_batch_norm)
 
 
 def _fold_batch_norm(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -66,3 +56,12 @@ def _scale_and_shift(call: Call, rewrite: Rewrite) -> Expr | None:
         relax.op.multiply(data, make_const(scale.reshape(per_channel).astype(dtype)))
     )
     return relax.op.add(scaled, make_const(shift.reshape(per_channel).astype(dtype)))
+
+
+FOLD_BATCH_NORM: Final = LocalRule(
+    "fold-batch-norm",
+    Kind.FOLDING,
+    "Batch normalisation becomes a multiply and an add per channel.",
+    operators=(TUPLE_ITEM,),
+    apply=_fold_batch_norm,
+)

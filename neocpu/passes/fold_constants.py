@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.ir import Call, GenericConst
 
 from neocpu.passes.numpy_ops import NUMPY_OPS
+from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.relax_utils import (
     Array,
     Expr,
@@ -24,21 +25,9 @@ from neocpu.relax_utils import (
     is_op,
     make_const,
     op_name,
-    rewrite_function,
     shape_values,
     static_shape,
 )
-
-
-@relax.transform.function_pass(opt_level=0, name="FoldConstants")
-class FoldConstants:
-    """Replace operators on constants by their value, and shape arithmetic by static shapes."""
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Return ``func`` with everything constant evaluated."""
-        return rewrite_function(func, fold_constant)
 
 
 def fold_constant(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -134,3 +123,12 @@ def _argument(arg: Expr) -> object | None:
         fields = tuple(_argument(field) for field in arg.fields)
         return None if any(field is None for field in fields) else fields
     return None
+
+
+FOLD_CONSTANTS: Final = LocalRule(
+    "fold-constants",
+    Kind.FOLDING,
+    "Operators on constants become their value, arithmetic on shapes static shapes.",
+    required=True,
+    apply=fold_constant,
+)

@@ -8,11 +8,13 @@ with a single consumer are folded. Nothing moves across an activation.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
-import tvm
 from tvm import relax
 from tvm.ir import Call
 
+from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.relax_utils import (
     Array,
     Expr,
@@ -21,26 +23,11 @@ from neocpu.relax_utils import (
     dtype_of,
     is_op,
     make_const,
-    rewrite_function,
     static_shape,
 )
 from neocpu.runtime.aligned_memory import aligned_empty
 
 _WEIGHTED = ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul")
-
-
-@relax.transform.function_pass(opt_level=0, name="FoldScale")
-class FoldScale:
-    """Fold multiply and add by constants into each other and into the operator before them.
-
-    The constant of a rank-4 map ends up as ``(1, C, 1, 1)``, the bias of a dense layer as ``(C,)``.
-    """
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Return ``func`` with its scale and bias chains folded."""
-        return rewrite_function(func, _fold_scale)
 
 
 def _fold_scale(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -183,3 +170,12 @@ def _normalize_constant(
         return None
     assert dtype_of(data) == str(normal.dtype)
     return Call(expr.op, [data, make_const(normal)], ret_ty=expr.ty)
+
+
+FOLD_SCALE: Final = LocalRule(
+    "fold-scale",
+    Kind.FOLDING,
+    "Multiplies and adds by constants merge, and vanish in the weights before them.",
+    operators=("relax.multiply", "relax.add"),
+    apply=_fold_scale,
+)

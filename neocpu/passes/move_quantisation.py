@@ -18,10 +18,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import tvm
 from tvm import relax
 from tvm.ir import Call
 
+from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.relax_utils import (
     SHAPING,
     Expr,
@@ -29,23 +29,11 @@ from neocpu.relax_utils import (
     constant_value,
     is_op,
     make_const,
-    rewrite_function,
     shape_values,
 )
 
 _KEEPING: Final = (*SHAPING, "relax.nn.max_pool2d", "relax.strided_slice")
 """Operators whose results are among the values of what they read first."""
-
-
-@relax.transform.function_pass(opt_level=0, name="MoveQuantisation")
-class MoveQuantisation:
-    """Bring rounding to a grid to what computes the values."""
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Return ``func`` with what keeps values after quantisations and their inverses."""
-        return rewrite_function(func, _move)
 
 
 def _move(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -165,3 +153,12 @@ def _of(change: Call, data: Expr) -> Call:
     scale, zero = (make_const(number.reshape(())) for number in numbers if number is not None)
     make = relax.op.quantize if is_op(change, "relax.quantize") else relax.op.dequantize
     return make(data, scale, zero, 0, str(change.attrs.out_dtype))
+
+
+MOVE_QUANTISATION: Final = LocalRule(
+    "move-quantisation",
+    Kind.REORDERING,
+    "Rounding to a grid moves to what computes the values, and is done once.",
+    operators=("relax.quantize", "relax.dequantize"),
+    apply=_move,
+)

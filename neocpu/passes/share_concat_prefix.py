@@ -8,56 +8,36 @@ planned away.
 
 from __future__ import annotations
 
-import tvm
+from typing import Final
+
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.relax_utils import Expr, Rewrite, is_op, rewrite_function
+from neocpu.passes.rules.rule import Kind, LocalRule
+from neocpu.relax_utils import Expr, Rewrite, is_op
 
 
-@relax.transform.function_pass(opt_level=0, name="ShareConcatPrefix")
-class ShareConcatPrefix:
+def _continued(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """Replace the longest run of leading inputs that is already concatenated by that concat."""
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Return ``func`` with shared concat prefixes.
-
-        A function of several dataflow blocks is returned unchanged: a variable of one block cannot
-        be read in the next.
-        """
-        if len(func.body.blocks) != 1:
-            return func
-        return rewrite_function(func, _ConcatPrefixes())
-
-
-class _ConcatPrefixes:
-    """The rule, with the concats of the function seen so far, by axis and innermost inputs."""
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[int, tuple[Var, ...]], Expr] = {}
-
-    def __call__(self, expr: Expr, rewrite: Rewrite) -> Expr | None:
-        if not is_op(expr, "relax.concat"):
-            return None
-        inputs = rewrite.definition(expr.args[0])
-        if not isinstance(inputs, relax.Tuple):
-            return None
-        if not all(isinstance(field, Var) for field in inputs.fields):
-            return None
-        fields = list(inputs.fields)
-        axis = int(expr.attrs.axis or 0)
-        leaves = [_leaves(field, axis, rewrite) for field in fields]
-        for end in range(len(fields), 1, -1):
-            prefix = tuple(leaf for group in leaves[:end] for leaf in group)
-            earlier = self._seen.get((axis, prefix))
-            shared = None if earlier is None else rewrite.variable(earlier)
-            if shared is not None:
-                rest = fields[end:]
-                return relax.op.concat([shared, *rest], axis) if rest else shared
-        self._seen[axis, tuple(leaf for group in leaves for leaf in group)] = expr
+    if not rewrite.reads_all:
         return None
+    inputs = rewrite.definition(expr.args[0])
+    if not isinstance(inputs, relax.Tuple):
+        return None
+    if not all(isinstance(field, Var) for field in inputs.fields):
+        return None
+    fields = list(inputs.fields)
+    axis = int(expr.attrs.axis or 0)
+    leaves = [_leaves(field, axis, rewrite) for field in fields]
+    for end in range(len(fields), 1, -1):
+        prefix = tuple(leaf for group in leaves[:end] for leaf in group)
+        earlier = rewrite.met.get((axis, prefix))
+        shared = None if earlier is None else rewrite.variable(earlier)
+        if shared is not None:
+            rest = fields[end:]
+            return relax.op.concat([shared, *rest], axis) if rest else shared
+    rewrite.met[axis, tuple(leaf for group in leaves for leaf in group)] = expr
+    return None
 
 
 def _leaves(expr: Var, axis: int, rewrite: Rewrite) -> tuple[Var, ...]:
@@ -71,3 +51,12 @@ def _leaves(expr: Var, axis: int, rewrite: Rewrite) -> tuple[Var, ...]:
     if not all(isinstance(field, Var) for field in inputs.fields):
         return (expr,)
     return tuple(leaf for field in inputs.fields for leaf in _leaves(field, axis, rewrite))
+
+
+SHARE_CONCAT_PREFIX: Final = LocalRule(
+    "share-concat-prefix",
+    Kind.REDUNDANCY,
+    "A concatenation continues an earlier one that it starts with.",
+    operators=("relax.concat",),
+    apply=_continued,
+)

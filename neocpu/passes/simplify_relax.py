@@ -1,57 +1,27 @@
-"""Simplify an imported model: the target-independent passes, in order, to a fixpoint."""
+"""Simplify an imported model: the rules of `neocpu.passes.rules`, in order, to a fixpoint."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections import Counter
+from collections.abc import Collection
 
 import tvm
 from tvm import relax
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.passes.absorb_channel_shuffles import AbsorbChannelShuffles
-from neocpu.passes.canonicalize_activations import CanonicalizeActivations
-from neocpu.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from neocpu.passes.eliminate_dead_code import EliminateDeadCode
-from neocpu.passes.eliminate_identities import EliminateIdentities
-from neocpu.passes.fold_batch_norm import FoldBatchNorm
-from neocpu.passes.fold_constants import FoldConstants
-from neocpu.passes.fold_scale import FoldScale
-from neocpu.passes.move_quantisation import MoveQuantisation
-from neocpu.passes.share_concat_prefix import ShareConcatPrefix
-from neocpu.passes.sink_squeezes import SinkSqueezes
+from neocpu.passes.rules.rule import ApplyRules
+from neocpu.passes.rules.table import STAGES
 from neocpu.relax_utils import bindings, shape_values
 
-#: Name and pass, in the order they run. Each leaves no dead binding behind.
-SIMPLIFY_PASSES: tuple[tuple[str, Any], ...] = (
-    # 1. Weights the exporter left as expressions become constants, shapes become static.
-    ("fold-constants", FoldConstants()),
-    # 2. Dropout, no-op reshapes and the like go, so that they do not hide a pattern.
-    ("eliminate-identities", EliminateIdentities()),
-    # Between convolutions over one dimension everything happens to images of one row.
-    ("sink-squeezes", SinkSqueezes()),
-    # 3. Operator replacement: one spelling for each activation, for subtract and for divide.
-    ("canonicalize-activations", CanonicalizeActivations()),
-    # 4. What a quantised model rounds is rounded where it is computed.
-    ("move-quantisation", MoveQuantisation()),
-    # 5. Batch normalization becomes multiply and add ...
-    ("fold-batch-norm", FoldBatchNorm()),
-    # 6. ... and those merge with their neighbours and vanish in the convolution's weights and bias.
-    ("fold-scale", FoldScale()),
-    # 7. Equal work is done once; a concat continues the concat that it starts with.
-    ("eliminate-common-subexpressions", EliminateCommonSubexpressions()),
-    ("share-concat-prefix", ShareConcatPrefix()),
-    # 8. Channel shuffles vanish in the weights around them.
-    ("absorb-channel-shuffles", AbsorbChannelShuffles()),
-    # 9. Trivial bindings and functions nothing calls go.
-    ("eliminate-dead-code", EliminateDeadCode()),
-)
-
-#: One pass can enable an earlier one; two rounds settle all known networks.
+#: One rule can enable an earlier one; two rounds settle all known networks.
 MAX_ROUNDS = 4
 
 
-def simplify(mod: tvm.IRModule) -> tvm.IRModule:
+def simplify(
+    mod: tvm.IRModule, without: Collection[str] = (), fired: Counter[str] | None = None
+) -> tvm.IRModule:
     """Return an equivalent module with fewer and more uniform operators.
 
     Parameters
@@ -59,6 +29,10 @@ def simplify(mod: tvm.IRModule) -> tvm.IRModule:
     mod : tvm.IRModule
         As ``tvm.relax.frontend.onnx.from_onnx`` produces it: static shapes, weights as constants,
         one public function ``main``. The parameters and results of ``main`` do not change.
+    without : collection of str
+        Names of rules that are not applied.
+    fired : Counter, optional
+        Adds, by rule, how often each was applied.
 
     Returns
     -------
@@ -74,8 +48,9 @@ def simplify(mod: tvm.IRModule) -> tvm.IRModule:
     """
     for _ in range(MAX_ROUNDS):
         before = mod["main"]
-        for _, simplify_pass in SIMPLIFY_PASSES:
-            mod = simplify_pass(mod)
+        for stage in STAGES:
+            mod = ApplyRules([rule for rule in stage if rule.name not in without], fired)(mod)
+        mod = EliminateDeadCode()(mod)
         if mod["main"].same_as(before):
             break
     _require_static_shapes(mod["main"])

@@ -7,13 +7,13 @@ squeeze meets the next convolution's expansion, with which it vanishes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-import tvm
 from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.planning.operators.elementwise_op import NAMES
+from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.relax_utils import (
     Expr,
     Rewrite,
@@ -21,26 +21,11 @@ from neocpu.relax_utils import (
     is_op,
     make_const,
     op_name,
-    rewrite_function,
     static_shape,
 )
 
 _MOVED = NAMES | {"relax.divide", "relax.nn.prelu"}
 _ROUNDING = ("relax.quantize", "relax.dequantize")
-
-
-@relax.transform.function_pass(opt_level=0, name="SinkSqueezes")
-class SinkSqueezes:
-    """``op(squeeze(x))`` becomes ``squeeze(op(x))``, where a squeeze drops the one row of images.
-
-    Images are ``(N, C, 1, W)``.
-    """
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Return ``func`` with squeezes as late as can be."""
-        return rewrite_function(func, _sink)
 
 
 def _sink(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -109,3 +94,11 @@ def _operand(arg: Expr) -> Expr | None:
         return arg
     shape = (1,) * (3 - value.ndim) + value.shape
     return make_const(value.reshape(*shape[:2], 1, shape[2]))
+
+
+SINK_SQUEEZES: Final = LocalRule(
+    "sink-squeezes",
+    Kind.REORDERING,
+    "Networks over one dimension keep to images of one row between their convolutions.",
+    apply=_sink,
+)

@@ -10,7 +10,7 @@ from tvm import relax
 from neocpu import models
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
-from neocpu.passes.absorb_channel_shuffles import AbsorbChannelShuffles
+from neocpu.passes.absorb_channel_shuffles import ABSORB_CHANNEL_SHUFFLES
 from neocpu.passes.simplify_relax import simplify
 
 R = relax.op
@@ -45,7 +45,7 @@ def unit(bb, x):
 
 def after(body, shape):
     before = module(body, shape)
-    result = AbsorbChannelShuffles()(before)
+    result = ABSORB_CHANNEL_SHUFFLES(before)
     assert_same_results(before, result, rtol=1e-4, atol=1e-4)
     return names(result)
 
@@ -153,7 +153,7 @@ def halves_seen(bb, x):
 @pytest.mark.parametrize("body", [no_convolution_before, halves_seen])
 def test_an_order_seen_before_the_shuffle_is_read_as_it_is(body):
     before = module(body, (1, 8, 4, 4))
-    found = AbsorbChannelShuffles()(before)
+    found = ABSORB_CHANNEL_SHUFFLES(before)
     assert "permute_dims" not in names(found)
     assert_same_results(before, found)
 
@@ -161,7 +161,7 @@ def test_an_order_seen_before_the_shuffle_is_read_as_it_is(body):
 @pytest.mark.parametrize("body", [output, grouped_reader, residual_reader])
 def test_an_order_that_is_seen_stays(body):
     before = module(body, (1, 8, 4, 4))
-    found = AbsorbChannelShuffles()(before)
+    found = ABSORB_CHANNEL_SHUFFLES(before)
     assert "permute_dims" in names(found)
     assert_same_results(before, found)
 
@@ -178,7 +178,7 @@ def test_the_order_of_an_output_that_no_tuple_holds_stays():
             read = [bb.emit_output(R.nn.relu(half)) for half in halves]
         bb.emit_func_output(relax.Tuple([whole, *read]))
     before = bb.finalize()
-    assert_same_results(before, AbsorbChannelShuffles()(before), rtol=1e-4, atol=1e-4)
+    assert_same_results(before, ABSORB_CHANNEL_SHUFFLES(before), rtol=1e-4, atol=1e-4)
 
 
 def test_one_of_two_readers_may_see_the_order():
@@ -204,7 +204,7 @@ def shuffled_again(bb, x):
 @pytest.mark.parametrize("body", [kept_in_a_concatenation, shuffled_again])
 def test_a_gather_that_stays_reads_the_order_as_it_was(body):
     before = module(body, (1, 8, 4, 4))
-    assert_same_results(before, AbsorbChannelShuffles()(before))
+    assert_same_results(before, ABSORB_CHANNEL_SHUFFLES(before))
 
 
 def test_without_a_shuffle_nothing_changes():
@@ -214,7 +214,7 @@ def test_without_a_shuffle_nothing_changes():
         return conv(bb, bb.emit(R.concat(parts, 1)), 3)
 
     before = module(body, (1, 3, 4, 4))
-    tvm.ir.assert_structural_equal(AbsorbChannelShuffles()(before), before)
+    tvm.ir.assert_structural_equal(ABSORB_CHANNEL_SHUFFLES(before), before)
 
 
 def test_shufflenet_has_none_left():

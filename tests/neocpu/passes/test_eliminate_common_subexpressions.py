@@ -8,7 +8,7 @@ from tvm import relax
 
 from neocpu.passes.eliminate_common_subexpressions import (
     MAX_COMPARED_BYTES,
-    EliminateCommonSubexpressions,
+    ELIMINATE_COMMON_SUBEXPRESSIONS,
 )
 
 R = relax.op
@@ -37,7 +37,7 @@ def twice(first, second=None):
     ],
 )
 def test_equal_calls_become_one(call):
-    after = EliminateCommonSubexpressions()(module(twice(call), SHAPE))
+    after = ELIMINATE_COMMON_SUBEXPRESSIONS(module(twice(call), SHAPE))
 
     def expected(bb, x):
         y = bb.emit(call(x))
@@ -51,11 +51,11 @@ def test_a_large_constant_equals_only_itself():
     assert np.from_dlpack(weight.value).nbytes > MAX_COMPARED_BYTES
     copy = relax.const(weight.value.numpy())
     shared = module(twice(lambda x: R.nn.conv2d(x, weight)), SHAPE)
-    assert names(EliminateCommonSubexpressions()(shared)) == ["nn.conv2d", "add"]
+    assert names(ELIMINATE_COMMON_SUBEXPRESSIONS(shared)) == ["nn.conv2d", "add"]
     separate = module(
         twice(lambda x: R.nn.conv2d(x, weight), lambda x: R.nn.conv2d(x, copy)), SHAPE
     )
-    assert EliminateCommonSubexpressions()(separate)["main"].same_as(separate["main"])
+    assert ELIMINATE_COMMON_SUBEXPRESSIONS(separate)["main"].same_as(separate["main"])
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_large_constant_equals_only_itself():
 )
 def test_different_calls_stay(first, second):
     before = module(twice(first, second), SHAPE)
-    assert EliminateCommonSubexpressions()(before)["main"].same_as(before["main"])
+    assert ELIMINATE_COMMON_SUBEXPRESSIONS(before)["main"].same_as(before["main"])
 
 
 def test_whole_branches_collapse():
@@ -83,11 +83,11 @@ def test_whole_branches_collapse():
         return bb.emit(R.nn.relu(bb.emit(relax.TupleGetItem(parts, 1))))
 
     before = module(lambda bb, x: bb.emit(R.add(branch(bb, x), branch(bb, x))), SHAPE)
-    assert names(EliminateCommonSubexpressions()(before)) == ["split", "nn.relu", "add"]
+    assert names(ELIMINATE_COMMON_SUBEXPRESSIONS(before)) == ["split", "nn.relu", "add"]
 
 
 def test_equal_outputs_stay_outputs():
     before = module(lambda bb, x: (bb.emit(R.exp(x)), bb.emit(R.exp(x))), SHAPE)
-    after = EliminateCommonSubexpressions()(before)
+    after = ELIMINATE_COMMON_SUBEXPRESSIONS(before)
     assert names(after) == ["exp"]
     tvm.ir.assert_structural_equal(before["main"].ret_ty, after["main"].ret_ty)

@@ -7,7 +7,7 @@ import pytest
 from relax_modules import assert_same_results, module, names
 from tvm import relax
 
-from neocpu.passes.move_quantisation import MoveQuantisation
+from neocpu.passes.move_quantisation import MOVE_QUANTISATION
 
 R = relax.op
 SHAPE = (2, 3, 4, 5)
@@ -46,7 +46,7 @@ def test_what_keeps_values_comes_last(name, between):
         return bb.emit(dequantise(bb.emit(quantise(bb.emit(keep(x))))))
 
     before = module(body, SHAPE)
-    after = MoveQuantisation()(before)
+    after = MOVE_QUANTISATION(before)
     assert [each.split(".")[-1] for each in names(after)][:2] == ["quantize", "dequantize"]
     assert_same_results(before, after)
 
@@ -57,7 +57,7 @@ def test_parts_of_a_concatenation_are_rounded():
         return bb.emit(dequantise(bb.emit(quantise(joined))))
 
     before = module(body, SHAPE, (2, 2, 4, 5))
-    after = MoveQuantisation()(before)
+    after = MOVE_QUANTISATION(before)
     found = [each.split(".")[-1] for each in names(after)]
     assert (found.count("quantize"), found.count("dequantize"), found[-1]) == (2, 2, "concat")
     assert_same_results(before, after)
@@ -70,7 +70,7 @@ def test_what_others_read_stays():
         return bb.emit(R.add(rounded, pooled))
 
     before = module(body, SHAPE)
-    assert MoveQuantisation()(before)["main"].same_as(before["main"])
+    assert MOVE_QUANTISATION(before)["main"].same_as(before["main"])
 
 
 def test_scales_along_an_axis_stay():
@@ -83,7 +83,7 @@ def test_scales_along_an_axis_stay():
                                     scales, zeros, 1, "float32"))  # fmt: skip
 
     before = module(body, SHAPE)
-    assert MoveQuantisation()(before)["main"].same_as(before["main"])
+    assert MOVE_QUANTISATION(before)["main"].same_as(before["main"])
 
 
 def test_the_axis_of_one_scale_does_not_matter():
@@ -93,7 +93,7 @@ def test_the_axis_of_one_scale_does_not_matter():
         return bb.emit(R.dequantize(stored, SCALE, ZERO, 1, "float32"))
 
     before = module(body, (8,))
-    after = MoveQuantisation()(before)
+    after = MOVE_QUANTISATION(before)
     assert names(after)[-1] == "reshape"
     assert_same_results(before, after)
 
@@ -113,7 +113,7 @@ def test_what_is_on_the_grid_is_not_rounded_again(name):
         return bb.emit(R.add(bb.emit(R.negative(kept)), again))
 
     before = module(body, SHAPE)
-    after = MoveQuantisation()(before)
+    after = MOVE_QUANTISATION(before)
     assert (count(after, "quantize"), count(after, "dequantize")) == (1, 1)
     assert_same_results(before, after)
 
@@ -126,7 +126,7 @@ def test_a_concatenation_on_the_grid_is_not_rounded_again():
         return bb.emit(R.add(joined, again))
 
     before = module(body, SHAPE, (2, 2, 4, 5))
-    after = MoveQuantisation()(before)
+    after = MOVE_QUANTISATION(before)
     assert (count(after, "quantize"), count(after, "dequantize")) == (3, 3)
     assert_same_results(before, after)
 
@@ -145,10 +145,10 @@ def test_scales_along_an_axis_are_undone_along_it():
         return x
 
     shape = (3, 3, 4, 3)
-    once = MoveQuantisation()(module(lambda bb, x: body(bb, x, 1, 1, 1), shape))
+    once = MOVE_QUANTISATION(module(lambda bb, x: body(bb, x, 1, 1, 1), shape))
     assert count(once, "quantize") == 1
     assert_same_results(module(lambda bb, x: body(bb, x, 1), shape), once)
-    twice = MoveQuantisation()(module(lambda bb, x: body(bb, x, 1, 0), shape))
+    twice = MOVE_QUANTISATION(module(lambda bb, x: body(bb, x, 1, 0), shape))
     assert count(twice, "quantize") == 2
     assert_same_results(module(lambda bb, x: body(bb, x, 1, 0), shape), twice)
 
@@ -166,4 +166,4 @@ def test_another_grid_rounds(other):
             x = bb.emit(R.dequantize(stored, scale, zero, 0, "float32"))
         return x
 
-    assert count(MoveQuantisation()(module(body, SHAPE)), "quantize") == 2
+    assert count(MOVE_QUANTISATION(module(body, SHAPE)), "quantize") == 2

@@ -4,7 +4,7 @@ import tvm
 from relax_modules import assert_same_results, module
 from tvm import relax
 
-from neocpu.passes.share_concat_prefix import ShareConcatPrefix
+from neocpu.passes.share_concat_prefix import SHARE_CONCAT_PREFIX
 
 R = relax.op
 SHAPE = (2, 3, 4, 4)
@@ -26,7 +26,7 @@ def test_a_dense_block_chains_its_concats():
         return ab, abc, concat(bb, abc, d)
 
     shapes = [SHAPE] * 4
-    after = ShareConcatPrefix()(module(before, *shapes))
+    after = SHARE_CONCAT_PREFIX(module(before, *shapes))
     tvm.ir.assert_structural_equal(after, module(expected, *shapes))
     assert_same_results(module(before, *shapes), after)
 
@@ -43,7 +43,7 @@ def test_the_longest_prefix_is_found_through_nested_concats():
         return ab, abc, concat(bb, abc, d, a)
 
     shapes = [SHAPE] * 4
-    after = ShareConcatPrefix()(module(before, *shapes))
+    after = SHARE_CONCAT_PREFIX(module(before, *shapes))
     tvm.ir.assert_structural_equal(after, module(expected, *shapes))
 
 
@@ -57,7 +57,7 @@ def test_an_equal_concat_is_reused():
         return bb.emit(R.add(abc, abc))
 
     shapes = [SHAPE] * 3
-    after = ShareConcatPrefix()(module(before, *shapes))
+    after = SHARE_CONCAT_PREFIX(module(before, *shapes))
     tvm.ir.assert_structural_equal(after, module(expected, *shapes))
 
 
@@ -71,4 +71,4 @@ def test_other_axes_orders_and_suffixes_stay():
         )
 
     before = module(body, *[SHAPE] * 3)
-    assert ShareConcatPrefix()(before)["main"].same_as(before["main"])
+    assert SHARE_CONCAT_PREFIX(before)["main"].same_as(before["main"])

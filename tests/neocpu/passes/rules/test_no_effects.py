@@ -8,9 +8,14 @@ import tvm
 from relax_modules import assert_same_results, calls, module, names
 from tvm import relax
 
-from neocpu.passes.eliminate_identities import EliminateIdentities
+from neocpu.passes.rules.redundancy.drop_no_effects import DROP_NO_EFFECTS
+from neocpu.passes.rules.redundancy.merge_reshapes import MERGE_RESHAPES
+from neocpu.passes.rules.redundancy.merge_transposes import MERGE_TRANSPOSES
+from neocpu.passes.rules.redundancy.neutral_operands import NEUTRAL_OPERANDS
+from neocpu.passes.rules.rule import ApplyRules
 
 R = relax.op
+eliminate = ApplyRules((NEUTRAL_OPERANDS, MERGE_RESHAPES, MERGE_TRANSPOSES, *DROP_NO_EFFECTS))
 SHAPE = (2, 3, 4, 5)
 
 
@@ -45,7 +50,7 @@ def test_identity_is_removed(name):
     before = module(
         lambda bb, x: bb.emit(R.nn.relu(bb.emit(IDENTITIES[name](bb.emit(R.exp(x)))))), SHAPE
     )
-    after = EliminateIdentities()(before)
+    after = eliminate(before)
     expected = module(lambda bb, x: bb.emit(R.nn.relu(bb.emit(R.exp(x)))), SHAPE)
     tvm.ir.assert_structural_equal(after, expected)
 
@@ -55,7 +60,7 @@ def test_dropout_returns_its_input():
         dropped = bb.emit(relax.TupleGetItem(bb.emit(R.nn.dropout(x, 0.5)), 0))
         return bb.emit(R.exp(dropped))
 
-    after = EliminateIdentities()(module(body, SHAPE))
+    after = eliminate(module(body, SHAPE))
     tvm.ir.assert_structural_equal(after, module(lambda bb, x: bb.emit(R.exp(x)), SHAPE))
 
 
@@ -76,7 +81,7 @@ LOOKALIKES = {
 @pytest.mark.parametrize("name", LOOKALIKES)
 def test_lookalike_stays(name):
     before = module(lambda bb, x: bb.emit(LOOKALIKES[name](x)), SHAPE)
-    assert EliminateIdentities()(before)["main"].same_as(before["main"])
+    assert eliminate(before)["main"].same_as(before["main"])
 
 
 def chain(*functions):
@@ -117,14 +122,14 @@ CHAINS = {
 def test_chain_is_shortened(name):
     functions, expected = CHAINS[name]
     before = module(chain(*functions), SHAPE)
-    after = EliminateIdentities()(before)
+    after = eliminate(before)
     assert names(after) == [*expected, "exp"]
     assert_same_results(before, after)
 
 
 def test_transpose_of_unit_extents_becomes_a_reshape():
     before = module(chain(lambda x: R.permute_dims(x, [0, 2, 3, 1])), (3, 7, 1, 1))
-    after = EliminateIdentities()(before)
+    after = eliminate(before)
     assert names(after) == ["reshape", "exp"]
     assert_same_results(before, after)
 
@@ -134,7 +139,7 @@ def test_an_inner_reshape_that_is_also_read_stays_for_its_other_reader():
         y = bb.emit(R.reshape(x, (6, 20)))
         return bb.emit(R.exp(y)), bb.emit(R.reshape(y, (20, 6)))
 
-    after = EliminateIdentities()(module(body, SHAPE))
+    after = eliminate(module(body, SHAPE))
     *_, last = calls(after)
     assert last.args[0].same_as(after["main"].params[0])
     assert names(after) == ["reshape", "exp", "reshape"]
@@ -142,6 +147,6 @@ def test_an_inner_reshape_that_is_also_read_stays_for_its_other_reader():
 
 def test_a_model_that_is_one_identity_returns_its_input():
     before = module(lambda bb, x: bb.emit(R.reshape(x, SHAPE)), SHAPE)
-    after = EliminateIdentities()(before)
+    after = eliminate(before)
     assert names(after) == []
     assert_same_results(before, after)

@@ -1,0 +1,29 @@
+"""Which rules a compilation applies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from neocpu.foundation.errors import UsageError
+from neocpu.passes.rules.table import RULES
+
+
+def parse_disabled(names: Iterable[str]) -> frozenset[str]:
+    """Return the names of the rules that are not to be applied.
+
+    Raises
+    ------
+    UsageError
+        If there is no such rule, or nothing compiles without it.
+    """
+    disabled = frozenset(names)
+    known = {rule.name: rule for rule in RULES}
+    for name in sorted(disabled):
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            hint = f"do you mean '{close[0]}'?" if close else "see neocpu compile --list-rules"
+            raise UsageError(f"there is no rule '{name}': {hint}")
+        if known[name].required:
+            raise UsageError(f"rule '{name}' cannot be disabled: nothing compiles without it")
+    return disabled

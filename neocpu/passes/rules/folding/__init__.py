@@ -1,0 +1,1 @@
+"""What is computed while compiling, and what vanishes in weights."""

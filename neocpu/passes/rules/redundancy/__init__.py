@@ -1,0 +1,1 @@
+"""What need not be computed at all, or not twice."""

@@ -1,0 +1,44 @@
+"""All rules, in the order in which they are applied; those of a stage in one walk."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from neocpu.passes.absorb_channel_shuffles import ABSORB_CHANNEL_SHUFFLES
+from neocpu.passes.canonicalize_activations import CANONICALIZE_ACTIVATIONS
+from neocpu.passes.eliminate_common_subexpressions import ELIMINATE_COMMON_SUBEXPRESSIONS
+from neocpu.passes.fold_batch_norm import FOLD_BATCH_NORM
+from neocpu.passes.fold_constants import FOLD_CONSTANTS
+from neocpu.passes.fold_scale import FOLD_SCALE
+from neocpu.passes.move_quantisation import MOVE_QUANTISATION
+from neocpu.passes.rules.redundancy.drop_no_effects import DROP_NO_EFFECTS
+from neocpu.passes.rules.redundancy.merge_reshapes import MERGE_RESHAPES
+from neocpu.passes.rules.redundancy.merge_transposes import MERGE_TRANSPOSES
+from neocpu.passes.rules.redundancy.neutral_operands import NEUTRAL_OPERANDS
+from neocpu.passes.rules.rule import GraphRule
+from neocpu.passes.share_concat_prefix import SHARE_CONCAT_PREFIX
+from neocpu.passes.sink_squeezes import SINK_SQUEEZES
+
+STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
+    # Weights the exporter left as expressions become constants, shapes become static.
+    (FOLD_CONSTANTS,),
+    # Dropout, no-op reshapes and the like go, so that they do not hide a pattern.
+    (NEUTRAL_OPERANDS, MERGE_RESHAPES, MERGE_TRANSPOSES, *DROP_NO_EFFECTS),
+    # Between convolutions over one dimension everything happens to images of one row.
+    (SINK_SQUEEZES,),
+    # Operator replacement: one spelling for each activation, for subtract and for divide.
+    (CANONICALIZE_ACTIVATIONS,),
+    # What a quantised model rounds is rounded where it is computed.
+    (MOVE_QUANTISATION,),
+    # Batch normalization becomes multiply and add ...
+    (FOLD_BATCH_NORM,),
+    # ... and those merge with their neighbours and vanish in the convolution's weights and bias.
+    (FOLD_SCALE,),
+    # Equal work is done once; a concat continues the concat that it starts with.
+    (ELIMINATE_COMMON_SUBEXPRESSIONS,),
+    (SHARE_CONCAT_PREFIX,),
+    # Channel shuffles vanish in the weights around them.
+    (ABSORB_CHANNEL_SHUFFLES,),
+)
+
+RULES: Final[tuple[GraphRule, ...]] = tuple(rule for stage in STAGES for rule in stage)

@@ -1,0 +1,61 @@
+"""Rules have names, can be disabled, and are counted."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from relax_modules import module, names
+from tvm import relax
+
+from neocpu.foundation.errors import UsageError
+from neocpu.passes.rules.choice import parse_disabled
+from neocpu.passes.rules.table import RULES
+from neocpu.passes.simplify_relax import simplify
+
+R = relax.op
+
+
+def test_rules_have_names_of_their_own_and_say_what_they_do():
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
+        assert rule.summary.endswith(".") and "\n" not in rule.summary
+
+
+def body(bb, x):
+    y = bb.emit(R.add(bb.emit(R.abs(x)), relax.const(np.zeros((3,), "float32"))))
+    return bb.emit(R.exp(bb.emit(R.reshape(bb.emit(R.reshape(y, (6,))), (3, 2)))))
+
+
+def test_rules_are_counted():
+    fired = Counter()
+    assert names(simplify(module(body, (2, 3)), fired=fired)) == ["abs", "reshape", "exp"]
+    assert fired == {"neutral-operands": 1, "merge-reshapes": 1}
+
+
+@pytest.mark.parametrize(
+    ("without", "expected"),
+    [
+        ("neutral-operands", ["abs", "add", "reshape", "exp"]),
+        ("merge-reshapes", ["abs", "reshape", "reshape", "exp"]),
+    ],
+)
+def test_a_rule_that_is_disabled_is_not_applied(without, expected):
+    fired = Counter()
+    assert names(simplify(module(body, (2, 3)), {without}, fired)) == expected
+    assert without not in fired
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("fold-scales", "there is no rule 'fold-scales': do you mean 'fold-scale'?"),
+        ("no-such-thing", "there is no rule 'no-such-thing': see neocpu compile --list-rules"),
+        ("fold-constants", "rule 'fold-constants' cannot be disabled"),
+    ],
+)
+def test_rules_that_cannot_be_disabled(name, said):
+    assert parse_disabled(["fold-scale"]) == {"fold-scale"}
+    with pytest.raises(UsageError, match=re.escape(said)):
+        parse_disabled([name])
