@@ -76,8 +76,9 @@ format: $(VENV)/.test ## format the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.test ## write docs/cli.md
+docs: $(VENV)/.test ## write docs/cli.md and docs/passes.md
 	$(BIN)/python -m tests.neocpu.cli.help_page
+	$(BIN)/python -m tests.neocpu.passes.rules.rules_page
 
 bench: $(VENV)/.bench ## measure the paper's fifteen networks beside the other engines; writes docs/benchmarks.md
 	$(BIN)/neocpu bench --suite paper --vs onnxruntime,openvino,ncnn --roofline -o docs/benchmarks.md

@@ -12,6 +12,7 @@ from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.units import parse_duration
 from neocpu.input_shapes import Given, InputShapes
+from neocpu.passes.rules.choice import parse_disabled
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.precision import Precision, parse_precision
 from neocpu.processing import NO_PROCESSING, Processing
@@ -45,6 +46,8 @@ class CompileOptions:
         Whether they are held to it, where this host can run them.
     processing : Processing
         What is done before and after the model.
+    disabled_rules : frozenset of str
+        Rules for graphs that are not applied.
     """
 
     threads: int
@@ -57,6 +60,7 @@ class CompileOptions:
     accuracy: Accuracy
     verify: bool
     processing: Processing = NO_PROCESSING
+    disabled_rules: frozenset[str] = frozenset()
 
     @classmethod
     def parse(
@@ -77,6 +81,7 @@ class CompileOptions:
         search_seconds: float | None = None,
         verify: bool = True,
         processing: Processing = NO_PROCESSING,
+        disable_rules: Sequence[str] = (),
     ) -> CompileOptions:
         """Parse the arguments of `neocpu.compile`, which says what they are.
 
@@ -96,6 +101,7 @@ class CompileOptions:
             accuracy=parse_accuracy(accuracy),
             verify=verify,
             processing=processing,
+            disabled_rules=parse_disabled(disable_rules),
         )
         return parsed.computing(plan.precision)
 

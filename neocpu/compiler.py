@@ -17,12 +17,12 @@ from neocpu import models
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.object_cache import open_object_cache
 from neocpu.building.parallel_codegen import OneAtATime
+from neocpu.building.phases import BUILDING, PhaseClock
 from neocpu.building.pipeline import DUMP_VARIABLE, Dump
 from neocpu.calibration_report import CalibrationReport
 from neocpu.compile_options import CompileOptions, Member, parse_budget, parse_threads
 from neocpu.compiled_module import CompiledModule
 from neocpu.descent import finish_as_promised, finish_unchecked, verifier_of
-from neocpu.fleet import parse_fleet
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
@@ -39,7 +39,6 @@ from neocpu.network_tuning import (
     workloads_of,
 )
 from neocpu.passes.simplify_relax import simplify
-from neocpu.phases import BUILDING, PhaseClock
 from neocpu.plan_report import PlanReport
 from neocpu.planning.extract import extract
 from neocpu.planning.network import Network
@@ -48,6 +47,7 @@ from neocpu.processing import NO_PROCESSING, Processing
 from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
+from neocpu.search.measuring.fleet import parse_fleet
 from neocpu.search.tuner import TuneReport
 from neocpu.stages import Builder, Generating, Simplified
 from neocpu.tuning_db.store import Store
@@ -75,6 +75,7 @@ def compile(
     search_seconds: float | None = None,
     verify: bool = True,
     processing: Processing = NO_PROCESSING,
+    disable_rules: Sequence[str] = (),
     on_progress: ProgressCallback | None = None,
 ) -> CompiledModule:
     """Compile an ONNX model for one CPU.
@@ -129,6 +130,9 @@ def compile(
         Run the result against the reference, if this host can run it, and hold it to ``accuracy``.
     processing : Processing
         What the artifact does before and after the model: `Processing.parse`.
+    disable_rules : sequence of str
+        Names of rules that are not applied to the graph, such as ``("fold-scale",)``: to see what
+        they bring, or to go on where one is wrong. docs/passes.md lists them.
 
     Raises
     ------
@@ -151,6 +155,7 @@ def compile(
         search_seconds=search_seconds,
         verify=verify,
         processing=processing,
+        disable_rules=disable_rules,
     )
     member = Member(cpu, options.plan.precision)
     (compiled,) = compile_each(model, [member], options, lambda _: on_progress or silent)
@@ -268,6 +273,7 @@ def _builder(
         clock,
         Dump(),
         generations,
+        disabled_rules=options.disabled_rules,
     )
 
 

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeAlias
 
-from neocpu.fleet import Fleet
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import duration, plural
@@ -26,6 +25,7 @@ from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.budget import Budget
 from neocpu.search.cost_model import LearnedCostModel
+from neocpu.search.measuring.fleet import Fleet
 from neocpu.search.measuring.local_measurer import LocalMeasurer
 from neocpu.search.measuring.measure import Measurer, ReplayMeasurer
 from neocpu.search.measuring.rpc_measurer import RpcMeasurer

@@ -161,6 +161,10 @@ class PlanReport:
         Of a float32 model that was compiled with calibration data.
     processing : tuple of str
         What is done before and after the model.
+    rules : mapping of str to int
+        How often each rule for graphs was applied.
+    disabled_rules : frozenset of str
+        Those that were not to be.
     """
 
     target: str
@@ -176,6 +180,8 @@ class PlanReport:
     outcome: Outcome = field(default_factory=Outcome)
     calibration: CalibrationReport | None = None
     processing: tuple[str, ...] = ()
+    rules: Mapping[str, int] = field(default_factory=dict)
+    disabled_rules: frozenset[str] = frozenset()
 
     @property
     def predicted_seconds(self) -> float:
@@ -207,6 +213,10 @@ class PlanReport:
             "weights": dict(self.weights),
             "calibration": None if self.calibration is None else self.calibration.to_json(),
             "processing": list(self.processing),
+            "rules": {
+                "applied": dict(sorted(self.rules.items(), key=lambda item: (-item[1], item[0]))),
+                "disabled": sorted(self.disabled_rules),
+            },
             **self.outcome.to_json(),
         }
 

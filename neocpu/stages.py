@@ -7,7 +7,8 @@ go of what the next replaces.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
+from neocpu.building.phases import PhaseClock
 from neocpu.building.pipeline import Building, Dump, begin_build, finish_build, lower
 from neocpu.calibration_report import CalibrationReport
 from neocpu.compiled_module import CompiledModule
@@ -30,7 +32,6 @@ from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify_relax import simplify
-from neocpu.phases import PhaseClock
 from neocpu.plan_report import Outcome, PlanReport, report_of
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
@@ -57,9 +58,14 @@ class Source:
     ----------
     uses : int
         How many times they are taken.
+    fired : mapping of str to int
+        How often each rule was applied to simplify the program.
     """
 
-    def __init__(self, mod: tvm.IRModule, network: Network, uses: int) -> None:
+    def __init__(
+        self, mod: tvm.IRModule, network: Network, uses: int, fired: Mapping[str, int]
+    ) -> None:
+        self.fired = fired
         self._mod: tvm.IRModule | None = mod
         self._network: Network | None = network
         self._uses = uses
@@ -172,6 +178,8 @@ class Builder:
         Shared with other builders that are at work.
     calibration : CalibrationReport or None
         What calibration data decided before.
+    disabled_rules : frozenset of str
+        Rules for graphs that are not applied.
     """
 
     target: CpuTarget
@@ -184,6 +192,7 @@ class Builder:
     dump: Dump
     generations: OneAtATime
     calibration: CalibrationReport | None = None
+    disabled_rules: frozenset[str] = frozenset()
 
     def read(self, load: Callable[[], LoadedModel], *, keep: bool, uses: int = 1) -> Simplified:
         """Import and simplify a model.
@@ -210,10 +219,11 @@ class Builder:
         return Imported(loaded, mod)
 
     def _simplify(self, mod: tvm.IRModule, uses: int) -> Source:
-        mod = simplify(mod)
+        fired: Counter[str] = Counter()
+        mod = simplify(mod, self.disabled_rules, fired)
         self.dump.module("simplify", mod)
         prologues = self.options.fuses_prologues(self.templates)
-        return Source(mod, extract(mod, prologues=prologues), uses)
+        return Source(mod, extract(mod, prologues=prologues), uses, fired)
 
     def plan(
         self,
@@ -248,7 +258,13 @@ class Builder:
             self.accuracy,
             self.options.precision,
         )
-        report = replace(report, calibration=self.calibration, processing=model.loaded.notes)
+        report = replace(
+            report,
+            calibration=self.calibration,
+            processing=model.loaded.notes,
+            rules=model.source.fired,
+            disabled_rules=self.disabled_rules,
+        )
         arrays = list(rewritten.weights)
         return Planned(model.loaded, costs.admission, _key(plan), rewritten.mod, arrays, report)
 

@@ -36,7 +36,6 @@ ORDER = (
             *("planning", "passes", "building"),
             *("frontend", "models", "reference", "verification"),
             *(
-                "phases",
                 "calibration_report",
                 "plan_report",
                 "compiled_module",
@@ -44,7 +43,7 @@ ORDER = (
                 "descent",
                 "compile_options",
             ),
-            *("fleet", "network_tuning", "compiler", "quantiser", "fat_compilation"),
+            *("network_tuning", "compiler", "quantiser", "fat_compilation"),
             "onnx_backend",
             *(f"bench.{room}" for room in ("results", "engines", "limits", "startup", "race")),
             *("bench", "cli", "__main__"),

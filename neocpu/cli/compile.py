@@ -25,6 +25,7 @@ from neocpu.cli.plans.plan_text import (
     sources_text,
     weights_text,
 )
+from neocpu.cli.plans.rule_options import rules
 from neocpu.cli.processing import processing_options
 from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import Terminal, echo, print_fields
@@ -133,6 +134,7 @@ Examples:
     metavar="S",
     help="Time for --solver auto or dp; 10 by default.",
 )
+@rules
 @click.option("--no-verify", is_flag=True, help="Skip the comparison with the reference.")
 @options.common
 def command(
@@ -237,7 +239,7 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         "predicted_us": plan["predicted_us"],
         "search": plan["search"],
         **{key: plan[key] for key in ("admission", "verification", "unchecked", "missed")},
-        **{key: plan[key] for key in ("calibration", "processing")},
+        **{key: plan[key] for key in ("calibration", "processing", "rules")},
         "obstacle": code_obstacle(header.machine, header.isa_features, host_features()),
         "phases": compiled.seconds,
         "tuning": None if (tuned := compiled.tuned) is None else _tuning(tuned),

@@ -22,6 +22,7 @@ from neocpu.cli.plans.plan_text import (
     sources_text,
     weights_text,
 )
+from neocpu.cli.plans.rule_options import rule_fields
 from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.errors import ArtifactError
@@ -69,6 +70,7 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         *rounding_fields(plan),
         *processing_fields(plan),
         *calibration_fields(plan),
+        *rule_fields(plan),
         ("accuracy", accuracy_text(plan["accuracy"])),
         (
             "search",

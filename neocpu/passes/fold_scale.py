@@ -27,13 +27,21 @@ from neocpu.relax_utils import (
 )
 from neocpu.runtime.aligned_memory import aligned_empty
 
-_WEIGHTED = ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul")
+WEIGHTED: Final = (
+    "relax.matmul",
+    "relax.nn.conv1d_transpose",
+    "relax.nn.conv2d",
+    "relax.nn.conv2d_transpose",
+    "relax.nn.conv3d",
+    "relax.nn.conv3d_transpose",
+)
+"""What may have constant weights that take a scale."""
 
 
 def _fold_scale(expr: Expr, rewrite: Rewrite) -> Expr | None:
     if not is_op(expr, "relax.multiply", "relax.add"):
         return None
-    operands = _data_and_constant(expr)
+    operands = data_and_constant(expr)
     if operands is None:
         return None
     data, constant = operands
@@ -46,9 +54,9 @@ def _fold_scale(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _fold_multiply(producer: Expr | None, scale: Array, rewrite: Rewrite) -> Expr | None:
-    if is_op(producer, *_WEIGHTED):
+    if is_op(producer, *WEIGHTED):
         return _scale_weights(producer, scale)
-    operands = _data_and_constant(producer)
+    operands = data_and_constant(producer)
     if operands is None:
         return None
     data, constant = operands
@@ -63,7 +71,7 @@ def _fold_multiply(producer: Expr | None, scale: Array, rewrite: Rewrite) -> Exp
 
 
 def _fold_add(producer: Expr | None, shift: Array) -> Expr | None:
-    operands = _data_and_constant(producer) if is_op(producer, "relax.add") else None
+    operands = data_and_constant(producer) if is_op(producer, "relax.add") else None
     if operands is None:
         return None
     data, constant = operands
@@ -71,7 +79,7 @@ def _fold_add(producer: Expr | None, shift: Array) -> Expr | None:
     return None if merged is None else relax.op.add(data, make_const(merged))
 
 
-def _data_and_constant(expr: Expr | None) -> tuple[Expr, Array] | None:
+def data_and_constant(expr: Expr | None) -> tuple[Expr, Array] | None:
     """Split a floating-point multiply or add into its variable and its constant operand.
 
     ``None`` if it has no constant operand, or if broadcasting that constant enlarges the result.
@@ -101,7 +109,7 @@ def _merge(operation: np.ufunc, first: Array, second: Array) -> Array | None:
 def _scale_weights(call: Call, scale: Array) -> Expr | None:
     """Return ``call`` with its output scaled per channel through its constant weight."""
     data, weight = call.args[0], constant_value(call.args[1])
-    channels = None if weight is None else _per_channel(call, scale)
+    channels = None if weight is None else per_channel(call, scale)
     if weight is None or channels is None:
         return None
     factor = _weight_factor(call, channels, weight.shape)
@@ -116,14 +124,15 @@ def _weight_factor(call: Call, channels: Array, shape: tuple[int, ...]) -> Array
     """Spread ``channels`` ``(C,)`` or ``(1,)`` so that it broadcasts over a weight of ``shape``."""
     if is_op(call, "relax.matmul"):
         return channels
-    if is_op(call, "relax.nn.conv2d"):
-        return channels.reshape(-1, 1, 1, 1) if call.attrs.kernel_layout == "OIHW" else None
-    if call.attrs.kernel_layout != "IOHW":
+    layout, image = str(call.attrs.kernel_layout), [1] * (len(shape) - 2)
+    if not call.op.name.endswith("_transpose"):
+        return channels.reshape(-1, 1, *image) if layout.startswith("OI") else None
+    if not layout.startswith("IO"):
         return None
-    # (I, O / groups, H, W): the group of an output channel is that of its input channels.
-    groups, (inputs, outputs, _, _) = call.attrs.groups, shape
+    # (I, O / groups, ...): the group of an output channel is that of its input channels.
+    groups, (inputs, outputs, *_) = call.attrs.groups, shape
     factor = np.broadcast_to(channels, (groups * outputs,)).reshape(groups, 1, outputs)
-    return np.repeat(factor, inputs // groups, axis=1).reshape(inputs, outputs, 1, 1)
+    return np.repeat(factor, inputs // groups, axis=1).reshape(inputs, outputs, *image)
 
 
 def _channel_axis(call: Call, rank: int) -> int | None:
@@ -131,10 +140,11 @@ def _channel_axis(call: Call, rank: int) -> int | None:
     if is_op(call, "relax.matmul"):
         weight = static_shape(call.args[1])
         return rank - 1 if weight is not None and len(weight) == 2 else None
-    return 1 if call.attrs.data_layout == "NCHW" and call.attrs.out_layout == "NCHW" else None
+    layouts = str(call.attrs.data_layout), str(call.attrs.out_layout)
+    return 1 if set(layouts) <= {"NCW", "NCHW", "NCDHW"} else None
 
 
-def _per_channel(call: Call, constant: Array) -> Array | None:
+def per_channel(call: Call, constant: Array) -> Array | None:
     """Return ``constant`` as one value per output channel ``(C,)``, or one in all ``(1,)``."""
     shape = static_shape(call)
     axis = None if shape is None else _channel_axis(call, len(shape))
@@ -156,12 +166,12 @@ def _normalize_constant(
     if shape is None:
         return None
     normal = constant
-    bias = _per_channel(producer, constant) if is_op(producer, *_WEIGHTED) else None
+    bias = per_channel(producer, constant) if is_op(producer, *WEIGHTED) else None
     if bias is not None and is_op(expr, "relax.add"):
         if is_op(producer, "relax.matmul"):
             normal = np.broadcast_to(bias, shape[-1:])
         else:
-            normal = np.broadcast_to(bias, shape[1:2]).reshape(1, -1, 1, 1)
+            normal = np.broadcast_to(bias, shape[1:2]).reshape(1, -1, *[1] * (len(shape) - 2))
     elif constant.size == 1:
         normal = constant.reshape(())
     elif len(shape) == 4:

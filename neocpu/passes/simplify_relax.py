@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection
+from typing import Any
 
 import tvm
 from tvm import relax
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.passes.eliminate_dead_code import EliminateDeadCode
-from neocpu.passes.rules.rule import ApplyRules
+from neocpu.passes.rules.rule import apply_rules
 from neocpu.passes.rules.table import STAGES
 from neocpu.relax_utils import bindings, shape_values
 
@@ -46,11 +47,13 @@ def simplify(
         If data decides the shape of a tensor, even of one that no output has the shape of: it would
         decide what memory a kernel writes.
     """
+    eliminate_dead_code: Any = EliminateDeadCode()
     for _ in range(MAX_ROUNDS):
         before = mod["main"]
         for stage in STAGES:
-            mod = ApplyRules([rule for rule in stage if rule.name not in without], fired)(mod)
-        mod = EliminateDeadCode()(mod)
+            chosen = [rule for rule in stage if rule.name not in without]
+            mod = apply_rules(mod, chosen, fired)
+        mod = eliminate_dead_code(mod)
         if mod["main"].same_as(before):
             break
     _require_static_shapes(mod["main"])

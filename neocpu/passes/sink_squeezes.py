@@ -12,8 +12,8 @@ from typing import Any, Final
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.planning.operators.elementwise_op import NAMES
 from neocpu.passes.rules.rule import Kind, LocalRule
+from neocpu.planning.operators.elementwise_op import NAMES
 from neocpu.relax_utils import (
     Expr,
     Rewrite,

@@ -1,4 +1,4 @@
-"""Operators that make or move data: constants, pad, concat, split, reshape, expand."""
+"""Operators that make or move data: constants, pad, concat, split, reshape, expand, tile."""
 
 from __future__ import annotations
 
@@ -126,6 +126,14 @@ def expand(node: Node) -> relax.Expr:
     assert wanted is not None
     shape = np.broadcast_shapes(node.shape(), tuple(int(extent) for extent in wanted))
     return relax.op.broadcast_to(node.inputs[0], shape)
+
+
+def tile(node: Node) -> relax.Expr:
+    """Tile; by constants it is one operator, and not the kernel that TVM makes of it."""
+    repeats = constant_value(node.inputs[1])
+    if repeats is None:
+        return node.convert_by_tvm("Tile", node.inputs)
+    return relax.op.tile(node.inputs[0], [int(count) for count in repeats])
 
 
 def space_to_depth(node: Node) -> relax.Expr:

@@ -105,6 +105,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "Sum": convert_elementwise.variadic(relax.op.add),
     "Swish": convert_elementwise.swish,
     "ThresholdedRelu": convert_elementwise.thresholded_relu,
+    "Tile": convert_shape.tile,
     "TopK": convert_detection.top_k,
 }
 

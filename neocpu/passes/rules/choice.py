@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
-from neocpu.foundation.errors import UsageError
+from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.passes.rules.table import RULES
 
 
@@ -21,9 +20,8 @@ def parse_disabled(names: Iterable[str]) -> frozenset[str]:
     known = {rule.name: rule for rule in RULES}
     for name in sorted(disabled):
         if name not in known:
-            close = get_close_matches(name, known, 1)
-            hint = f"do you mean '{close[0]}'?" if close else "see neocpu compile --list-rules"
-            raise UsageError(f"there is no rule '{name}': {hint}")
+            hint = did_you_mean(name, known) or "; see neocpu compile --list-rules"
+            raise UsageError(f"there is no rule '{name}'{hint}")
         if known[name].required:
             raise UsageError(f"rule '{name}' cannot be disabled: nothing compiles without it")
     return disabled

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import tvm
 from tvm import relax
@@ -49,7 +49,7 @@ class GraphRule:
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         """Return ``mod`` with this rule alone applied once; itself if it does not apply."""
-        return ApplyRules([self])(mod)
+        return apply_rules(mod, [self])
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -82,8 +82,9 @@ class FunctionRule(GraphRule):
     rewrite: Callable[[relax.Function], relax.Function]
 
 
-@relax.transform.function_pass(opt_level=0, name="ApplyRules")
-class ApplyRules:
+def apply_rules(
+    mod: tvm.IRModule, rules: Sequence[GraphRule], fired: Counter[str] | None = None
+) -> tvm.IRModule:
     """Apply rules to every function, once: local ones that follow each other in one walk.
 
     Parameters
@@ -92,11 +93,23 @@ class ApplyRules:
         Of local rules the first that applies is taken.
     fired : Counter, optional
         Adds, by rule, how often each was applied; one of whole functions counts once for each.
-    """
 
-    def __init__(self, rules: Sequence[GraphRule], fired: Counter[str] | None = None) -> None:
+    Returns
+    -------
+    tvm.IRModule
+        ``mod`` itself if no rule applies.
+    """
+    apply: Any = _ApplyRules(rules, Counter() if fired is None else fired)
+    return apply(mod)
+
+
+@relax.transform.function_pass(opt_level=0, name="ApplyRules")
+class _ApplyRules:
+    """What `apply_rules` does to one function."""
+
+    def __init__(self, rules: Sequence[GraphRule], fired: Counter[str]) -> None:
         self._rules = rules
-        self._fired: Counter[str] = Counter() if fired is None else fired
+        self._fired = fired
 
     def transform_function(
         self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext

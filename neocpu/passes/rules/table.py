@@ -11,10 +11,22 @@ from neocpu.passes.fold_batch_norm import FOLD_BATCH_NORM
 from neocpu.passes.fold_constants import FOLD_CONSTANTS
 from neocpu.passes.fold_scale import FOLD_SCALE
 from neocpu.passes.move_quantisation import MOVE_QUANTISATION
+from neocpu.passes.rules.folding.scalar_operands import SCALAR_OPERANDS
+from neocpu.passes.rules.folding.scale_before import SCALE_BEFORE
+from neocpu.passes.rules.folding.scale_through_views import SCALE_THROUGH_VIEWS
+from neocpu.passes.rules.redundancy.concat_slice import CONCAT_OF_SLICES, SLICE_OF_CONCAT
+from neocpu.passes.rules.redundancy.drop_clamps import DROP_CLAMPS
 from neocpu.passes.rules.redundancy.drop_no_effects import DROP_NO_EFFECTS
+from neocpu.passes.rules.redundancy.merge_casts import MERGE_CASTS
 from neocpu.passes.rules.redundancy.merge_reshapes import MERGE_RESHAPES
+from neocpu.passes.rules.redundancy.merge_slices import MERGE_SLICES, SLICE_OF_PAD
 from neocpu.passes.rules.redundancy.merge_transposes import MERGE_TRANSPOSES
 from neocpu.passes.rules.redundancy.neutral_operands import NEUTRAL_OPERANDS
+from neocpu.passes.rules.redundancy.opposites import (
+    DROP_OPPOSITES,
+    DROP_REPEATED,
+    DROP_SAME_OPERANDS,
+)
 from neocpu.passes.rules.rule import GraphRule
 from neocpu.passes.share_concat_prefix import SHARE_CONCAT_PREFIX
 from neocpu.passes.sink_squeezes import SINK_SQUEEZES
@@ -24,6 +36,18 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     (FOLD_CONSTANTS,),
     # Dropout, no-op reshapes and the like go, so that they do not hide a pattern.
     (NEUTRAL_OPERANDS, MERGE_RESHAPES, MERGE_TRANSPOSES, *DROP_NO_EFFECTS),
+    # What undoes or repeats what it reads goes too.
+    (
+        MERGE_CASTS,
+        MERGE_SLICES,
+        SLICE_OF_PAD,
+        SLICE_OF_CONCAT,
+        CONCAT_OF_SLICES,
+        DROP_OPPOSITES,
+        DROP_REPEATED,
+        DROP_SAME_OPERANDS,
+        DROP_CLAMPS,
+    ),
     # Between convolutions over one dimension everything happens to images of one row.
     (SINK_SQUEEZES,),
     # Operator replacement: one spelling for each activation, for subtract and for divide.
@@ -33,7 +57,9 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     # Batch normalization becomes multiply and add ...
     (FOLD_BATCH_NORM,),
     # ... and those merge with their neighbours and vanish in the convolution's weights and bias.
-    (FOLD_SCALE,),
+    (FOLD_SCALE, SCALE_THROUGH_VIEWS, SCALE_BEFORE),
+    # What is left of constants of one element is a number in a kernel's code.
+    (SCALAR_OPERANDS,),
     # Equal work is done once; a concat continues the concat that it starts with.
     (ELIMINATE_COMMON_SUBEXPRESSIONS,),
     (SHARE_CONCAT_PREFIX,),

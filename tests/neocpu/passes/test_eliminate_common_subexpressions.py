@@ -7,8 +7,8 @@ from relax_modules import const, module, names
 from tvm import relax
 
 from neocpu.passes.eliminate_common_subexpressions import (
-    MAX_COMPARED_BYTES,
     ELIMINATE_COMMON_SUBEXPRESSIONS,
+    MAX_COMPARED_BYTES,
 )
 
 R = relax.op

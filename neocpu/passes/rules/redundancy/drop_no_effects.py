@@ -6,12 +6,21 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import Call
 
 from neocpu.passes.rules.rule import TUPLE_ITEM, Kind, LocalRule
-from neocpu.relax_utils import Expr, Rewrite, has_type_of, is_op
+from neocpu.relax_utils import (
+    Expr,
+    Rewrite,
+    constant_value,
+    dtype_of,
+    has_type_of,
+    is_op,
+    static_shape,
+)
 
 
 def _only_forward(call: Call) -> bool:
@@ -32,11 +41,6 @@ def _adds_nothing(call: Call) -> bool:
     return not any(int(width) for width in call.attrs.pad_width)
 
 
-def _is_unbounded(call: Call) -> bool:
-    low, high = (float(bound.value) for bound in call.args[1:])
-    return (low, high) == (-math.inf, math.inf)
-
-
 def _is_single(call: Call) -> bool:
     """Whether a pool's windows are single elements, one after the other."""
     sizes = (*call.attrs.pool_size, *call.attrs.strides)
@@ -48,6 +52,26 @@ def _keeps_type(call: Call) -> bool:
     return has_type_of(call.args[0], call)
 
 
+def _is_same_size(call: Call) -> bool:
+    """Whether a resize maps every element to itself, in whatever mode."""
+    mode = str(call.attrs.coordinate_transformation_mode)
+    return mode in ("half_pixel", "align_corners", "asymmetric") and _keeps_type(call)
+
+
+def _has_one_element(call: Call) -> bool:
+    """Whether the axis that a flip reverses has one element."""
+    shape = static_shape(call)
+    return shape is not None and shape[int(call.attrs.axis)] == 1
+
+
+def _takes_all(call: Call) -> bool:
+    """Whether a lookup takes every element along its axis, in order."""
+    shape, places = static_shape(call.args[0]), constant_value(call.args[1])
+    if shape is None or places is None or places.ndim != 1 or call.attrs.axis is None:
+        return False
+    return np.array_equal(places, np.arange(shape[int(call.attrs.axis)]))
+
+
 def _dropping(
     name: str, summary: str, has_none: Callable[[Call], bool], *operators: str
 ) -> LocalRule:
@@ -57,6 +81,23 @@ def _dropping(
         return call.args[0] if has_none(call) else None
 
     return LocalRule(name, Kind.REDUNDANCY, summary, operators=operators, apply=apply)
+
+
+def _chosen(call: Expr, rewrite: Rewrite) -> Expr | None:
+    """Return what a selection always selects."""
+    condition = constant_value(call.args[0])
+    if condition is None or not (condition.all() or not condition.any()):
+        return None
+    data = call.args[1] if condition.all() else call.args[2]
+    return data if has_type_of(data, call) else None
+
+
+def _unreduced(call: Expr, rewrite: Rewrite) -> Expr | None:
+    """Return a reduction of axes of one element as a reshape."""
+    shape, result = static_shape(call.args[0]), static_shape(call)
+    if shape is None or result is None or dtype_of(call) != dtype_of(call.args[0]):
+        return None
+    return relax.op.reshape(call.args[0], result) if math.prod(shape) == math.prod(result) else None
 
 
 def _only_part(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -81,16 +122,33 @@ DROP_NO_EFFECTS: Final = (
     _dropping(
         "drop-expand", "Expand to the shape that it reads.", _keeps_type, "relax.broadcast_to"
     ),
+    _dropping("drop-tile", "Tile, or repetition, by 1.", _keeps_type, "relax.tile", "relax.repeat"),
+    _dropping("drop-resize", "Resize to the same size.", _is_same_size, "relax.image.resize2d"),
+    _dropping("drop-flip", "Reversal of an axis of one element.", _has_one_element, "relax.flip"),
+    _dropping("drop-gather", "Gather of everything, in order.", _takes_all, "relax.take"),
     _dropping("drop-split", "Split into one part.", _keeps_type, "relax.split"),
     _dropping("drop-slice", "Slice of everything.", _is_whole, "relax.strided_slice"),
     _dropping("drop-pad", "Pad by nothing.", _adds_nothing, "relax.nn.pad"),
-    _dropping("drop-clip", "Clip without bounds.", _is_unbounded, "relax.clip"),
     _dropping(
         "drop-pool",
         "Pooling of single elements.",
         _is_single,
         "relax.nn.max_pool2d",
         "relax.nn.avg_pool2d",
+    ),
+    LocalRule(
+        "drop-where",
+        Kind.REDUNDANCY,
+        "Where of a constant condition that is the same everywhere.",
+        operators=("relax.where",),
+        apply=_chosen,
+    ),
+    LocalRule(
+        "drop-reduction",
+        Kind.REDUNDANCY,
+        "Mean, Max, Min, Sum and Prod over axes of one element, such as a second global pooling.",
+        operators=tuple(f"relax.{name}" for name in ("max", "mean", "min", "prod", "sum")),
+        apply=_unreduced,
     ),
     LocalRule(
         "drop-concat",

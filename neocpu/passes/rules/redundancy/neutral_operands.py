@@ -27,7 +27,11 @@ def _other_operand(call: Expr, rewrite: Rewrite) -> Expr | None:
         sides.append((call.args[1], call.args[0]))
     for data, operand in sides:
         value = constant_value(operand)
-        if value is not None and has_type_of(data, call) and np.all(value == _NEUTRAL[call.op.name]):
+        if (
+            value is not None
+            and has_type_of(data, call)
+            and np.all(value == _NEUTRAL[call.op.name])
+        ):
             return data
     return None
 

@@ -1,6 +1,7 @@
 """Operators that do nothing go; those that look like it stay."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from neocpu.passes.rules.redundancy.drop_no_effects import DROP_NO_EFFECTS
 from neocpu.passes.rules.redundancy.merge_reshapes import MERGE_RESHAPES
 from neocpu.passes.rules.redundancy.merge_transposes import MERGE_TRANSPOSES
 from neocpu.passes.rules.redundancy.neutral_operands import NEUTRAL_OPERANDS
-from neocpu.passes.rules.rule import ApplyRules
+from neocpu.passes.rules.rule import apply_rules
 
 R = relax.op
-eliminate = ApplyRules((NEUTRAL_OPERANDS, MERGE_RESHAPES, MERGE_TRANSPOSES, *DROP_NO_EFFECTS))
+RULES = (NEUTRAL_OPERANDS, MERGE_RESHAPES, MERGE_TRANSPOSES, *DROP_NO_EFFECTS)
+eliminate = partial(apply_rules, rules=RULES)
 SHAPE = (2, 3, 4, 5)
 
 
@@ -32,7 +34,6 @@ IDENTITIES = {
     "strided_slice": lambda x: R.strided_slice(x, [1, 2], [0, 0], [3, 2**31 - 1]),
     "split in one": lambda x: R.split(x, 1, axis=1),
     "concat of one": lambda x: R.concat([x], 1),
-    "clip without bounds": lambda x: R.clip(x, -math.inf, math.inf),
     "pad by nothing": lambda x: R.nn.pad(x, [0] * 8),
     "max_pool of one": lambda x: R.nn.max_pool2d(x, (1, 1)),
     "avg_pool of one": lambda x: R.nn.avg_pool2d(x, (1, 1)),

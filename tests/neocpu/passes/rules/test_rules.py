@@ -20,7 +20,8 @@ def test_rules_have_names_of_their_own_and_say_what_they_do():
     assert len({rule.name for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
-        assert rule.summary.endswith(".") and "\n" not in rule.summary
+        assert rule.summary.endswith(".")
+        assert "\n" not in rule.summary
 
 
 def body(bb, x):
@@ -50,8 +51,8 @@ def test_a_rule_that_is_disabled_is_not_applied(without, expected):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("fold-scales", "there is no rule 'fold-scales': do you mean 'fold-scale'?"),
-        ("no-such-thing", "there is no rule 'no-such-thing': see neocpu compile --list-rules"),
+        ("fold-scales", "there is no rule 'fold-scales'; did you mean 'fold-scale'?"),
+        ("no-such-thing", "there is no rule 'no-such-thing'; see neocpu compile --list-rules"),
         ("fold-constants", "rule 'fold-constants' cannot be disabled"),
     ],
 )

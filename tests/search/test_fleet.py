@@ -7,8 +7,8 @@ import socket
 import pytest
 
 import neocpu
-from neocpu.fleet import Fleet, parse_fleet
 from neocpu.foundation.errors import UsageError
+from neocpu.search.measuring.fleet import Fleet, parse_fleet
 from neocpu.search.measuring.rpc_tracker import Address
 
 

@@ -1,0 +1,201 @@
+"""docs/passes.md: every rule, and what it brings to which network; ``make docs`` writes it.
+
+A network's figures are of its simplified graph, with and without the rule.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import onnx
+import tvm
+from tvm import relax
+
+from neocpu import models
+from neocpu.frontend import import_relax, load_model
+from neocpu.passes.rules.rule import FunctionRule, GraphRule, LocalRule
+from neocpu.passes.rules.table import RULES
+from neocpu.passes.simplify_relax import simplify
+from neocpu.relax_utils import bindings, is_op, op_name, static_shape
+from tests.light_models import light_model
+from tests.neocpu.passes.rules.small_graphs import FIRST, GONE, IMPORT, LESS, small_model
+
+ROOT: Final = Path(__file__).parents[4]
+PAGE: Final = ROOT / "docs" / "passes.md"
+
+#: In this order: of networks to which a rule brings equally much, the first is named.
+NETWORKS: Final[Mapping[str, Callable[[], onnx.ModelProto]]] = {
+    **{
+        name: lambda name=name: models.build(name)
+        for name in (
+            *("resnet50", "densenet121", "inception_v3", "mobilenet_v2", "mobilenet_v3_large"),
+            *("efficientnet_b0", "shufflenet_v2_x1_0", "squeezenet1_0", "unet", "yolov3_tiny"),
+            "ssd_resnet50",
+        )
+    },
+    **{
+        f"onnx's {name}": lambda name=name: light_model(name)
+        for name in ("shufflenet", "squeezenet", "inception_v2", "densenet121", "resnet50")
+    },
+    **{
+        f"“{name}”": lambda nodes=nodes: small_model(nodes)
+        for name, (nodes, *_) in (GONE | LESS).items()
+    },
+}
+
+_HEAD: Final = """\
+# Rules for graphs
+
+Before anything is planned, an imported graph is simplified by these rules, in this order, again and
+again until none applies ([architecture.md](architecture.md)). `neocpu explain` says which were
+applied how often; `neocpu compile --disable-rule NAME,…` leaves some out, `neocpu compile
+--list-rules` lists them. Each is one object in the file that is named, below `neocpu/passes/`, and
+has its line in `rules/table.py` there. `make docs` writes this page.
+
+What a rule brings is what the simplified graph of a network has more without it: operators,
+multiply-adds (M: millions), or megabytes that operators write. Networks are the built-in ones and
+those in the onnx package; where none has what a rule removes, the figure is of the small graph “in
+quotes” in `tests/neocpu/passes/rules/small_graphs.py`, or the rule's own tests alone show it.
+
+| rule | kind | file | what it does | brings |
+|---|---|---|---|---|
+"""
+_IMPORT: Final = """
+## Gone before
+
+These are gone when a graph is imported, and need no rule: {names}. Constants are folded whatever
+the operator, and dead branches and unused outputs dropped, by ONNX's own optimizer
+(`neocpu/frontend/simplify_onnx.py`); zeros padded before a convolution or an average pooling become
+its attribute (`neocpu/frontend/rewrites.py`). Reshapes that are left are views: no kernel computes
+them, before a dense layer or after a global pooling or elsewhere.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a simplified graph computes."""
+
+    operators: int
+    products: int
+    written: int
+
+
+def size_of(mod: tvm.IRModule) -> Size:
+    """Return operators' calls, multiply-adds of convolutions and products, and bytes written."""
+    values = [each.value for each in bindings(mod["main"]) if op_name(each.value) is not None]
+    return Size(len(values), sum(map(_products, values)), sum(map(_written, values)))
+
+
+def _products(call: relax.Expr) -> int:
+    if not is_op(call, "relax.nn.conv2d", "relax.matmul"):
+        return 0
+    result, weights = static_shape(call), static_shape(call.args[1])
+    assert result is not None
+    assert weights is not None
+    each = weights[-2] if is_op(call, "relax.matmul") else math.prod(weights[1:])
+    return math.prod(result) * each
+
+
+def _written(call: relax.Expr) -> int:
+    shape = static_shape(call)
+    return 0 if shape is None or is_op(call, "relax.reshape") else 4 * math.prod(shape)
+
+
+def sizes(network: str) -> tuple[Size, dict[str, Size]]:
+    """Return a network's size with all rules, and without each of those that were applied."""
+    imported = import_relax(load_model(NETWORKS[network]()))
+    fired: Counter[str] = Counter()
+    whole = size_of(simplify(imported, fired=fired))
+    disabled = [rule.name for rule in RULES if fired[rule.name] and not rule.required]
+    return whole, {name: size_of(simplify(imported, {name})) for name in disabled}
+
+
+def effect(network: str, without: Size, whole: Size) -> str:
+    """Return what a rule brings to a network, in words; empty if nothing."""
+    parts = []
+    if without.operators != whole.operators:
+        parts.append(f"{without.operators} → {whole.operators} operators")
+    if without.products != whole.products:
+        before, after = (f"{size.products / 1e6:,.2f}" for size in (without, whole))
+        parts.append(f"{before} → {after} M multiply-adds")
+    if not parts and without.written != whole.written:
+        before, after = (f"{size.written / 1e6:,.2f}" for size in (without, whole))
+        parts.append(f"{before} → {after} MB")
+    return f"{network}: {', '.join(parts)}" if parts else ""
+
+
+def _gain(without: Size, whole: Size) -> float:
+    """Return how much larger a graph is without a rule."""
+    pairs = (
+        (without.products, whole.products),
+        (without.operators, whole.operators),
+        (without.written, whole.written),
+    )
+    return max(((before - after) / max(before, 1) for before, after in pairs), default=0.0)
+
+
+def best_effects() -> dict[str, str]:
+    """Return for each rule what it brings to the network that it brings most; real ones first."""
+    found: dict[str, tuple[bool, float, str]] = {}
+    for network in NETWORKS:
+        whole, without = sizes(network)
+        for name, size in without.items():
+            text = effect(network, size, whole)
+            candidate = (not network.startswith("“"), _gain(size, whole), text)
+            if text and (name not in found or candidate[:2] > found[name][:2]):
+                found[name] = candidate
+    return {name: text for name, (_, _, text) in found.items()}
+
+
+def file_of(rule: GraphRule) -> str:
+    """Return the file that a rule's function is in."""
+    assert isinstance(rule, LocalRule | FunctionRule)
+    function = rule.apply if isinstance(rule, LocalRule) else rule.rewrite
+    path = Path(inspect.getfile(function)).resolve().relative_to(ROOT)
+    return str(path).removeprefix("neocpu/passes/")
+
+
+def row(rule: GraphRule, brings: str) -> str:
+    """Return a rule's line of the page."""
+    summary = rule.summary.rstrip(".").replace("|", "\\|")
+    cells = (f"`{rule.name}`", str(rule.kind), f"`{file_of(rule)}`", summary, brings)
+    return f"| {' | '.join(cells)} |\n"
+
+
+def effects_on_page() -> dict[str, str]:
+    """Return what the page says that each rule brings."""
+    rows = re.findall(r"(?m)^\| `([a-z-]+)` \|.*\| ([^|]*) \|$", PAGE.read_text())
+    return dict(rows)
+
+
+def page() -> str:
+    """Return the page."""
+    brings = best_effects()
+    rows = [row(rule, _brings(rule, brings)) for rule in RULES]
+    gone = ", ".join(name for name, (_, by) in GONE.items() if by == IMPORT)
+    return "".join((_HEAD, *rows, _IMPORT.format(names=gone)))
+
+
+def _brings(rule: GraphRule, brings: Mapping[str, str]) -> str:
+    if rule.required:
+        return "nothing compiles without it"
+    first = f"the import does it first (“{FIRST[rule.name]}”)" if rule.name in FIRST else "—"
+    return brings.get(rule.name, first)
+
+
+def networks_on_page() -> Iterator[str]:
+    """Yield the networks that the page names."""
+    for text in effects_on_page().values():
+        if ": " in text:
+            yield text.partition(": ")[0]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,197 @@
+"""Small ONNX graphs of which simplifying leaves nothing, whoever removes what."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+from onnx.helper import make_node as node
+
+from tests.neocpu.frontend.differential import ints, make_model, random
+
+SHAPE = (2, 4, 6, 8)
+X = random(*SHAPE)
+IMPORT = "import"
+FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
+
+
+def one(op, *more, outputs=("b",), **attrs):
+    return [node(op, ["a", *more], list(outputs), **attrs)]
+
+
+def two(first, second):
+    """Nodes in a row, each an operator and its further inputs and attributes."""
+    ends = [("a", "m"), ("m", "b")]
+    return [
+        node(op, [start, *more], [end], **attrs)
+        for (op, more, attrs), (start, end) in zip((first, second), ends, strict=True)
+    ]
+
+
+# Nodes from `a` to `b`; who removes them (a rule, or the import); what is left.
+GONE = {
+    "Identity": (one("Identity"), IMPORT),
+    "Dropout": (one("Dropout"), IMPORT),
+    "Concat of one": (one("Concat", axis=1), IMPORT),
+    "Split into one": (one("Split", axis=1, num_outputs=1), IMPORT),
+    "Sum of one": (one("Sum"), IMPORT),
+    "Cast to its type": (one("Cast", to=FLOAT), IMPORT),
+    "CastLike": (one("CastLike", "x"), IMPORT),
+    "Slice of everything": (one("Slice", "zeros", "ends"), "drop-slice"),
+    "MaxPool of one": (one("MaxPool", kernel_shape=[1, 1]), "drop-pool"),
+    "AveragePool of one": (one("AveragePool", kernel_shape=[1, 1]), "drop-pool"),
+    "Pad by 0": (one("Pad", "nothing"), IMPORT),
+    "Transpose of nothing": (one("Transpose", perm=[0, 1, 2, 3]), "merge-transposes"),
+    "Expand": (one("Expand", "shape"), IMPORT),
+    "Resize by 1": (one("Resize", "", "unit", mode="linear"), IMPORT),
+    "Upsample by 1": (one("Resize", "", "unit", mode="cubic"), IMPORT),
+    "Reshape to its shape": (one("Reshape", "shape"), IMPORT),
+    "Tile by 1": (one("Tile", "ones"), "drop-tile"),
+    "Clip without bounds": (one("Clip"), IMPORT),
+    "Clip to infinities": (one("Clip", "low", "high"), "drop-clamps"),
+    "Mul by 1": (one("Mul", "one"), "neutral-operands"),
+    "Add 0": (one("Add", "zero"), "neutral-operands"),
+    "Sub 0": (one("Sub", "zero"), "neutral-operands"),
+    "Div by 1": (one("Div", "one"), "neutral-operands"),
+    "Pow 1": (one("Pow", "one"), "neutral-operands"),
+    "Gather of everything": (one("Gather", "places", axis=1), "drop-gather"),
+    "Squeeze and Unsqueeze": (
+        two(("Unsqueeze", ["axis"], {}), ("Squeeze", ["axis"], {})),
+        "merge-reshapes",
+    ),
+    "Reshape and Reshape": (
+        two(("Reshape", ["rows"], {}), ("Reshape", ["shape"], {})),
+        "merge-reshapes",
+    ),
+    "Flatten and Reshape": (
+        two(("Flatten", [], {}), ("Reshape", ["shape"], {})),
+        "merge-reshapes",
+    ),
+    "Transposes": (
+        two(("Transpose", [], {"perm": [0, 2, 3, 1]}), ("Transpose", [], {"perm": [0, 3, 1, 2]})),
+        "merge-transposes",
+    ),
+    "shuffles of pixels, DCR": (
+        two(("DepthToSpace", [], {"blocksize": 2}), ("SpaceToDepth", [], {"blocksize": 2})),
+        "merge-transposes",
+    ),
+    "shuffles of pixels, back": (
+        two(("SpaceToDepth", [], {"blocksize": 2}), ("DepthToSpace", [], {"blocksize": 2})),
+        "merge-transposes",
+    ),
+    "Casts": (two(("Cast", [], {"to": DOUBLE}), ("Cast", [], {"to": FLOAT})), "merge-casts"),
+    "Pad and Slice": (
+        two(("Pad", ["around"], {}), ("Slice", ["inside", "within"], {})),
+        "slice-of-pad",
+    ),
+    "Pad and less Pad": (
+        two(("Pad", ["around"], {}), ("Pad", ["less"], {})),
+        "slice-of-pad",
+    ),
+    "Negs": (two(("Neg", [], {}), ("Neg", [], {})), "drop-opposites"),
+    "Concat and Slice": (
+        [
+            node("Concat", ["x", "a"], ["m"], axis=1),
+            node("Slice", ["m", "last", "eight", "channels"], ["b"]),
+        ],
+        "slice-of-concat",
+    ),
+    "Concat and Split": (
+        [
+            node("Concat", ["x", "a"], ["m"], axis=1),
+            node("Split", ["m"], ["n", "b"], axis=1, num_outputs=2),
+        ],
+        "slice-of-concat",
+    ),
+    "Split and Concat": (
+        [
+            node("Split", ["a", "sizes"], ["m", "n"], axis=1),
+            node("Concat", ["m", "n"], ["b"], axis=1),
+        ],
+        "concat-of-slices",
+    ),
+    "Max of one": (one("Max"), IMPORT),
+    "Max of itself": ([node("Max", ["a", "a"], ["b"])], "drop-same-operands"),
+    "Where": ([node("Where", ["yes", "a", "x"], ["b"])], "drop-where"),
+}
+# Nodes from `a` to `b`; the rule; the operators that are left.
+LESS = {
+    "Sigmoid and Relu": (two(("Sigmoid", [], {}), ("Relu", [], {})), "drop-clamps", ["sigmoid"]),
+    "Floors": (two(("Floor", [], {}), ("Floor", [], {})), "drop-repeated", ["floor"]),
+    "means of means": (
+        two(("GlobalAveragePool", [], {}), ("GlobalAveragePool", [], {})),
+        "drop-reduction",
+        ["mean"],
+    ),
+    "Slices": (
+        two(("Slice", ["inside", "within"], {}), ("Slice", ["channels", "two", "axis"], {})),
+        "merge-slices",
+        ["strided_slice"],
+    ),
+    "ConvTranspose and BatchNormalization": (
+        [
+            node("ConvTranspose", ["a", "kernels"], ["m"], strides=[2, 2]),
+            node("BatchNormalization", ["m", *["per_channel"] * 4], ["b"]),
+        ],
+        "scale-through-views",
+        ["nn.conv2d", "add", "reshape", "permute_dims", "reshape"],
+    ),
+    "BatchNormalization and Conv": (
+        [
+            node("BatchNormalization", ["a", *["per_channel"] * 4], ["m"]),
+            node("Conv", ["m", "kernels"], ["b"]),
+        ],
+        "scale-before",
+        ["nn.conv2d", "add"],
+    ),
+    "Mul and MatMul": (
+        two(("Mul", ["columns"], {}), ("MatMul", ["square"], {})),
+        "scale-before",
+        ["matmul"],
+    ),
+}
+
+# What the import does first, of what some rules do.
+FIRST = {
+    "drop-concat": "Concat of one",
+    "drop-dropout": "Dropout",
+    "drop-expand": "Expand",
+    "drop-pad": "Pad by 0",
+    "drop-resize": "Resize by 1",
+    "drop-split": "Split into one",
+}
+CONSTANTS = {
+    "around": ints(0, 0, 1, 2, 0, 0, 3, 0),
+    "axis": ints(2),
+    "channels": ints(1),
+    "columns": random(8),
+    "eight": ints(8),
+    "ends": ints(*[2**62] * 4),
+    "high": np.float32(np.inf),
+    "inside": ints(0, 0, 1, 2),
+    "kernels": random(4, 4, 2, 2),
+    "last": ints(4),
+    "less": ints(0, 0, -1, -2, 0, 0, -3, 0),
+    "low": np.float32(-np.inf),
+    "nothing": ints(*[0] * 8),
+    "one": np.ones((4, 1, 1), np.float32),
+    "ones": ints(1, 1, 1, 1),
+    "per_channel": np.arange(1, 5, dtype=np.float32),
+    "places": ints(0, 1, 2, 3),
+    "rows": ints(-1, 8),
+    "shape": ints(*SHAPE),
+    "sizes": ints(1, 3),
+    "square": random(8, 8),
+    "two": ints(2),
+    "unit": np.ones(4, np.float32),
+    "within": ints(2, 4, 7, 10),
+    "yes": np.array([True]),
+    "zero": np.zeros((4, 1, 1), np.float32),
+    "zeros": ints(0, 0, 0, 0),
+}
+
+
+def small_model(nodes):
+    """Return a model of the nodes, between a sine and a cosine."""
+    nodes = [node("Sin", ["x"], ["a"]), *nodes, node("Cos", ["b"], ["y"])]
+    needed = {name for each in nodes for name in each.input} & set(CONSTANTS)
+    return make_model(nodes, {"x": X}, {name: CONSTANTS[name] for name in sorted(needed)})

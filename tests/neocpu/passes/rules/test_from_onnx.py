@@ -1,0 +1,35 @@
+"""What every redundancy that ONNX models bring becomes, whoever removes it: end to end.
+
+Between a sine and a cosine lies what is to vanish. Where the import is rid of it, no rule fires.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from relax_modules import evaluate, names
+
+from neocpu.frontend import import_relax, load_model
+from neocpu.passes.simplify_relax import simplify
+from tests.neocpu.frontend.differential import run_onnxruntime
+from tests.neocpu.passes.rules.small_graphs import GONE, IMPORT, LESS, X, small_model
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_what_has_no_effect_is_gone(name):
+    nodes, by = GONE[name]
+    model = small_model(nodes)
+    (expected,) = run_onnxruntime(model, {"x": X})
+    mod, fired = import_relax(load_model(model)), Counter()
+    after = simplify(mod, fired=fired)
+    assert names(after) == ["sin", "cos"]
+    assert (by in fired) if by != IMPORT else (names(mod) == ["sin", "cos"])
+    np.testing.assert_allclose(evaluate(after, X)[0], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LESS)
+def test_less_is_left(name):
+    nodes, rule, left = LESS[name]
+    mod = import_relax(load_model(small_model(nodes)))
+    assert names(simplify(mod)) == ["sin", *left, "cos"]
+    assert names(simplify(mod, {rule})) != ["sin", *left, "cos"]
