@@ -62,6 +62,7 @@ class TestOptions:
                     "search_seconds": None,
                     "verify": True,
                     "processing": NO_PROCESSING,
+                    "disable_rules": (),
                 },
             )
         ]
@@ -72,7 +73,7 @@ class TestOptions:
             "--shape x:1,3,8,8 --shape y:0:4 --batch 2 --threads 3 --db a --db b --only-db "
             "--tune-budget 10m --opt uniform --algorithms direct,depthwise --no-verify "
             "--solver dp --search-seconds 0.5 --max-weights 120MB --accuracy strict "
-            "--precision int8"
+            "--precision int8 --disable-rule fold-scale,drop-cast --disable-rule merge-casts"
         )
         cli(*line.split())
         assert compile_calls[0][1] == {
@@ -92,6 +93,7 @@ class TestOptions:
             "search_seconds": 0.5,
             "verify": False,
             "processing": NO_PROCESSING,
+            "disable_rules": ("fold-scale", "drop-cast", "merge-casts"),
         }
 
     @pytest.mark.parametrize("level", ["nchw", "conv-layout", "uniform", "global"])
@@ -227,6 +229,7 @@ class TestCompiles:
         assert report["verification"] is None
         assert report["unchecked"] == "--no-verify"
         assert report["obstacle"] is None
+        assert report["rules"]["disabled"] == []
 
     def test_what_this_host_cannot_run_says_so(
         self, cli: Cli, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
@@ -330,6 +333,11 @@ class TestRefuses:
         outcome = cli("compile", onnx_file, "--accuracy", "strikt")
         assert outcome.code == 2
         assert "did you mean 'strict'?" in outcome.error
+
+    def test_unknown_rules(self, cli: Cli, onnx_file: Path) -> None:
+        outcome = cli("compile", onnx_file, "--disable-rule", "fold-scales")
+        assert outcome.code == 2
+        assert "did you mean 'fold-scale'?" in outcome.error
 
     def test_unknown_algorithms(self, cli: Cli, onnx_file: Path) -> None:
         outcome = cli("compile", onnx_file, "--algorithms", "dirct")

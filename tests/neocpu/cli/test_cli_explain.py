@@ -115,6 +115,15 @@ def test_of_what_compile_wrote(cli: Cli, artifact: Path) -> None:
     assert all(op["name"] in text.out for op in plan["ops"])
 
 
+def test_rules_and_how_often_they_were_applied(cli: Cli, linear: Any) -> None:
+    rules = {"applied": {"fold-scale": 3, "merge-casts": 1}, "disabled": ["drop-cast"]}
+    header = replace(linear.header, plan={**PLAN, "rules": rules})
+    write_artifact(linear.built, linear.weights, header, "net.so")
+    lines = [" ".join(line.split()) for line in cli("explain", "net.so").out.splitlines()]
+    assert "rules fold-scale 3, merge-casts 1" in lines
+    assert "without drop-cast" in lines
+
+
 def test_operators_in_integers_are_told_apart(cli: Cli, linear: Any) -> None:
     ops = [{**OP, "precision": "int8"}, {**OP, "name": "relu_1", "precision": "fp32"}]
     header = replace(linear.header, plan={**PLAN, "ops": ops})

@@ -5,9 +5,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from relax_modules import module, names
 from tvm import relax
 
+from neocpu.cli.compile import command
 from neocpu.foundation.errors import UsageError
 from neocpu.passes.rules.choice import parse_disabled
 from neocpu.passes.rules.table import RULES
@@ -46,6 +48,12 @@ def test_a_rule_that_is_disabled_is_not_applied(without, expected):
     fired = Counter()
     assert names(simplify(module(body, (2, 3)), {without}, fired)) == expected
     assert without not in fired
+
+
+def test_the_command_line_lists_them():
+    listed = CliRunner().invoke(command, ["--list-rules"])
+    assert listed.exit_code == 0
+    assert [line.split()[0] for line in listed.output.splitlines()][1:] == [r.name for r in RULES]
 
 
 @pytest.mark.parametrize(
