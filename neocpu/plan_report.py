@@ -14,6 +14,7 @@ from neocpu.passes.apply_plan import RewrittenModule, Transform
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.layout_op import LayoutOp
+from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy, Admission
@@ -248,8 +249,8 @@ def report_of(
     """
     pairs = zip(plan.network.ops, plan.choices, strict=True)
     ops = [_op(op, choice, rewritten.kernels.get(op.name)) for op, choice in pairs]
-    for layer in plan.network.dense:
-        ops.append(_dense(layer, target, threads, rewritten.kernels.get(layer.name)))
+    for layer in (*plan.network.dense, *plan.network.products):
+        ops.append(_layer(layer, target, threads, rewritten.kernels.get(layer.name)))
     return PlanReport(
         str(target),
         threads,
@@ -296,12 +297,14 @@ def _format(form: Format) -> str:
     return str(form.layout if form.dtype == "float32" else form)
 
 
-def _dense(op: DenseOp, target: CpuTarget, threads: int, kernel: str | None) -> OperatorReport:
-    """Describe a dense layer, of which the search has nothing to choose."""
+def _layer(
+    op: DenseOp | ProductOp, target: CpuTarget, threads: int, kernel: str | None
+) -> OperatorReport:
+    """Describe an operator on matrices, of which the search has nothing to choose."""
     numerics = op.workload.numerics
     return OperatorReport(
         op.name,
-        "dense",
+        op.name.rpartition("_")[0],
         str(op.workload),
         op.workload.flops,
         op.scheme(target, threads),

@@ -108,6 +108,7 @@ class _Rewriter:
         self._shapes: dict[Var, Shape4] = {}
         self._plain: dict[Var, Expr] = {}
         self._tuples: dict[Var, relax.Tuple] = {}
+        self._unshaped: dict[Var, Var] = {}
         self._stored: dict[Var, StoredWeights] = {}
         self._kernels: dict[Any, Any] = {}
         self._kernel_names: dict[str, str] = {}
@@ -120,9 +121,8 @@ class _Rewriter:
             for op, choice in zip(self._plan.network.ops, self._plan.choices, strict=True)
         }
         network = self._plan.network
-        dense = {op.result: op for op in network.dense}
-        absorbed = {var for op in network.ops for var in op.absorbed}
-        absorbed |= {var for layer in network.dense for var in layer.absorbed}
+        plain = {op.result: op for op in (*network.dense, *network.products)}
+        absorbed = {var for op in (*network.ops, *plain.values()) for var in op.absorbed}
         params = list(self._func.params)
         self._plain.update((param, param) for param in params)
         with self._bb.function("main"):
@@ -131,8 +131,8 @@ class _Rewriter:
                     self._name = str(binding.var.name)
                     if binding.var in ops:
                         self._emit_op(*ops[binding.var])
-                    elif binding.var in dense:
-                        self._plain[binding.var] = dense[binding.var].emit(self)
+                    elif binding.var in plain:
+                        self._plain[binding.var] = plain[binding.var].emit(self)
                     elif stored := stored_weights(binding.value, {}):
                         self._stored[binding.var] = stored
                     elif isinstance(binding.value, relax.Tuple):
@@ -188,7 +188,13 @@ class _Rewriter:
         return self._reshaped(self._substitute(var), shape)
 
     def _reshaped(self, var: Var, shape: tuple[int, ...]) -> Var:
-        return var if static_shape(var) == shape else self.emit(relax.op.reshape(var, shape))
+        """Return ``var`` in another shape: one reshape is a view, of two FuseOps makes a copy."""
+        source = self._unshaped.get(var, var)
+        if shape in (static_shape(var), static_shape(source)):
+            return var if static_shape(var) == shape else source
+        reshaped = self.emit(relax.op.reshape(source, shape))
+        self._unshaped[reshaped] = source
+        return reshaped
 
     def _substitute(self, value: Expr) -> Expr:
         """Return ``value`` over the new variables: NCHW feature maps, weights as parameters."""

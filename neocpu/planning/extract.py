@@ -25,6 +25,7 @@ from neocpu.planning.operators.dense_op import (
 )
 from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
+from neocpu.planning.products import find_products
 from neocpu.planning.prologues import Prologue, match_prologue
 from neocpu.planning.quantised_steps import ConvForm, float_steps, rounding_form, split, stored_form
 from neocpu.planning.stored_weights import StoredWeights, stored_weights, weight_values
@@ -83,6 +84,9 @@ class _Extractor:
         self._numbers: Counter[str] = Counter()
 
     def run(self) -> Network:
+        products = {op.result: op for op in find_products(self) if not op.absorbed & self._claimed}
+        for op in products.values():
+            self._claimed.update((op.result, *op.absorbed))
         cores = self._fuse_epilogues()
         if self._prologues:
             self._fuse_prologues(cores)
@@ -101,7 +105,9 @@ class _Extractor:
                 if op is not None:
                     ops.append(op)
         inputs = frozenset(self._func.params)
-        return Network(tuple(ops), tuple(dense), self._nchw_reads(ops), inputs, self.grids)
+        reads = self._nchw_reads(ops)
+        found = tuple(products.values())
+        return Network(tuple(ops), tuple(dense), reads, inputs, self.grids, found)
 
     def _fuse_epilogues(self) -> dict[Var, _Core]:
         """Return each convolution and dense layer with its epilogue, by the last variable."""

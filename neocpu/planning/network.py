@@ -16,6 +16,7 @@ from neocpu.planning.grids import Grid
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.dense_op import DenseOp, storing_integers
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
+from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW
@@ -24,7 +25,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """All layout operators and dense layers of a function, in program order, and who needs NCHW.
+    """All operators of a function that have kernels of their own, and who needs NCHW.
 
     Attributes
     ----------
@@ -36,6 +37,8 @@ class Network:
         The function's parameters.
     grids : mapping of Var to Grid
         Feature maps that may be stored as integers.
+    products : tuple of ProductOp
+        Attention, and products of activations.
     """
 
     ops: tuple[LayoutOp, ...]
@@ -43,6 +46,7 @@ class Network:
     nchw_reads: dict[Var, Shape4]
     inputs: frozenset[Var] = frozenset()
     grids: Mapping[Var, Grid] = field(default_factory=dict)
+    products: tuple[ProductOp, ...] = ()
 
     @property
     def convs(self) -> tuple[ConvOp, ...]:

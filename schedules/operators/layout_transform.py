@@ -18,6 +18,7 @@ from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.tir.bfloat16 import BITS
 from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
+from neocpu.schedules.tir.transposition import transpose
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import TransformScheme
@@ -185,7 +186,7 @@ def _emit_pack(
         T.Bind(data[image, channel + k, span(pixel, edge)]) if k < valid else zero
         for k in range(edge)
     ]
-    for k, column in enumerate(_transpose(rows) if valid else rows):
+    for k, column in enumerate(transpose(rows) if valid else rows):
         T.buffer_store(output, column, [image, chunk, pixel + k, span(lane, edge)])
 
 
@@ -204,24 +205,8 @@ def _emit_unpack(
     if valid == 0:
         return
     columns = [T.Bind(data[image, chunk, pixel + k, span(lane, edge)]) for k in range(edge)]
-    for k, row in enumerate(_transpose(columns)[:valid]):
+    for k, row in enumerate(transpose(columns)[:valid]):
         T.buffer_store(output, row, [image, chunk * block + lane + k, span(pixel, edge)])
-
-
-def _transpose(rows: list[Any]) -> list[Any]:
-    """Transpose a square of vectors: each round exchanges off-diagonal blocks of twice the size."""
-    edge, stride = len(rows), 1
-    while stride < edge:
-        low = [j + edge - stride if j & stride else j for j in range(edge)]
-        high = [j + edge if j & stride else j + stride for j in range(edge)]
-        result = list(rows)
-        for k in range(edge):
-            if not k & stride:
-                pair = [rows[k], rows[k | stride]]
-                result[k] = T.Bind(T.Shuffle(pair, low))
-                result[k | stride] = T.Bind(T.Shuffle(pair, high))
-        rows, stride = result, stride * 2
-    return rows
 
 
 def _emit_regroup(n: int, pixels: int, x: int, y: int, data: Any, output: Any) -> None:

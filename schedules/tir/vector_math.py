@@ -71,22 +71,30 @@ def tanh(x: Any) -> Any:
     return _f(1) - _f(2) * _one_over_one_plus_power(x * _f(2 * LOG2_E))
 
 
-def _one_over_one_plus_power(x: Any) -> Any:
-    """``1 / (1 + 2^x)``: two thirds of the time that `exp` takes it.
+def power_of_two(x: Any) -> Any:
+    """``2^x`` of float32 that is not above 127; zero where that is denormal.
 
     Added to `MAGIC`, ``x`` is rounded to an integer, which lies in the sum's last bits, increased
     by a float's bias: they are the power of two's exponent.
     """
+    return _let(tirx.max(x, _f(POWER_LOW - 1)), _power)
 
-    def scaled(x: Any) -> Any:
-        def power(shifted: Any) -> Any:
-            bits = tirx.reinterpret("int32", shifted) << tirx.const(23, "int32")
-            fraction = _horner(POWER_POLYNOMIAL, x - (shifted - _f(MAGIC)))
-            return _f(1) / (_f(1) + tirx.reinterpret("float32", bits) * fraction)
 
-        return _let(x + _f(MAGIC), power)
+def _power(x: Any) -> Any:
+    """``2^x`` from `POWER_LOW` - 1 to `POWER_HIGH`."""
 
-    return _let(tirx.min(tirx.max(x, _f(POWER_LOW)), _f(POWER_HIGH)), scaled)
+    def power(shifted: Any) -> Any:
+        bits = tirx.reinterpret("int32", shifted) << tirx.const(23, "int32")
+        fraction = _horner(POWER_POLYNOMIAL, x - (shifted - _f(MAGIC)))
+        return tirx.reinterpret("float32", bits) * fraction
+
+    return _let(x + _f(MAGIC), power)
+
+
+def _one_over_one_plus_power(x: Any) -> Any:
+    """``1 / (1 + 2^x)``: two thirds of the time that `exp` takes it."""
+    within = tirx.min(tirx.max(x, _f(POWER_LOW)), _f(POWER_HIGH))
+    return _let(within, lambda x: _f(1) / (_f(1) + _power(x)))
 
 
 def erf(x: Any) -> Any:

@@ -1,0 +1,80 @@
+"""Attention, and products of two activations: layout-dependent, each with one schedule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.ir import Var
+
+from neocpu.planning.operators.layout_op import Emitter
+from neocpu.planning.precision import Precision
+from neocpu.relax_utils import Expr, constant_value, static_shape
+from neocpu.schedules.products import attention, product
+from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductOp:
+    """Attention, or a product of two activations.
+
+    Attributes
+    ----------
+    result : Var
+        As its readers see it: the kernel stores it in that shape and order.
+    absorbed : frozenset of Var
+        What no longer exists: the scores, and what merely gave its factors another shape or order.
+    workload : AttentionWorkload or ProductWorkload
+    sources : tuple of Expr
+        What the kernel reads, in its order: variables or constants, as flat tensors.
+    """
+
+    name: str
+    result: Var
+    absorbed: frozenset[Var]
+    workload: AttentionWorkload | ProductWorkload
+    sources: tuple[Expr, ...]
+
+    @property
+    def precision(self) -> Precision:
+        """What it computes with."""
+        return Precision.FP32
+
+    def scheme(self, target: CpuTarget, threads: int) -> None:
+        """Return None: it has a schedule of its own."""
+
+    def estimate(self, target: CpuTarget, threads: int) -> float:
+        """Return analytic seconds."""
+        if isinstance(self.workload, AttentionWorkload):
+            return attention.estimate(self.workload, target, threads)
+        return product.estimate(self.workload, target, threads)
+
+    def _lower(self, target: CpuTarget, threads: int) -> Any:
+        if isinstance(self.workload, AttentionWorkload):
+            return attention.lower_attention(self.workload, target, threads)
+        return product.lower_product(self.workload, target, threads)
+
+    def emit(self, emitter: Emitter) -> Var:
+        """Emit its kernel's call, on flat tensors."""
+        kernel = emitter.kernel(
+            self.name, self.workload, lambda: self._lower(emitter.target, emitter.threads)
+        )
+        args: list[Expr] = []
+        for source in self.sources:
+            constant = constant_value(source)
+            if constant is None:
+                args.append(emitter.plain(source, (_elements(source),)))
+            else:
+                args.append(emitter.weight(constant.reshape(-1), (source, "flat")))
+        shape = static_shape(self.result)
+        assert shape is not None
+        size = self.workload.output.size
+        return emitter.call_rows(kernel, args, (size,), shape, "float32")
+
+
+def _elements(source: Expr) -> int:
+    shape = static_shape(source)
+    assert shape is not None
+    return math.prod(shape)

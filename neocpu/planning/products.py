@@ -1,0 +1,286 @@
+"""Which matrix products of activations are attention, and what each reads where it lies.
+
+Exporters write attention as a product of queries and transposed keys, scaled before, on either side
+or after, to which biases or masks may be added; a softmax; and a product with the values. Heads are
+split off and joined again by reshapes and transposes, which become part of how the kernel reads and
+writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tvm.ir import Call, Var
+
+from neocpu.planning.operators.layout_op import Function
+from neocpu.planning.operators.product_op import ProductOp
+from neocpu.planning.stored_weights import weight_values
+from neocpu.planning.views import Seen, permutation_of, seen, stored
+from neocpu.relax_utils import Expr, constant_value, dtype_of, is_op, static_shape
+from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
+from neocpu.schedules.vocabulary.strided_view import StridedView
+
+FEWEST_ROWS = 4
+"""Rows and columns of a product for which packing one of its factors pays."""
+
+
+def find_products(function: Function) -> Iterator[ProductOp]:
+    """Yield attention, and the other products of activations, none of which is part of another."""
+    taken: set[Var] = set()
+    definitions = function.definitions()
+    for match in (_attention, _product):
+        for var, value in reversed(definitions.items()):
+            if var in taken or not is_op(value, "relax.matmul"):
+                continue
+            found = match(function, var, value)
+            if found is not None and not taken & found.absorbed:
+                taken |= {*found.absorbed, var, found.result}
+                yield found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Factors:
+    """Both factors of a product, as views over the batch's axes and two of their own."""
+
+    batch: tuple[int, ...]
+    left: Seen
+    right: Seen
+
+    @property
+    def through(self) -> tuple[Var, ...]:
+        return (*self.left.through, *self.right.through)
+
+    @property
+    def scale(self) -> float:
+        return self.left.scale * self.right.scale
+
+
+def _factors(call: Call, definitions: Mapping[Var, Expr], *, scaled: bool) -> _Factors | None:
+    shape = static_shape(call)
+    if shape is None or len(shape) < 2 or 0 in shape or dtype_of(call) != "float32":
+        return None
+    sides: list[Seen] = []
+    for arg in call.args:
+        own = static_shape(arg)
+        if own is None or len(own) < 2:
+            return None
+        side = _regular(arg, (*shape[:-2], *own[-2:]), definitions, scaled)
+        if side is None:
+            return None
+        sides.append(side)
+    return _Factors(shape[:-2], *sides)
+
+
+def _regular(
+    tensor: Expr, shape: Sequence[int], definitions: Mapping[Var, Expr], scaled: bool
+) -> Seen | None:
+    """Return a tensor, broadcast to ``shape``, as a view whose last two axes are regular.
+
+    Where it has none, as the tensor itself.
+    """
+    for found in (seen(tensor, definitions, scaled=scaled), stored(tensor)):
+        view = None if found is None else found.view.broadcast(shape)
+        if found is not None and view is not None and _has_matrices(view):
+            return replace(found, view=view)
+    return None
+
+
+def _has_matrices(view: StridedView) -> bool:
+    last = len(view.axes) - 1
+    return view.is_regular(last) and view.is_regular(last - 1)
+
+
+def _product(function: Function, var: Var, call: Call) -> ProductOp | None:
+    """Return the product of two activations that ``var`` is."""
+    factors = _factors(call, function.definitions(), scaled=True)
+    if factors is None or not math.isfinite(factors.scale):
+        return None
+    weights = weight_values(call.args[1], function.definitions())
+    if weights is not None and (weights.ndim == 2 or constant_value(call.args[0]) is not None):
+        return None  # a dense layer, or a constant
+    result, output, after = _written(function, var)
+    depth, columns = factors.right.view.shape[-2:]
+    rows = factors.left.view.shape[-2]
+    if min(rows, columns) < FEWEST_ROWS:
+        return None
+    workload = ProductWorkload(
+        factors.batch, rows, columns, depth, factors.scale,
+        factors.left.view, factors.right.view, output,
+    )  # fmt: skip
+    sources = [factors.left.source, factors.right.source]
+    rank = len(factors.batch)
+    if output.stride(rank + 1) != 1 and output.stride(rank) == 1:
+        workload, sources = workload.transposed(), sources[::-1]
+    absorbed = _closed(function, {*factors.through, var, *after} - {result}, result)
+    return ProductOp(function.name("product"), result, absorbed, workload, tuple(sources))
+
+
+def _attention(function: Function, var: Var, call: Call) -> ProductOp | None:
+    """Return the attention whose product with the values ``var`` is."""
+    shape, own = static_shape(call), static_shape(call.args[1])
+    scores = _softmax_of(function, call.args[0])
+    if shape is None or own is None or len(own) < 2 or scores is None:
+        return None
+    definitions, batch = function.definitions(), shape[:-2]
+    queries, (keys, width) = shape[-2], own[-2:]
+    if scores.product.left.view.shape[-2] != queries or scores.product.right.view.shape[-1] != keys:
+        return None
+    values = _regular(call.args[1], (*batch, keys, width), definitions, scaled=False)
+    depth = scores.product.left.view.shape[-1]
+    q = _over(scores.product.left, (*batch, queries, depth))
+    k = _over(scores.product.right, (*batch, depth, keys))
+    over = (_over(one, (*batch, queries, keys)) for one in scores.biases)
+    biases = [bias for bias in over if bias is not None]
+    if values is None or q is None or k is None or len(biases) < len(scores.biases):
+        return None
+    if any(bias.view.stride(len(batch) + 1) not in (0, 1) for bias in biases):
+        return None
+    result, output, after = _written(function, var)
+    k = replace(k, view=k.view.permuted((*range(len(batch)), len(batch) + 1, len(batch))))
+    workload = AttentionWorkload(
+        batch, queries, keys, depth, width, scores.scale,
+        q.view, k.view, values.view, output, tuple(bias.view for bias in biases),
+    )  # fmt: skip
+    read = (q, k, values, *biases)
+    through = {*scores.through, *(inner for one in read for inner in one.through), var, *after}
+    absorbed = _closed(function, through - {result}, result)
+    sources = tuple(one.source for one in read)
+    return ProductOp(function.name("attention"), result, absorbed, workload, sources)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scores:
+    """What a softmax reads: a product, scaled, to which biases were added.
+
+    Attributes
+    ----------
+    product : _Factors
+    scale : float
+        Above zero.
+    biases : tuple of Seen
+        Broadcast to the shape that the scores have where they are added.
+    through : tuple of Var
+        All variables from the product on.
+    """
+
+    product: _Factors
+    scale: float
+    biases: tuple[Seen, ...]
+    through: tuple[Var, ...]
+
+
+def _softmax_of(function: Function, weights: Expr) -> _Scores | None:
+    """Return the scores of whose softmax, perhaps reshaped, ``weights`` are."""
+    value = _sole_definition(function, weights)
+    if is_op(value, "relax.reshape"):
+        return _followed(_softmax_of(function, value.args[0]), weights)
+    if not is_op(value, "relax.nn.softmax"):
+        return None
+    rank = len(static_shape(value) or ())
+    if int(value.attrs.axis) % rank != rank - 1:
+        return None
+    scores = _scores(function, value.args[0])
+    if scores is None or not 0 < scores.scale < math.inf:
+        return None
+    shape = static_shape(value)
+    keys = scores.product.right.view.shape[-1]
+    return None if shape is None or shape[-1] != keys else _followed(scores, weights)
+
+
+def _scores(function: Function, scores: Expr) -> _Scores | None:
+    """Return a product, perhaps scaled, with biases, and reshaped."""
+    value = _sole_definition(function, scores)
+    if value is None or dtype_of(value) != "float32":
+        return None
+    if is_op(value, "relax.matmul"):
+        factors = _factors(value, function.definitions(), scaled=True)
+        return None if factors is None else _Scores(factors, factors.scale, (), (scores,))
+    if is_op(value, "relax.reshape"):
+        return _followed(_scores(function, value.args[0]), scores)
+    factor = constant_value(value.args[1]) if is_op(value, "relax.multiply") else None
+    if factor is not None:
+        found = _scores(function, value.args[0]) if factor.size == 1 else None
+        if found is None or found.biases or static_shape(value) != static_shape(value.args[0]):
+            return None
+        return _followed(replace(found, scale=found.scale * float(factor.item())), scores)
+    if is_op(value, "relax.add"):
+        for own, other in (value.args, reversed(value.args)):
+            found = _scores(function, own)
+            if found is not None:
+                return _followed(_biased(function, found, value, other), scores)
+    return None
+
+
+def _biased(function: Function, scores: _Scores, call: Call, bias: Expr) -> _Scores | None:
+    shape = static_shape(call)
+    assert shape is not None
+    rows = math.prod(scores.product.batch) * scores.product.left.view.shape[-2]
+    if math.prod(shape) != rows * scores.product.right.view.shape[-1]:
+        return None
+    found = _regular(bias, shape, function.definitions(), scaled=False)
+    return None if found is None else replace(scores, biases=(*scores.biases, found))
+
+
+def _followed(scores: _Scores | None, var: Var) -> _Scores | None:
+    return None if scores is None else replace(scores, through=(*scores.through, var))
+
+
+def _sole_definition(function: Function, expr: Expr) -> Expr | None:
+    """Return what a variable that is read once is bound to."""
+    if not isinstance(expr, Var) or function.is_result(expr) or len(function.readers(expr)) != 1:
+        return None
+    return function.definition(expr)
+
+
+def _over(found: Seen, shape: Sequence[int]) -> Seen | None:
+    """Return matrices over another shape of the batch; None if they are then not regular."""
+    view = found.view.reshaped(shape)
+    return None if view is None or not _has_matrices(view) else replace(found, view=view)
+
+
+def _written(function: Function, var: Var) -> tuple[Var, StridedView, tuple[Var, ...]]:
+    """Return what a product becomes by transposes and reshapes, where its elements are in that.
+
+    Returns
+    -------
+    result : Var
+        The last of those that nothing else reads.
+    output : StridedView
+        The product, in the result.
+    after : tuple of Var
+        The variables from the product on.
+    """
+    shape = static_shape(var)
+    assert shape is not None
+    result, output, chain, count = var, StridedView.of(shape), [var], 1
+    last, moved = var, output
+    while len(readers := function.readers(last)) == 1 and not function.is_result(last):
+        (reader,) = readers
+        value = function.definition(reader)
+        if is_op(value, "relax.permute_dims"):
+            moved = moved.permuted(permutation_of(value))
+        elif is_op(value, "relax.reshape"):
+            reshaped = moved.reshaped(static_shape(value) or ())
+            if reshaped is None:
+                break
+            moved = reshaped
+        else:
+            break
+        last = reader
+        chain.append(reader)
+        inverse = moved.inverse(shape)
+        if inverse is not None and _has_matrices(inverse):
+            result, output, count = reader, inverse, len(chain)
+    return result, output, tuple(chain[:count])
+
+
+def _closed(function: Function, inner: set[Var], result: Var) -> frozenset[Var]:
+    """Return those of ``inner`` that nothing reads but others of them, or ``result``."""
+    kept = {var for var in inner if not function.is_result(var)}
+    while True:
+        fewer = {var for var in kept if function.readers(var) <= kept | {result}}
+        if fewer == kept:
+            return frozenset(kept)
+        kept = fewer

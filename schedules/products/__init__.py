@@ -1,0 +1,1 @@
+"""Kernels that multiply activations with each other: attention, and products of two matrices."""

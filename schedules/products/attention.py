@@ -1,0 +1,199 @@
+"""Attention as one kernel, which never stores its scores: softmax(scale q kᵀ + biases) v.
+
+A task takes the queries of one head, or a part of them. It packs the head's keys and values into
+panels, which stay in L2, and goes through the queries in register tiles: a tile's scores lie in L1
+until they have been multiplied with the values. Many keys come in blocks; what earlier blocks added
+up is then scaled to the largest score so far (Milakov and Gimelshein, 2018).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any, Final
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.estimates.memory_traffic import fork_seconds
+from neocpu.schedules.products.panel import VECTORS, allocate, each_panel, matrix_at, pack
+from neocpu.schedules.products.row_softmax import RowSoftmax
+from neocpu.schedules.products.row_tile import RowTile, choose_tile, parts_of
+from neocpu.schedules.products.workloads import AttentionWorkload, compute_seconds, digits
+from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
+from neocpu.schedules.tir.opaque_number import opaque_numbers
+from neocpu.schedules.tir.vector_math import LOG2_E, vectorize_calls
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+# Keys whose scores are computed before the softmax: a tile's of more no longer fit L1.
+BLOCK_KEYS: Final = 512
+# Computing the softmax of a score takes as long as so many floating-point operations of a product.
+SOFTMAX_FLOPS: Final = 30
+
+
+def estimate(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -> float:
+    """Return analytic seconds."""
+    scores = math.prod(workload.batch) * workload.queries * workload.keys
+    flops = workload.flops + SOFTMAX_FLOPS * scores
+    return fork_seconds(threads) + compute_seconds(flops, target, threads)
+
+
+def lower_attention(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -> Any:
+    """Return the scheduled ``PrimFunc(q, k, v, *biases, output)`` of flat float32 tensors.
+
+    ::
+
+        parallel batch · part of the queries
+          pack k and v
+          for tile of queries
+            for block of keys
+              scores = scale * q kᵀ + biases                 # register tiles, into L1
+              for row: largest score, p = 2^(score - it), sum
+              sums = sums * 2^(largest before - largest) + p v
+            output = sums / sum
+
+    A row whose scores are all -inf becomes NaN, as a softmax has it.
+    """
+    names = ("q", "k", "v", *(f"bias{i}" for i in range(len(workload.biases))), "output")
+    views = (workload.q, workload.k, workload.v, *workload.biases, workload.output)
+    parameters = [(name, (view.size,), "float32") for name, view in zip(names, views, strict=True)]
+
+    w = workload
+    tile = choose_tile(w.queries, 4 * w.keys * (w.depth + w.width), target)
+    heads = math.prod(w.batch)
+    parts = parts_of(heads, tile.count, threads)
+
+    def body(*buffers: Any) -> None:
+        with opaque_numbers(), task_loop(heads * parts, w.flops // tile.lanes) as number:
+            index = [T.Bind(one) for one in digits(number // parts, w.batch)]
+            task = _Task(w, tile, buffers, index)
+            for row in tile.each(number % parts, parts):
+                task.emit_tile(row)
+
+    return vectorize_calls(build_kernel(parameters, body))
+
+
+class _Task:
+    """Emits a task of some register tiles of queries of one head."""
+
+    def __init__(
+        self, workload: AttentionWorkload, tile: RowTile, buffers: Sequence[Any], index: list[Any]
+    ) -> None:
+        w = self._workload = workload
+        q, k, v, *biases, output = buffers
+        self._tile, self._lanes = tile, tile.lanes
+        self._q = matrix_at(q, w.q, index)
+        self._output = matrix_at(output, w.output, index)
+        self._biases = [
+            matrix_at(bias, view, index) for bias, view in zip(biases, w.biases, strict=True)
+        ]
+        self._keys = allocate(w.depth, w.keys, self._lanes)
+        pack(self._keys, matrix_at(k, w.k, index).transposed(), w.depth, w.keys, self._lanes)
+        self._values = allocate(w.keys, w.width, self._lanes)
+        pack(self._values, matrix_at(v, w.v, index), w.keys, w.width, self._lanes)
+        panel = VECTORS * self._lanes
+        self._block = ceil_div(ceil_div(w.keys, ceil_div(w.keys, BLOCK_KEYS)), panel) * panel
+        self._in_blocks = w.keys > self._block
+        # Biases are added to scores that have their scale, else powers of two are given it.
+        factor = LOG2_E * (1.0 if biases else w.scale)
+        self._softmax = RowSoftmax(tile, min(self._block, w.keys), factor)
+        if self._in_blocks:
+            columns = ceil_div(w.width, self._lanes) * self._lanes
+            self._sums = T.alloc_buffer((tile.height, columns), "float32", layout=None)
+
+    def emit_tile(self, row: Any) -> None:
+        """Emit the register tile of the queries from ``row`` on."""
+        w = self._workload
+        if not self._in_blocks:
+            self._emit_powers(row, 0, w.keys)
+            self._softmax.finish()
+            for panel, widths in each_panel(w.width, self._lanes):
+                sums = self._weighted_values(panel, len(widths), 0, w.keys)
+                self._store(row, panel, widths, lambda r, v, o, sums=sums: sums[r, v, o])
+            return
+        self._softmax.begin()
+        self._each_sum(lambda r, column: tirx.const(0, "float32"))
+        full, rest = divmod(w.keys, self._block)
+        with T.serial(full) as block:
+            self._emit_block(row, block * self._block, self._block)
+        if rest:
+            self._emit_block(row, full * self._block, rest)
+        self._softmax.finish()
+        for panel, widths in each_panel(w.width, self._lanes):
+            first = panel * VECTORS * self._lanes
+            self._store(
+                row,
+                panel,
+                widths,
+                lambda r, v, o, first=first: self._sums[r, first + v * self._lanes + o],
+            )
+
+    def _each_sum(self, value: Callable[[Any, Any], Any]) -> None:
+        columns = ceil_div(self._workload.width, self._lanes)
+        with T.serial(self._tile.height) as r, T.serial(columns) as i:
+            with T.vectorized(self._lanes) as o:
+                column = i * self._lanes + o
+                T.buffer_store(self._sums, value(r, column), [r, column])
+
+    def _emit_block(self, row: Any, first: Any, keys: int) -> None:
+        """Emit what a block of keys adds to a tile's sums."""
+        self._emit_powers(row, first, keys)
+        for panel, widths in each_panel(self._workload.width, self._lanes):
+            sums = self._weighted_values(panel, len(widths), first, keys)
+            for r in range(self._tile.height):
+                for v in range(len(widths)):
+                    column = (panel * VECTORS + v) * self._lanes
+                    with T.vectorized(self._lanes) as o:
+                        before = self._sums[r, column + o] * self._softmax.rescale[r]
+                        T.buffer_store(self._sums, before + sums[r, v, o], [r, column + o])
+
+    def _emit_powers(self, row: Any, first: Any, keys: int) -> None:
+        """Emit the scores of a tile and a block of keys, and what the softmax makes of them."""
+        w, lanes, scores = self._workload, self._lanes, self._softmax.scores
+        before = first // (VECTORS * lanes)
+        for panel, widths in each_panel(keys, lanes):
+            number = before + panel
+            sums = self._tile.multiply(
+                w.depth,
+                len(widths),
+                lambda r, k: self._q.element(row + r, k),
+                lambda k, v, number=number: self._keys[number, k, span(v * lanes, lanes)],
+            )
+            for r, (v, width) in product(range(self._tile.height), enumerate(widths)):
+                column = panel * VECTORS * lanes + v * lanes
+                with T.vectorized(width) as o:
+                    score = self._biased(sums[r, v, o], row + r, first + column + o)
+                    T.buffer_store(scores, score, [r, column + o])
+                if width < lanes:
+                    lowest = splat(tirx.const(-math.inf, "float32"), lanes - width)
+                    T.buffer_store(scores, lowest, [r, span(column + width, lanes - width)])
+        self._softmax.emit(keys, is_whole=not self._in_blocks)
+
+    def _biased(self, score: Any, query: Any, key: Any) -> Any:
+        if not self._biases:
+            return score
+        score = score * tirx.const(self._workload.scale, "float32")
+        for bias in self._biases:
+            score = score + bias.element(query, key)
+        return score
+
+    def _weighted_values(self, panel: Any, vectors: int, first: Any, keys: int) -> Any:
+        lanes, scores = self._lanes, self._softmax.scores
+        return self._tile.multiply(
+            keys,
+            vectors,
+            lambda r, k: scores[r, k],
+            lambda k, v: self._values[panel, first + k, span(v * lanes, lanes)],
+        )
+
+    def _store(
+        self, row: Any, panel: Any, widths: Sequence[int], sums: Callable[[int, int, Any], Any]
+    ) -> None:
+        for r, (v, width) in product(range(self._tile.height), enumerate(widths)):
+            with T.vectorized(width) as o:
+                column = (panel * VECTORS + v) * self._lanes + o
+                value = sums(r, v, o) * self._softmax.factor[r]
+                place = self._output.place(row + r, column)
+                T.buffer_store(self._output.buffer, value, [place])

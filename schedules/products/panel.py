@@ -1,0 +1,127 @@
+"""Panels: one factor of a product as its register tiles read it, a few vectors side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.tir.builder import for_vectors, span, splat
+from neocpu.schedules.tir.transposition import transpose
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.strided_view import StridedView
+
+VECTORS = 2
+"""Vectors of a panel: two leave registers for many rows, whose factors are each used twice."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matrix:
+    """A matrix in a flat tensor: element ``(i, j)`` is at ``start + i * down + j * along``."""
+
+    buffer: Any
+    start: Any
+    down: int
+    along: int
+
+    def place(self, i: Any, j: Any) -> Any:
+        """Return where an element is."""
+        return self.start + i * self.down + j * self.along
+
+    def transposed(self) -> Matrix:
+        """Return it with rows and columns exchanged."""
+        return Matrix(self.buffer, self.start, self.along, self.down)
+
+    def element(self, i: Any, j: Any) -> Any:
+        """Return an element."""
+        return self.buffer[self.place(i, j)]
+
+
+def matrix_at(buffer: Any, view: StridedView, index: Sequence[Any]) -> Matrix:
+    """Return the matrix that a view has at an index of the axes before the last two."""
+    rank = len(index)
+    return Matrix(buffer, T.Bind(view.start(index)), view.stride(rank), view.stride(rank + 1))
+
+
+def panels_of(columns: int, lanes: int) -> int:
+    """Panels of a matrix of so many columns; the last one may have fewer vectors."""
+    return ceil_div(columns, VECTORS * lanes)
+
+
+def each_panel(columns: int, lanes: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Emit what the body does once in a loop over full panels, then for the last, shorter one.
+
+    Yields
+    ------
+    panel : Any
+        Its number.
+    widths : tuple of int
+        Columns in each of its vectors.
+    """
+    full, rest = divmod(columns, VECTORS * lanes)
+    if full:
+        with T.serial(full) as panel:
+            yield panel, (lanes,) * VECTORS
+    if rest:
+        yield full, tuple(min(lanes, rest - first) for first in range(0, rest, lanes))
+
+
+def allocate(rows: int, columns: int, lanes: int) -> Any:
+    """Allocate the panels of a matrix: ``(panel, row, column of the panel)``."""
+    shape = (panels_of(columns, lanes), rows, VECTORS * lanes)
+    return T.alloc_buffer(shape, "float32", layout=None)
+
+
+def pack(panels: Any, source: Matrix, rows: int, columns: int, lanes: int) -> None:
+    """Copy a matrix to its panels. Lanes beyond the columns are left as they are.
+
+    ::
+
+        for vector of columns:
+            for row: panels[..., row, vector] = source[row, vector]       # neighbours in memory
+            for tile of rows: panels[...] = transposed(source[...])       # or rows are neighbours
+    """
+    if source.along != 1 and source.down == 1:
+        _pack_transposed(panels, source, rows, columns, lanes)
+        return
+
+    def copy(column: Any, width: int) -> None:
+        panel, lane = _lane(column, lanes)
+        with T.serial(rows) as row, T.vectorized(width) as o:
+            value = source.element(row, column + o)
+            T.buffer_store(panels, value, [panel, row, lane + o])
+
+    for_vectors(columns, lanes, copy)
+
+
+def _lane(column: Any, lanes: int) -> tuple[Any, Any]:
+    width = VECTORS * lanes
+    return tirx.floordiv(column, width), tirx.floormod(column, width)
+
+
+def _pack_transposed(panels: Any, source: Matrix, rows: int, columns: int, lanes: int) -> None:
+    def tiles(column: Any, width: int) -> None:
+        row, edge = 0, lanes
+        while row < rows:
+            while edge > rows - row:
+                edge //= 2
+            count = (rows - row) // edge
+            with T.serial(count) as tile:
+                for first in range(0, width, edge):
+                    square(row + tile * edge, column + first, edge, min(edge, width - first))
+            row += count * edge
+
+    def square(row: Any, column: Any, edge: int, valid: int) -> None:
+        zero = splat(tirx.const(0, "float32"), edge)
+        loaded = [
+            T.Bind(source.buffer[span(source.place(row, column + k), edge)]) if k < valid else zero
+            for k in range(edge)
+        ]
+        panel, lane = _lane(column, lanes)
+        for k, vector in enumerate(transpose(loaded)):
+            T.buffer_store(panels, vector, [panel, row + k, span(lane, edge)])
+
+    for_vectors(columns, lanes, tiles)

@@ -1,0 +1,74 @@
+"""Products of two activations, each read where it lies."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.estimates.memory_traffic import fork_seconds
+from neocpu.schedules.products.panel import VECTORS, allocate, each_panel, matrix_at, pack
+from neocpu.schedules.products.row_tile import choose_tile, parts_of
+from neocpu.schedules.products.workloads import ProductWorkload, compute_seconds, digits
+from neocpu.schedules.tir.builder import build_kernel, span, task_loop
+from neocpu.schedules.tir.opaque_number import opaque_numbers
+from neocpu.schedules.tir.vector_math import vectorize_calls
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+
+def estimate(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> float:
+    """Return analytic seconds."""
+    return fork_seconds(threads) + compute_seconds(workload.flops, target, threads)
+
+
+def lower_product(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> Any:
+    """Return the scheduled ``PrimFunc(left, right, output)`` of flat float32 tensors.
+
+    ::
+
+        parallel batch · part of the rows
+          pack right
+          for tile of rows
+            for panel
+              sums[height, vectors] = 0                            # registers
+              for k: sums += broadcast(left[row, k]) * right[k, panel]
+              output = scale * sums
+    """
+    w = workload
+    tile = choose_tile(w.rows, 4 * w.depth * w.columns, target)
+    matrices, lanes = math.prod(w.batch), tile.lanes
+    parts = parts_of(matrices, tile.count, threads)
+    parameters = [
+        (name, (view.size,), "float32")
+        for name, view in (("left", w.left), ("right", w.right), ("output", w.output))
+    ]
+
+    def body(*buffers: Any) -> None:
+        with opaque_numbers(), task_loop(matrices * parts, w.flops // lanes) as task:
+            index = [T.Bind(one) for one in digits(task // parts, w.batch)]
+            left, right, output = (
+                matrix_at(buffer, view, index)
+                for buffer, view in zip(buffers, (w.left, w.right, w.output), strict=True)
+            )
+            panels = allocate(w.depth, w.columns, lanes)
+            pack(panels, right, w.depth, w.columns, lanes)
+            for row in tile.each(task % parts, parts):
+                for panel, widths in each_panel(w.columns, lanes):
+                    sums = tile.multiply(
+                        w.depth,
+                        len(widths),
+                        lambda r, k, row=row: left.element(row + r, k),
+                        lambda k, v, panel=panel: panels[panel, k, span(v * lanes, lanes)],
+                    )
+                    for r, (v, width) in product(range(tile.height), enumerate(widths)):
+                        with T.vectorized(width) as o:
+                            value = sums[r, v, o]
+                            if w.scale != 1:
+                                value = value * tirx.const(w.scale, "float32")
+                            place = output.place(row + r, (panel * VECTORS + v) * lanes + o)
+                            T.buffer_store(output.buffer, value, [place])
+
+    return vectorize_calls(build_kernel(parameters, body))

@@ -1,0 +1,111 @@
+"""The softmax of a register tile's rows of scores, which lie in L1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.products.row_tile import RowTile
+from neocpu.schedules.tir.builder import span, splat
+from neocpu.schedules.tir.vector_math import power_of_two
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+_LOWEST = -math.inf
+
+
+class RowSoftmax:
+    """Turns scores into powers of two, block after block of a row.
+
+    A power's exponent is the score, scaled, less the largest one so far. Where all are -inf, zero
+    is subtracted in its place: the powers are then zeros, as those of later blocks need not be.
+
+    Attributes
+    ----------
+    scores : buffer
+        ``(height, columns)``, and then the powers. Beyond the last column, to whole vectors, they
+        must be -inf.
+    rescale : buffer
+        ``(height,)``: by what sums of earlier blocks' powers are to be multiplied.
+    factor : buffer
+        ``(height,)``: one over the sum of a row's powers, after `finish`.
+    """
+
+    def __init__(self, tile: RowTile, columns: int, factor: float) -> None:
+        self._height, self._lanes = tile.height, tile.lanes
+        self._factor = tirx.const(factor, "float32")
+        padded = ceil_div(columns, self._lanes) * self._lanes
+        self.scores = T.alloc_buffer((self._height, padded), "float32", layout=None)
+        self.rescale, self.factor, self._largest, self._sum = (
+            T.alloc_buffer((self._height,), "float32", scope="local", layout=None) for _ in range(4)
+        )
+
+    def begin(self) -> None:
+        """Emit what comes before the first block."""
+        with T.serial(self._height) as r:
+            T.buffer_store(self._largest, tirx.const(_LOWEST, "float32"), [r])
+            T.buffer_store(self._sum, tirx.const(0, "float32"), [r])
+
+    def emit(self, columns: int, is_whole: bool) -> None:
+        """Emit the powers of a block, of whole rows if there is only one."""
+        vectors, lanes, scores = ceil_div(columns, self._lanes), self._lanes, self.scores
+        with T.serial(self._height) as r:
+            best = self._reduced(
+                vectors, _LOWEST, _larger, lambda i: lambda o: scores[r, i * lanes + o]
+            )
+            largest = T.Bind(best if is_whole else _larger(self._largest[r], best))
+            lowest = tirx.const(_LOWEST, "float32")
+            zero = tirx.const(0, "float32")
+            base = T.Bind(T.Select(largest == lowest, zero, largest))
+
+            def power(i: Any) -> Callable[[Any], Any]:
+                def emit(o: Any) -> Any:
+                    at = [r, i * lanes + o]
+                    T.buffer_store(scores, self._power(scores[tuple(at)] - base), at)
+                    return scores[tuple(at)]
+
+                return emit
+
+            total = self._reduced(vectors, 0.0, lambda one, other: one + other, power)
+            if not is_whole:
+                rescale = T.Bind(self._power(self._largest[r] - base))
+                T.buffer_store(self.rescale, rescale, [r])
+                T.buffer_store(self._largest, largest, [r])
+                total = self._sum[r] * rescale + total
+            T.buffer_store(self._sum, total, [r])
+
+    def finish(self) -> None:
+        """Emit the factors."""
+        with T.serial(self._height) as r:
+            T.buffer_store(self.factor, tirx.const(1, "float32") / self._sum[r], [r])
+
+    def _power(self, distance: Any) -> Any:
+        return power_of_two(distance * self._factor)
+
+    def _reduced(
+        self,
+        vectors: int,
+        neutral: float,
+        join: Callable[[Any, Any], Any],
+        element: Callable[[Any], Callable[[Any], Any]],
+    ) -> Any:
+        """Emit the reduction of vectors to one number: lane by lane, then half by half."""
+        lanes = self._lanes
+        partial = T.alloc_buffer((lanes,), "float32", scope="local", layout=None)
+        T.buffer_store(partial, splat(tirx.const(neutral, "float32"), lanes), [span(0, lanes)])
+        with T.serial(vectors) as i, T.vectorized(lanes) as o:
+            T.buffer_store(partial, join(partial[o], element(i)(o)), [o])
+        half = lanes // 2
+        while half:
+            joined = join(partial[span(0, half)], partial[span(half, half)])
+            T.buffer_store(partial, joined, [span(0, half)])
+            half //= 2
+        return T.Bind(partial[0])
+
+
+def _larger(one: Any, other: Any) -> Any:
+    """Return the larger one, in one instruction: NaN is no matter, for sums show it."""
+    return T.Select(one > other, one, other)

@@ -1,0 +1,124 @@
+"""The register tile of a product: some rows of one factor by a panel of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.estimates.register_tile import broadcast_limit, step_cycles
+from neocpu.schedules.products.panel import VECTORS
+from neocpu.schedules.tir.builder import part_start, span, splat
+from neocpu.schedules.tir.opaque_number import opaque_number
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.numerics import FLOAT32
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+
+@dataclass(frozen=True, slots=True)
+class RowTile:
+    """Rows that are multiplied together.
+
+    Attributes
+    ----------
+    rows : int
+        Of the matrix.
+    height : int
+        Of the tile. The last tile moves back where it would overhang, and computes rows again.
+    lanes : int
+    """
+
+    rows: int
+    height: int
+    lanes: int
+
+    @property
+    def count(self) -> int:
+        """Tiles of the matrix."""
+        return ceil_div(self.rows, self.height)
+
+    def first(self, number: Any) -> Any:
+        """Return the first row of a tile."""
+        first = number * self.height
+        return first if self.rows % self.height == 0 else T.min(first, self.rows - self.height)
+
+    def each(self, part: Any, parts: int) -> Iterator[Any]:
+        """Emit what the body does for a part of the tiles, given the first row of each."""
+        first = T.Bind(part_start(part, self.count, parts))
+        with T.serial(T.Bind(part_start(part + 1, self.count, parts) - first)) as number:
+            yield T.Bind(self.first(first + number))
+
+    def multiply(
+        self,
+        steps: int,
+        vectors: int,
+        factor: Callable[[int, Any], Any],
+        panel: Callable[[Any, int], Any],
+    ) -> Any:
+        """Emit the products of all rows and the vectors of a panel.
+
+        ::
+
+            sums[height, vectors] = 0                                   # registers
+            for k: for row, v: sums[row, v] += broadcast(factor(row, k)) * panel(k, v)
+
+        Parameters
+        ----------
+        factor : callable
+            ``factor(row, k)``, a scalar.
+        panel : callable
+            ``panel(k, v)``, a vector.
+
+        Returns
+        -------
+        buffer
+            The sums, ``(height, vectors, lanes)``.
+        """
+        shape, every = (self.height, vectors, self.lanes), span(0, self.lanes)
+        sums = T.alloc_buffer(shape, "float32", scope="local", layout=None)
+        for row, v in product(range(self.height), range(vectors)):
+            zero = splat(tirx.const(0, "float32"), self.lanes)
+            T.buffer_store(sums, zero, [row, v, every])
+        with T.serial(opaque_number(steps)) as k:
+            loaded = [T.Bind(panel(k, v)) for v in range(vectors)]
+            for row in range(self.height):
+                own = T.Bind(splat(factor(row, k), self.lanes))
+                for v, vector in enumerate(loaded):
+                    total = sums[row, v, every] + own * vector
+                    T.buffer_store(sums, total, [row, v, every])
+        return sums
+
+
+def choose_tile(rows: int, panel_bytes: int, target: CpuTarget) -> RowTile:
+    """Return the tile that takes the fewest cycles for all rows.
+
+    Parameters
+    ----------
+    panel_bytes : int
+        Of all panels, which each tile reads again.
+    """
+    unit = target.dot_unit(FLOAT32)
+    limit = max(1, min(rows, broadcast_limit(VECTORS, unit)))
+
+    def cycles(height: int) -> float:
+        step = step_cycles(VECTORS, height, unit, target, panel_bytes)
+        return ceil_div(rows, height) * step
+
+    height = min(range(limit, 0, -1), key=cycles)
+    return RowTile(rows, height, unit.lanes)
+
+
+def parts_of(matrices: int, tiles: int, threads: int) -> int:
+    """Return in how many parts the tiles of each matrix are tasks: the busiest thread has least.
+
+    Each task packs its matrix's panels, which takes about as long as a tile.
+    """
+
+    def busiest(parts: int) -> int:
+        return ceil_div(matrices * parts, threads) * (ceil_div(tiles, parts) + 1)
+
+    return min(range(1, min(tiles, 4 * threads) + 1), key=busiest)

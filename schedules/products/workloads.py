@@ -1,0 +1,115 @@
+"""What products of activations compute, and where in memory: frozen, and printed in full."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from neocpu.schedules.tir.builder import strides_of
+from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
+from neocpu.schedules.vocabulary.strided_view import StridedView
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+
+@dataclass(frozen=True, slots=True)
+class ProductWorkload:
+    """``output[b, i, j] = scale * sum over k of left[b, i, k] * right[b, k, j]``.
+
+    Attributes
+    ----------
+    batch : tuple of int
+        Extents of the axes before the matrices'.
+    rows, columns, depth : int
+        Extents of i, j and k.
+    left, right, output : StridedView
+        Of the batch's axes and two more, which are regular.
+    """
+
+    numerics: ClassVar[Numerics] = FLOAT32
+    batch: tuple[int, ...]
+    rows: int
+    columns: int
+    depth: int
+    scale: float
+    left: StridedView
+    right: StridedView
+    output: StridedView
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, two per multiply-accumulate."""
+        return 2 * math.prod(self.batch) * self.rows * self.columns * self.depth
+
+    def __str__(self) -> str:
+        return f"{math.prod(self.batch)} of {self.rows}x{self.depth} -> {self.columns}"
+
+    def transposed(self) -> ProductWorkload:
+        """Return the product of the transposed matrices in the other order, which is the same."""
+        order = (*range(len(self.batch)), len(self.batch) + 1, len(self.batch))
+        return ProductWorkload(
+            self.batch,
+            self.columns,
+            self.rows,
+            self.depth,
+            self.scale,
+            self.right.permuted(order),
+            self.left.permuted(order),
+            self.output.permuted(order),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionWorkload:
+    """``output = softmax(scale * q kᵀ + biases) v``, for each index of the batch.
+
+    Attributes
+    ----------
+    batch : tuple of int
+        Extents of the axes before the matrices': images or windows, and heads.
+    queries, keys, depth, width : int
+        Rows of q and the output, rows of k and v, columns of q and k, columns of v and the output.
+    scale : float
+        Above zero.
+    q, k, v, output, biases : StridedView
+        Of the batch's axes and two more, which are regular: rows and columns; of a bias, queries
+        and keys, and neighbouring keys lie side by side or are one.
+    """
+
+    numerics: ClassVar[Numerics] = FLOAT32
+    batch: tuple[int, ...]
+    queries: int
+    keys: int
+    depth: int
+    width: int
+    scale: float
+    q: StridedView
+    k: StridedView
+    v: StridedView
+    output: StridedView
+    biases: tuple[StridedView, ...] = ()
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of both products, two per multiply-accumulate."""
+        pairs = math.prod(self.batch) * self.queries * self.keys
+        return 2 * pairs * (self.depth + self.width)
+
+    def __str__(self) -> str:
+        size = f"{math.prod(self.batch)} of {self.queries}x{self.keys}, {self.depth}"
+        return size + (f" -> {self.width}" if self.width != self.depth else "")
+
+
+def digits(number: Any, extents: tuple[int, ...]) -> list[Any]:
+    """Return the index that has ``number`` in the row-major order of an array of ``extents``."""
+    strides = strides_of(extents)
+    return [
+        0 if extent == 1 else number // stride % extent
+        for stride, extent in zip(strides, extents, strict=True)
+    ]
+
+
+def compute_seconds(flops: int, target: CpuTarget, threads: int) -> float:
+    """Return the seconds that so many float32 operations take at least."""
+    unit = target.dot_unit(FLOAT32)
+    return flops / (2 * unit.macs * unit.per_cycle * target.frequency * threads)

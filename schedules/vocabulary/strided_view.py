@@ -1,0 +1,142 @@
+"""Tensors seen in another shape or order, where they lie: what transposes and reshapes come to.
+
+A view says where each element of an array is in a flat tensor. A kernel that reads or writes
+through views needs no copies of what the model transposes around it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Part: TypeAlias = tuple[int, int]
+"""Extent of a part of an axis, and elements between neighbours along it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StridedView:
+    """An array whose elements lie at regular distances in a flat tensor.
+
+    Attributes
+    ----------
+    size : int
+        Elements of the tensor.
+    offset : int
+        Where the first element is.
+    axes : tuple of tuple of Part
+        The parts of each axis, outermost first: an axis that a reshape made of two has both, unless
+        these are one regular sequence. An axis of extent 1 has none.
+    """
+
+    size: int
+    offset: int
+    axes: tuple[tuple[Part, ...], ...]
+
+    @classmethod
+    def of(cls, shape: Sequence[int]) -> StridedView:
+        """Return a whole tensor, row-major, as what it is."""
+        size = math.prod(shape)
+        reshaped = cls(size, 0, (((size, 1),),)).reshaped(shape)
+        assert reshaped is not None
+        return reshaped
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the axes."""
+        return tuple(math.prod(extent for extent, _ in parts) for parts in self.axes)
+
+    def permuted(self, order: Sequence[int]) -> StridedView:
+        """Return the axes in another order."""
+        return StridedView(self.size, self.offset, tuple(self.axes[axis] for axis in order))
+
+    def reshaped(self, shape: Sequence[int]) -> StridedView | None:
+        """Return the same elements, row-major, in another shape; None if that needs a copy."""
+        rest = [part for parts in self.axes for part in parts if part[0] != 1]
+        axes: list[tuple[Part, ...]] = []
+        for missing in reversed(shape):
+            taken: list[Part] = []
+            while missing > 1:
+                extent, stride = rest.pop()
+                inner = math.gcd(extent, missing)
+                if inner != min(extent, missing):
+                    return None
+                if extent > inner:
+                    rest.append((extent // inner, stride * inner))
+                taken.insert(0, (inner, stride))
+                missing //= inner
+            axes.insert(0, _merged(taken))
+        return None if rest else StridedView(self.size, self.offset, tuple(axes))
+
+    def sliced(self, axis: int, first: int, extent: int, step: int = 1) -> StridedView | None:
+        """Return some elements of an axis; None if its parts are not one sequence."""
+        parts = self.axes[axis]
+        if len(parts) > 1:
+            return None
+        stride = parts[0][1] if parts else 0
+        own = ((extent, stride * step),) if extent > 1 else ()
+        axes = (*self.axes[:axis], own, *self.axes[axis + 1 :])
+        return StridedView(self.size, self.offset + first * stride, axes)
+
+    def broadcast(self, shape: Sequence[int]) -> StridedView | None:
+        """Return it repeated along new leading axes and those of extent 1; None if it is larger."""
+        missing = len(shape) - len(self.axes)
+        if missing < 0:
+            return None
+        axes: list[tuple[Part, ...]] = []
+        for extent, parts, own in zip(
+            shape, ((),) * missing + self.axes, (1,) * missing + self.shape, strict=True
+        ):
+            if own not in (1, extent):
+                return None
+            axes.append(parts if own == extent else ((extent, 0),))
+        return StridedView(self.size, self.offset, tuple(axes))
+
+    def inverse(self, shape: Sequence[int]) -> StridedView | None:
+        """Return, of a view that has each element of a tensor once, the tensor seen in the view.
+
+        Where this says which element of a tensor of ``shape`` comes where in an array, the inverse
+        says where each element of the tensor lies in that array.
+        """
+        placed: list[tuple[int, int, int]] = []
+        distance = 1
+        for extent, stride in reversed([part for parts in self.axes for part in parts]):
+            placed.append((stride, extent, distance))
+            distance *= extent
+        parts = tuple((extent, own) for _, extent, own in sorted(placed, reverse=True))
+        return StridedView(self.size, 0, (parts,)).reshaped(shape)
+
+    def is_regular(self, axis: int) -> bool:
+        """Whether an axis is one sequence of elements at equal distances."""
+        return len(self.axes[axis]) < 2
+
+    def stride(self, axis: int) -> int:
+        """Return the distance of neighbours along a regular axis; 0 if it has one element."""
+        parts = self.axes[axis]
+        assert len(parts) < 2, self
+        return parts[0][1] if parts else 0
+
+    def start(self, index: Sequence[Any]) -> Any:
+        """Return where the elements begin that have ``index`` on the leading axes."""
+        place: Any = self.offset
+        for number, parts in zip(index, self.axes, strict=False):
+            inner = math.prod(extent for extent, _ in parts)
+            whole = inner
+            for extent, stride in parts:
+                inner //= extent
+                digit = number if inner == 1 else number // inner
+                if stride:
+                    place = place + (digit if extent * inner == whole else digit % extent) * stride
+        return place
+
+
+def _merged(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts of an axis, those that continue each other as one."""
+    merged: list[Part] = []
+    for extent, stride in parts:
+        if merged and merged[-1][1] == extent * stride:
+            merged[-1] = (merged[-1][0] * extent, stride)
+        else:
+            merged.append((extent, stride))
+    return tuple(merged)

@@ -1,0 +1,166 @@
+"""Attention and products of activations: found, with what surrounds them, and computed."""
+
+import numpy as np
+import pytest
+import tvm
+from networks import HOST, build, cost_model, executable, run
+from tvm import relax
+
+from neocpu.building.pipeline import Dump, lower
+from neocpu.passes.apply_plan import apply_plan
+from neocpu.planning.extract import extract
+from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
+from neocpu.relax_utils import make_const
+from tests.guarded_machine import legalized_machine
+
+
+def check(mod):
+    """Compile and run a module beside what TVM makes of it; return its products."""
+    network = extract(mod)
+    costs = cost_model()
+    rewritten = apply_plan(mod, plan_layouts(network, costs, OptLevel.GLOBAL), costs)
+    built = executable(lower(rewritten.mod, HOST, Dump()))
+    rng = np.random.default_rng(1)
+    shapes = [tuple(int(n) for n in param.ty.shape.values) for param in mod["main"].params]
+    inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes]
+    expected = legalized_machine(mod)["main"](*map(tvm.runtime.tensor, inputs))
+    (actual,) = run(built, *inputs, *rewritten.weights)
+    np.testing.assert_allclose(actual, expected.numpy(), rtol=1e-4, atol=1e-5)
+    return network.products
+
+
+def kinds(products):
+    return sorted(one.name.rpartition("_")[0] for one in products)
+
+
+def heads_of(net, x, heads, part, *, split):
+    """Return q, k or v of a projection (image, token, 3 · channel), by heads."""
+    images, tokens, channels = (int(n) for n in x.ty.shape.values)
+    depth = channels // 3 // heads
+    if split == "slice":
+        width = channels // 3
+        x = net.emit(relax.op.strided_slice(x, [2], [part * width], [(part + 1) * width]))
+        x = net.emit(relax.op.reshape(x, (images, tokens, heads, depth)))
+        return net.emit(relax.op.permute_dims(x, [0, 2, 1, 3]))
+    x = net.emit(relax.op.reshape(x, (images, tokens, 3, heads, depth)))
+    x = net.emit(relax.op.permute_dims(x, [2, 0, 3, 1, 4]))
+    if split == "take":
+        return net.emit(relax.op.take(x, relax.const(part, "int64"), axis=0))
+    parts = net.emit(relax.op.split(x, 3, axis=0))
+    part = net.emit(relax.TupleGetItem(parts, part))
+    return net.emit(relax.op.reshape(part, (images, heads, tokens, depth)))
+
+
+def joined(net, x):
+    images, heads, tokens, depth = (int(n) for n in x.ty.shape.values)
+    x = net.emit(relax.op.permute_dims(x, [0, 2, 1, 3]))
+    return net.emit(relax.op.reshape(x, (images, tokens, heads * depth)))
+
+
+def half(net, x):
+    return net.emit(relax.op.multiply(x, relax.const(0.5, "float32")))
+
+
+def transposed(net, x):
+    rank = len(x.ty.shape.values)
+    return net.emit(relax.op.permute_dims(x, [*range(rank - 2), rank - 1, rank - 2]))
+
+
+@pytest.mark.parametrize("split", ["slice", "take", "split"])
+@pytest.mark.parametrize("scaled", ["queries", "both", "scores"])
+def test_a_projections_heads_are_read_and_written_in_place(split, scaled):
+    if split != "slice" and scaled != "scores":
+        pytest.skip("one of each is enough")
+
+    def body(net, x):
+        q, k, v = (heads_of(net, x, 3, part, split=split) for part in range(3))
+        q = half(net, q) if scaled != "scores" else q
+        k = transposed(net, k)
+        k = half(net, k) if scaled == "both" else k
+        scores = net.emit(relax.op.matmul(q, k))
+        scores = half(net, scores) if scaled == "scores" else scores
+        weights = net.emit(relax.op.nn.softmax(scores, -1))
+        return joined(net, net.emit(relax.op.matmul(weights, v)))
+
+    mod = build(body, (2, 13, 72))
+    (attention,) = check(mod)
+    assert attention.name.startswith("attention")
+    w = attention.workload
+    assert (w.batch, w.queries, w.keys, w.depth) == ((2, 3), 13, 13, 8)
+    assert w.scale == (0.25 if scaled == "both" else 0.5)
+    assert all(source.same_as(mod["main"].params[0]) for source in attention.sources)
+    assert len(attention.absorbed) == len(mod["main"].body.blocks[0].bindings) - 2
+
+
+def test_windows_with_biases_and_masks():
+    """Swin's: a bias of each head, and a mask of each window, which is added in another shape."""
+
+    def body(net, q, k, v, mask):
+        scores = net.emit(relax.op.matmul(q, transposed(net, k)))
+        bias = make_const(np.random.default_rng(0).standard_normal((1, 2, 9, 9)).astype("float32"))
+        scores = net.emit(relax.op.add(scores, bias))
+        scores = net.emit(relax.op.reshape(scores, (1, 4, 2, 9, 9)))
+        mask = net.emit(relax.op.reshape(mask, (1, 4, 1, 9, 9)))
+        scores = net.emit(relax.op.add(mask, scores))
+        scores = net.emit(relax.op.reshape(scores, (4, 2, 9, 9)))
+        weights = net.emit(relax.op.nn.softmax(scores, 3))
+        return net.emit(relax.op.matmul(weights, v))
+
+    (attention,) = check(build(body, *[(4, 2, 9, 5)] * 3, (4, 9, 9)))
+    assert len(attention.workload.biases) == 2
+
+
+def test_weights_that_something_else_reads_are_stored():
+    def body(net, q, k, v):
+        scores = net.emit(relax.op.matmul(q, k))
+        weights = net.emit(relax.op.nn.softmax(scores, -1))
+        out = net.emit(relax.op.matmul(weights, v))
+        total = net.emit(relax.op.sum(weights, axis=[1, 2], keepdims=True))
+        return net.emit(relax.op.add(out, total))
+
+    assert kinds(check(build(body, (2, 6, 5), (2, 5, 7), (2, 7, 6)))) == ["product", "product"]
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_softmax_over_queries_is_no_attention(axis):
+    def body(net, q, k, v):
+        scores = net.emit(relax.op.matmul(q, k))
+        weights = net.emit(relax.op.nn.softmax(scores, axis))
+        return net.emit(relax.op.matmul(weights, v))
+
+    found = kinds(check(build(body, (2, 6, 5), (2, 5, 7), (2, 7, 6))))
+    assert found == (["attention"] if axis == 2 else ["product", "product"])
+
+
+def test_cross_attention_over_feature_maps():
+    """As SegFormer's: few keys, and queries of convolutions, channels first."""
+
+    def body(net, x, y):
+        q = transposed(net, net.emit(relax.op.reshape(x, (1, 12, 30))))
+        k = net.emit(relax.op.reshape(y, (1, 12, 4)))
+        scores = half(net, net.emit(relax.op.matmul(q, k)))
+        weights = net.emit(relax.op.nn.softmax(scores, -1))
+        out = net.emit(relax.op.matmul(weights, transposed(net, k)))
+        return net.emit(relax.op.reshape(transposed(net, out), (1, 12, 5, 6)))
+
+    (attention,) = check(build(body, (1, 12, 5, 6), (1, 12, 2, 2)))
+    assert attention.workload.keys == 4
+    assert attention.workload.output.stride(1) == 1
+
+
+def test_linear_attention():
+    def body(net, q, k, v):
+        context = net.emit(relax.op.matmul(transposed(net, k), v))
+        return net.emit(relax.op.matmul(q, context))
+
+    assert kinds(check(build(body, *[(2, 3, 50, 8)] * 3))) == ["product", "product"]
+
+
+def test_a_negative_scale_is_no_attention():
+    def body(net, q, k, v):
+        scores = net.emit(relax.op.matmul(q, k))
+        scores = net.emit(relax.op.multiply(scores, relax.const(-0.5, "float32")))
+        weights = net.emit(relax.op.nn.softmax(scores, -1))
+        return net.emit(relax.op.matmul(weights, v))
+
+    assert kinds(check(build(body, (6, 5), (5, 7), (7, 6)))) == ["product", "product"]

@@ -1,0 +1,149 @@
+"""Attention as one kernel, against numpy in float64."""
+
+import math
+
+import numpy as np
+import pytest
+from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+
+from neocpu.schedules.products import attention
+from neocpu.schedules.products.attention import lower_attention
+from neocpu.schedules.products.workloads import AttentionWorkload
+from neocpu.schedules.vocabulary.strided_view import StridedView
+
+
+def contiguous(batch, queries, keys, depth, width=None, scale=None, biases=()):
+    """Return a workload whose tensors lie as they are; biases are shapes that broadcast."""
+    width = width or depth
+    matrices = (*batch, queries, keys)
+    views = [StridedView.of(bias).broadcast(matrices) for bias in biases]
+    return AttentionWorkload(
+        batch, queries, keys, depth, width, scale or depth**-0.5,
+        StridedView.of((*batch, queries, depth)),
+        StridedView.of((*batch, keys, depth)),
+        StridedView.of((*batch, keys, width)),
+        StridedView.of((*batch, queries, width)),
+        tuple(views),
+    )  # fmt: skip
+
+
+def array_of(view, flat):
+    """Return what a view shows of a flat array."""
+    places = view.start(list(np.indices(view.shape)))
+    return flat[np.broadcast_to(places, view.shape)]
+
+
+def expected(w, q, k, v, *biases):
+    q, k, v = (
+        array_of(view, flat).astype(np.float64)
+        for view, flat in zip((w.q, w.k, w.v), (q, k, v), strict=True)
+    )
+    scores = q @ np.swapaxes(k, -1, -2) * w.scale
+    for view, flat in zip(w.biases, biases, strict=True):
+        scores = scores + array_of(view, flat)
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True) @ v
+
+
+def inputs_of(w):
+    views = (w.q, w.k, w.v, *w.biases)
+    return [normal((view.size,), seed) for seed, view in enumerate(views)]
+
+
+def check(w, arguments=None, threads=2):
+    arguments = arguments or inputs_of(w)
+    flat = run(lower_attention(w, HOST, threads), arguments, (w.output.size,))
+    got = array_of(w.output, flat)
+    np.testing.assert_allclose(got, expected(w, *arguments), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("batch", "queries", "keys", "depth", "width"),
+    [
+        ((), 1, 1, 1, 1),
+        ((2, 3), 49, 49, 32, 32),
+        ((1, 3), 197, 197, 64, 64),
+        ((5,), 1, 37, 7, 7),
+        ((2,), 13, 5, 24, 128),
+        ((1, 1), 31, 16, 33, 17),
+        ((2,), 6, 1100, 8, 20),
+        ((1,), 5, 1024, 16, 16),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_matches_numpy(batch, queries, keys, depth, width, threads):
+    check(contiguous(batch, queries, keys, depth, width), threads=threads)
+
+
+def test_heads_are_read_and_written_where_projections_have_them():
+    """The usual (image, token, one of q, k and v, head, channel), and joined heads."""
+    images, tokens, heads, depth = 2, 37, 3, 8
+    whole = StridedView.of((images, tokens, 3, heads, depth))
+    q, k, v = (
+        whole.sliced(2, part, 1).permuted((0, 2, 3, 1, 4)).reshaped((images, heads, tokens, depth))
+        for part in range(3)
+    )
+    joined = StridedView.of((images, heads, tokens, depth)).permuted((0, 2, 1, 3))
+    output = joined.inverse((images, heads, tokens, depth))
+    w = AttentionWorkload(
+        (images, heads), tokens, tokens, depth, depth, 0.3, q, k, v, output
+    )  # fmt: skip
+    data = normal((whole.size,), 1)
+    check(w, [data, data, data])
+    flat = run(lower_attention(w, HOST), [data] * 3, (output.size,))
+    rows = flat.reshape(images, tokens, heads, depth)
+    got = array_of(output, flat)
+    np.testing.assert_array_equal(rows.transpose(0, 2, 1, 3), got)
+
+
+def test_channels_may_come_first():
+    """As of a convolution: (head, channel, pixel)."""
+    order, shape = (0, 2, 1), (3, 24, 50)
+    view = StridedView.of(shape).permuted(order)
+    output = StridedView.of((3, 50, 24)).permuted(order).inverse((3, 50, 24))
+    check(AttentionWorkload((3,), 50, 50, 24, 24, 0.2, view, view, view, output))
+
+
+@pytest.mark.parametrize("keys", [49, 700])
+def test_biases(keys):
+    biases = ((1, 2, 5, keys), (3, 1, 5, keys), (3, 1, 1, keys), (5, 1))
+    check(contiguous((3, 2), 5, keys, 16, biases=biases))
+
+
+@pytest.mark.parametrize("keys", [3, 600])
+def test_masks(keys):
+    w = contiguous((2,), 6, keys, 8, biases=((6, keys),))
+    mask = np.zeros((6, keys), np.float32)
+    mask[1, 1:] = mask[2, :-1] = mask[3] = -np.inf  # the fourth row sees nothing
+    mask[4] = np.finfo(np.float32).min  # and the fifth all alike
+    arguments = [*inputs_of(w)[:3], mask.reshape(-1)]
+    check(w, arguments)
+    flat = run(lower_attention(w, HOST), arguments, (w.output.size,))
+    rows = flat.reshape(2, 6, 8)
+    assert np.isnan(rows[:, 3]).all()
+    assert np.isfinite(np.delete(rows, 3, axis=1)).all()
+
+
+@pytest.mark.parametrize("keys", [40, 600])
+def test_large_scores_and_what_is_no_number(keys):
+    w = contiguous((), 4, keys, 4, scale=1.0)
+    q, k, v = inputs_of(w)
+    check(w, [q * 100, k * 10, v])
+    for value in (np.nan, np.inf):
+        q[5] = value  # of the second query
+        flat = run(lower_attention(w, HOST), [q, k, v], (w.output.size,)).reshape(4, 4)
+        assert np.isnan(flat[1]).all()
+        assert np.isfinite(np.delete(flat, 1, axis=0)).all()
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
+def test_compiles_for_other_cpus(target):
+    assembly = compile_for(lower_attention(contiguous((3,), 197, 197, 64), target, 2), target)
+    assert ("fmla" if target.machine == "aarch64" else "vfmadd") in assembly
+
+
+def test_estimates_grow_with_the_work():
+    sizes = [attention.estimate(contiguous((3,), n, n, 64), HOST) for n in (10, 100, 1000)]
+    assert sizes == sorted(sizes)
+    assert math.isfinite(sizes[-1])

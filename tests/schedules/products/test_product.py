@@ -1,0 +1,68 @@
+"""Products of activations, against numpy in float64."""
+
+import numpy as np
+import pytest
+from kernel_harness import HOST, normal, run
+
+from neocpu.schedules.products.product import estimate, lower_product
+from neocpu.schedules.products.workloads import ProductWorkload
+from neocpu.schedules.vocabulary.strided_view import StridedView
+
+
+def product_of(batch, rows, columns, depth, *, turned=(False, False, False), scale=1.0):
+    """Return a workload of which ``turned`` tensors have their last axes exchanged."""
+    rank = len(batch)
+    swap = (*range(rank), rank + 1, rank)
+
+    def view(height, width, is_turned):
+        if not is_turned:
+            return StridedView.of((*batch, height, width))
+        return StridedView.of((*batch, width, height)).permuted(swap)
+
+    left, right, output = (
+        view(*size, is_turned)
+        for size, is_turned in zip(
+            ((rows, depth), (depth, columns), (rows, columns)), turned, strict=True
+        )
+    )
+    return ProductWorkload(batch, rows, columns, depth, scale, left, right, output)
+
+
+def array_of(view, flat):
+    places = view.start(list(np.indices(view.shape)))
+    return flat[np.broadcast_to(places, view.shape)]
+
+
+def check(w, threads=2):
+    left, right = normal((w.left.size,), 1), normal((w.right.size,), 2)
+    flat = run(lower_product(w, HOST, threads), [left, right], (w.output.size,))
+    expected = w.scale * (array_of(w.left, left).astype(np.float64) @ array_of(w.right, right))
+    got = array_of(w.output, flat)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-6 * w.depth)
+
+
+@pytest.mark.parametrize("turned", [(a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)])
+@pytest.mark.parametrize(
+    ("batch", "rows", "columns", "depth"), [((2, 3), 17, 16, 49), ((), 31, 45, 5), ((3,), 4, 70, 1)]
+)
+def test_matches_numpy(batch, rows, columns, depth, turned):
+    check(product_of(batch, rows, columns, depth, turned=turned))
+
+
+def test_scale_and_threads():
+    check(product_of((1,), 100, 33, 20, scale=0.25), threads=1)
+    check(product_of((1,), 100, 33, 20, scale=0.25), threads=8)
+
+
+def test_a_factor_may_be_one_for_the_whole_batch():
+    w = product_of((4,), 5, 6, 7)
+    one = StridedView.of((1, 7, 6)).broadcast((4, 7, 6))
+    check(ProductWorkload(w.batch, 5, 6, 7, 1.0, w.left, one, w.output))
+
+
+def test_the_transposed_product_is_the_same():
+    w = product_of((2,), 5, 40, 7, turned=(False, False, True))
+    check(w.transposed())
+    assert w.transposed().transposed() == w
+    assert w.flops == 2 * 2 * 5 * 40 * 7
+    assert estimate(w, HOST) > 0
