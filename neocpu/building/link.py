@@ -100,7 +100,7 @@ def write_artifact(
         activations=planned.activations,
         arena_bytes=planned.arena_bytes,
         calls=planned.program.calls,
-        repeats=planned.program.branches,
+        repeats=planned.program.repeats,
         returns=planned.program.results,
     )
     _refuse_dtypes(header)

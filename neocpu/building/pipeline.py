@@ -20,6 +20,7 @@ from neocpu.building.parallel_codegen import CodeGeneration, OneAtATime, assembl
 from neocpu.building.program import Program, program_of
 from neocpu.passes.lift_constants import lift_constants
 from neocpu.passes.plan_memory import plan_memory
+from neocpu.passes.settle_loops import settle_loops
 from neocpu.passes.view_results import view_results
 from neocpu.relax_utils import bindings, is_op, static_shape
 from neocpu.runtime.header import Placement
@@ -252,10 +253,11 @@ def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
 def _plan(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> tuple[tvm.IRModule, Planned]:
     """Return the kernels of a module, and how they are called."""
     with target.to_tvm():
+        mod = settle_loops(mod)
         written = _written(mod)
         lifted, constants = lift_constants(call_kernels(mod))
         placed = plan_memory(lifted, target, written)
-        program = program_of(placed.mod, written, placed.guards)
+        program = program_of(placed, written)
         dump.module("planned", placed.mod)
         named = relax.transform.AttachGlobalSymbol()(placed.mod)
     kernels = {

@@ -13,12 +13,15 @@ from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.planning.guards import Guard
+from neocpu.passes.plan_memory import PlannedModule
 from neocpu.relax_utils import Expr, bindings, is_op
 from neocpu.runtime.header import MAX_REPEATS, Repeat
 
 Operand: TypeAlias = int
 """A tensor by its number: the position of a parameter of ``main``."""
+
+
+_Guards: TypeAlias = Sequence[Sequence[tuple[Operand, bool]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,36 +58,32 @@ class Program:
         A kernel's name, and the numbers of the tensors it takes.
     results : tuple of int
         The numbers of what ``main`` returns.
-    branches : tuple of Repeat
-        Calls that are made under a condition.
+    repeats : tuple of Repeat
+        Calls that are made under a condition, or again and again.
     """
 
     kernels: tuple[Kernel, ...]
     calls: tuple[tuple[str, tuple[Operand, ...]], ...]
     results: tuple[Operand, ...]
-    branches: tuple[Repeat, ...]
+    repeats: tuple[Repeat, ...]
 
 
-def program_of(
-    mod: tvm.IRModule, written: Mapping[str, int], guards: Sequence[Sequence[Guard]]
-) -> Program:
+def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
     """Read the program of a module whose memory is planned.
 
     Parameters
     ----------
-    mod : tvm.IRModule
-        Of `passes.plan_memory`: its ``main`` calls kernels on its parameters, and nothing else.
+    placed : PlannedModule
+        Its ``main`` calls kernels on its parameters, and nothing else.
     written : mapping of str to int
         How many tensors a kernel writes; one, unless it is here.
-    guards : sequence of sequence of Guard
-        Of each call, over the parameters of ``main``.
 
     Raises
     ------
     UnsupportedError
         If ``main`` does something else, such as making a tensor whose size only the run decides.
     """
-    main = mod["main"]
+    main = placed.mod["main"]
     numbers: dict[Var, Operand] = {param: number for number, param in enumerate(main.params)}
     tuples: dict[Var, Any] = {}
 
@@ -108,29 +107,71 @@ def program_of(
             raise _refusal(value)
     result = tuples.get(main.body.body, main.body.body)
     results = tuple(map(number, result.fields if isinstance(result, relax.Tuple) else [result]))
-    numbered = [[(number(g.condition), g.value) for g in each] for each in guards]
-    branches = tuple(_branches(numbered, 0, len(calls), 0))
-    if len(branches) > MAX_REPEATS:
-        raise UnsupportedError(
-            f"the model has {len(branches)} branches that data decide; at most {MAX_REPEATS} are "
-            "supported: use loops of fewer steps whose end data decide"
+    numbered = [[(number(g.condition), g.value) for g in each] for each in placed.guards]
+    loops = {
+        each.first: Repeat(
+            *(each.first, each.end, each.limit),
+            count=None if each.count is None else number(each.count),
+            condition=None if each.condition is None else number(each.condition),
+            index=number(each.number),
         )
-    return Program(tuple(_kernels(mod, written)), tuple(calls), results, branches)
+        for each in placed.loops
+    }
+    repeats = tuple(_repeats(numbered, 0, len(calls), 0, loops))
+    if len(repeats) > MAX_REPEATS:
+        raise UnsupportedError(
+            f"the model has {len(repeats)} loops, and branches that data decide; at most "
+            f"{MAX_REPEATS} are supported: use loops of fewer steps whose end data decide"
+        )
+    return Program(tuple(_kernels(placed.mod, written)), tuple(calls), results, repeats)
 
 
-def _branches(
-    guards: Sequence[Sequence[tuple[Operand, bool]]], first: int, end: int, depth: int
+def _repeats(
+    guards: _Guards, first: int, end: int, depth: int, loops: Mapping[int, Repeat]
 ) -> Iterator[Repeat]:
-    """Yield the stretches of calls that have one guard at ``depth``, and those within them."""
+    """Yield the loops among some calls, and the stretches under one guard at ``depth``.
+
+    Each comes before those within it. A loop lies within a stretch, unless its guards differ.
+
+    Parameters
+    ----------
+    guards : sequence of sequence of (int, bool)
+        Of each call.
+    loops : mapping of int to Repeat
+        By their first calls, without those around all of these calls.
+    """
     while first < end:
-        behind, guard = first + 1, guards[first][depth : depth + 1]
-        while behind < end and guards[behind][depth : depth + 1] == guard:
-            behind += 1
-        for condition, value in guard:
-            decider = {"count" if value else "unless": condition}
-            yield Repeat(first, behind, 1, **decider)
-            yield from _branches(guards, first, behind, depth + 1)
-        first = behind
+        loop, guard = loops.get(first), guards[first][depth : depth + 1]
+        if loop is not None and not (guard and _is_under(loop, guard, guards, depth)):
+            yield loop
+            inner = {place: each for place, each in loops.items() if each is not loop}
+            yield from _repeats(guards, first, loop.end, depth, inner)
+            first = loop.end
+        elif guard:
+            behind = _behind(guards, first, end, depth, loops)
+            ((condition, value),) = guard
+            yield Repeat(first, behind, 1, **{"count" if value else "unless": condition})
+            yield from _repeats(guards, first, behind, depth + 1, loops)
+            first = behind
+        else:
+            first += 1
+
+
+def _behind(guards: _Guards, first: int, end: int, depth: int, loops: Mapping[int, Repeat]) -> int:
+    """Return where the stretch ends that is under the first call's guard."""
+    guard = guards[first][depth : depth + 1]
+    while first < end and guards[first][depth : depth + 1] == guard:
+        loop = loops.get(first)
+        if loop is not None and not _is_under(loop, guard, guards, depth):
+            break
+        first = first + 1 if loop is None else loop.end
+    return first
+
+
+def _is_under(
+    loop: Repeat, guard: Sequence[tuple[Operand, bool]], guards: _Guards, depth: int
+) -> bool:
+    return all(each[depth : depth + 1] == guard for each in guards[loop.first : loop.end])
 
 
 def _kernels(mod: tvm.IRModule, written: Mapping[str, int]) -> Iterator[Kernel]:

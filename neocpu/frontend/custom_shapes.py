@@ -9,12 +9,13 @@ import onnx
 from onnx.helper import make_tensor_value_info, np_dtype_to_tensor_dtype, tensor_dtype_to_np_dtype
 
 from neocpu.custom_operators.registry import find_operator
+from neocpu.frontend.control_flow.loop_nodes import declared, kinds_of
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.unsupported import node_name
 
 
 def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Return the outputs of custom operators of known inputs that are unknown themselves.
+    """Return the outputs of custom operators, and of ours, of known inputs, if they are not known.
 
     Parameters
     ----------
@@ -27,13 +28,14 @@ def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
         If a custom operator fails.
     """
     graph = inferred.graph
+    ours = list(declared(graph.node, kinds_of(graph)))
     custom = [
         (node, operator)
         for node in graph.node
         if (operator := find_operator(node.domain, node.op_type)) is not None
     ]
-    if not custom:
-        return []
+    if ours or not custom:
+        return ours
     # Here, because without a custom operator TVM need not be imported yet.
     from neocpu.custom_operators.lowering import TensorType, attributes_of, output_types
 

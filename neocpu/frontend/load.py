@@ -78,6 +78,7 @@ def load_model(
         original = expand_quantised(original)
     refuse_scales(original.graph)
     refuse_unknown_operators(original)
+    refuse_own_operators(called_operators(original))
     _check(original, where)
     _refuse_repeated_outputs(original.graph, where)
     _refuse_zeros(original.graph, where)
@@ -85,12 +86,12 @@ def load_model(
     of_one = freeze_shapes(original.graph, given)
     refuse_dynamic_inputs(original, given)
     refuse_inputs(original.graph)
-    simplified = _simplified(original)
+    simplified = _simplified(original, counted=not of_one)
     sample = None
     if of_one:
         set_batch(simplified, of_one)
         sample, original = original, simplified
-        simplified = _simplified(original)
+        simplified = _simplified(original, counted=True)
     refuse_conflicts(simplified, original, given)
     bounded = bound_rows(simplified)
     if bounded.problems:
@@ -112,9 +113,9 @@ def load_model(
     )
 
 
-def _simplified(original: onnx.ModelProto) -> onnx.ModelProto:
+def _simplified(original: onnx.ModelProto, *, counted: bool) -> onnx.ModelProto:
     try:
-        simplified = simplify_model(original)
+        simplified = simplify_model(original, counted=counted)
     except UnsupportedError:
         refuse_number_formats(original.graph)
         nodes = called_operators(original)
@@ -123,7 +124,6 @@ def _simplified(original: onnx.ModelProto) -> onnx.ModelProto:
             nodes = (node for node in nodes if node.domain not in rewritten)
         _blame_operators(nodes)
         raise
-    refuse_own_operators(simplified.graph)
     refuse_number_formats(simplified.graph)
     refuse_scales(simplified.graph)  # some are constants only now
     return simplified

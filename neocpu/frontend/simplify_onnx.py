@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
 
@@ -48,10 +49,15 @@ _GROWING = frozenset(
 )
 
 
-def simplify_model(model: onnx.ModelProto) -> onnx.ModelProto:
+def simplify_model(model: onnx.ModelProto, *, counted: bool = True) -> onnx.ModelProto:
     """Return an equivalent, smaller model of opset `TARGET_OPSET` or newer; ``model`` is kept.
 
     Input shapes must be static. Input and output names, order and shapes stay.
+
+    Parameters
+    ----------
+    counted : bool
+        Whether the runtime may repeat the bodies of long loops, which nodes of our own say then.
 
     Raises
     ------
@@ -61,15 +67,15 @@ def simplify_model(model: onnx.ModelProto) -> onnx.ModelProto:
         If an operator cannot be raised to the target opset, or written in others, or ONNX's
         optimizer fails.
     """
-    simplified = _simplify_once(model)
+    simplified = _simplify_once(model, counted)
     while (expanded := expand_operators(simplified)) is not None:
-        simplified = _simplify_once(expanded)
+        simplified = _simplify_once(expanded, counted)
     return simplified
 
 
-def _simplify_once(model: onnx.ModelProto) -> onnx.ModelProto:
+def _simplify_once(model: onnx.ModelProto, counted: bool) -> onnx.ModelProto:
     """Simplify what is there, all operators as they are."""
-    light = _modernise(strip_weights(model))
+    light = _modernise(strip_weights(model), counted)
     with _quiet("onnxscript", "onnx_ir"), named("simplify the model"):
         module = ir.from_proto(light.model)
         _restore_weights(module, light)
@@ -78,7 +84,7 @@ def _simplify_once(model: onnx.ModelProto) -> onnx.ModelProto:
     return simplified
 
 
-def _modernise(light: Skeleton) -> Skeleton:
+def _modernise(light: Skeleton, counted: bool) -> Skeleton:
     """Inline local functions, flatten control flow, raise the opset, infer every shape."""
     proto = light.model
     # Initializers listed as inputs are defaults a caller may override: here they are constants.
@@ -94,7 +100,7 @@ def _modernise(light: Skeleton) -> Skeleton:
     weights = dict(light.weights)
     replace_pasted_masks(proto)
     if needs_flattening(proto):
-        proto, inner = _flatten(proto)
+        proto, inner = _flatten(proto, weights.keys(), counted)
         weights |= inner
     refuse_missing_inputs(proto)
     refuse_kernels(proto.graph)  # before anything is computed of the shapes they are said to make
@@ -103,12 +109,14 @@ def _modernise(light: Skeleton) -> Skeleton:
     return Skeleton(_infer_shapes(proto), weights)
 
 
-def _flatten(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, onnx.TensorProto]]:
+def _flatten(
+    proto: onnx.ModelProto, weights: AbstractSet[str], counted: bool
+) -> tuple[onnx.ModelProto, Mapping[str, onnx.TensorProto]]:
     """Return the model without control flow, and the weights of branches and loops."""
     refuse_missing_inputs(proto)
     refuse_kernels(proto.graph)
     with named("rewrite the model's control flow"):
-        flatten_control_flow(proto, _infer_what_is_known)
+        flatten_control_flow(proto, _infer_what_is_known, weights, counted=counted)
         flat = strip_weights(expand_quantised(proto))
     return flat.model, flat.weights
 

@@ -11,7 +11,7 @@ from neocpu.custom_operators.registry import find_operator
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.foundation.plain_text import plain
 from neocpu.frontend.operator_hints import hint
-from neocpu.frontend.subgraphs import all_nodes, called_operators
+from neocpu.frontend.subgraphs import called_operators
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 #: Of nodes that are put into a model after it was read, and that no file may have; as are those of
@@ -44,15 +44,14 @@ def refuse_unknown_operators(model: onnx.ModelProto) -> None:
         _refuse([*unknown, *foreign], {schema.name for schema in schemas if not schema.domain})
 
 
-def refuse_own_operators(graph: onnx.GraphProto) -> None:
-    """Raise if a model that was read has an operator of ours, whose constants nobody checked.
+def refuse_own_operators(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Raise if nodes of a model that was read are of ours, whose constants nobody checked.
 
     Raises
     ------
     UnsupportedError
     """
     mine = (OWN_DOMAIN, f"{OWN_DOMAIN}.")
-    nodes = all_nodes(graph.node)
     _refuse([n for n in nodes if n.domain == mine[0] or n.domain.startswith(mine[1])], ())
 
 

@@ -18,7 +18,7 @@ from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.passes.joins import Guards, Join, Joins, busy_spans, find_guards, find_joins
-from neocpu.passes.tensor_uses import Uses, read_uses, replace_vars
+from neocpu.passes.tensor_uses import Loop, Uses, read_uses, replace_vars
 from neocpu.planning.arena import Span, place
 from neocpu.planning.guards import Guard
 from neocpu.relax_utils import Expr, bindings, dtype_of, static_shape
@@ -27,6 +27,30 @@ from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW
 from neocpu.schedules.vocabulary.target import CpuTarget
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoopCalls:
+    """Calls that are made again and again.
+
+    Attributes
+    ----------
+    first, end : int
+        Of the first call, and of the one behind the last.
+    limit : int
+        How often at most.
+    number : Var
+        The parameter of ``main`` that is told the number of the step.
+    count, condition : Var, optional
+        Those that say how often, and after each time, whether once more.
+    """
+
+    first: int
+    end: int
+    limit: int
+    number: Var
+    count: Var | None
+    condition: Var | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,12 +66,15 @@ class PlannedModule:
         Size of the arena.
     guards : tuple of tuple of Guard
         Of each call of ``main``, in order; their conditions are parameters.
+    loops : tuple of LoopCalls
+        Each within another one, or behind it.
     """
 
     mod: tvm.IRModule
     activations: tuple[Placement, ...]
     arena_bytes: int
     guards: tuple[tuple[Guard, ...], ...]
+    loops: tuple[LoopCalls, ...]
 
 
 def plan_memory(mod: tvm.IRModule, target: CpuTarget, written: Mapping[str, int]) -> PlannedModule:
@@ -73,7 +100,9 @@ def plan_memory(mod: tvm.IRModule, target: CpuTarget, written: Mapping[str, int]
     arena = place([tuple(spans) for spans in groups.values()])
     starts = dict(zip(groups, arena.starts, strict=True))
     emitter = _Emitter(mod, uses, joins, starts, target, guards)
-    return PlannedModule(emitter.run(), emitter.placements, arena.size, tuple(emitter.guards))
+    planned = emitter.run()
+    guarded, loops = tuple(emitter.guards), tuple(emitter.loops)
+    return PlannedModule(planned, emitter.placements, arena.size, guarded, loops)
 
 
 class _Emitter:
@@ -95,6 +124,7 @@ class _Emitter:
         self._target = target
         self._guards = guards
         self.guards: list[tuple[Guard, ...]] = []
+        self.loops: list[LoopCalls] = []
         self._builder = relax.BlockBuilder(mod)
         self._params: dict[Placement, Var] = {}
         self._copies: dict[tuple[tuple[int, ...], str], GlobalVar] = {}
@@ -108,6 +138,9 @@ class _Emitter:
         """Return the new module."""
         main = self._mod["main"]
         kept: list[Any] = []
+        begun: dict[int, int] = {}  # loops by the binding that ends them: their first calls
+        begins = {loop.begin: loop for loop in self._uses.loops}
+        ends = {loop.end: loop for loop in self._uses.loops}
         for step, binding in enumerate(bindings(main)):
             if step in self._joins.at:
                 kept += self._copy_parts(self._joins.at[step])
@@ -115,6 +148,10 @@ class _Emitter:
                 called = isinstance(binding.value, Call) and isinstance(binding.value.op, GlobalVar)
                 if not called or self._is_made(self._guards.of_steps[step]):
                     kept.append(self._rewrite(binding))
+                    if step in begins:
+                        begun[begins[step].end] = len(self.guards)
+                    elif step in begun:
+                        self._end_loop(ends[step], begun[step])
         result = self._over_params(main.body.body)
         if not isinstance(result, Var):
             outputs = Var("outputs", main.ret_ty)
@@ -125,6 +162,14 @@ class _Emitter:
         # The loader has checked the inputs and makes the rest: the machine need not check any.
         func = relax.Function(params, body, main.ret_ty, main.is_pure, main.attrs)
         return self._module(func.with_attr("num_input", 0), kept)
+
+    def _end_loop(self, loop: Loop, first: int) -> None:
+        deciding = (
+            None if each is None else self._over_params(each)
+            for each in (loop.count, loop.condition)
+        )
+        number = self._param(loop.number)
+        self.loops.append(LoopCalls(first, len(self.guards), loop.limit, number, *deciding))
 
     def _module(self, main: relax.Function, kept: list[Any]) -> tvm.IRModule:
         """Return the module with ``main``, without kernels that nothing calls any more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import tvm
 from tvm import relax, tirx
@@ -12,6 +13,42 @@ from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.relax_utils import Expr, bindings, dtype_of, is_op, static_shape, used_vars
+from neocpu.schedules.operators.counted_loop import (
+    LOOP_BEGIN,
+    LOOP_DECIDED,
+    LOOP_END,
+    LOOP_LIMIT,
+    LOOP_STATES,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """Bindings that are repeated: those behind ``begin``, up to ``end``.
+
+    Attributes
+    ----------
+    begin, end : int
+        Numbers of the bindings that call the kernels before the body and at its end.
+    limit : int
+        How often at most.
+    number : Var
+        The allocation that is told the number of the step.
+    count : Expr, optional
+        The tensor that says how often.
+    condition : Expr, optional
+        The tensor that says, after each time, whether once more.
+    """
+
+    begin: int
+    end: int
+    limit: int
+    number: Var
+    count: Expr | None
+    condition: Expr | None
+
+    def __contains__(self, step: int) -> bool:
+        return self.begin < step <= self.end
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +65,10 @@ class Uses:
         Of each allocation, numbers of bindings; after the last binding comes the result.
     shared : set of Var
         Allocations that not only kernels use.
+    loops : list of Loop
+        Inner ones before those around them.
+    carried : set of Var
+        Allocations that hold something from one step of a loop to the next.
     """
 
     names: dict[Var, Expr] = field(default_factory=dict)
@@ -35,6 +76,8 @@ class Uses:
     first: dict[Var, int] = field(default_factory=dict)
     last: dict[Var, int] = field(default_factory=dict)
     shared: set[Var] = field(default_factory=set)
+    loops: list[Loop] = field(default_factory=list)
+    carried: set[Var] = field(default_factory=set)
 
     def resolve(self, expr: Expr) -> Expr:
         """Return ``expr`` over the variables that stand for nothing but themselves."""
@@ -52,10 +95,15 @@ class Uses:
                 self.first.setdefault(root, step)
                 self.last[root] = step
 
+    def loop_of(self, step: int) -> Loop | None:
+        """Return the innermost loop that a binding is in."""
+        return next((loop for loop in self.loops if step in loop), None)
+
 
 def read_uses(main: relax.Function, mod: tvm.IRModule) -> Uses:
     uses = Uses()
     step = 0
+    begun: dict[str, tuple[int, Call]] = {}
     for step, binding in enumerate(bindings(main)):
         var, value = binding.var, uses.resolve(binding.value)
         if isinstance(binding, relax.VarBinding) and isinstance(value, Var | relax.Tuple):
@@ -66,9 +114,46 @@ def read_uses(main: relax.Function, mod: tvm.IRModule) -> Uses:
             uses.roots[var] = uses.roots[value.args[0]]
         elif not is_kernel_call(value, mod):
             uses.shared.update(uses.roots[v] for v in used_vars(value) if v in uses.roots)
+        elif (name := mark_of(mod[value.op], LOOP_BEGIN)) is not None:
+            begun[name] = (step, value)
+        elif (name := mark_of(mod[value.op], LOOP_END)) is not None:
+            _end_loop(uses, *begun.pop(name), step, value, mod)
         uses.touch(value, step)
     uses.touch(uses.resolve(main.body.body), step + 1)
+    for loop in uses.loops:
+        _keep_in_loop(uses, loop)
     return uses
+
+
+def _end_loop(uses: Uses, begin: int, first: Call, end: int, last: Call, mod: tvm.IRModule) -> None:
+    """Note a loop: what its end writes of the states takes the places of what its begin wrote."""
+    kernel = mod[last.op]
+    states = int(mark_of(kernel, LOOP_STATES))
+    counted, conditional = (int(mark_of(mod[call.op], LOOP_DECIDED)) for call in (first, last))
+    rows = (len(last.args) - 1 - conditional) // 2 - states
+    number, *places = first.args[states + counted :]
+    condition = last.args[1 + states + rows] if conditional else None
+    limit, count = int(mark_of(kernel, LOOP_LIMIT)), first.args[states] if counted else None
+    uses.loops.append(Loop(begin, end, limit, number, count, condition))
+    results = last.args[1 + states + rows + conditional :]
+    for place, result in zip(places, results[:states], strict=True):
+        uses.roots[result] = place
+    uses.carried.update((number, *places, *results[states:]))
+    for whole in results[states:]:
+        uses.touch(whole, begin)
+
+
+def _keep_in_loop(uses: Uses, loop: Loop) -> None:
+    """Keep what is made before a loop, and read in it, for all of its steps."""
+    for root, last in uses.last.items():
+        if uses.first[root] <= loop.begin and last in loop:
+            uses.last[root] = loop.end
+
+
+def mark_of(function: Any, name: str) -> Any:
+    """Return an attribute of a kernel, or None."""
+    attributes = function.attrs if isinstance(function, tirx.PrimFunc) else None
+    return attributes[name] if attributes is not None and name in attributes else None
 
 
 def is_placeable(value: Expr) -> bool:

@@ -29,6 +29,8 @@ from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.opset_raising import named
 from neocpu.frontend.rows.bound_rows import row_values
 from neocpu.frontend.shapes import static_dims
+from neocpu.frontend.simplify_onnx import simplify_model
+from neocpu.frontend.unsupported import OWN_DOMAIN
 from neocpu.quantiser.histogram import Array
 from neocpu.tensor_spec import TensorSpec
 
@@ -132,7 +134,7 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
         it does not have.
     """
     with named("fuse the model's batch norms"):
-        module = ir.from_proto(loaded.simplified)
+        module = ir.from_proto(_standard(loaded))
         rewrite(module, pattern_rewrite_rules=list(_FUSED_NORMS))
         proto = ir.to_proto(module)
     graph = proto.graph
@@ -169,6 +171,13 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
         kept,
         {name: numpy_helper.to_array(arrays[name]) for name in wanted},
     )
+
+
+def _standard(loaded: LoadedModel) -> onnx.ModelProto:
+    """Return the simplified model, its loops written out: others read the quantised one too."""
+    if all(node.domain != OWN_DOMAIN for node in loaded.simplified.graph.node):
+        return loaded.simplified
+    return simplify_model(loaded.original, counted=False)
 
 
 def _compared(graph: onnx.GraphProto, of_rows: AbstractSet[str]) -> tuple[str, ...]:

@@ -170,6 +170,20 @@ def reads(node: onnx.NodeProto) -> Iterator[str]:
             yield from reads(inner)
 
 
+def free_names(
+    nodes: Iterable[onnx.NodeProto], outputs: Iterable[str], own: Iterable[str]
+) -> Iterator[str]:
+    """Yield the values, other than ``own``, that nodes and outputs read and no node makes."""
+    made = {"", *own}
+    for node in nodes:
+        yield from (name for name in node.input if name not in made)
+        for graph in graphs_of(node):
+            inner = [*made, *(v.name for v in graph.input), *(t.name for t in graph.initializer)]
+            yield from free_names(graph.node, (value.name for value in graph.output), inner)
+        made.update(node.output)
+    yield from (name for name in outputs if name not in made)
+
+
 def live_nodes(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:
     """Return the nodes that outputs depend on."""
     wanted, kept = set(outputs), []

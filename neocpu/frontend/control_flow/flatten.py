@@ -1,6 +1,7 @@
 """Rewrite a model's control flow and sequences into a graph without any.
 
-Branches that constants choose are put in their places, and loops are written out. What only the run
+Branches that constants choose are put in their places. Loops are written out, or, if they are long,
+their bodies are put between two nodes of our own, and the runtime repeats them. What only the run
 decides is selected: both branches are in the graph then, and the code skips the calls of the one
 that is not taken (`planning.guards`).
 """
@@ -8,7 +9,8 @@ that is not taken (`planning.guards`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Set as AbstractSet
+from typing import Final, TypeAlias
 
 import onnx
 
@@ -22,11 +24,11 @@ from neocpu.frontend.control_flow.bodies import (
 from neocpu.frontend.control_flow.branches import rewrite_if
 from neocpu.frontend.control_flow.elements import split_elements
 from neocpu.frontend.control_flow.known_values import KnownValues
+from neocpu.frontend.control_flow.loop_nodes import kinds_of
 from neocpu.frontend.control_flow.loops import rewrite_loop, rewrite_scan
 from neocpu.frontend.control_flow.rewriting import FIXING, Rewriting
 from neocpu.frontend.control_flow.sequences import OF_SEQUENCES, SEQUENCE_REWRITERS, Rewriter
 from neocpu.frontend.extents import known_shapes
-from neocpu.frontend.opset_raising import opset_of
 from neocpu.frontend.rows.bound_rows import row_values
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
@@ -36,6 +38,8 @@ _REWRITERS: Final = {
     "Scan": rewrite_scan,
     **SEQUENCE_REWRITERS,
 }
+
+Infer: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
 
 REWRITTEN: Final = frozenset(_REWRITERS)
 """Operators of which no graph has any afterwards."""
@@ -47,7 +51,7 @@ def needs_flattening(model: onnx.ModelProto) -> bool:
 
 
 def flatten_control_flow(
-    model: onnx.ModelProto, infer: Callable[[onnx.ModelProto], onnx.ModelProto]
+    model: onnx.ModelProto, infer: Infer, weights: AbstractSet[str], *, counted: bool
 ) -> None:
     """Rewrite what branches, loops or makes lists, in place.
 
@@ -63,31 +67,47 @@ def flatten_control_flow(
         Its functions inlined.
     infer : callable
         Infers shapes.
+    weights : set of str
+        Inputs of the model that no run gives.
+    counted : bool
+        Whether the runtime may repeat the bodies of long loops (`counted`).
 
     Raises
     ------
     UnsupportedError
         Naming a node of which the run decides more than which of two values of one shape it is.
     """
-    _refuse_outputs(model.graph)
     names = Names(model.graph)
+
+    def flatten_body(body: onnx.ModelProto, constants: AbstractSet[str]) -> None:
+        _flatten(body, infer, Rewriting(body, names, constants, flatten_body))
+        inferred = infer(body).graph
+        for field in ("value_info", "output"):
+            body.graph.ClearField(field)
+            getattr(body.graph, field).extend(getattr(inferred, field))
+
+    _refuse_outputs(model.graph)
     hoist_constants(model.graph, names)
     forget_inner_shapes(model.graph)
-    rewriting = Rewriting(model, opset_of(model), names)
+    _flatten(model, infer, Rewriting(model, names, weights, flatten_body if counted else None))
+
+
+def _flatten(model: onnx.ModelProto, infer: Infer, rewriting: Rewriting) -> None:
     decided = False
     while True:
         _keep_live(model.graph, rewriting)
         inferred = infer(model)
         waiting = [node for node in model.graph.node if _rewriter(node, rewriting)]
-        shapes = known_shapes(inferred.graph)
+        shapes, kinds = known_shapes(inferred.graph), kinds_of(inferred.graph)
         if not waiting:
             _refuse_other_shapes(rewriting, model.graph, shapes)
-            rewriting.begin_round(KnownValues(model, shapes, ()), frozenset(), decided=False)
+            known = KnownValues(model, shapes, ())
+            rewriting.begin_round(known, kinds, frozenset(), decided=False)
             split_elements(model.graph, rewriting)
             return
         pending = {name for node in waiting for name in node.output}
         known = KnownValues(model, shapes, pending)
-        rewriting.begin_round(known, row_values(model.graph), decided=decided)
+        rewriting.begin_round(known, kinds, row_values(model.graph), decided=decided)
         changed = _rewrite(model.graph, rewriting)
         if decided and not changed:
             unknown = [node for node in waiting if node.op_type != "If"]

@@ -1,4 +1,4 @@
-"""Loop and Scan: their bodies, as often as they run."""
+"""Loop and Scan: their bodies, as often as they run, or once, if they are long and alike."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import onnx
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.control_flow.bodies import Body
+from neocpu.frontend.control_flow.counted import CountedLoop, Counting, count_loop
 from neocpu.frontend.control_flow.known_values import Unknown
 from neocpu.frontend.control_flow.rewriting import FIXING, MAX_UNROLLED, Rewriting, attributes_of
 from neocpu.frontend.unsupported import describe
@@ -46,6 +47,10 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
         begins=not isinstance(first, np.ndarray) or bool(first.item()),
         goes_on=_goes_on(body, rewriting),
     )
+    counted = _counted(loop)
+    counting = Counting.UNLIKE if counted is None else count_loop(counted, rewriting)
+    if counting is not Counting.UNLIKE:
+        return counting is Counting.DONE
     states, rows = _write_out(loop, rewriting)
     for state, name in zip(states, node.output, strict=False):
         rewriting.alias(state, name)
@@ -72,6 +77,18 @@ class _Loop:
     def states(self) -> int:
         """How many values each step hands to the next."""
         return len(self.node.input) - 2
+
+
+def _counted(loop: _Loop) -> CountedLoop | None:
+    """Return the loop as one to count; None if nothing that is constant bounds it."""
+    if not loop.begins or not loop.count:
+        return None
+    node, body, states = loop.node, loop.body, loop.states
+    stacked = ((0, False),) * (body.output_count - 1 - states)
+    initial = tuple(node.input[2:])
+    return CountedLoop(
+        node, body, loop.count, initial, (), stacked, begins=loop.condition, goes_on=loop.goes_on
+    )
 
 
 def _goes_on(body: Body, rewriting: Rewriting) -> bool:
@@ -171,6 +188,13 @@ def rewrite_scan(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     if count is None:
         return False
     body = rewriting.body(node, "body")
+    ways = zip(node.input[scan.states :], scan.inputs, strict=True)
+    scanned = tuple((name, axis, backward) for name, (axis, backward) in ways)
+    states = tuple(node.input[: scan.states])
+    counted = CountedLoop(node, body, count, states, scanned, scan.outputs)
+    counting = count_loop(counted, rewriting)
+    if counting is not Counting.UNLIKE:
+        return counting is Counting.DONE
     results = _run(node, body, scan, node.input, count, "", rewriting)
     for result, name in zip(results[: scan.states], node.output, strict=False):
         rewriting.alias(result[0], name)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.control_flow.bodies import Body, Instance, Names, inner_graph
+from neocpu.frontend.control_flow.bodies import Body, Instance, Names, inner_graph, reads
 from neocpu.frontend.control_flow.known_values import Knowledge, KnownValues, Unknown
+from neocpu.frontend.control_flow.loop_nodes import Kind
+from neocpu.frontend.opset_raising import opset_of
 from neocpu.frontend.structural_inputs import STRUCTURAL
-from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
+from neocpu.frontend.unsupported import OWN_DOMAIN, STANDARD_DOMAINS, describe, node_name
 
 MAX_UNROLLED: Final = 20_000
 """Nodes that branches and loops may become: as many take minutes to compile."""
@@ -39,8 +41,21 @@ class Select:
     other: str
 
 
+Flatten: TypeAlias = Callable[[onnx.ModelProto, AbstractSet[str]], None]
+"""Flattens a model, of which some inputs are weights, in place, and notes what is inferred."""
+
+
 class Rewriting:
     """The nodes that take the place of control flow, and what is known of values.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    names : Names
+    weights : set of str
+        Inputs of the model that no run gives.
+    flatten : callable, optional
+        Flattens the body of a loop; without it all loops are written out.
 
     Attributes
     ----------
@@ -54,14 +69,25 @@ class Rewriting:
         The values between which the run chooses.
     """
 
-    def __init__(self, model: onnx.ModelProto, opset: int, names: Names) -> None:
-        self.opset = opset
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        names: Names,
+        weights: AbstractSet[str],
+        flatten: Flatten | None,
+    ) -> None:
+        self.opset = opset_of(model)
         self.nodes: list[onnx.NodeProto] = []
         self.lists: dict[str, tuple[str, ...]] = {}
         self.empties: set[str] = set()
         self.selects: list[Select] = []
+        self._model = model
         self._initializers = model.graph.initializer
         self._names = names
+        self._inputs = {value.name for value in model.graph.input} - weights
+        self._flatten = flatten
+        self._kinds: Mapping[str, Kind] = {}
+        self._varying: set[str] = set()
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._scalars: dict[str, str] = {}
         self._spent = 0
@@ -69,26 +95,37 @@ class Rewriting:
         self._of_rows: AbstractSet[str] = frozenset()
         self._decided = False
 
-    def begin_round(self, known: KnownValues, of_rows: AbstractSet[str], *, decided: bool) -> None:
+    def begin_round(
+        self,
+        known: KnownValues,
+        kinds: Mapping[str, Kind],
+        of_rows: AbstractSet[str],
+        *,
+        decided: bool,
+    ) -> None:
         """Begin anew with what is known now.
 
         Parameters
         ----------
         known : KnownValues
+        kinds : mapping of str to Kind
+            Of values whose shapes are known.
         of_rows : set of str
             Values that depend on how many rows a run finds.
         decided : bool
             Take what the first node is not told yet for what the run decides.
         """
         self.nodes, self._known, self._decided = [], known, decided
-        self._of_rows = of_rows
+        self._kinds, self._of_rows = kinds, of_rows
+        self._varying = set(self._inputs)
         self._scalars = {}  # those of later nodes come too late for what is made now
 
     def emit(self, nodes: Iterable[onnx.NodeProto]) -> None:
         """Append nodes."""
         made = list(nodes)
-        self.nodes += made
         self._known.add(made)
+        for node in made:
+            self.keep(node)
 
     def end_decision(self) -> None:
         """Wait again for what is not known yet."""
@@ -97,6 +134,82 @@ class Rewriting:
     def keep(self, node: onnx.NodeProto) -> None:
         """Append a node that is not rewritten yet."""
         self.nodes.append(node)
+        if not self._varying.isdisjoint(reads(node)):
+            self._varying.update(node.output)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether what is not known now never will be."""
+        return self._decided
+
+    def varies(self, name: str) -> bool:
+        """Whether a value depends on the model's inputs."""
+        return name in self._varying
+
+    def kind(self, name: str) -> Kind | None:
+        """Return a value's element type and shape, or None if they are not known."""
+        if self._known.is_constant(name):
+            tensor = next(each for each in self._initializers if each.name == name)
+            return Kind(tensor.data_type, tuple(tensor.dims))
+        return self._kinds.get(name)
+
+    def declare(self, values: Iterable[onnx.ValueInfoProto]) -> None:
+        """Say what nodes of our own make, of which ONNX infers nothing."""
+        self._model.graph.value_info.extend(values)
+        if all(each.domain != OWN_DOMAIN for each in self._model.opset_import):
+            self._model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
+
+    def flattened(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        outer: Mapping[str, Kind],
+        own: Mapping[str, Kind],
+        results: Sequence[str],
+    ) -> onnx.ModelProto | None:
+        """Return the body of a loop as a model without control flow, its shapes inferred.
+
+        Parameters
+        ----------
+        nodes : sequence of NodeProto
+        outer, own : mapping of str to Kind
+            What they read of this model, and what is theirs alone.
+        results : sequence of str
+            What they make.
+
+        Returns
+        -------
+        ModelProto or None
+            None if it cannot be flattened without knowing which step it is. Constants that only it
+            has are this model's, too.
+        """
+        if self._flatten is None:
+            return None
+        known = {name: self._known.value(name) for name in outer}
+        graph = helper.make_graph(
+            nodes, "body", [], [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(results)]
+        )
+        graph.initializer.extend(each for each in self._initializers if each.name in outer)
+        given = {each.name for each in graph.initializer}
+        graph.initializer.extend(
+            numpy_helper.from_array(value, name)
+            for name, value in known.items()
+            if name not in given and isinstance(value, np.ndarray)
+        )
+        given = {each.name for each in graph.initializer}
+        graph.input.extend(
+            helper.make_tensor_value_info(name, kind.element, kind.shape)
+            for name, kind in {**outer, **own}.items()
+            if name not in given
+        )
+        model = helper.make_model(
+            graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version
+        )
+        try:
+            self._flatten(model, {name for name in outer if not self.varies(name)})
+        except UnsupportedError:
+            return None
+        self._keep([each for each in model.graph.initializer if each.name not in outer])
+        return model
 
     def has_rows(self, node: onnx.NodeProto) -> bool:
         """Whether what a node makes depends on how many rows a run finds."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from tvm import relax
 
+from neocpu.frontend.control_flow import loop_nodes
 from neocpu.frontend.converters import (
     convert_conv,
     convert_detection,
@@ -21,6 +22,7 @@ from neocpu.frontend.converters import (
     convert_scan,
     convert_shape,
 )
+from neocpu.frontend.converters.convert_loop import loop_begin, loop_end, loop_outer
 from neocpu.frontend.converters.convert_picture import prepare_picture
 from neocpu.frontend.converters.convert_reduce import extremum, log_sum_exp, reduction, square
 from neocpu.frontend.converters.convert_resize import resize
@@ -115,4 +117,9 @@ CONTRIB_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
 }
 
 #: Of ours.
-OWN_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {"PreparePicture": prepare_picture}
+OWN_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
+    loop_nodes.BEGIN: loop_begin,
+    loop_nodes.END: loop_end,
+    loop_nodes.OUTER: loop_outer,
+    "PreparePicture": prepare_picture,
+}

@@ -455,7 +455,7 @@ g (float[3,4] x, bool c) => (float[3,4] y, float[n,3,4] rows) {
 g (float[3,4] x) => (float[3,4] y) {
   count = Constant<value = int64 {1000000}>()
   y = Loop (count, , x) <body = b (int64 i, bool c, float[] s) => (bool d, float[] t) {
-    d = Identity(c) t = Sin(s) }>
+    d = Identity(c) t = Concat<axis = 0>(s, x) }>
 }"""),
     "Loop 'y' never ends; export the model with a constant trip count": parsed("""
 g (float[3,4] x) => (float[3,4] y) {

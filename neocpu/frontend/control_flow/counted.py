@@ -1,0 +1,229 @@
+"""Loops of many steps that are all alike: the body once, which the runtime repeats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from neocpu.frontend.control_flow import loop_nodes
+from neocpu.frontend.control_flow.bodies import Body, free_names
+from neocpu.frontend.control_flow.loop_nodes import Kind
+from neocpu.frontend.control_flow.rewriting import Rewriting
+from neocpu.frontend.unsupported import OWN_DOMAIN, node_name
+
+COUNTED_FROM: Final = 256
+"""Nodes from which on a loop is not written out: as many take seconds to compile. Fewer run faster
+written out, for then no step copies states."""
+
+MAX_STEPS: Final = 1_000_000_000
+"""How often a loop may run."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedLoop:
+    """A Loop or a Scan.
+
+    Attributes
+    ----------
+    node : onnx.NodeProto
+    body : Body
+        Of a Loop, it takes the number of the step and a condition, and returns a condition; then
+        both have the states, and an element of each that is scanned or stacked.
+    limit : int
+        How often it runs at most.
+    states : tuple of str
+        Their first values.
+    scanned : tuple of (str, int, bool)
+        Values, the axis along which a step takes an element of each, and whether it begins with the
+        last one.
+    stacked : tuple of (int, bool)
+        Of each further output, the axis of the elements, and whether the last step's comes first.
+    begins : str, optional
+        The condition on which it runs at all.
+    goes_on : bool
+        Whether only the limit ends it.
+    """
+
+    node: onnx.NodeProto
+    body: Body
+    limit: int
+    states: tuple[str, ...]
+    scanned: tuple[tuple[str, int, bool], ...]
+    stacked: tuple[tuple[int, bool], ...]
+    begins: str | None = None
+    goes_on: bool = True
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether it is a Scan."""
+        return bool(self.node.op_type == "Scan")
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is worth a try: long, bounded, and data do not decide of how many rows."""
+        long = self.limit * max(self.body.node_count, 1) >= COUNTED_FROM
+        wanted = any(self.node.output[len(self.states) :])
+        open_end = not self.goes_on or self.begins is not None
+        return long and self.limit <= MAX_STEPS and not (wanted and open_end)
+
+
+class Counting(Enum):
+    """What came of a try."""
+
+    DONE = "done"
+    NOT_YET = "not yet"
+    """What it reads is not known yet."""
+    UNLIKE = "unlike"
+    """Its steps are not alike, or not known to be: they have to be written out."""
+
+
+def count_loop(loop: CountedLoop, rewriting: Rewriting) -> Counting:
+    """Replace a loop by its body between a begin and an end, if each step makes tensors alike."""
+    if not loop.is_counted:
+        return Counting.UNLIKE
+    counter = _Counter(loop, rewriting)
+    names = [*loop.states, *(name for name, *_ in loop.scanned)]
+    names += free_names(counter.nodes, counter.results, counter.own)
+    kinds = {}
+    for name in dict.fromkeys(names):
+        kind = rewriting.kind(name)
+        if kind is None:
+            is_final = rewriting.is_decided or rewriting.is_no_tensor(name)
+            return Counting.UNLIKE if is_final else Counting.NOT_YET
+        kinds[name] = kind
+    first = [kinds[name] for name in loop.states]
+    own = dict(zip(counter.own, [loop_nodes.NUMBER, *first], strict=True))
+    body = rewriting.flattened(counter.nodes, kinds, own, counter.results)
+    if body is None or not _is_alike(loop, body, counter.results, first):
+        return Counting.UNLIKE
+    counter.emit(body, {**kinds, **own})
+    return Counting.DONE
+
+
+def _is_alike(
+    loop: CountedLoop, body: onnx.ModelProto, results: Sequence[str], first: Sequence[Kind]
+) -> bool:
+    """Whether the states stay what they are, and all is of known shapes."""
+    kinds = loop_nodes.kinds_of(body.graph)
+    values = {name for node in body.graph.node for name in node.output if name} | {*results}
+    if not values <= kinds.keys() or any(0 in kinds[name].shape for name in values):
+        return False
+    made = [kinds[name] for name in results]
+    if not loop.goes_on:
+        condition = made.pop(0)
+        if condition.element != TensorProto.BOOL or math.prod(condition.shape) != 1:
+            return False
+    return made[: len(first)] == list(first)
+
+
+class _Counter:
+    """Writes a loop.
+
+    Attributes
+    ----------
+    own : list of str
+        The number of the step, and the states.
+    nodes : list of NodeProto
+        What a step does.
+    results : list of str
+        Whether it goes on, if data decide; the next states, and the rows.
+    """
+
+    def __init__(self, loop: CountedLoop, rewriting: Rewriting) -> None:
+        self._loop = loop
+        self._rewriting = rewriting
+        self._name = rewriting.fresh(f"{node_name(loop.node)}/loop")
+        number = rewriting.fresh(f"{self._name}/number")
+        states = [rewriting.fresh(f"{self._name}/state") for _ in loop.states]
+        self.own = [number, *states]
+        self.nodes: list[onnx.NodeProto] = []
+        elements = [self._element(*each) for each in loop.scanned]
+        before = [] if loop.is_scan else [number, rewriting.constant(np.True_)]
+        instance = loop.body.instance([*before, *states, *elements], f"{self._name}/step")
+        self.nodes += instance.nodes
+        stacked = zip(loop.stacked, loop.node.output[len(states) :], strict=False)
+        self._rows = [(axis, back, name) for (axis, back), name in stacked]
+        made = instance.outputs[not loop.is_scan :]
+        rows = zip(made[len(states) :], self._rows, strict=False)
+        self.results = [
+            *(() if loop.goes_on else instance.outputs[:1]),
+            *made[: len(states)],
+            *(made for made, (_, _, name) in rows if name),
+        ]
+        self._rows = [row for row in self._rows if row[2]]
+
+    def _element(self, value: str, axis: int, backward: bool) -> str:
+        position = self.own[0]
+        if backward:
+            last = self._rewriting.constant(np.int64(self._loop.limit - 1))
+            position = self._make("Sub", [last, position])
+        return self._make("Gather", [value, position], axis=axis)
+
+    def _make(self, op_type: str, inputs: Sequence[str], **attributes: int) -> str:
+        name = self._rewriting.fresh(f"{self._name}/{op_type}")
+        self.nodes.append(helper.make_node(op_type, inputs, [name], name=name, **attributes))
+        return name
+
+    def emit(self, body: onnx.ModelProto, kinds: dict[str, Kind]) -> None:
+        """Put the flat body, between its begin and its end, in the loop's place."""
+        loop, rewriting = self._loop, self._rewriting
+        nodes = list(body.graph.node)
+        inside = {*self.own, *(name for node in nodes for name in node.output)}
+        read = dict.fromkeys((*(name for node in nodes for name in node.input), *self.results))
+        outer = {
+            name: rewriting.fresh(f"{name}/outer")
+            for name in read
+            if name not in inside and rewriting.varies(name)
+        }
+        for node in nodes:
+            node.input[:] = [outer.get(name, name) for name in node.input]
+        made = [outer.get(name, name) for name in self.results]
+        condition = None if loop.goes_on else made.pop(0)
+        last = [rewriting.fresh(f"{self._name}/last") for _ in loop.states]
+        rows = [rewriting.fresh(f"{self._name}/rows") for _ in self._rows]
+        ours = [
+            *(loop_nodes.outer(name, result) for name, result in outer.items()),
+            loop_nodes.begin(self._name, loop.states, self._count(), self.own),
+            loop_nodes.end(
+                *(self._name, loop.limit, [self.own[0], *made], len(last)),
+                *([back for _, back, _ in self._rows], condition, [*last, *rows]),
+            ),
+        ]
+        kinds |= loop_nodes.kinds_of(body.graph)
+        of_bodies = {n for node in nodes if node.domain == OWN_DOMAIN for n in node.output}
+        rewriting.declare(value for value in body.graph.value_info if value.name in of_bodies)
+        known = {name: kind for name, kind in kinds.items() if name not in self.own}
+        rewriting.declare(loop_nodes.declared(ours, known))
+        rewriting.emit([*ours[:-1], *nodes, ours[-1]])
+        for name, result in zip(last, loop.node.output, strict=False):
+            rewriting.alias(name, result)
+        each = self.results[len(self.results) - len(rows) :]
+        for name, row, (axis, _, result) in zip(rows, each, self._rows, strict=True):
+            self._place_rows(name, axis, 1 + len(kinds[row].shape), result)
+
+    def _count(self) -> str | None:
+        """Return how often the loop runs, if data decide whether."""
+        begins, rewriting = self._loop.begins, self._rewriting
+        if begins is None:
+            return None
+        flag = rewriting.scalar(begins)
+        once = rewriting.make("Cast", [flag], f"{self._name}/begins", to=TensorProto.INT64)
+        limit = rewriting.constant(np.int64(self._loop.limit))
+        return rewriting.make("Mul", [once, limit], f"{self._name}/count")
+
+    def _place_rows(self, rows: str, axis: int, rank: int, result: str) -> None:
+        """Give rows the name of an output, along an axis of its own."""
+        order = [*range(1, rank)]
+        order.insert(axis % rank, 0)
+        if order == [*range(rank)]:
+            self._rewriting.alias(rows, result)
+        else:
+            node = helper.make_node("Transpose", [rows], [result], name=result, perm=order)
+            self._rewriting.emit([node])

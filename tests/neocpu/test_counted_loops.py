@@ -1,0 +1,237 @@
+"""Loops whose bodies are compiled once compute, repeated by the runtime, what they say."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import neocpu
+from neocpu.frontend import load_model
+from neocpu.frontend.control_flow import counted
+from neocpu.reference.runner import run_reference
+from neocpu.runtime.artifact import read_header
+from neocpu.runtime.guarding import GUARD_VARIABLE
+from tests.neocpu.frontend.control_flow.control_flow_models import parsed
+from tests.neocpu.frontend.control_flow.test_flatten import scanning
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Have loops of any length counted."""
+    monkeypatch.setattr(counted, "COUNTED_FROM", 1)
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    numbers = itertools.count()
+
+    def compile_model(model, **options):
+        path = tmp_path / f"{next(numbers)}.so"
+        neocpu.compile(model, verify=False, **options).export(path)
+        return neocpu.load(path, threads=2), read_header(path)
+
+    return compile_model
+
+
+def loops_of(header):
+    """Return how often each loop runs at most."""
+    return [repeat.limit for repeat in header.repeats if repeat.index is not None]
+
+
+def compare(model, module, *all_feeds):
+    for feeds in all_feeds:
+        outputs = module.run(feeds)
+        for name, expected in run_reference(model, feeds, double=True).items():
+            assert outputs[name].shape == expected.shape
+            np.testing.assert_allclose(outputs[name], expected, rtol=1e-4, atol=1e-5)
+
+
+def normal(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+# States that change places, one that stays, one that becomes a value of the graph around; rows of
+# states, of scalars and of what no state has; the number of the step; a value that is computed
+# before the loop, and one computed in it of nothing but that.
+STATES = """
+g (float[3,5] x) => (float[3,5] y, float[3,5] z, float[3,5] k, float[3,5] o, float[LIMIT,3,5] old,
+                     float[LIMIT] sums, int64[LIMIT] numbers) {
+  count = Constant<value = int64 {LIMIT}>()
+  outer = Sigmoid(x)
+  twice = Add(x, x)
+  y0, z0, k0, o0, old, sums, numbers = Loop (count, , x, twice, x, x)
+    <body = b (int64 i, bool c, float[3,5] s, float[3,5] t, float[3,5] u, float[3,5] v)
+      => (bool again, float[3,5] a, float[3,5] b, float[3,5] u1, float[3,5] v1, float[3,5] row,
+          float sum, int64 number) {
+    again = Identity(c)
+    f = Cast<to = 1>(i)
+    half = Constant<value = float {0.5}>()
+    moved = Mul(s, half)
+    b = Identity(moved)
+    a = Identity(t)
+    u1 = Identity(u)
+    inner = Cos(outer)
+    v1 = Identity(inner)
+    row = Identity(s)
+    shifted = Add(s, f)
+    sum = ReduceSum<keepdims = 0>(shifted)
+    number = Identity(i)
+  }>
+  y = Add(y0, outer)
+  z = Identity(z0)
+  k = Identity(k0)
+  o = Identity(o0)
+}"""
+
+
+@pytest.mark.parametrize("limit", [1, 2, 1000])
+def test_states_and_rows(limit, short, compiled, monkeypatch):
+    if limit == 2:
+        monkeypatch.setenv(GUARD_VARIABLE, "1")
+    model = parsed(STATES.replace("LIMIT", str(limit)))
+    module, header = compiled(model)
+    assert loops_of(header) == [limit]
+    compare(model, module, {"x": normal(3, 5)}, {"x": normal(3, 5)})
+
+
+@pytest.mark.parametrize(
+    ("axes", "ways", "out", "out_way"), [((1, 0), (0, 1), -1, 1), ((-1, -1), (1, 0), 1, 0)]
+)
+def test_scans(axes, ways, out, out_way, short, compiled):
+    model, feeds = scanning(axes, ways, out, out_way)
+    module, header = compiled(model)
+    assert len(loops_of(header)) == 1
+    compare(model, module, feeds)
+
+
+# What is convolved outside is added in each step, but convolved once.
+CONVOLUTIONS = """
+g (float[1,5,9,7] x) => (float[1,5,9,7] y, float[6,1,5] means) {
+  count = Constant<value = int64 {6}>()
+  size = Constant<value = int64[4] {5, 5, 3, 3}>()
+  w = ConstantOfShape<value = float[1] {0.02}>(size)
+  bias = Constant<value = float[5] {0.1, -0.2, 0.3, 0.4, -0.5}>()
+  context = Conv<pads = [1, 1, 1, 1]>(x, w, bias)
+  y, means = Loop (count, , x) <body = b (int64 i, bool c, float[] s)
+      => (bool again, float[] t, float[] mean) {
+    again = Identity(c)
+    p = Conv<pads = [1, 1, 1, 1]>(s, w, bias)
+    q = Add(p, context)
+    r = Relu(q)
+    t = Conv<pads = [1, 1, 1, 1]>(r, w, bias)
+    m = GlobalAveragePool(t)
+    mean = Flatten(m)
+  }>
+}"""
+
+
+def test_convolutions(short, compiled):
+    model = parsed(CONVOLUTIONS)
+    module, header = compiled(model)
+    module.start_trace()
+    compare(model, module, {"x": normal(1, 5, 9, 7)})
+    events = module.stop_trace().events
+    made = [header.calls[event.call][0] for event in events if event.kind == "kernel"]
+    assert sum("conv" in kernel for kernel in made) == 1 + 2 * 6
+
+
+# A branch in a loop in a loop, behind which comes another loop; and a branch around a loop.
+NESTED = """
+g (float[4,3] x, bool c) => (float[3] y, float[4,5] sums, float[3] other) {
+  four = Constant<value = int64 {4}>()
+  five = Constant<value = int64 {5}>()
+  zero = Constant<value = float[3] {0, 0, 0}>()
+  y, sums = Loop (four, , zero) <body = outer (int64 i, bool c0, float[] s)
+      => (bool again, float[] t, float[] row) {
+    again = Identity(c0)
+    mine = Gather(x, i)
+    started = Add(s, mine)
+    t, row = Loop (five, , started) <body = inner (int64 j, bool d0, float[] u)
+        => (bool more, float[] v, float r) {
+      more = Identity(d0)
+      one = Constant<value = float {1}>()
+      r = ReduceSum<keepdims = 0>(u)
+      large = Greater(r, one)
+      v = If (large) <then_branch = a () => (float[] p) { h = Sin(u) p = Mul(h, mine) },
+                      else_branch = b () => (float[] q) { e = Exp(u) q = Sub(e, mine) }>
+    }>
+  }>
+  other = If (c) <
+    then_branch = m () => (float[] n) {
+      n = Loop (five, , y) <body = last (int64 k, bool f0, float[] a0)
+          => (bool on, float[] b0) { on = Identity(f0) b0 = Sin(a0) }>
+    },
+    else_branch = w () => (float[] v0) { v0 = Neg(y) }>
+}"""
+
+
+def test_loops_and_branches_in_each_other(short, compiled):
+    model = parsed(NESTED)
+    module, header = compiled(model)
+    assert sorted(loops_of(header)) == [4, 5, 5]
+    x = normal(4, 3)
+    compare(model, module, *({"x": x, "c": np.array(flag)} for flag in (True, False)))
+
+
+# As many steps as could not be written out, ended by what they compute.
+WHILE = """
+g (float[2,3] x, float most, bool first) => (float[2,3] y, int64 steps) {
+  count = Constant<value = int64 {1000000}>()
+  zero = Constant<value = int64 {0}>()
+  y, steps = Loop (count, first, x, zero) <body = b (int64 i, bool c, float[] s, int64 n)
+      => (bool again, float[] t, int64 m) {
+    one = Constant<value = float {1}>()
+    next = Constant<value = int64 {1}>()
+    t = Add(s, one)
+    m = Add(n, next)
+    largest = ReduceMax<keepdims = 0>(t)
+    again = Less(largest, most)
+  }>
+}"""
+
+
+def test_data_end_a_loop(compiled):
+    model = parsed(WHILE)
+    module, _ = compiled(model)
+    x = normal(2, 3)
+    for most, first in ((0, True), (7.5, True), (300, True), (7.5, False)):
+        compare(model, module, {"x": x, "most": np.float32(most), "first": np.array(first)})
+
+
+# A recurrent layer of a thousand steps, as a Scan.
+RECURRENT = """
+g (float[1000,1,8] x, float[1,6] h0) => (float[1,6] h, float[1000,1,6] all) {
+  of_x = Constant<value = int64[2] {8, 6}>()
+  of_h = Constant<value = int64[2] {6, 6}>()
+  w = ConstantOfShape<value = float[1] {0.2}>(of_x)
+  r = ConstantOfShape<value = float[1] {0.1}>(of_h)
+  h, all = Scan <num_scan_inputs = 1, body = b (float[1,6] s, float[1,8] e)
+      => (float[1,6] t, float[1,6] row) {
+    p = MatMul(e, w)
+    q = MatMul(s, r)
+    a = Add(p, q)
+    t = Tanh(a)
+    row = Identity(t)
+  }> (h0, x)
+}"""
+
+
+def test_a_recurrent_layer(compiled):
+    model = parsed(RECURRENT)
+    module, header = compiled(model)
+    assert loops_of(header) == [1000]
+    assert len(header.calls) < 12
+    compare(model, module, {"x": normal(1000, 1, 8), "h0": normal(1, 6)})
+
+
+def test_short_loops_and_such_as_grow_are_written_out():
+    grown = """
+g (float[3,4] x) => (float[n,4] y) {
+  count = Constant<value = int64 {4}>()
+  y = Loop (count, , x) <body = b (int64 i, bool c, float[] s) => (bool d, float[] t) {
+    d = Identity(c) t = Concat<axis = 0>(s, x) }>
+}"""
+    for model in (parsed(STATES.replace("LIMIT", "9")), parsed(grown)):
+        assert not {node.domain for node in load_model(model).simplified.graph.node} - {""}
