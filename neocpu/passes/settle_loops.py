@@ -17,6 +17,7 @@ from typing import Any
 import tvm
 from tvm import relax
 from tvm.ir import Call, GlobalVar, Var
+from tvm.s_tir.stmt import SBlockRealize
 
 from neocpu.passes.tensor_uses import mark_of
 from neocpu.relax_utils import Expr, bindings, dtype_of, is_op, static_shape, used_vars
@@ -116,11 +117,10 @@ class _Settling:
         """Whether a tensor may lie where one lies that it is made of."""
         if isinstance(value, Var) or is_op(value, "relax.reshape"):
             return True
-        return (
-            is_op(value, "relax.call_tir")
-            and len(value.args[1].fields) == 1  # as TVM asks, before it asks the kernel
-            and relax.analysis.has_reshape_pattern(self._mod[value.args[0]])
-        )
+        if not is_op(value, "relax.call_tir") or value.args[0] in self._copies:
+            return False
+        kernel = self._mod[value.args[0]]
+        return isinstance(kernel.body, SBlockRealize) and relax.analysis.has_reshape_pattern(kernel)
 
     def _hoisted(self, given: list[Any], name: str) -> list[Any]:
         """Return bindings with those of a loop before it that do not depend on its step."""

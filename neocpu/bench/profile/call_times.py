@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import time
+from collections import Counter
 from typing import Any, Final
 
 from neocpu.runtime.module import load
@@ -59,17 +60,20 @@ def times_of(timeline: Timeline) -> dict[str, Any]:
     -------
     dict
         ``"calls"``: of each, in order, the kernel, the median seconds, the least, the bytes of
-        weights it reads and of the other tensors it reads or writes. ``"between"``: median seconds
-        that a run spends on something else.
+        weights it reads and of the other tensors it reads or writes. ``"times"``: how often a run
+        makes each, once or, in a loop, more often. ``"between"``: median seconds that a run spends
+        on something else.
     """
     times = seconds_of_calls(timeline.events, len(timeline.calls))
     runs = [event.seconds for event in timeline.events if event.kind == "run"]
+    made = Counter(event.call for event in timeline.events if event.kind == "kernel")
     between = [run - sum(calls) for run, *calls in zip(runs, *times, strict=True)]
     return {
         "calls": [
             (call.kernel, statistics.median(seconds), min(seconds), call.weights, call.others)
             for call, seconds in zip(timeline.calls, times, strict=True)
         ],
+        "times": [max(1, round(made[i] / len(runs))) for i in range(len(timeline.calls))],
         "between": statistics.median(between),
     }
 

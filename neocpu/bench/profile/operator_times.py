@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -39,7 +39,7 @@ Bound = Literal["multiply-adds", "weights", "feature maps", "call"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One call of a kernel in a run; or all that lies between the calls.
+    """One call of a kernel, however often a run makes it; or all that lies between the calls.
 
     Attributes
     ----------
@@ -62,6 +62,9 @@ class Operator:
         Bytes of the weights it reads, and of all else it reads and writes.
     sequence : DotSequence or None
         What multiplies and adds in it, of a convolution in 8-bit integers.
+    times : int
+        How often a run makes it: more than once in a loop. Seconds and operations are those of all
+        times. Bytes are those of one, for the next may find them in a cache, or need others.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Operator:
     weights: int
     others: int
     sequence: DotSequence | None = None
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,7 @@ class ProfileReport:
             label,
             operators[0].kind,
             operators[0].work,
-            len(operators),
+            sum(one.times for one in operators),
             sum(one.seconds for one in operators),
             sum(one.flops for one in operators),
             sum(one.weights + one.others for one in operators),
@@ -258,13 +262,19 @@ def measure_profile(
         words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise ArtifactError(f"cannot profile {artifact.name}: {words[-1]}")
     measured = json.loads(done.stdout.splitlines()[-1])
+    operators = operators_of(plan, measured["calls"])
     return ProfileReport(
         limits.threads,
         measured["seconds"],
         measured["instrumented"],
-        (*operators_of(plan, measured["calls"]), _runtime(measured["between"])),
+        (*map(_repeated, operators, measured["times"]), _runtime(measured["between"])),
         limits,
     )
+
+
+def _repeated(operator: Operator, times: int) -> Operator:
+    """Return an operator that a run computes so often."""
+    return replace(operator, flops=operator.flops * times, times=times)
 
 
 def operators_of(
