@@ -15,6 +15,7 @@ from neocpu.passes.rules.folding.scalar_operands import SCALAR_OPERANDS
 from neocpu.passes.rules.folding.scale_before import SCALE_BEFORE
 from neocpu.passes.rules.folding.scale_through_views import SCALE_THROUGH_VIEWS
 from neocpu.passes.rules.redundancy.concat_slice import CONCAT_OF_SLICES, SLICE_OF_CONCAT
+from neocpu.passes.rules.redundancy.crop_kernels import CROP_KERNELS
 from neocpu.passes.rules.redundancy.drop_clamps import DROP_CLAMPS
 from neocpu.passes.rules.redundancy.drop_no_effects import DROP_NO_EFFECTS
 from neocpu.passes.rules.redundancy.merge_casts import MERGE_CASTS
@@ -47,6 +48,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         DROP_REPEATED,
         DROP_SAME_OPERANDS,
         DROP_CLAMPS,
+        CROP_KERNELS,
     ),
     # Between convolutions over one dimension everything happens to images of one row.
     (SINK_SQUEEZES,),
