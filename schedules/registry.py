@@ -20,6 +20,7 @@ from neocpu.schedules.convolutions import (
     conv2d_winograd,
 )
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
+from neocpu.schedules.convolutions.frame_reads import in_whole_blocks, weights_of
 from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.layout import DataLayout
@@ -134,7 +135,14 @@ def _applying(workload: Workload, target: CpuTarget) -> Iterator[Template]:
 @lru_cache(maxsize=65536)
 def estimate(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> float:
     """Return the template's analytic seconds for ``scheme``."""
-    return template(scheme).estimate(workload, scheme, target, threads)
+    blocked = _blocked(workload, scheme)
+    return template(scheme).estimate(blocked, scheme, target, threads)
+
+
+def _blocked(workload: Workload, scheme: Scheme) -> Workload:
+    """Return the workload as templates have it; see `frame_reads.in_whole_blocks`."""
+    is_convolution = isinstance(workload, Conv2dWorkload)
+    return in_whole_blocks(workload, scheme) if is_convolution else workload
 
 
 def error_bound(scheme: Scheme, workload: Workload) -> float:
@@ -164,6 +172,7 @@ def admitted(
 def exact_form(admission: Admission, scheme: Scheme, workload: Conv2dWorkload) -> Scheme:
     """Return ``scheme`` with its sums split, if they are longer than a plan may have them."""
     split = conv_template(scheme).split_sums
+    workload = in_whole_blocks(workload, scheme)
     return split(workload, scheme) if split and _sums_too_long(admission, workload) else scheme
 
 
@@ -175,19 +184,21 @@ def _sums_too_long(admission: Admission, workload: Workload) -> bool:
 
 def lower(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> Any:
     """Return the scheduled ``tvm.tirx.PrimFunc`` of ``workload`` under ``scheme``."""
-    return template(scheme).lower(workload, scheme, target, threads)
+    return template(scheme).lower(_blocked(workload, scheme), scheme, target, threads)
 
 
 def argument_shapes(workload: Workload, scheme: Scheme) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Return ``(shape, dtype)`` of each argument of `lower`'s function, in order."""
-    return template(scheme).argument_shapes(workload, scheme)
+    return template(scheme).argument_shapes(_blocked(workload, scheme), scheme)
 
 
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Scheme
 ) -> NDArray[np.generic]:
     """Return OIHW ``weights`` packed for ``scheme``."""
-    return conv_template(scheme).pack_weights(weights, workload, scheme)
+    blocked = in_whole_blocks(workload, scheme)
+    weights = weights_of(weights, workload, blocked)
+    return conv_template(scheme).pack_weights(weights, blocked, scheme)
 
 
 def fold(

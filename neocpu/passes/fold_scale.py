@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.passes.rules.rule import Kind, LocalRule
+from neocpu.planning.frame_calls import CONVOLUTION
 from neocpu.relax_utils import (
     Array,
     Expr,
@@ -28,6 +29,7 @@ from neocpu.relax_utils import (
 from neocpu.runtime.aligned_memory import aligned_empty
 
 WEIGHTED: Final = (
+    CONVOLUTION,
     "relax.matmul",
     "relax.nn.conv1d_transpose",
     "relax.nn.conv2d",

@@ -7,6 +7,9 @@ squeeze meets the next convolution's expansion, with which it vanishes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from tvm import relax
@@ -28,51 +31,95 @@ _MOVED = NAMES | {"relax.divide", "relax.nn.prelu"}
 _ROUNDING = ("relax.quantize", "relax.dequantize")
 
 
-def _sink(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a value shows images, in front of which elementwise operators may move.
+
+    Attributes
+    ----------
+    image : callable
+        ``image(value, result, rewrite)``: the images that a value shows, if they broadcast with
+        those of ``result``, of which it is an operand, as the value does with that; else None.
+    rank : int
+        Of such values.
+    constant : callable
+        ``constant(shape)``: the shape in which a constant of that rank broadcasts with images as
+        it does with what shows them, or None if in none.
+    restore : callable
+        ``restore(images, shape, rewrite)``: images as the value of ``shape`` that shows them.
+    """
+
+    image: Callable[[Expr, Expr, Rewrite], Expr | None]
+    rank: int
+    constant: Callable[[tuple[int, ...]], tuple[int, ...] | None]
+    restore: Callable[[Expr, tuple[int, ...], Rewrite], Expr]
+
+
+def sink(expr: Expr, rewrite: Rewrite, view: View) -> Expr | None:
+    """Return an elementwise operator or a normalisation of what ``view`` shows as one of images."""
     if isinstance(expr, relax.TupleGetItem):
-        return _normalised(expr, rewrite)
+        return _normalised(expr, rewrite, view)
     if is_op(expr, *_ROUNDING):
-        return _rounded(expr, rewrite)
+        return _rounded(expr, rewrite, view)
     if op_name(expr) not in _MOVED:
         return None
     if is_op(expr, "relax.nn.prelu") and int(expr.attrs.axis) != 1:
         return None  # along what is the row of an image
-    args, squeezed = [], 0
+    args, shown = [], 0
     for number, arg in enumerate(expr.args):
-        image = _image(arg, rewrite)
-        squeezed += image is not None
+        image = view.image(arg, expr, rewrite)
+        shown += image is not None
         if image is None and number and is_op(expr, "relax.nn.prelu"):
             image = arg  # slopes are a vector along an axis that it names
-        if image is None and (image := _operand(arg)) is None:
+        if image is None and (image := _operand(arg, view)) is None:
             return None
         args.append(image)
-    if not squeezed:
+    if not shown:
         return None
     moved = rewrite.emit(Call(expr.op, args, expr.attrs))
-    return relax.op.reshape(moved, static_shape(expr))
+    return _restored(moved, expr, rewrite, view)
 
 
-def _rounded(call: Call, rewrite: Rewrite) -> Expr | None:
+def _restored(moved: Expr, expr: Expr, rewrite: Rewrite, view: View) -> Expr:
+    shape = static_shape(expr)
+    assert shape is not None
+    return view.restore(moved, shape, rewrite)
+
+
+def _rounded(call: Call, rewrite: Rewrite, view: View) -> Expr | None:
     """Move a step from or to a grid of one scale."""
-    image, scale = _image(call.args[0], rewrite), constant_value(call.args[1])
+    image, scale = view.image(call.args[0], call, rewrite), constant_value(call.args[1])
     if image is None or scale is None or scale.size != 1:
         return None
     moved = rewrite.emit(Call(call.op, [image, *call.args[1:]], call.attrs))
-    return relax.op.reshape(moved, static_shape(call))
+    return _restored(moved, call, rewrite, view)
 
 
-def _normalised(expr: relax.TupleGetItem, rewrite: Rewrite) -> Expr | None:
+def _normalised(expr: relax.TupleGetItem, rewrite: Rewrite, view: View) -> Expr | None:
     call = rewrite.definition(expr.tuple_value)
     if expr.index != 0 or not is_op(call, "relax.nn.batch_norm") or int(call.attrs.axis) != 1:
         return None
-    image = _image(call.args[0], rewrite)
+    image = view.image(call.args[0], expr, rewrite)
     if image is None:
         return None
     moved = rewrite.emit(Call(call.op, [image, *call.args[1:]], call.attrs))
-    return relax.op.reshape(rewrite.emit(relax.TupleGetItem(moved, 0)), static_shape(expr))
+    return _restored(rewrite.emit(relax.TupleGetItem(moved, 0)), expr, rewrite, view)
 
 
-def _image(arg: Expr, rewrite: Rewrite) -> Expr | None:
+def _operand(arg: Expr, view: View) -> Expr | None:
+    """Return a constant as images broadcast with it; None for what is no constant."""
+    if not isinstance(arg.ty, relax.TensorType):
+        return arg
+    value = constant_value(arg)
+    if value is None or value.ndim > view.rank:
+        return None
+    if value.ndim == 0:
+        return arg
+    shape = view.constant((1,) * (view.rank - value.ndim) + value.shape)
+    return None if shape is None else make_const(value.reshape(shape))
+
+
+def _row_image(arg: Expr, _: Expr, rewrite: Rewrite) -> Expr | None:
     """Return the image whose one row a value is, else None."""
     made: Any = rewrite.definition(arg) if isinstance(arg, Var) else None
     if made is None or not is_op(made, "relax.reshape", "relax.squeeze"):
@@ -83,22 +130,16 @@ def _image(arg: Expr, rewrite: Rewrite) -> Expr | None:
     return made.args[0] if image[2] == 1 and row == (*image[:2], image[3]) else None
 
 
-def _operand(arg: Expr) -> Expr | None:
-    """Return a constant as images broadcast with it; None for what is no constant."""
-    if not isinstance(arg.ty, relax.TensorType):
-        return arg
-    value = constant_value(arg)
-    if value is None or value.ndim > 3:
-        return None
-    if value.ndim == 0:
-        return arg
-    shape = (1,) * (3 - value.ndim) + value.shape
-    return make_const(value.reshape(*shape[:2], 1, shape[2]))
-
+_ROWS: Final = View(
+    image=_row_image,
+    rank=3,
+    constant=lambda shape: (*shape[:2], 1, shape[2]),
+    restore=lambda images, shape, rewrite: relax.op.reshape(images, shape),
+)
 
 SINK_SQUEEZES: Final = LocalRule(
     "sink-squeezes",
     Kind.REORDERING,
     "Networks over one dimension keep to images of one row between their convolutions.",
-    apply=_sink,
+    apply=partial(sink, view=_ROWS),
 )

@@ -29,9 +29,11 @@ def bfloat16_forms(
     None of depthwise ones: the instructions add up channels, and rounding what they read as well
     costs networks of them 3 dB.
 
-    None where steps come before the products. Which of them a CPU computes its templates know.
+    None where steps come before the products, and of volumes. Which of them a CPU computes its
+    templates know.
     """
-    if workload.numerics != FLOAT32 or workload.prologue or workload.is_depthwise:
+    others = workload.prologue or workload.frames or workload.is_depthwise
+    if workload.numerics != FLOAT32 or others:
         return ()
     kinds = [(NAME, evenly_rounded(weights))]
     if workload.groups > 1:  # whose data may be widened first

@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.planning.epilogues import Epilogue, match_epilogue
+from neocpu.planning.frame_calls import CONVOLUTION, folded_weights
 from neocpu.planning.grids import STORED, Grid, grid_of_rows, grids_of, quantised_by
 from neocpu.planning.network import Network
 from neocpu.planning.operators.conv_op import ConvOp, conv_workload
@@ -114,9 +115,11 @@ class _Extractor:
         cores: dict[Var, _Core] = {}
         # Later operators claim a shared residual add first: by then its other side is computed.
         for binding in reversed(list(bindings(self._func))):
-            if not is_op(binding.value, "relax.nn.conv2d", "relax.matmul"):
+            if not is_op(binding.value, "relax.nn.conv2d", CONVOLUTION, "relax.matmul"):
                 continue
             weights = weight_values(binding.value.args[1], self._definitions)
+            if weights is not None and is_op(binding.value, CONVOLUTION):
+                weights = folded_weights(weights)
             convolution = conv_workload(binding.value, weights)
             workload = convolution or dense_workload(binding.value, weights)
             if workload is None:
@@ -162,7 +165,7 @@ class _Extractor:
         grid, steps = self.grids.get(call.args[0]), matched.steps
         ends_on_grid = bool(steps) and isinstance(steps[-1][0], Grid)
         forms: list[ConvForm | None] = []
-        if stored is not None and grid is not None:
+        if stored is not None and grid is not None and workload.frames is None:
             forms += (
                 stored_form(
                     workload, stored, grid, steps, self.grids, store=store, in_integers=whole

@@ -47,7 +47,7 @@ def _folds(
     records = costs.measured(workload)
     numerics = workload.numerics
     lanes = target.dot_unit(numerics).lanes
-    ins = {c.in_format for c in choices} | _blocked(workload.in_channels, lanes, numerics.data)
+    ins = {c.in_format for c in choices} | _blocked(workload.image_channels, lanes, numerics.data)
     outs = {c.out_format for c in choices}
     outs |= _blocked(workload.out_channels, lanes, numerics.output)
     for plain, source, dest in product(choices, sorted(ins), sorted(outs)):

@@ -70,7 +70,8 @@ def match_prologue(
 
 def _is_pointwise(workload: Conv2dWorkload) -> bool:
     channels = min(workload.in_channels, workload.out_channels)
-    return workload.kernel == (1, 1) and workload.groups == 1 and channels >= MIN_CHANNELS
+    whole = workload.groups == 1 and workload.frames is None
+    return workload.kernel == (1, 1) and whole and channels >= MIN_CHANNELS
 
 
 def _match(

@@ -76,7 +76,7 @@ def schemes_of(kind: type[_Kind], workload: Conv2dWorkload, target: CpuTarget) -
     blocks = [lanes]
     for block in (2 * lanes, 4 * lanes):
         stored = _stored_channels(workload, block)
-        if stored is not None and stored <= 1.15 * workload.in_channels:
+        if stored is not None and stored <= 1.15 * workload.image_channels:
             blocks.append(block)
     limit = min(_tile_limit(workload, target), workload.out_width)
     schemes: list[_Kind] = []
@@ -94,8 +94,8 @@ def _stored_channels(workload: Conv2dWorkload, block: int) -> int | None:
 
     A vector of outputs reads all inputs of its group, and after the last block there are none.
     """
-    stored = ceil_div(workload.in_channels, block) * block
-    return None if stored % workload.kernel_shape[1] else stored
+    stored = ceil_div(workload.image_channels, block) * block
+    return None if stored % (workload.image_channels // workload.groups) else stored
 
 
 def _tile_limit(workload: Conv2dWorkload, target: CpuTarget) -> int:
@@ -108,7 +108,7 @@ def _tile_limit(workload: Conv2dWorkload, target: CpuTarget) -> int:
     if unit.by_lane:
         before = (taps - 1) * workload.dilation[1]
         limit = (MAX_REACH - 1 - before) // workload.stride[1] + 1
-        if workload.kernel_shape[1] >= unit.lanes:
+        if workload.image_channels // workload.groups >= unit.lanes:
             # Pixels stay in registers while their lanes are used.
             free = registers - taps - 1 - before + workload.stride[1]
             limit = min(limit, free // (1 + workload.stride[1]))
@@ -154,7 +154,7 @@ def argument_shapes(
     workload: Conv2dWorkload, scheme: GroupScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
-    chunks = ceil_div(workload.in_channels, scheme.oc_bn)
+    chunks = ceil_div(workload.image_channels, scheme.oc_bn)
     weights = (chunks, *workload.kernel_shape[1:], scheme.oc_bn)
     return convolution_arguments(workload, scheme, weights)
 
@@ -166,7 +166,7 @@ def _bands(workload: Conv2dWorkload, scheme: GroupScheme, threads: int) -> Bands
     both, and one row more or less is a large part of a thread's work.
     """
     height = workload.out_height
-    maps = workload.batch * ceil_div(workload.in_channels, scheme.oc_bn)
+    maps = workload.batch * ceil_div(workload.image_channels, scheme.oc_bn)
     if threads == 1 or (workload.batch == 1 and height >= ROWS_FIRST * threads):
         return Bands(threads, rows_first=True)
     return Bands(min(height, ceil_div(TASKS_PER_THREAD * threads, maps)), rows_first=False)
@@ -222,7 +222,7 @@ def estimate(
     whole, rest = divmod(workload.out_width, scheme.reg_n)
     row = whole * tile(scheme.reg_n) + (tile(rest) if rest else 0.0)
     bands = _bands(workload, scheme, threads)
-    maps = workload.batch * ceil_div(workload.in_channels, scheme.oc_bn)
+    maps = workload.batch * ceil_div(workload.image_channels, scheme.oc_bn)
     if not workload.numerics.reads_float32:
         row += WIDEN_CYCLES * workload.stride[0] * workload.width
     rows = ceil_div(maps * bands.count, threads) * ceil_div(workload.out_height, bands.count)

@@ -24,6 +24,7 @@ from neocpu.schedules.convolutions.direct_kernel import (
     strip_copies,
     strip_rows,
 )
+from neocpu.schedules.convolutions.frame_reads import reads_outside
 from neocpu.schedules.estimates.memory_traffic import conflicts_in_l2, fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     EPILOGUE_CYCLES,
@@ -95,13 +96,12 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DirectScheme, ..
 def _block_pairs(workload: Conv2dWorkload, target: CpuTarget) -> tuple[tuple[int, int], ...]:
     """Return the legal ``(ic_bn, oc_bn)``; with groups a block must not straddle two of them."""
     lanes = target.dot_unit(workload.numerics).lanes
-    group_in = workload.in_channels // workload.groups
+    group_in = workload.image_channels // workload.groups
     group_out = workload.out_channels // workload.groups
     outs = channel_blocks(workload.out_channels, lanes)
-    if workload.in_channels < lanes:
-        ins = [1, *channel_blocks(workload.in_channels, lanes)]
-    else:
-        ins = channel_blocks(workload.in_channels, lanes)
+    ins = channel_blocks(workload.image_channels, lanes)
+    if workload.image_channels < lanes:
+        ins = [1, *ins]
     if workload.groups > 1:
         half = [b for b in (lanes, lanes // 2, lanes // 4) if b > 0]
         ins = [b for b in sorted({*ins, *half}) if group_in % b == 0]
@@ -263,7 +263,7 @@ def _conflict_cycles(workload: Conv2dWorkload, scheme: DirectScheme, target: Cpu
 def _copies_rows(workload: Conv2dWorkload, scheme: DirectScheme) -> bool:
     """Whether tiles read a padded copy, for the image's border or for those that overhang it."""
     overhang = workload.out_width % scheme.reg_n or workload.out_height % scheme.reg_oh
-    return any(workload.padding) or bool(overhang)
+    return any(workload.padding) or bool(overhang) or reads_outside(workload)
 
 
 def _pad_cycles(

@@ -38,12 +38,12 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     numerics = workload.numerics
     if not numerics.computes_in_float32 or workload.prologue:
         return False
-    width, lanes = workload.in_channels // workload.groups, target.dot_unit(numerics).lanes
+    width, lanes = workload.image_channels // workload.groups, target.dot_unit(numerics).lanes
     if width >= lanes and not numerics.reads_float32:
         return False
     return (
         workload.groups > 1 < width
-        and workload.in_channels == workload.out_channels
+        and workload.image_channels == workload.out_channels
         and (width % lanes == 0 or lanes % width == 0)
     )
 

@@ -8,6 +8,7 @@ first copied into a padded image with one plane per phase of the stride.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.frame_reads import place_of, reads_outside
 from neocpu.schedules.estimates.memory_traffic import with_memory
 from neocpu.schedules.estimates.register_tile import (
     EPILOGUE_CYCLES,
@@ -136,7 +138,7 @@ def compute(workload: Conv2dWorkload, scheme: NchwScheme) -> list[te.Tensor]:
     return [data, kernel, *operands, output]
 
 
-def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> te.Tensor:
+def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> Callable[..., Any]:
     """Return ``data`` padded for ``columns`` of output: ``(N, C, rows[, phase], columns)``.
 
     Column ``x`` of the padded image lies at ``[x % stride, x // stride]``, so the pixels that one
@@ -147,18 +149,29 @@ def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> te.Tenso
     (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
     rows = (workload.out_height - 1) * stride_h + (workload.kernel[0] - 1) * dil_h + 1
     per_phase = columns + (workload.kernel[1] - 1) * dil_w // stride_w
-    if stride_w == 1 and (top, left) == (0, 0) and rows <= height and per_phase <= width:
-        return data
-    n, c = (int(extent) for extent in data.shape[:2])
+    each = workload.image_channels // workload.groups
+    fits = stride_w == 1 and (top, left) == (0, 0) and rows <= height and per_phase <= width
+    if fits and not reads_outside(workload):
+        if workload.frames is None:
+            return data
+
+        def pixel(b: Any, ch: Any, *place: Any) -> Any:
+            image, channel, _ = place_of(workload, b, ch, each)
+            return data(image, channel, *place)
+
+        return pixel
 
     def element(b: Any, ch: Any, h: Any, *column: Any) -> Any:
         x = column[0] if stride_w == 1 else column[1] * stride_w + column[0]
-        inside = tirx.all(h >= top, h < height + top, x >= left, x < width + left)
-        return tirx.if_then_else(inside, data(b, ch, h - top, x - left), tirx.const(0, data.dtype))
+        image, channel, conditions = place_of(workload, b, ch, each)
+        conditions = (*conditions, h >= top, h < height + top, x >= left, x < width + left)
+        value = data(image, channel, h - top, x - left)
+        return tirx.if_then_else(tirx.all(*conditions), value, tirx.const(0, data.dtype))
 
     phases = min(stride_w, (workload.kernel[1] - 1) * dil_w + 1)
     row = (per_phase,) if stride_w == 1 else (phases, per_phase)
-    return te.compute((n, c, rows, *row), element, name="pad")
+    shape = (workload.batch, workload.in_channels, rows, *row)
+    return te.compute(shape, element, name="pad")
 
 
 def lower(
@@ -253,6 +266,7 @@ def estimate(
     chunks = ceil_div(workload.out_channels, scheme.reg_oc)
     tasks = ceil_div(workload.batch * flat.out_height * chunks, threads)
     padded = any(workload.padding) or workload.stride[1] > 1 or flat.out_width % scheme.reg_n
+    padded = padded or reads_outside(workload)
     copy = workload.batch * image / lanes * PAD_CYCLES / threads if padded else 0.0
     busy = tasks * ceil_div(flat.out_width, scheme.reg_n) * tile + copy
     weights = steps * chunks * scheme.reg_oc * bytes_of(numerics.weights)

@@ -65,7 +65,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
         workload.numerics.reads_float32
         and workload.kernel == (1, 1)
         and workload.groups == 1
-        and min(workload.in_channels, workload.out_channels)
+        and min(workload.image_channels, workload.out_channels)
         >= target.dot_unit(workload.numerics).lanes
     )
 
@@ -83,7 +83,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[PointwiseScheme,
         key=lambda pair: pair[0],
     )
     found = [scheme for seconds, scheme in ranked if seconds <= WORTH * ranked[0][0]]
-    for ic_bn in channel_blocks(workload.in_channels, lanes):
+    for ic_bn in channel_blocks(workload.image_channels, lanes):
         for oc_bn in channel_blocks(workload.out_channels, lanes):
             if lanes < max(ic_bn, oc_bn) <= 2 * lanes:
                 found.append(replace(found[0], ic_bn=ic_bn, oc_bn=oc_bn))

@@ -121,7 +121,7 @@ def kernel_arguments(
     data = scheme.in_layout.pack(operands.data)
     if scheme.in_layout.block > 1:
         lanes = np.arange(data.shape[1] * data.shape[4]).reshape(data.shape[1], 1, 1, -1)
-        data = np.where(lanes < workload.in_channels, data, GARBAGE.astype(data.dtype))
+        data = np.where(lanes < workload.image_channels, data, GARBAGE.astype(data.dtype))
     border = np.full(scheme.in_layout.block, operands.border, operands.data.dtype)
     both = (scheme.in_layout, operands.prologue), (scheme.out_layout, operands.epilogue)
     return [
@@ -176,6 +176,7 @@ def _steps(value: Array, steps: Sequence[EpilogueOp], arrays: Sequence[Array]) -
 
 def convolve(workload: Conv2dWorkload, data: Array, weights: Array, border: int = 0) -> Array:
     """Return the convolution alone, ``(N, O, OH, OW)``, in the data's type."""
+    data = _windows(workload, data)
     top, left, bottom, right = workload.padding
     around = ((0, 0), (0, 0), (top, bottom), (left, right))
     padded = np.pad(data, around, constant_values=border)
@@ -194,6 +195,20 @@ def convolve(workload: Conv2dWorkload, data: Array, weights: Array, border: int 
             pixels = np.ascontiguousarray(padded[:, :, rows, columns])
             total += taps[y, x] @ pixels.reshape(n, groups, i, -1)
     return total.reshape(n, o, out_h, out_w)
+
+
+def _windows(workload: Conv2dWorkload, data: Array) -> Array:
+    """Return what the windows of volumes read of their frames, as the channels of images."""
+    frames = workload.frames
+    if frames is None:
+        return data
+    n, channels, h, w = data.shape
+    volumes = data.reshape(n // frames.depth, frames.depth, channels, h, w)
+    padded = np.pad(volumes, ((0, 0), frames.padding, (0, 0), (0, 0), (0, 0)))
+    first = np.arange(frames.out_depth)[:, None] * frames.stride
+    read = padded[:, first + np.arange(frames.kernel) * frames.dilation]
+    groups = read.reshape(workload.batch, frames.kernel, workload.groups, -1, h, w)
+    return groups.transpose(0, 2, 1, 3, 4, 5).reshape(workload.batch, -1, h, w)
 
 
 def wrong_answer(

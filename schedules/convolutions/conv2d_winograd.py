@@ -1,6 +1,7 @@
 """Winograd convolution in NCHW[x]c: fewer multiply-adds, by 4 of F(4x4, 3x3), 3.5 of F(6, 7).
 
-Kernels of 1, 3 or 5 taps a side and stride 1 or 2, and of 7 taps and stride 1 (`winograd`). A strip
+Kernels of 1, 3 or 5 taps a side and stride 1 or 2, and of 7 taps and stride 1 (`winograd`). Those
+along the depth of volumes are as ones along rows. A strip
 of tiles is transformed, multiplied with the transformed weights (one matrix product for each of a
 tile's points, register-tiled like the direct convolution) and transformed back, all within one
 core's L2 cache. The price is in the weights: there are as many as points. Large ones come from
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,8 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions import winograd
-from neocpu.schedules.convolutions.winograd_kernel import Emitter
+from neocpu.schedules.convolutions.frame_reads import turned
+from neocpu.schedules.convolutions.winograd_kernel import Emitter, frames_as_rows
 from neocpu.schedules.convolutions.winograd_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
@@ -66,13 +68,14 @@ STORE_CYCLES = 1
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the template computes ``workload``: dense, float32, with vectors of channels."""
+    workload = turned(workload)
     return (
         workload.numerics.reads_float32
         and bool(winograd.tiles_of(workload.kernel, workload.stride))
         and workload.dilation == (1, 1)
         and workload.groups == 1
         and not workload.prologue
-        and min(workload.in_channels, workload.out_channels)
+        and min(workload.image_channels, workload.out_channels)
         >= target.dot_unit(workload.numerics).lanes
     )
 
@@ -82,6 +85,7 @@ def error_factor(scheme: WinogradScheme, workload: Conv2dWorkload) -> float:
 
     Of many channels the two come closer: direct summation has more terms, by as many as taps.
     """
+    workload = turned(workload)
     return winograd.error_factor(scheme.tile, workload.kernel, workload.stride)
 
 
@@ -92,10 +96,10 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[WinogradScheme, 
     of each tile size and kind of task, equal blocks the best of each tile size, and the others the
     best one; all within a factor of `WORTH`.
     """
-    lanes = target.dot_unit(workload.numerics).lanes
+    workload, lanes = turned(workload), target.dot_unit(workload.numerics).lanes
     ranked = _ranked(workload, target)
     found: list[WinogradScheme] = []
-    for ic_bn in channel_blocks(workload.in_channels, lanes):
+    for ic_bn in channel_blocks(workload.image_channels, lanes):
         for oc_bn in channel_blocks(workload.out_channels, lanes):
             best: dict[tuple[int | bool, ...], WinogradScheme] = {}
             for seconds, scheme in ranked:
@@ -181,11 +185,11 @@ def argument_shapes(
 
     The weights are ``(points, O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.
     """
-    tiling = Tiling(workload, scheme, lanes=1)
+    tiling = Tiling(turned(workload), scheme, lanes=1)
     weights = (
         tiling.points,
         tiling.oc_blocks,
-        ceil_div(workload.in_channels, scheme.ic_bn) * scheme.ic_bn,
+        ceil_div(tiling.workload.in_channels, scheme.ic_bn) * scheme.ic_bn,
         scheme.reg_oc,
     )
     return convolution_arguments(workload, scheme, weights)
@@ -200,7 +204,10 @@ def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: WinogradScheme
 ) -> NDArray[np.generic]:
     """Transform OIHW weights, in float64, and pack them as `argument_shapes` says."""
-    down, across = winograd.filters(scheme.tile, workload.kernel, workload.stride)
+    along = turned(workload)
+    if along is not workload:
+        weights = weights.reshape(len(weights), along.kernel[0], -1, 1).swapaxes(1, 2)
+    down, across = winograd.filters(scheme.tile, along.kernel, along.stride)
     both = np.kron(down.kernel_matrix(), across.kernel_matrix())  # G g G^T of all taps at once
     (points, blocks, padded, reg_oc), dtype = argument_shapes(workload, scheme)[1]
     ins = weights.shape[1]
@@ -235,12 +242,16 @@ def lower(
     With ``oc_split`` the input is transformed by a parallel loop of its own, and a task is one
     strip of one group: every thread reads its own part of the weights, once.
     """
-    tiling = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes, threads)
+    along, lanes = turned(workload), target.dot_unit(workload.numerics).lanes
+    tiling = Tiling(along, scheme, lanes, threads)
     emit = _emit_split if scheme.oc_split else _emit_strips
-    return build_convolution(
-        argument_shapes(workload, scheme),
-        lambda data, weights, *rest: emit(Emitter(tiling, target, data, weights, rest)),
-    )
+
+    def body(data: Any, weights: Any, *rest: Any) -> None:
+        if along is not workload:
+            data, rest = frames_as_rows(data), tuple(map(frames_as_rows, rest))
+        emit(Emitter(tiling, target, data, weights, rest, rows_are_frames=along is not workload))
+
+    return build_convolution(argument_shapes(workload, scheme), body)
 
 
 def _emit_strips(emitter: Emitter) -> None:
@@ -275,6 +286,7 @@ def estimate(
     workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget, threads: int = 1
 ) -> float:
     """Return analytic seconds: products and transforms of the busiest thread, and memory."""
+    workload = turned(workload)
     tiling = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes, threads)
     products, outputs, inputs = _work(tiling, target)
     if scheme.oc_split:  # two parallel loops, of equal tasks the first

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import tvm_ffi
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.frame_reads import place_of, reads_outside
 from neocpu.schedules.estimates.memory_traffic import LINE
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import fraction, prefetch_to_l2
@@ -93,7 +95,7 @@ def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list
     kernel = te.placeholder(kernel_shape, workload.numerics.weights, name="kernel")
     rows = ceil_div(workload.out_height, scheme.reg_oh) * scheme.reg_oh
     columns = ceil_div(workload.out_width, scheme.reg_n) * scheme.reg_n
-    source = _padded(data, workload, rows, columns, pitch)
+    source = _padded(data, workload, scheme, (rows, columns), pitch)
     chunks_out, chunks_in = kernel_shape[0], kernel_shape[1]
     chunks_out_group = chunks_out // workload.groups if workload.groups > 1 else chunks_out
     each = scheme.sum_chunks or chunks_in
@@ -123,27 +125,46 @@ def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list
 
 
 def _padded(
-    data: te.Tensor, workload: Conv2dWorkload, rows: int, columns: int, pitch: int
-) -> te.Tensor:
-    """Return ``data`` with every pixel ``rows`` by ``columns`` of output read, zeros outside."""
+    data: te.Tensor,
+    workload: Conv2dWorkload,
+    scheme: DirectScheme,
+    size: tuple[int, int],
+    pitch: int,
+) -> Callable[..., tirx.Expr]:
+    """Return ``data`` with every pixel that rows by columns of output read, zeros outside.
+
+    As a function of the image, its chunk, row, column and lane.
+    """
     top, left, _, _ = workload.padding
     height, width = workload.height, workload.width
     reach = [
         (count - 1) * stride + (kernel - 1) * dilation + 1
         for count, stride, kernel, dilation in zip(
-            (rows, columns), workload.stride, workload.kernel, workload.dilation, strict=True
+            size, workload.stride, workload.kernel, workload.dilation, strict=True
         )
     ]
-    if (top, left) == (0, 0) and reach[0] <= height and reach[1] <= width:
-        return data
-    n, chunks, _, _, *block = (int(extent) for extent in data.shape)
+    _, chunks, _, _, *block = (int(extent) for extent in data.shape)
+    each = chunks // workload.groups
+    fits = (top, left) == (0, 0) and reach[0] <= height and reach[1] <= width
+    if fits and not reads_outside(workload):
+        if workload.frames is None:
+            return data
+
+        def pixel(b: tirx.Var, c: tirx.Expr, *place: tirx.Expr) -> tirx.Expr:
+            image, chunk, _ = place_of(workload, b, c, each)
+            return data(image, chunk, *place)
+
+        return pixel
     zero = tirx.const(0, data.dtype)
 
     def element(b: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, *i: tirx.Var) -> tirx.Expr:
-        inside = tirx.all(h >= top, h < height + top, w >= left, w < width + left)
-        return tirx.if_then_else(inside, data(b, c, h - top, w - left, *i), zero)
+        image, chunk, conditions = place_of(workload, b, c, each)
+        conditions = (*conditions, h >= top, h < height + top, w >= left, w < width + left)
+        value = data(image, chunk, h - top, w - left, *i)
+        return tirx.if_then_else(tirx.all(*conditions), value, zero)
 
-    shape = (n, chunks, reach[0], ceil_div(reach[1], pitch) * pitch, *block)
+    chunks *= workload.frames.kernel if workload.frames else 1
+    shape = (workload.batch, chunks, reach[0], ceil_div(reach[1], pitch) * pitch, *block)
     return te.compute(shape, element, name="pad")
 
 

@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.frame_reads import place_of
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import LINE
 from neocpu.schedules.operators.epilogue import (
@@ -138,12 +139,15 @@ class Emitter:
             image, y, x = self._place(start + j)
             y, x = y * w.stride[0] - w.padding[0], x * w.stride[1] - w.padding[1]
             with T.serial(ic.count) as i:
-                source = (image, (ic.first + i) * self.lanes, y, x)
-                target = (at, chunk_at + i, j)
-                if not any(w.padding):
+                channel = (ic.first + i) * self.lanes
+                found, channel, inside = place_of(w, image, channel, w.image_channels)
+                source, target = (found, channel, y, x), (at, chunk_at + i, j)
+                if any(w.padding):
+                    inside = (*inside, y >= 0, y < w.height, x >= 0, x < w.width)
+                if not inside:
                     self._pack_vector(panel, target, source)
                     continue
-                with T.If(tirx.all(y >= 0, y < w.height, x >= 0, x < w.width)):
+                with T.If(tirx.all(*inside)):
                     with T.Then():
                         self._pack_vector(panel, target, source)
                     with T.Else():

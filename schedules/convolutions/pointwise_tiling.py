@@ -42,7 +42,8 @@ class Tiling:
         Which is also where a prologue is applied, once.
         """
         w = self.workload
-        return w.stride != (1, 1) or any(w.padding) or bool(w.prologue) or w.batch > 1
+        several = w.batch > 1 or w.frames is not None
+        return w.stride != (1, 1) or any(w.padding) or bool(w.prologue) or several
 
     @property
     def pixels(self) -> int:

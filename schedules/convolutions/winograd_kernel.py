@@ -8,6 +8,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.convolutions.frame_reads import place_of
 from neocpu.schedules.convolutions.winograd_tiling import Tiling
 from neocpu.schedules.operators.epilogue import as_stored, buffer_readers, epilogue_value
 from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
@@ -25,8 +26,11 @@ class Emitter:
         data: Any,
         weights: Any,
         rest: Sequence[Any],
+        *,
+        rows_are_frames: bool = False,
     ) -> None:
         self.tiling = tiling
+        self._rows_are_frames = rows_are_frames
         self.workload, self.scheme, self.lanes = tiling.workload, tiling.scheme, tiling.lanes
         self._data, self._weights, self._output = data, weights, rest[-1]
         self._prefetches = tiling.weight_bytes > target.l2 // 2
@@ -56,11 +60,12 @@ class Emitter:
         t, reg_n = self.tiling, self.scheme.reg_n
         down, across = t.filters
         top, left = self.workload.padding[:2]
-        channel = chunk * self.lanes
-        lane = span(tirx.floormod(channel, self.scheme.ic_bn), self.lanes)
-        channels = tirx.floordiv(channel, self.scheme.ic_bn)
+        each = self.workload.image_channels
         with T.serial(count) as block, T.serial(reg_n) as j:
             image, row, column = t.place(T.Bind(T.min((first + block) * reg_n + j, t.tiles - 1)))
+            image, channel, exists = place_of(self.workload, image, chunk * self.lanes, each)
+            channels = tirx.floordiv(channel, self.scheme.ic_bn)
+            lane = span(tirx.floormod(channel, self.scheme.ic_bn), self.lanes)
             y, x = T.Bind(row * down.step - top), T.Bind(column * across.step - left)
             place = T.Bind((at + block) * t.chunks + chunk)
 
@@ -68,15 +73,28 @@ class Emitter:
                 vector = (i * across.span + k) * reg_n + j
                 T.buffer_store(result, value, [place, vector, span(0, self.lanes)])
 
-            def pixel(i: Any, k: Any, corner: Any = (image, y, x)) -> Any:
-                return self._data[corner[0], channels, corner[1] + i, corner[2] + k, lane]
+            def pixel(i: Any, k: Any, corner: Any = (image, channels, y, x, lane)) -> Any:
+                image, channels, y, x, lane = corner
+                image, y = self._row(image, y + i, self.workload.height)
+                return self._data[image, channels, y, x + k, lane]
 
-            self._input_tile(pixel, (y, x), store)
+            self._input_tile(pixel, (y, x), exists, store)
+
+    def _row(self, image: Any, row: Any, height: int) -> tuple[Any, Any]:
+        """Image and row as the buffers have them."""
+        return (image * height + row, 0) if self._rows_are_frames else (image, row)
 
     def _input_tile(
-        self, pixel: Callable[..., Any], corner: tuple[Any, Any], store: Callable[..., None]
+        self,
+        pixel: Callable[..., Any],
+        corner: tuple[Any, Any],
+        exists: tuple[Any, ...],
+        store: Callable[..., None],
     ) -> None:
-        """Transform the tile whose first pixel is at ``corner``, which may lie in the padding."""
+        """Transform the tile whose first pixel is at ``corner``, which may lie in the padding.
+
+        So may all of its image, unless the conditions ``exists`` hold.
+        """
         down, across = self.tiling.filters
         numerics = self.workload.numerics
         columns = self._vectors(numerics.data, down.span, across.span)
@@ -99,19 +117,21 @@ class Emitter:
             else:
                 transform_columns(pixel, self._writer(columns))
 
-        inside = self._inside(*corner)
-        if inside is None:
+        conditions = (*exists, *self._inside(*corner))
+        if not conditions:
             transform(pixel)
         else:
-            with T.If(inside):
+            with T.If(tirx.all(*conditions)):
                 with T.Then():
                     transform(pixel)
                 with T.Else():
-                    transform(self._reader(self._padded_patch(pixel, *corner)))
+                    transform(self._reader(self._padded_patch(pixel, exists, *corner)))
         if not down.is_identity and not across.is_identity:
             transform_rows(self._reader(columns))
 
-    def _padded_patch(self, pixel: Callable[..., Any], y: Any, x: Any) -> Any:
+    def _padded_patch(
+        self, pixel: Callable[..., Any], exists: tuple[Any, ...], y: Any, x: Any
+    ) -> Any:
         """Copy the pixels a tile reads, zeros outside the image."""
         w, (down, across) = self.workload, self.tiling.filters
         patch = self._vectors(w.numerics.data, down.span, across.span)
@@ -119,6 +139,8 @@ class Emitter:
         with T.serial(down.span) as i, T.serial(across.span) as k:
             write(i, k, self._zero(w.numerics.data))
         rows, above = _overlap(down.span, w.height, y)
+        if exists:
+            rows = T.Select(tirx.all(*exists), rows, 0)
         columns, before = _overlap(across.span, w.width, x)
         with T.serial(rows) as i, T.serial(columns) as k:
             write(above + i, before + k, pixel(above + i, before + k))
@@ -140,8 +162,8 @@ class Emitter:
     def _zero(self, dtype: str) -> Any:
         return splat(tirx.const(0, dtype), self.lanes)
 
-    def _inside(self, y: Any, x: Any) -> Any:
-        """Whether a tile's pixels all lie in the image; None if those of every tile do."""
+    def _inside(self, y: Any, x: Any) -> list[Any]:
+        """Conditions that a tile's pixels all lie in the image; none if those of every tile do."""
         w, t = self.workload, self.tiling
         down, across = t.filters
         conditions = []
@@ -153,7 +175,7 @@ class Emitter:
                 conditions.append(position >= 0)
             if (count - 1) * line.step - before + line.span > length:
                 conditions.append(position + line.span <= length)
-        return tirx.all(*conditions) if conditions else None
+        return conditions
 
     def products(self, group: Any, count: Any, transformed: Any, at: Any, sums: Any) -> None:
         """Multiply register tiles ``at…`` of ``transformed`` with a group of output channels."""
@@ -263,10 +285,18 @@ class Emitter:
                 write_result(0, k, value)
             within = _within(across.tile, w.out_width, x)
             with T.serial(within) as k, T.vectorized(self.lanes) as o:
-                index = (image, chunk, y + i, x + k, lane + o)
+                found, row_of = self._row(image, y + i, w.out_height)
+                index = (found, chunk, row_of, x + k, lane + o)
                 value = epilogue_value(result[0, k, o], w, self._readers, index)
                 value = as_stored(value, w, self.scheme.oc_bn, index)
                 T.buffer_store(self._output, value, list(index))
+
+
+def frames_as_rows(buffer: Any) -> Any:
+    """Return frames, ``(V * D, C/x, H, W, x)``, as images of one row each."""
+    n, chunks, height, width, block = (int(extent) for extent in buffer.shape)
+    shape, dtype = (n, chunks, 1, height * width, block), str(buffer.dtype)
+    return T.decl_buffer(shape, dtype, data=buffer.data, layout=None)
 
 
 def _within(tile: int, length: int, start: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, UnknownTypeError
 from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS, TENSOR
@@ -73,6 +74,8 @@ class Conv2dWorkload(Keyed):
     ----------
     padding : tuple of int
         ``(top, left, bottom, right)`` zeros, in pixels.
+    in_channels : int
+        Channels that a window reads: of volumes those of all the frames under it.
     groups : int
         Input channels of one group are ``in_channels / groups``.
     numerics : Numerics
@@ -82,6 +85,10 @@ class Conv2dWorkload(Keyed):
         Elementwise steps fused after the accumulation, in order.
     prologue : tuple of EpilogueOp
         Elementwise steps applied to each input pixel, in order, before it is padded and multiplied.
+    frames : Frames or None
+        Of a convolution over volumes, the windows along their depth. The images are then frames:
+        ``batch`` counts those that are written, and a group's input channels are those of its first
+        frame, then those of the next.
     """
 
     kind: ClassVar[str] = "conv2d"
@@ -98,6 +105,7 @@ class Conv2dWorkload(Keyed):
     numerics: Numerics = FLOAT32
     epilogue: tuple[EpilogueOp, ...] = field(default=())
     prologue: tuple[EpilogueOp, ...] = field(default=())
+    frames: Frames | None = None
 
     def __post_init__(self) -> None:
         assert all(op.kind in AFTER for op in self.epilogue), self.epilogue
@@ -116,9 +124,20 @@ class Conv2dWorkload(Keyed):
         return (self.width + self.padding[1] + self.padding[3] - extent) // self.stride[1] + 1
 
     @property
+    def volumes(self) -> int:
+        """Volumes that the images are frames of."""
+        return self.batch // self.frames.out_depth if self.frames else self.batch
+
+    @property
+    def image_channels(self) -> int:
+        """Channels of an image of the input."""
+        return self.in_channels // self.frames.kernel if self.frames else self.in_channels
+
+    @property
     def input_shape(self) -> tuple[int, int, int, int]:
         """Logical NCHW shape of the input."""
-        return (self.batch, self.in_channels, self.height, self.width)
+        images = self.volumes * self.frames.depth if self.frames else self.batch
+        return (images, self.image_channels, self.height, self.width)
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
@@ -132,8 +151,8 @@ class Conv2dWorkload(Keyed):
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each input channel makes exactly one output channel."""
-        return self.groups == self.in_channels == self.out_channels and self.groups > 1
+        """Whether each channel of the input makes exactly one output channel."""
+        return self.groups == self.image_channels == self.out_channels and self.groups > 1
 
     @property
     def epilogue_types(self) -> tuple[str, ...]:
@@ -165,12 +184,14 @@ class Conv2dWorkload(Keyed):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form, with ``"kind": "conv2d"``; an empty prologue is left out."""
+        """JSON form, with ``"kind": "conv2d"``; no prologue and no frames are left out."""
         data = {"kind": self.kind, **_plain_fields(self)}
         data["epilogue"] = [op.to_json() for op in self.epilogue]
         data["prologue"] = [op.to_json() for op in self.prologue]
-        if not self.prologue:
-            del data["prologue"]
+        data["frames"] = self.frames and self.frames.to_json()
+        for name in ("prologue", "frames"):
+            if not data[name]:
+                del data[name]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in data.items()}
 
     @classmethod
@@ -187,10 +208,13 @@ class Conv2dWorkload(Keyed):
             raise ValueError(f"not a conv2d workload: {data.get('kind')!r}")
         epilogue = _fused_steps(fields.pop("epilogue"), AFTER)
         prologue = _fused_steps(fields.pop("prologue", []), BEFORE)
+        frames = Frames.from_json(fields.pop("frames")) if "frames" in fields else None
         numerics = Numerics.take_from(fields)
         plain: dict[str, Any]
         plain = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-        workload = cls(numerics=numerics, epilogue=epilogue, prologue=prologue, **plain)
+        workload = cls(
+            numerics=numerics, epilogue=epilogue, prologue=prologue, frames=frames, **plain
+        )
         if not workload._is_possible():
             raise ValueError(f"impossible convolution: {plain!r}")
         return workload
@@ -204,16 +228,27 @@ class Conv2dWorkload(Keyed):
             and all(type(size) is int and size >= 0 for size in self.padding)
             and self.in_channels % self.groups == self.out_channels % self.groups == 0
             and min(self.out_height, self.out_width) > 0
+            and (self.frames is None or self._are_frames(self.frames))
         )
 
+    def _are_frames(self, frames: Frames) -> bool:
+        whole = self.batch % frames.out_depth == 0
+        return whole and self.in_channels // self.groups % frames.kernel == 0 and not self.prologue
+
     def __str__(self) -> str:
-        n, c, h, w = self.input_shape
+        n, c, *sizes = self.input_shape
+        kernel, stride, dilation = self.kernel, self.stride, self.dilation
+        windows: tuple[tuple[int, ...], ...] = (kernel, stride, dilation)
+        if (f := self.frames) is not None:
+            n, sizes = self.volumes, [f.depth, *sizes]
+            windows = (f.kernel, *kernel), (f.stride, *stride), (f.dilation, *dilation)
         text = "".join(f"{op.kind}+" for op in self.prologue) + " " * bool(self.prologue)
-        text += f"{n}x{c}x{h}x{w} -> {self.out_channels}, {self.kernel[0]}x{self.kernel[1]}"
-        if self.stride != (1, 1):
-            text += f" /{self.stride[0]}" if len(set(self.stride)) == 1 else f" /{self.stride}"
-        if self.dilation != (1, 1):
-            text += f" dil{self.dilation}"
+        text += f"{_product(n, c, *sizes)} -> {self.out_channels}, {_product(*windows[0])}"
+        if set(windows[1]) != {1}:
+            same = len(set(windows[1])) == 1
+            text += f" /{windows[1][0]}" if same else f" /{windows[1]}"
+        if set(windows[2]) != {1}:
+            text += f" dil{windows[2]}"
         if self.groups > 1:
             text += f" g{self.groups}"
         text += "".join(f" +{op.kind}" for op in self.epilogue)
@@ -408,6 +443,10 @@ def _plain_fields(workload: Any) -> dict[str, Any]:
     for name, value in asdict(workload).items():
         found.update(workload.numerics.to_json() if name == "numerics" else {name: value})
     return found
+
+
+def _product(*sizes: int) -> str:
+    return "x".join(map(str, sizes))
 
 
 def _are_sizes(*values: Any) -> bool:

@@ -10,6 +10,7 @@ from neocpu.passes.eliminate_common_subexpressions import ELIMINATE_COMMON_SUBEX
 from neocpu.passes.fold_batch_norm import FOLD_BATCH_NORM
 from neocpu.passes.fold_constants import FOLD_CONSTANTS
 from neocpu.passes.fold_scale import FOLD_SCALE
+from neocpu.passes.keep_frames import KEEP_FRAMES
 from neocpu.passes.move_quantisation import MOVE_QUANTISATION
 from neocpu.passes.rules.folding.scalar_operands import SCALAR_OPERANDS
 from neocpu.passes.rules.folding.scale_before import SCALE_BEFORE
@@ -50,8 +51,9 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         DROP_CLAMPS,
         CROP_KERNELS,
     ),
-    # Between convolutions over one dimension everything happens to images of one row.
-    (SINK_SQUEEZES,),
+    # Between convolutions over one dimension everything happens to images of one row, and between
+    # those over volumes to their frames.
+    (SINK_SQUEEZES, KEEP_FRAMES),
     # Operator replacement: one spelling for each activation, for subtract and for divide.
     (CANONICALIZE_ACTIVATIONS,),
     # What a quantised model rounds is rounded where it is computed.

@@ -11,6 +11,7 @@ from tvm.ir import Var
 
 from neocpu.planning.bfloat16_forms import bfloat16_forms
 from neocpu.planning.choice import Choice
+from neocpu.planning.frame_calls import CONVOLUTION, frame_workload
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised_steps import ConvForm
@@ -30,7 +31,15 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
-    """Return the workload of a 2-D convolution with constant ``weights``, else None."""
+    """Return the workload of a convolution over images or frames with OIHW ``weights``, else None.
+
+    Parameters
+    ----------
+    weights : array or None
+        Constant; of frames as `neocpu.planning.frame_calls.folded_weights` returns them.
+    """
+    if is_op(value, CONVOLUTION):
+        return None if weights is None else frame_workload(value)
     if not is_op(value, "relax.nn.conv2d"):
         return None
     data, out = feature_map_shape(value.args[0]), feature_map_shape(value)

@@ -50,7 +50,9 @@ class ElementwiseOp(LayoutOp):
                     return None
             elif isinstance(arg, Var):
                 part = feature_map_shape(arg)
-                if part is None or part[:2] != shape[:2] or part[2:] not in (shape[2:], (1, 1)):
+                if part is None or part[0] not in (shape[0], 1) or part[1] != shape[1]:
+                    return None
+                if part[2:] not in (shape[2:], (1, 1)):
                     return None
                 reads.append(Read(arg, part, dtype_of(arg)))
         if not reads:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from neocpu.planning.operators.concat_op import ConcatOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
+from neocpu.planning.operators.frame_pool_op import FramePoolOp
 from neocpu.planning.operators.gather_op import GatherOp
 from neocpu.planning.operators.global_pool_op import GlobalPoolOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.operators.pool_op import PoolOp
 from neocpu.planning.operators.quantise_op import QuantiseOp
 
-KINDS: list[type[LayoutOp]] = [PoolOp, GlobalPoolOp, ConcatOp, GatherOp, ElementwiseOp, QuantiseOp]
+KINDS: list[type[LayoutOp]] = [
+    PoolOp,
+    FramePoolOp,
+    GlobalPoolOp,
+    ConcatOp,
+    GatherOp,
+    ElementwiseOp,
+    QuantiseOp,
+]
 """In the order in which a binding is offered to them."""

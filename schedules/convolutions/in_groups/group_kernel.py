@@ -12,6 +12,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.convolutions.frame_reads import frame_of
 from neocpu.schedules.convolutions.in_groups.widened_rows import WidenedRows
 from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers, in_type
 from neocpu.schedules.tir import neon
@@ -77,7 +78,7 @@ class Emitter:
         self._zero = operands.pop(0) if workload.pads_with_zero_point else None
         self._widened: WidenedRows | None = None
         self._lane: Any | None = None  # the first of the vector whose rows are widened
-        self._width = workload.in_channels // workload.groups
+        self._width = workload.image_channels // workload.groups
         steps, readers = workload.epilogue, buffer_readers(workload.epilogue, operands)
         # On NEON sums begin with the bias, if the epilogue does: its pipes add no faster than they
         # multiply-add, and of a 3x3 window only nine products hide an addition.
@@ -213,7 +214,7 @@ class Emitter:
             users[offset].append((j, kw))
         acc = T.alloc_buffer((width, lanes), w.numerics.sum, scope="local", layout=None)
         channel = chunk * self._scheme.oc_bn + lane
-        late = taps.unrolled and self._width == 1 and self._bias is not None
+        late = taps.unrolled and self._width == 1 and self._bias is not None and not w.frames
         begun = _first_uses(columns) if late else {}
         others = set(range(width)).difference(*begun.values())
         self._begin(acc, sorted(others), image, channel)
@@ -267,6 +268,30 @@ class Emitter:
     def _steps(self, image: Any, chunk: Any, lane: Any, row: Any) -> Iterator[_Step]:
         """Yield what each input channel of a group adds to a vector of output channels.
 
+        Of volumes those of every frame under the window that there is.
+        """
+        frames = self._workload.frames
+        if frames is None:
+            yield from self._steps_of(image, 0, chunk, lane, row)
+            return
+        if frames.reads_outside:
+            place = image if self._workload.volumes == 1 else image % frames.out_depth
+            start = T.Bind(place * frames.stride - frames.padding[0])
+            first = T.Bind(T.max((frames.dilation - 1 - start) // frames.dilation, 0))
+            ahead = (frames.depth - start + frames.dilation - 1) // frames.dilation
+            count = T.max(T.min(ahead, frames.kernel) - first, 0)
+        else:
+            first, count = 0, frames.kernel
+        with T.serial(count) as turn:
+            tap = T.Bind(first + turn)
+            found = T.Bind(frame_of(self._workload, image, tap)[0])
+            yield from self._steps_of(found, tap * self._width, chunk, lane, row)
+
+    def _steps_of(
+        self, image: Any, before: Any, chunk: Any, lane: Any, row: Any
+    ) -> Iterator[_Step]:
+        """Yield the steps of one image, whose weights are behind those of ``before`` channels.
+
         Where groups are narrower than a vector, its input channels are the same lanes: each step
         spreads one channel of each group over its group. Else they are read one by one.
         """
@@ -274,7 +299,7 @@ class Emitter:
         weights = self._weights
 
         def weight_at(i: Any) -> Callable[[Any, Any], Any]:
-            return lambda kh, kw: weights[chunk, i, kh, kw, span(lane, lanes)]
+            return lambda kh, kw: weights[chunk, before + i, kh, kw, span(lane, lanes)]
 
         if width < lanes or width == 1:
             for i in range(width):

@@ -45,7 +45,7 @@ def _into_weights(call: Expr, rewrite: Rewrite) -> Expr | None:
     axes = (0,) if is_op(call, "relax.matmul") else tuple(range(1, weight.ndim))
     bias = added.sum(axes).astype(weight.dtype)
     if not is_op(call, "relax.matmul"):
-        bias = bias.reshape(1, -1, *[1] * (weight.ndim - 2))
+        bias = bias.reshape(1, -1, *[1] * (len(static_shape(call) or ()) - 2))
     alone = Call(call.op, [data, call.args[1]], call.attrs, call.ty_args, ret_ty=call.ty)
     return relax.op.add(rewrite.emit(alone), make_const(bias))
 

@@ -1,0 +1,113 @@
+"""Where a convolution over volumes, kept as frames, finds the channels of its windows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+
+def reads_outside(workload: Conv2dWorkload) -> bool:
+    """Whether windows reach beyond the first or last frame of a volume."""
+    return workload.frames is not None and workload.frames.reads_outside
+
+
+def frame_of(workload: Conv2dWorkload, image: Any, tap: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the image that a window's ``tap``-th frame is, and conditions that there is one.
+
+    Parameters
+    ----------
+    image : expression
+        Of the output.
+    """
+    frames = workload.frames
+    if frames is None:
+        return image, ()
+    place = image if workload.volumes == 1 else image % frames.out_depth
+    depth = place * frames.stride + tap * frames.dilation - frames.padding[0]
+    inside = (depth >= 0, depth < frames.depth) if frames.reads_outside else ()
+    if workload.volumes == 1:
+        return depth, inside
+    return image // frames.out_depth * frames.depth + depth, inside
+
+
+def place_of(
+    workload: Conv2dWorkload, image: Any, channel: Any, each: int
+) -> tuple[Any, Any, tuple[Any, ...]]:
+    """Return the image and channel of the input that a window's channel is.
+
+    And conditions that there are such.
+
+    Parameters
+    ----------
+    image : expression
+        Of the output.
+    channel : expression
+        Of all that windows read, in channels or in chunks of these.
+    each : int
+        Channels of a frame's group, or chunks.
+    """
+    if workload.frames is None:
+        return image, channel, ()
+    group, own = 0, channel
+    if workload.groups > 1:
+        whole = each * workload.frames.kernel
+        group, own = channel // whole * each, channel % whole
+    found, inside = frame_of(workload, image, own // each)
+    return found, group + own % each, inside
+
+
+def in_whole_blocks(workload: Conv2dWorkload, scheme: Scheme) -> Conv2dWorkload:
+    """Return a convolution over frames as one whose frames' channels fill blocks of its layout.
+
+    Any other convolution, and one in groups, is returned as it is: there are channels to be skipped
+    in front of the next frame's.
+    """
+    frames, block = workload.frames, scheme.in_layout.block
+    if frames is None or workload.groups > 1:
+        return workload
+    channels = ceil_div(workload.image_channels, block) * block
+    return replace(workload, in_channels=channels * frames.kernel)
+
+
+def weights_of(
+    weights: NDArray[np.generic], workload: Conv2dWorkload, blocked: Conv2dWorkload
+) -> NDArray[np.generic]:
+    """Return ``workload``'s OIHW weights as those of `in_whole_blocks`, with zeros between."""
+    frames, more = workload.frames, blocked.image_channels - workload.image_channels
+    if frames is None or more == 0:
+        return weights
+    outs, _, *taps = weights.shape
+    apart = weights.reshape(outs, frames.kernel, workload.image_channels, *taps)
+    padded = np.pad(apart, ((0, 0), (0, 0), (0, more), (0, 0), (0, 0)))
+    return padded.reshape(outs, -1, *taps)
+
+
+def turned(workload: Conv2dWorkload) -> Conv2dWorkload:
+    """Return a convolution along the depth alone as one along the rows of images.
+
+    A volume is then an image, whose rows are its frames; their pixels are its columns. Any other
+    convolution is returned as it is.
+    """
+    frames, (height, width) = workload.frames, (workload.height, workload.width)
+    within = (workload.kernel, workload.stride, workload.padding, workload.groups)
+    if frames is None or frames.kernel == 1 or within != ((1, 1), (1, 1), (0, 0, 0, 0), 1):
+        return workload
+    return replace(
+        workload,
+        batch=workload.volumes,
+        in_channels=workload.image_channels,
+        height=frames.depth,
+        width=height * width,
+        kernel=(frames.kernel, 1),
+        stride=(frames.stride, 1),
+        padding=(frames.padding[0], 0, frames.padding[1], 0),
+        dilation=(frames.dilation, 1),
+        frames=None,
+    )

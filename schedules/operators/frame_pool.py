@@ -1,0 +1,113 @@
+"""Max and average pooling of volumes along their depth, frame by frame, in any layout.
+
+A frame is one piece of memory, so a window is a chain of vector loads, each a frame further on.
+What a window lacks in height and width, pooling within the frames has combined before.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.frames import Frames
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+# Vectors that are combined side by side, to hide latency.
+VECTORS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FramePoolWorkload:
+    """A pooling of volumes along their depth.
+
+    Attributes
+    ----------
+    kind : str
+        ``max`` or ``avg``.
+    image : tuple of int
+        ``(C, H, W)`` of a frame.
+    count_include_pad : bool
+        Whether an average divides by all frames under the window, and not by those that there are.
+    """
+
+    kind: str
+    volumes: int
+    image: tuple[int, int, int]
+    frames: Frames
+    count_include_pad: bool = False
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        """Logical NCHW shape of the input."""
+        return (self.volumes * self.frames.depth, *self.image)
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        """Logical NCHW shape of the output."""
+        return (self.volumes * self.frames.out_depth, *self.image)
+
+    def __str__(self) -> str:
+        channels, *size = self.image
+        shape = "x".join(map(str, (self.volumes, channels, self.frames.depth, *size)))
+        text = f"{self.kind} {shape}, {self.frames.kernel}x1x1"
+        return text + (f" /({self.frames.stride}, 1, 1)" if self.frames.stride > 1 else "")
+
+
+def lower_frame_pool(workload: FramePoolWorkload, form: Format, target: CpuTarget) -> Any:
+    """Scheduled ``PrimFunc(data, output)`` of a pooling along the depth, both ends in ``form``."""
+    parameters = (
+        ("data", form.shape(workload.input_shape), form.dtype),
+        ("output", form.shape(workload.output_shape), form.dtype),
+    )
+    return build_kernel(parameters, lambda data, output: _emit(workload, data, output, target))
+
+
+def _emit(pool: FramePoolWorkload, data: Any, output: Any, target: CpuTarget) -> None:
+    """Emit the loop nest.
+
+    ::
+
+        parallel v · d · chunk
+          pixels and lanes                          several vectors, in registers
+            acc = max | + over the window's frames
+    """
+    dtype, frames = str(output.dtype), pool.frames
+    images, chunks, *rest = (int(extent) for extent in output.shape)
+    length = math.prod(rest)
+    read, written = (
+        T.decl_buffer((math.prod(map(int, b.shape)),), dtype, data=b.data, layout=None)
+        for b in (data, output)
+    )
+    with task_loop(images * chunks, images * chunks * length * frames.kernel) as task:
+        image = T.Bind(task // chunks)
+        start = T.Bind(image % frames.out_depth * frames.stride - frames.padding[0])
+        first = T.Bind(T.max((frames.dilation - 1 - start) // frames.dilation, 0))
+        ahead = (frames.depth - start + frames.dilation - 1) // frames.dilation
+        count = T.Bind(T.max(T.min(ahead, frames.kernel) - first, 0))
+        frame = image // frames.out_depth * frames.depth + start + first * frames.dilation
+        base = T.Bind((frame * chunks + task % chunks) * length)
+        divisor = frames.kernel if pool.count_include_pad else T.max(count, 1)
+
+        def combine(at: Any, width: int) -> None:
+            every = span(0, width)
+            none = tirx.const(float("-inf") if pool.kind == "max" else 0.0, dtype)
+            acc = T.alloc_buffer((width,), dtype, layout=None)
+            T.buffer_store(acc, splat(none, width), [every])
+            with T.serial(count) as tap:
+                step = tap * (frames.dilation * chunks * length)
+                value = read[span(base + step + at, width)]
+                both = T.max(acc[every], value) if pool.kind == "max" else acc[every] + value
+                T.buffer_store(acc, both, [every])
+            result = acc[every]
+            if pool.kind == "avg":
+                share = tirx.const(1.0, dtype) / T.cast(divisor, dtype)
+                result = result * splat(share, width)
+            T.buffer_store(written, result, [span(task * length + at, width)])
+
+        for_vectors(length, VECTORS * target.lanes(dtype), combine)
