@@ -141,8 +141,9 @@ def estimate(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int
 
 def _blocked(workload: Workload, scheme: Scheme) -> Workload:
     """Return the workload as templates have it; see `frame_reads.in_whole_blocks`."""
-    is_convolution = isinstance(workload, Conv2dWorkload)
-    return in_whole_blocks(workload, scheme) if is_convolution else workload
+    if isinstance(workload, Conv2dWorkload):
+        return in_whole_blocks(workload, scheme)
+    return workload
 
 
 def error_bound(scheme: Scheme, workload: Workload) -> float:

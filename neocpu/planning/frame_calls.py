@@ -91,10 +91,12 @@ def frame_workload(call: Call) -> Conv2dWorkload:
     strides, dilation = _integers(attrs["strides"]), _integers(attrs["dilation"])
     front, top, left, back, bottom, right = _integers(attrs["padding"])
     frames = Frames(int(attrs["depth"]), kernel[2], strides[0], dilation[0], (front, back))
+    images, channels, height, width = data
     return Conv2dWorkload(
-        data[0] // frames.depth * frames.out_depth,
-        data[1] * frames.kernel,
-        *data[2:],
+        images // frames.depth * frames.out_depth,
+        channels * frames.kernel,
+        height,
+        width,
         kernel[0],
         (kernel[3], kernel[4]),
         (strides[1], strides[2]),

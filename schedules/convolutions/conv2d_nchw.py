@@ -8,7 +8,6 @@ first copied into a padded image with one plane per phase of the stride.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -138,7 +137,7 @@ def compute(workload: Conv2dWorkload, scheme: NchwScheme) -> list[te.Tensor]:
     return [data, kernel, *operands, output]
 
 
-def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> Callable[..., Any]:
+def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> Any:
     """Return ``data`` padded for ``columns`` of output: ``(N, C, rows[, phase], columns)``.
 
     Column ``x`` of the padded image lies at ``[x % stride, x // stride]``, so the pixels that one

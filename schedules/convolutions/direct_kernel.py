@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import Any
 
 import tvm_ffi
 from tvm import te, tirx
@@ -130,7 +130,7 @@ def _padded(
     scheme: DirectScheme,
     size: tuple[int, int],
     pitch: int,
-) -> Callable[..., tirx.Expr]:
+) -> Any:
     """Return ``data`` with every pixel that rows by columns of output read, zeros outside.
 
     As a function of the image, its chunk, row, column and lane.
