@@ -68,6 +68,10 @@ class Body:
         """How many outputs it has."""
         return len(self._graph.output)
 
+    def rank(self, place: int) -> int:
+        """How many axes an input is declared to have."""
+        return len(self._graph.input[place].type.tensor_type.shape.dim)
+
     def returns_input(self, output: int, place: int) -> bool:
         """Whether an output always is one of the inputs."""
         return self._origin(output) == str(self._graph.input[place].name)
@@ -146,11 +150,15 @@ def _hoist(
 
 
 def forget_inner_shapes(graph: onnx.GraphProto) -> None:
-    """Drop the shapes that inner graphs declare, in place: those of another input, perhaps."""
+    """Drop the shapes that inner graphs declare, in place: those of another input, perhaps.
+
+    But for those of a Loop's counter and condition.
+    """
     for node in graph.node:
+        own = 2 if node.op_type == "Loop" else 0
         for inner in graphs_of(node):
             del inner.value_info[:]
-            for value in (*inner.input, *inner.output):
+            for value in (*inner.input[own:], *inner.output):
                 if value.type.HasField("tensor_type"):
                     value.type.tensor_type.ClearField("shape")
             forget_inner_shapes(inner)

@@ -103,13 +103,15 @@ def _write_out(loop: _Loop, rewriting: Rewriting) -> tuple[list[str], list[list[
     states = list(loop.node.input[2:])
     rows: list[list[str]] = [[] for _ in loop.node.output[loop.states :]]
     true, false = rewriting.constant(np.True_), rewriting.constant(np.False_)
+    # PyTorch declares a vector of one element at times, and ONNX Runtime then hands one over.
+    counter = (1,) * loop.body.rank(0)
     active, goes_on, step = loop.condition, loop.begins, 0
     if goes_on and loop.goes_on:
         _refuse_endless(loop, rewriting)
     while goes_on and (loop.count is None or step < loop.count):
         if active is not None:
             _refuse_open_end(loop, step)
-        inputs = [rewriting.constant(np.int64(step)), true, *states]
+        inputs = [rewriting.constant(np.full(counter, step, np.int64)), true, *states]
         again, *results = rewriting.inline(loop.node, loop.body, inputs, step)
         made = results[: loop.states]
         for row, result in zip(rows, results[loop.states :], strict=False):

@@ -106,6 +106,19 @@ g (float[3,4] x) => (float[3,4] y, float[5,3,4] rows, float[5] sums) {
     sum = ReduceSum<keepdims = 0>(row)
   }>
 }""",
+    # A counter that is a vector of one element, as PyTorch's scripts declare it.
+    "counted by vectors": """
+g (float[3,4] x) => (float[1,4] y) {
+  count = Constant<value = int64 {2}>()
+  yes = Constant<value = bool {1}>()
+  y = Loop (count, yes, x) <body = b (int64[1] i, bool c, float[] s) => (bool again, float[] t) {
+    again = Identity(c)
+    one = Constant<value_ints = [1]>()
+    zero = Constant<value_ints = [0]>()
+    end = Add(i, one)
+    t = Slice(s, zero, end, zero)
+  }>
+}""",
     # A state whose shape grows.
     "growing": """
 g (float[3,4] x) => (float[24,4] y) {
