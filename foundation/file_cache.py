@@ -12,17 +12,20 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 import stat
 import time
 from pathlib import Path
 from typing import Final
 
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.foundation.files import read_file, replacing
+from neocpu.foundation.files import UNFINISHED, read_file, replacing
 
 logger = logging.getLogger(__name__)
 
 _DIGEST: Final = hashlib.sha256().digest_size
+_OURS: Final = re.compile(rf"[0-9a-f]{{{2 * _DIGEST}}}|{UNFINISHED}")
+"""Names of entries, and of what a process that was killed left of one."""
 _MOST: Final = 1 << 28
 """Bytes of an entry: what is larger was not written by us."""
 _NEWER: Final = 3600.0
@@ -37,7 +40,7 @@ class FileCache:
     Parameters
     ----------
     folder : Path
-        Its files are entries, or go.
+        Files of other names than entries have stay as they are.
     limit : int
         Bytes of all entries. What was used longest ago goes first.
     """
@@ -49,15 +52,19 @@ class FileCache:
         self._writable = True
         self._written = False
 
+    def path(self, key: str) -> Path:
+        """Return where what is kept under ``key`` lies."""
+        return self.folder / hashlib.sha256(key.encode()).hexdigest()
+
     def get(self, key: str) -> bytes | None:
         """Return what is kept under ``key``; None if nothing, or nothing sound, is.
 
         Parameters
         ----------
         key : str
-            A file name.
+            Any text.
         """
-        path = self.folder / key
+        path = self.path(key)
         if not self._is_usable():
             return None
         try:
@@ -81,7 +88,7 @@ class FileCache:
             return
         digest = hashlib.sha256(key.encode() + content).digest()
         try:
-            with replacing(self.folder / key, lasting=False) as file:
+            with replacing(self.path(key), lasting=False) as file:
                 file.write(digest + content)
             self._written = True
         except (NeoCPUError, OSError) as error:
@@ -137,7 +144,8 @@ class FileCache:
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):  # deleted meanwhile
-                    found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
+                    if _OURS.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                        found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
         return found
 
     def _is_usable(self, *, create: bool = False) -> bool:

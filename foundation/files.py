@@ -18,6 +18,9 @@ from typing import BinaryIO, Final
 
 from neocpu.foundation.errors import ArtifactError, UsageError
 
+UNFINISHED: Final = r"\.neocpu-[0-9a-f]{16}"
+"""Names, as a regular expression, of what a killed process may leave of a file that it wrote."""
+
 _PIECE: Final = 1 << 20
 _NO_ANONYMOUS_FILES: Final = (errno.EISDIR, errno.EOPNOTSUPP, errno.ENOENT, errno.EINVAL)
 """What file systems and kernels without ``O_TMPFILE`` answer."""
@@ -137,7 +140,7 @@ def replacing(
 
     Until then it has no name, so that a process that is killed leaves nothing: unless SIGKILL comes
     between the two calls that give it a name and put it in place, or on a file system whose files
-    must have names. Then a ``.neocpu-`` and 16 hexadecimal digits is left.
+    must have names. Then one that is called as `UNFINISHED` says is left.
 
     Parameters
     ----------

@@ -198,7 +198,7 @@ def anonymous(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _name(key: str) -> str:
-    return hashlib.sha256(f"{_generator()} {key}".encode()).hexdigest()
+    return f"{_generator()} {key}"
 
 
 @functools.cache

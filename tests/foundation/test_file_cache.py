@@ -44,7 +44,7 @@ def test_a_folder_that_is_not_there_is_not_made_by_looking(folder):
 def test_a_damaged_entry_is_none(folder, spoil, caplog):
     cache = FileCache(folder, 1 << 20)
     cache.put("a", bytes(100))
-    path = folder / "a"
+    path = cache.path("a")
     path.write_bytes(spoil(path.read_bytes()))
     assert cache.get("a") is None
     assert len(caplog.messages) == (path.exists() is False)
@@ -55,7 +55,7 @@ def test_a_damaged_entry_is_none(folder, spoil, caplog):
 def test_an_entry_under_another_name_is_none(folder):
     cache = FileCache(folder, 1 << 20)
     cache.put("a", b"x")
-    (folder / "a").rename(folder / "b")
+    cache.path("a").rename(cache.path("b"))
     assert cache.get("b") is None
 
 
@@ -63,13 +63,37 @@ def test_what_was_used_longest_ago_goes_first(folder):
     cache = FileCache(folder, 1000)
     for number in range(9):
         cache.put(str(number), bytes(100))
-        os.utime(folder / str(number), (number, number))
+        os.utime(cache.path(str(number)), (number, number))
     assert cache.get("0") == bytes(100)  # used now
     cache.trim()
-    left = {path.name for path in folder.iterdir()}
-    assert "0" in left
-    assert {"1", "2"} & left == set()
+    assert cache.path("0").exists()
+    assert not cache.path("1").exists()
+    assert not cache.path("2").exists()
     assert 0 < cache.size()[1] <= 750
+
+
+def test_only_files_of_its_own_are_counted_and_deleted(folder):
+    cache = FileCache(folder, 300)
+    cache.put("a", bytes(200))
+    elsewhere = folder.parent / "elsewhere"
+    strangers = [folder / name for name in ("notes.txt", "ab" * 31, "AB" * 32, ".neocpu-tmp-1")]
+    for path in (*strangers, elsewhere):
+        path.write_bytes(bytes(1000))
+    (folder / ("cd" * 32)).symlink_to(elsewhere)
+    (folder / ("ef" * 32)).mkdir()
+    left = folder / f".neocpu-{'0' * 16}"
+    left.write_bytes(bytes(10))
+    for path in (*strangers, left):
+        os.utime(path, (1, 1))
+    cache.trim()
+    assert cache.size() == (2, cache.path("a").stat().st_size + 10)
+    cache.put("b", bytes(200))
+    cache.trim()
+    assert not left.exists()
+    assert cache.size()[1] <= 300
+    assert all(path.stat().st_size == 1000 for path in (*strangers, elsewhere))
+    assert (folder / ("cd" * 32)).is_symlink()
+    assert (folder / ("ef" * 32)).is_dir()
 
 
 def test_nothing_is_deleted_within_the_bound(folder):
@@ -86,7 +110,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(folder, mode, caplog):
     cache = FileCache(folder, 1 << 20)
     assert cache.get("a") is None
     cache.put("b", b"y")
-    assert not (folder / "b").exists()
+    assert not cache.path("b").exists()
     (message,) = caplog.messages
     assert message == f"{folder} is not used: others may write to it (chmod go-w)"
 
