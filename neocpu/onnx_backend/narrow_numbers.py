@@ -8,7 +8,7 @@ with the places where rounding changes, which is exact for every format.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import ml_dtypes
@@ -17,6 +17,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.node_writer import NodeWriter, free_prefix
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 from neocpu.frontend.weightless_model import strip_weights
 from neocpu.onnx_backend.specialise import AnyArray
@@ -89,10 +90,9 @@ def hold_as_bits(model: onnx.ModelProto) -> Held:
     types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
         types[value.name] = value.type.tensor_type.elem_type
-    prefix = "narrow_"
-    while any(name.startswith(prefix) for node in model.graph.node for name in _names(node)):
-        prefix += "_"
-    rewriter = _Rewriter(types, known_shapes(inferred.graph), prefix)
+    names = (name for node in model.graph.node for name in _names(node))
+    shapes = known_shapes(inferred.graph)
+    rewriter = _Rewriter(free_prefix(names, "narrow_"), types=types, shapes=shapes)
     if not all(map(rewriter.rewrite, model.graph.node)):
         return Held(model, {})
     held = onnx.ModelProto()
@@ -137,15 +137,12 @@ def _held_type(kind: int) -> int:
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(_held_dtype(kind))))
 
 
-@dataclass(slots=True)
-class _Rewriter:
+@dataclass(slots=True, kw_only=True)
+class _Rewriter(NodeWriter):
     """Nodes that do what a model's do, on bytes in the place of narrow numbers."""
 
     types: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...]]
-    prefix: str
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    tensors: list[onnx.TensorProto] = field(default_factory=list)
 
     def rewrite(self, node: onnx.NodeProto) -> bool:
         """Write what a node becomes; return False if it computes with narrow numbers."""
@@ -176,9 +173,9 @@ class _Rewriter:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         value = self._wide(node.input[0])
         if not _is_narrow(target):
-            self._op("Cast", value, to=target, output=node.output[0])
+            self.op("Cast", value, to=target, output=node.output[0])
         elif source == target:
-            self._op("Identity", node.input[0], output=node.output[0])
+            self.op("Identity", node.input[0], output=node.output[0])
         elif target in _FLOATS:
             mode = attributes.get("round_mode", b"up").decode()
             saturates = bool(attributes.get("saturate", 1))
@@ -192,14 +189,14 @@ class _Rewriter:
         kept = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         axis = {"axis": kept["axis"]} if "axis" in kept else {}
         if target in _FLOATS:
-            value = self._op("Div", node.input[0], self._along(node, scale))
+            value = self.op("Div", node.input[0], self._along(node, scale))
             self._round(value, target, node.output[0], saturates=bool(kept.get("saturate", 1)))
             return
         _, low, high = _INTEGERS[target]
-        zeros = zero or self._const(np.zeros((), _held_dtype(target)))
-        value = self._op("QuantizeLinear", node.input[0], scale, zeros, **axis)
-        ends = (self._const(np.array(end, _held_dtype(target))) for end in (low, high - 1))
-        self._op("Clip", value, *ends, output=node.output[0])
+        zeros = zero or self.const(np.zeros((), _held_dtype(target)))
+        value = self.op("QuantizeLinear", node.input[0], scale, zeros, **axis)
+        ends = (self.const(np.array(end, _held_dtype(target))) for end in (low, high - 1))
+        self.op("Clip", value, *ends, output=node.output[0])
 
     def _dequantise(self, node: onnx.NodeProto) -> None:
         source = self.types[node.input[0]]
@@ -208,9 +205,9 @@ class _Rewriter:
             return
         value = self._wide(node.input[0])
         if len(node.input) > 2:
-            value = self._op("Sub", value, self._along(node, self._wide(node.input[2])))
-        value = self._op("Cast", value, to=self.types[node.input[1]])
-        self._op("Mul", value, self._along(node, node.input[1]), output=node.output[0])
+            value = self.op("Sub", value, self._along(node, self._wide(node.input[2])))
+        value = self.op("Cast", value, to=self.types[node.input[1]])
+        self.op("Mul", value, self._along(node, node.input[1]), output=node.output[0])
 
     def _along(self, node: onnx.NodeProto, values: str) -> str:
         """Write scales or zero points along their axis."""
@@ -219,7 +216,7 @@ class _Rewriter:
             return values
         axis = next((a.i for a in node.attribute if a.name == "axis"), 1) % rank
         shape = [-1 if each == axis else 1 for each in range(rank)]
-        return self._op("Reshape", values, self._const(np.array(shape)))
+        return self.op("Reshape", values, self.const(np.array(shape)))
 
     def _wide(self, name: str) -> str:
         """Write a tensor's values, of whatever type: float32 of narrow floats."""
@@ -227,52 +224,42 @@ class _Rewriter:
         if kind not in _FLOATS:
             return name
         table = np.arange(256, dtype=np.uint8).view(_FLOATS[kind]).astype(np.float32)
-        return self._op("Gather", self._const(table), self._op("Cast", name, to=TensorProto.INT32))
+        return self.op("Gather", self.const(table), self.op("Cast", name, to=TensorProto.INT32))
 
     def _wrap(self, value: str, kind: int, output: str) -> None:
         """Write an integer's lowest bits, as int8 or uint8 of its value."""
         _, low, high = _INTEGERS[kind]
-        whole = self._op("Cast", value, to=TensorProto.INT32)
-        shift, period = (self._const(np.array(n, np.int32)) for n in (low, high - low))
-        rest = self._op("Mod", self._op("Sub", whole, shift), period)
-        self._op("Cast", self._op("Add", rest, shift), to=_held_type(kind), output=output)
+        whole = self.op("Cast", value, to=TensorProto.INT32)
+        shift, period = (self.const(np.array(n, np.int32)) for n in (low, high - low))
+        rest = self.op("Mod", self.op("Sub", whole, shift), period)
+        self.op("Cast", self.op("Add", rest, shift), to=_held_type(kind), output=output)
 
     def _round(
         self, value: str, kind: int, output: str, *, saturates: bool, mode: str = "nearest"
     ) -> None:
         """Write the bits of float32 numbers rounded to a narrow format."""
-        wide = self._op("Cast", value, to=TensorProto.FLOAT)
+        wide = self.op("Cast", value, to=TensorProto.FLOAT)
         ends = _steps(kind, mode if kind == TensorProto.FLOAT8E8M0 else "nearest")
         if saturates:
             ends = ends[: _largest(kind)]
-        magnitude = self._op("Unsqueeze", self._op("Abs", wide), self._const(np.array([-1])))
-        passed = self._op("GreaterOrEqual", magnitude, self._const(ends))
-        counts = self._op("Cast", passed, to=TensorProto.INT32)
-        code = self._op("ReduceSum", counts, self._const(np.array([-1])), keepdims=0)
+        magnitude = self.op("Unsqueeze", self.op("Abs", wide), self.const(np.array([-1])))
+        passed = self.op("GreaterOrEqual", magnitude, self.const(ends))
+        counts = self.op("Cast", passed, to=TensorProto.INT32)
+        code = self.op("ReduceSum", counts, self.const(np.array([-1])), keepdims=0)
         sign = _sign(kind)
         if sign:
-            small = self._op("Less", self._op("Reciprocal", wide), self._const(np.float32(0)))
-            below = self._op("Less", wide, self._const(np.float32(0)))
-            negative = self._op("Or", below, small)
+            small = self.op("Less", self.op("Reciprocal", wide), self.const(np.float32(0)))
+            below = self.op("Less", wide, self.const(np.float32(0)))
+            negative = self.op("Or", below, small)
             if kind in _ONE_ZERO:
-                above = self._op("Greater", code, self._const(np.int32(0)))
-                finite = self._op("Less", code, self._const(np.int32(sign)))
-                negative = self._op("And", negative, self._op("And", above, finite))
-            added = self._op("Add", code, self._const(np.int32(sign)))
-            code = self._op("Where", negative, added, code)
+                above = self.op("Greater", code, self.const(np.int32(0)))
+                finite = self.op("Less", code, self.const(np.int32(sign)))
+                negative = self.op("And", negative, self.op("And", above, finite))
+            added = self.op("Add", code, self.const(np.int32(sign)))
+            code = self.op("Where", negative, added, code)
         nan_code = int(np.array(np.nan, np.float32).astype(_FLOATS[kind]).view(np.uint8))
-        code = self._op("Where", self._op("IsNaN", wide), self._const(np.int32(nan_code)), code)
-        self._op("Cast", code, to=TensorProto.UINT8, output=output)
-
-    def _const(self, value: AnyArray | np.generic) -> str:
-        name = f"{self.prefix}constant_{len(self.tensors)}"
-        self.tensors.append(numpy_helper.from_array(np.asarray(value), name))
-        return name
-
-    def _op(self, op_type: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        name = output or f"{self.prefix}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op_type, list(inputs), [name], **attributes))
-        return name
+        code = self.op("Where", self.op("IsNaN", wide), self.const(np.int32(nan_code)), code)
+        self.op("Cast", code, to=TensorProto.UINT8, output=output)
 
 
 def _sign(kind: int) -> int:

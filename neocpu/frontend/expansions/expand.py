@@ -22,6 +22,7 @@ from neocpu.frontend.expansions.training import batch_statistics, dropout_mask
 from neocpu.frontend.expansions.windows import column_to_image, deformable_convolution
 from neocpu.frontend.expansions.writer import Graph, Writer
 from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.node_writer import free_prefix
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
@@ -63,11 +64,12 @@ def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """
     graph = model.graph
     results = {value.name for value in graph.output}
-    known = Graph(known_shapes(graph), _types(graph), constant_tensors(graph), results)
+    makers = {name: node for node in graph.node for name in node.output}
+    known = Graph(known_shapes(graph), _types(graph), constant_tensors(graph), makers, results)
     if any(has_body(node) for node in graph.node):
         return inline_bodies(model, known)
     names = {name for node in graph.node for name in (*node.input, *node.output)}
-    prefix = _prefix(names)
+    prefix = free_prefix(names, "expanded_")
     written = [_expanded(node, known, f"{prefix}{i}_") for i, node in enumerate(graph.node)]
     if not any(isinstance(each, Writer) for each in written):
         return None
@@ -76,7 +78,7 @@ def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
 def _expanded(node: onnx.NodeProto, known: Graph, prefix: str) -> Writer | onnx.NodeProto:
     """Return what a node is written as, or the node itself."""
-    writer = Writer(node, known, prefix)
+    writer = Writer(prefix, node=node, graph=known)
     expand = EXPANSIONS.get(node.op_type) if node.domain in STANDARD_DOMAINS else None
     try:
         drop_empty(writer)
@@ -92,14 +94,6 @@ def _types(graph: onnx.GraphProto) -> dict[str, int]:
     for value in (*graph.value_info, *graph.output, *graph.input):
         types[value.name] = value.type.tensor_type.elem_type
     return types
-
-
-def _prefix(names: Iterable[str]) -> str:
-    """Return what no name begins with."""
-    prefix = "expanded_"
-    while any(name.startswith(prefix) for name in names):
-        prefix += "_"
-    return prefix
 
 
 def _with_nodes(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
+
+from neocpu.frontend.node_writer import NodeWriter
 
 Array = np.ndarray[Any, Any]
 
@@ -24,6 +27,8 @@ class Graph:
     types : mapping of str to int
         ONNX's element types.
     constants : mapping of str to onnx.TensorProto
+    makers : mapping of str to onnx.NodeProto
+        The node that has a tensor as its output.
     results : set of str
         What the graph returns.
     """
@@ -31,27 +36,21 @@ class Graph:
     shapes: Mapping[str, tuple[int, ...]]
     types: Mapping[str, int]
     constants: Mapping[str, onnx.TensorProto]
+    makers: Mapping[str, onnx.NodeProto]
     results: Set[str]
 
 
-@dataclass(slots=True)
-class Writer:
+@dataclass(slots=True, kw_only=True)
+class Writer(NodeWriter):
     """One node of a graph, and the nodes that take its place.
 
     Attributes
     ----------
     node : onnx.NodeProto
-    prefix : str
-        What the names of new tensors begin with; no other name does.
-    nodes, tensors : list
-        What is written so far.
     """
 
     node: onnx.NodeProto
     graph: Graph
-    prefix: str
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    tensors: list[onnx.TensorProto] = field(default_factory=list)
 
     @property
     def wrote(self) -> bool:
@@ -117,31 +116,22 @@ class Writer:
                 return value.decode() if isinstance(value, bytes) else value
         return default
 
-    def const(self, value: Array | Sequence[int] | float, like: int | None = None) -> str:
-        """Write a constant; of the element type of input ``like``, if given. Lists are int64."""
-        array = np.asarray(value, self.dtype(like) if like is not None else None)
-        name = f"{self.prefix}c{len(self.tensors)}"
-        self.tensors.append(
-            numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+    def const(self, value: npt.ArrayLike, like: int | None = None) -> str:
+        """Write a constant; of the element type of input ``like``, if given."""
+        return NodeWriter.const(
+            self, value if like is None else np.asarray(value, self.dtype(like))
         )
-        return name
 
     def define(self, name: str, value: Array) -> None:
         """Have one of the node's outputs be a constant, of the type that it is known to have."""
         kind = helper.tensor_dtype_to_np_dtype(self.graph.types[name])
         self.tensors.append(numpy_helper.from_array(value.astype(kind), name))
 
-    def op(self, op_type: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
-        """Write a node; return its output's name, or a list of several."""
-        names = [f"{self.prefix}{len(self.nodes)}_{i}" for i in range(outputs)]
-        self.nodes.append(helper.make_node(op_type, list(inputs), names, **attributes))
-        return names[0] if outputs == 1 else names
-
     def reshape(self, name: str, shape: Sequence[int]) -> str:
         """Write a Reshape to a shape of no zeros."""
-        return str(self.op("Reshape", name, self.const(np.array(shape, np.int64))))
+        return self.op("Reshape", name, self.const(np.array(shape, np.int64)))
 
     def give(self, name: str, output: int = 0) -> None:
         """Have a tensor be one of the node's outputs, if that is used."""
         if self.used(output):
-            self.nodes.append(helper.make_node("Identity", [name], [self.node.output[output]]))
+            self.op("Identity", name, output=self.node.output[output])

@@ -16,7 +16,9 @@ def free_name(graph: onnx.GraphProto, name: str) -> str:
 
 
 def rename(graph: onnx.GraphProto, name: str, other: str, *, made: bool = True) -> None:
-    """Call a value otherwise, in place, wherever a node reads it, those of inner graphs too.
+    """Call a value otherwise, in place, wherever it is read, by inner graphs too.
+
+    What an inner graph has of the same name, a parameter of a loop, say, is another value.
 
     Parameters
     ----------
@@ -28,11 +30,20 @@ def rename(graph: onnx.GraphProto, name: str, other: str, *, made: bool = True) 
         if made:
             _replace(node.output, name, other)
         for inner in graphs_of(node):
-            rename(inner, name, other, made=made)
+            if not _has_its_own(inner, name):
+                rename(inner, name, other, made=False)
+                for value in inner.output:
+                    value.name = other if value.name == name else value.name
     if made:
         for value in graph.value_info:
             if value.name == name:
                 value.name = other
+
+
+def _has_its_own(graph: onnx.GraphProto, name: str) -> bool:
+    """Whether a value of this name is made in a graph, and not in one around it."""
+    given = (value.name for value in (*graph.input, *graph.initializer))
+    return name in given or any(name in node.output for node in graph.node)
 
 
 def _replace(names: list[str], name: str, other: str) -> None:

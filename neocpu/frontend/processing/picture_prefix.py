@@ -12,15 +12,17 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.frontend.extents import MAX_ELEMENTS
+from neocpu.frontend.node_writer import NodeWriter, free_prefix
 from neocpu.frontend.opset_raising import opset_of, raise_opset
 from neocpu.frontend.processing.geometry import Geometry, geometry_of
 from neocpu.frontend.processing.names import free_name, rename
 from neocpu.frontend.processing.resampling import taps_of
 from neocpu.frontend.shapes import set_dims
+from neocpu.frontend.subgraphs import all_names
 from neocpu.frontend.unsupported import OWN_DOMAIN
 from neocpu.processing import Processing
 from neocpu.tensor_spec import LETTERBOX, TensorSpec
@@ -101,47 +103,47 @@ class PicturePrefix:
         batch = value.type.tensor_type.shape.dim[0].dim_value
         value.type.tensor_type.elem_type = TensorProto.UINT8
         set_dims(value, (batch, *self.picture.shape[1:]))
-        nodes = _Nodes(graph, self.spec.name)
+        nodes = NodeWriter(free_prefix(all_names(graph), f"{self.spec.name}.prepared"))
         made = self._standard(nodes) if standard else self._own(nodes)
         if self.spec.dtype != "float32":
-            made = nodes.add("Cast", made, to=_ELEMENTS[self.spec.dtype])
+            made = nodes.op("Cast", made, to=_ELEMENTS[self.spec.dtype])
         nodes.nodes[-1].output[0] = made_name
         for node in reversed(nodes.nodes):
             graph.node.insert(0, node)
-        graph.initializer.extend(nodes.constants)
+        graph.initializer.extend(nodes.tensors)
         return model
 
-    def _standard(self, nodes: _Nodes) -> str:
+    def _standard(self, nodes: NodeWriter) -> str:
         made = self.spec.name
         if not self.planar:
-            made = nodes.add("Transpose", made, perm=(0, 3, 1, 2))
+            made = nodes.op("Transpose", made, perm=(0, 3, 1, 2))
         if self.swapped:
-            order = nodes.constant(np.arange(self.colours)[::-1].astype(np.int64))
-            made = nodes.add("Gather", made, order, axis=1)
-        made = nodes.add("Cast", made, to=TensorProto.FLOAT)
+            order = nodes.const(np.arange(self.colours)[::-1].astype(np.int64))
+            made = nodes.op("Gather", made, order, axis=1)
+        made = nodes.op("Cast", made, to=TensorProto.FLOAT)
         rows, columns = self.geometry.rows, self.geometry.columns
         if rows.extent != rows.resized or rows.resized != rows.output:
-            made = nodes.add("MatMul", nodes.constant(rows.padded), made)
+            made = nodes.op("MatMul", nodes.const(rows.padded), made)
         if columns.extent != columns.resized or columns.resized != columns.output:
-            made = nodes.add("MatMul", made, nodes.constant(columns.padded.T.copy()))
+            made = nodes.op("MatMul", made, nodes.const(columns.padded.T.copy()))
         if not self.geometry.fills:
             grey = np.full((rows.output, columns.output), LETTERBOX, np.float32)
             grey[_part(rows), _part(columns)] = 0
-            made = nodes.add("Add", made, nodes.constant(grey))
+            made = nodes.op("Add", made, nodes.const(grey))
         each = (1, self.colours, 1, 1)
-        made = nodes.add("Mul", made, nodes.constant(self.factors.reshape(each)))
-        made = nodes.add("Add", made, nodes.constant(self.offsets.reshape(each)))
-        return made if self.planes else nodes.add("Transpose", made, perm=(0, 2, 3, 1))
+        made = nodes.op("Mul", made, nodes.const(self.factors.reshape(each)))
+        made = nodes.op("Add", made, nodes.const(self.offsets.reshape(each)))
+        return made if self.planes else nodes.op("Transpose", made, perm=(0, 2, 3, 1))
 
-    def _own(self, nodes: _Nodes) -> str:
+    def _own(self, nodes: NodeWriter) -> str:
         rows, columns = self.geometry.rows, self.geometry.columns
         sides = [taps_of(side.matrix) for side in (rows, columns)]
         constants = [array for taps in sides for array in (taps.first, taps.weights)]
         constants += [self.factors, self.offsets]
-        return nodes.add(
+        return nodes.op(
             OPERATOR,
             self.spec.name,
-            *map(nodes.constant, constants),
+            *map(nodes.const, constants),
             domain=OWN_DOMAIN,
             planar=int(self.planar),
             planes=int(self.planes),
@@ -229,23 +231,3 @@ def _layout(spec: TensorSpec) -> tuple[bool, int, tuple[int, int]]:
 
 def _part(side: Any) -> slice:
     return slice(side.start, side.start + side.length)
-
-
-class _Nodes:
-    """Nodes under construction, each with one output."""
-
-    def __init__(self, graph: onnx.GraphProto, stem: str) -> None:
-        self._graph, self._stem = graph, stem
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-
-    def add(self, op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        name = free_name(self._graph, f"{self._stem}.prepared{len(self.nodes)}")
-        node = helper.make_node(op_type, list(inputs), [name], name, domain=domain, **attributes)
-        self.nodes.append(node)
-        return name
-
-    def constant(self, array: np.ndarray[Any, Any]) -> str:
-        name = free_name(self._graph, f"{self._stem}.constant{len(self.constants)}")
-        self.constants.append(numpy_helper.from_array(array, name))
-        return name

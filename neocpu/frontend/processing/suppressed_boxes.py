@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from neocpu.foundation.errors import UsageError
+from neocpu.frontend.node_writer import NodeWriter, free_prefix
 from neocpu.frontend.opset_raising import opset_of
 from neocpu.frontend.processing.answers import replace_output
 from neocpu.frontend.processing.geometry import Geometry
 from neocpu.frontend.processing.names import free_name
+from neocpu.frontend.subgraphs import all_names
 from neocpu.processing import Suppression
 from neocpu.tensor_spec import TensorSpec
 
@@ -123,35 +125,37 @@ def suppress(
     """
     graph = model.graph
     place = next(i for i, value in enumerate(graph.output) if value.name == head.spec.name)
-    nodes = _Nodes(graph, head.spec.name)
+    nodes = NodeWriter(free_prefix(all_names(graph), f"{head.spec.name}.boxes"))
     data = head.spec.name
     if head.spec.dtype != "float32":
-        data = nodes.add("Cast", data, to=TensorProto.FLOAT)
+        data = nodes.op("Cast", data, to=TensorProto.FLOAT)
     corners, scores = _columns(nodes, head, data)
-    axes = nodes.constant([1])
+    axes = nodes.const([1])
     if opset_of(model) < _AXES_ARE_INPUTS:
-        best = nodes.add("ReduceMax", scores, axes=[1], keepdims=1)
+        best = nodes.op("ReduceMax", scores, axes=[1], keepdims=1)
     else:
-        best = nodes.add("ReduceMax", scores, axes, keepdims=1)
-    own = nodes.add("Equal", scores, best)
-    masked = nodes.add("Where", own, scores, nodes.constant(np.float32(-1)))
-    selected = nodes.add(
+        best = nodes.op("ReduceMax", scores, axes, keepdims=1)
+    own = nodes.op("Equal", scores, best)
+    masked = nodes.op("Where", own, scores, nodes.const(np.float32(-1)))
+    selected = nodes.op(
         "NonMaxSuppression",
         corners,
         masked,
-        nodes.constant([min(MAX_BOXES, head.boxes)]),
-        nodes.constant(np.array([limits.overlap], np.float32)),
-        nodes.constant(np.array([limits.score], np.float32)),
+        nodes.const([min(MAX_BOXES, head.boxes)]),
+        nodes.const(np.array([limits.overlap], np.float32)),
+        nodes.const(np.array([limits.score], np.float32)),
         center_point_box=1,
     )
     kinds, numbers = (
-        nodes.add("Gather", selected, nodes.constant(np.int64(column)), axis=1) for column in (1, 2)
+        nodes.op("Gather", selected, nodes.const(np.int64(column)), axis=1) for column in (1, 2)
     )
-    flat = nodes.add("Reshape", scores, nodes.constant([-1]))
-    places = nodes.add("Mul", kinds, nodes.constant(np.int64(head.boxes)))
-    kept = nodes.add("Gather", flat, nodes.add("Add", places, numbers), axis=0)
-    rows = nodes.add("Reshape", corners, nodes.constant([-1, 4]))
-    chosen = _placed(nodes, nodes.add("Gather", rows, numbers, axis=0), geometry)
+    flat = nodes.op("Reshape", scores, nodes.const([-1]))
+    places = nodes.op("Mul", kinds, nodes.const(np.int64(head.boxes)))
+    kept = nodes.op("Gather", flat, nodes.op("Add", places, numbers), axis=0)
+    rows = nodes.op("Reshape", corners, nodes.const([-1, 4]))
+    chosen = _placed(nodes, nodes.op("Gather", rows, numbers, axis=0), geometry)
+    graph.initializer.extend(nodes.tensors)
+    graph.node.extend(nodes.nodes)
     outputs = []
     for value, name, kind, shape in (
         (chosen, "boxes", TensorProto.FLOAT, ("rows", 4)),
@@ -164,52 +168,35 @@ def suppress(
     replace_output(graph, place, outputs)
 
 
-def _columns(nodes: _Nodes, head: Head, data: str) -> tuple[str, str]:
+def _columns(nodes: NodeWriter, head: Head, data: str) -> tuple[str, str]:
     """Return centres and sizes (1, boxes, 4), and scores (1, classes, boxes)."""
     if head.is_v8:
-        corners = nodes.add("Transpose", nodes.part(data, 0, 4, 1), perm=(0, 2, 1))
-        return corners, nodes.part(data, 4, _LAST, 1)
-    scores = nodes.add("Mul", nodes.part(data, 5, _LAST, 2), nodes.part(data, 4, 5, 2))
-    return nodes.part(data, 0, 4, 2), nodes.add("Transpose", scores, perm=(0, 2, 1))
+        corners = nodes.op("Transpose", _part(nodes, data, 0, 4, 1), perm=(0, 2, 1))
+        return corners, _part(nodes, data, 4, _LAST, 1)
+    scores = nodes.op("Mul", _part(nodes, data, 5, _LAST, 2), _part(nodes, data, 4, 5, 2))
+    return _part(nodes, data, 0, 4, 2), nodes.op("Transpose", scores, perm=(0, 2, 1))
 
 
-def _placed(nodes: _Nodes, rows: str, geometry: Geometry | None) -> str:
+def _placed(nodes: NodeWriter, rows: str, geometry: Geometry | None) -> str:
     """Return the corners of boxes that are given by centre and size, within the picture."""
-    middle, sides = nodes.part(rows, 0, 2, 1), nodes.part(rows, 2, 4, 1)
-    half = nodes.add("Mul", sides, nodes.constant(np.float32(0.5)))
-    ends = [nodes.add(op_type, middle, half) for op_type in ("Sub", "Add")]
-    corners = nodes.add("Concat", *ends, axis=1)
+    middle, sides = _part(nodes, rows, 0, 2, 1), _part(nodes, rows, 2, 4, 1)
+    half = nodes.op("Mul", sides, nodes.const(np.float32(0.5)))
+    ends = [nodes.op(op_type, middle, half) for op_type in ("Sub", "Add")]
+    corners = nodes.op("Concat", *ends, axis=1)
     if geometry is None:
         return corners
     both = (geometry.columns, geometry.rows) * 2
     offset, scale, most = (
-        nodes.constant(np.array(values, np.float32))
+        nodes.const(np.array(values, np.float32))
         for values in (
             [side.offset for side in both],
             [side.scale for side in both],
             [side.extent for side in both],
         )
     )
-    moved = nodes.add("Mul", nodes.add("Add", corners, offset), scale)
-    return nodes.add("Min", nodes.add("Max", moved, nodes.constant(np.float32(0))), most)
+    moved = nodes.op("Mul", nodes.op("Add", corners, offset), scale)
+    return nodes.op("Min", nodes.op("Max", moved, nodes.const(np.float32(0))), most)
 
 
-class _Nodes:
-    """Adds nodes of one output and constants to a graph."""
-
-    def __init__(self, graph: onnx.GraphProto, stem: str) -> None:
-        self._graph, self._stem = graph, stem
-
-    def add(self, op_type: str, *inputs: str, **attributes: Any) -> str:
-        name = free_name(self._graph, f"{self._stem}.{op_type.lower()}")
-        self._graph.node.append(helper.make_node(op_type, list(inputs), [name], **attributes))
-        return name
-
-    def part(self, data: str, start: int, end: int, axis: int) -> str:
-        return self.add("Slice", data, *(self.constant([each]) for each in (start, end, axis)))
-
-    def constant(self, value: Any) -> str:
-        array = np.asarray(value, np.int64 if isinstance(value, list) else None)
-        name = free_name(self._graph, f"{self._stem}.constant")
-        self._graph.initializer.append(numpy_helper.from_array(array, name))
-        return name
+def _part(nodes: NodeWriter, data: str, start: int, end: int, axis: int) -> str:
+    return nodes.op("Slice", data, *(nodes.const([each]) for each in (start, end, axis)))
