@@ -1,8 +1,8 @@
-"""The two kernels around the body of a loop that the runtime repeats.
+"""The kernels around the body of a loop that the runtime repeats.
 
 Before it one gives the states their first values. At its end one hands on what the step made: the
 next states take the places of those that were read, and a row of each further output goes to the
-place of the step.
+place of the step. Another one takes an element of what is scanned.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def lower_loop_begin(name: str, states: Sequence[Tensor], *, counted: bool) -> A
         number, results = buffers[len(reads)], buffers[len(reads) + 1 :]
         T.buffer_store(number, tirx.const(0, "int64"), [])
         for source, result in zip(buffers, results, strict=False):
-            _copy(source, result, 0)
+            _copy(source, result)
 
     kernel = build_kernel(_parameters(reads, [_COUNTER, *states]), body)
     return _marked(kernel, {LOOP_BEGIN: name}, len(states), counted)
@@ -124,24 +124,52 @@ def lower_loop_end(
     outputs = [Tensor(row.dtype, (limit, *row.shape)) for row, _ in rows]
 
     def body(*buffers: Any) -> None:
-        step = T.cast(tirx.BufferLoad(buffers[0], []), "int32")
+        step = _step(buffers[0], limit)
         made, results = buffers[1 : len(reads)], buffers[len(reads) :]
         for source, result in zip(made, results[: len(states)], strict=False):
-            _copy(source, result, 0)
+            _copy(source, result)
         places = zip(made[len(states) :], results[len(states) :], rows, strict=False)
         for source, result, (row, backward) in places:
             place = limit - 1 - step if backward else step
-            _copy(source, result, place * row.elements)
+            _copy(source, result, start=place * row.elements)
 
     kernel = build_kernel(_parameters(reads, [*states, *outputs]), body)
     marks = {LOOP_END: name, LOOP_LIMIT: limit}
     return _marked(kernel, marks, len(states), condition is not None)
 
 
+def lower_loop_element(whole: Tensor, axis: int, limit: int, *, backward: bool) -> Any:
+    """Scheduled ``PrimFunc(whole, number, element)``.
+
+    Parameters
+    ----------
+    whole : Tensor
+        At least ``limit`` long along the axis.
+    axis : int
+        Not negative; the element has all others.
+    backward : bool
+        Whether the first step takes the last of ``limit`` elements.
+    """
+    outer, run = math.prod(whole.shape[:axis]), math.prod(whole.shape[axis + 1 :])
+    element = Tensor(whole.dtype, (*whole.shape[:axis], *whole.shape[axis + 1 :]))
+
+    def body(source: Any, number: Any, result: Any) -> None:
+        step = _step(number, limit)
+        place = (limit - 1 - step if backward else step) * run
+        if outer == 1:
+            _copy(source, result, first=place, size=run)
+            return
+        with T.serial(outer) as index:
+            begin = index * whole.shape[axis] * run + place
+            _copy(source, result, first=begin, start=index * run, size=run)
+
+    return build_kernel(_parameters([whole, _COUNTER], [element]), body)
+
+
 def lower_copy(tensor: Tensor) -> Any:
     """Scheduled ``PrimFunc(input, output)`` that copies."""
     parameters = _parameters([tensor], [tensor])
-    return build_kernel(parameters, lambda source, result: _copy(source, result, 0))
+    return build_kernel(parameters, lambda source, result: _copy(source, result))
 
 
 def lower_loop_outer(tensor: Tensor) -> Any:
@@ -163,25 +191,35 @@ def _marked(kernel: Any, marks: dict[str, Any], states: int, decided: bool) -> A
     return kernel.with_attr({**marks, LOOP_STATES: states, LOOP_DECIDED: int(decided)})
 
 
-def _copy(source: Any, destination: Any, start: Any) -> None:
-    """Emit a copy of a tensor to the elements from ``start``."""
-    size, dtype = math.prod(int(extent) for extent in source.shape), str(source.dtype)
-    lanes = _VECTOR // bytes_of(dtype)
-    flat = T.decl_buffer((size,), dtype, data=source.data, layout=None)
-    room = math.prod(int(extent) for extent in destination.shape)
-    target = T.decl_buffer((room,), dtype, data=destination.data, layout=None)
+def _step(number: Any, limit: int) -> Any:
+    """Return the number of the step, within the loop whatever a header says of it."""
+    step = tirx.BufferLoad(number, [])
+    last = tirx.const(limit - 1, "int64")
+    return T.cast(T.max(T.min(step, last), tirx.const(0, "int64")), "int32")
+
+
+def _flat(buffer: Any) -> Any:
+    size = math.prod(int(extent) for extent in buffer.shape)
+    return T.decl_buffer((size,), str(buffer.dtype), data=buffer.data, layout=None)
+
+
+def _copy(source: Any, destination: Any, *, start: Any = 0, first: Any = 0, size: int = 0) -> None:
+    """Emit a copy of a tensor, or of ``size`` elements from ``first``, to those from ``start``."""
+    size = size or math.prod(int(extent) for extent in source.shape)
+    lanes = _VECTOR // bytes_of(str(source.dtype))
+    given, made = _flat(source), _flat(destination)
 
     def copy(at: Any, width: int) -> None:
-        T.buffer_store(target, flat[span(at, width)], [span(start + at, width)])
+        T.buffer_store(made, given[span(first + at, width)], [span(start + at, width)])
 
     if size < PARALLEL_ELEMENTS:
         for_vectors(size, lanes, copy)
         return
     share = ceil_div(size, ENOUGH_TASKS * lanes) * lanes
     with T.parallel(ENOUGH_TASKS) as task:
-        first = task * share
-        count = T.max(T.min(share, size - first), 0)
+        begin = task * share
+        count = T.max(T.min(share, size - begin), 0)
         with T.serial(count // lanes) as i:
-            copy(first + i * lanes, lanes)
+            copy(begin + i * lanes, lanes)
         with T.serial(count % lanes) as i:
-            copy(first + count // lanes * lanes + i, 1)
+            copy(begin + count // lanes * lanes + i, 1)

@@ -108,11 +108,12 @@ def test_scans(axes, ways, out, out_way, short, compiled):
 
 # What is convolved outside is added in each step, but convolved once.
 CONVOLUTIONS = """
-g (float[1,5,9,7] x) => (float[1,5,9,7] y, float[6,1,5] means) {
+g (float[1,16,9,7] x) => (float[1,16,9,7] y, float[6,1,16] means) {
   count = Constant<value = int64 {6}>()
-  size = Constant<value = int64[4] {5, 5, 3, 3}>()
+  size = Constant<value = int64[4] {16, 16, 3, 3}>()
   w = ConstantOfShape<value = float[1] {0.02}>(size)
-  bias = Constant<value = float[5] {0.1, -0.2, 0.3, 0.4, -0.5}>()
+  channels = Constant<value = int64[1] {16}>()
+  bias = ConstantOfShape<value = float[1] {0.1}>(channels)
   context = Conv<pads = [1, 1, 1, 1]>(x, w, bias)
   y, means = Loop (count, , x) <body = b (int64 i, bool c, float[] s)
       => (bool again, float[] t, float[] mean) {
@@ -131,7 +132,7 @@ def test_convolutions(short, compiled):
     model = parsed(CONVOLUTIONS)
     module, header = compiled(model)
     module.start_trace()
-    compare(model, module, {"x": normal(1, 5, 9, 7)})
+    compare(model, module, {"x": normal(1, 16, 9, 7)})
     events = module.stop_trace().events
     made = [header.calls[event.call][0] for event in events if event.kind == "kernel"]
     assert sum("conv" in kernel for kernel in made) == 1 + 2 * 6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -16,7 +16,7 @@ from neocpu.frontend.control_flow import loop_nodes
 from neocpu.frontend.control_flow.bodies import Body, free_names
 from neocpu.frontend.control_flow.loop_nodes import Kind
 from neocpu.frontend.control_flow.rewriting import Rewriting
-from neocpu.frontend.unsupported import OWN_DOMAIN, node_name
+from neocpu.frontend.unsupported import OWN_DOMAIN, STANDARD_DOMAINS, node_name
 
 COUNTED_FROM: Final = 256
 """Nodes from which on a loop is not written out: as many take seconds to compile. Fewer run faster
@@ -143,6 +143,7 @@ class _Counter:
         number = rewriting.fresh(f"{self._name}/number")
         states = [rewriting.fresh(f"{self._name}/state") for _ in loop.states]
         self.own = [number, *states]
+        self._places = {number: False}  # of elements, and whether they are those from the end
         self.nodes: list[onnx.NodeProto] = []
         elements = [self._element(*each) for each in loop.scanned]
         before = [] if loop.is_scan else [number, rewriting.constant(np.True_)]
@@ -164,6 +165,7 @@ class _Counter:
         if backward:
             last = self._rewriting.constant(np.int64(self._loop.limit - 1))
             position = self._make("Sub", [last, position])
+            self._places[position] = True
         return self._make("Gather", [value, position], axis=axis)
 
     def _make(self, op_type: str, inputs: Sequence[str], **attributes: int) -> str:
@@ -174,7 +176,8 @@ class _Counter:
     def emit(self, body: onnx.ModelProto, kinds: dict[str, Kind]) -> None:
         """Put the flat body, between its begin and its end, in the loop's place."""
         loop, rewriting = self._loop, self._rewriting
-        nodes = list(body.graph.node)
+        kinds |= loop_nodes.kinds_of(body.graph)
+        nodes = [self._as_element(node, kinds) for node in body.graph.node]
         inside = {*self.own, *(name for node in nodes for name in node.output)}
         read = dict.fromkeys((*(name for node in nodes for name in node.input), *self.results))
         outer = {
@@ -196,7 +199,6 @@ class _Counter:
                 *([back for _, back, _ in self._rows], condition, [*last, *rows]),
             ),
         ]
-        kinds |= loop_nodes.kinds_of(body.graph)
         of_bodies = {n for node in nodes if node.domain == OWN_DOMAIN for n in node.output}
         rewriting.declare(value for value in body.graph.value_info if value.name in of_bodies)
         known = {name: kind for name, kind in kinds.items() if name not in self.own}
@@ -207,6 +209,20 @@ class _Counter:
         each = self.results[len(self.results) - len(rows) :]
         for name, row, (axis, _, result) in zip(rows, each, self._rows, strict=True):
             self._place_rows(name, axis, 1 + len(kinds[row].shape), result)
+
+    def _as_element(self, node: onnx.NodeProto, kinds: Mapping[str, Kind]) -> onnx.NodeProto:
+        """Return a node that takes the step's element as one that need not look where it is."""
+        if node.op_type != "Gather" or node.domain not in STANDARD_DOMAINS:
+            return node
+        value, place = node.input
+        axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
+        shape, limit = kinds[value].shape, self._loop.limit
+        if place not in self._places or shape[axis] < limit:
+            return node
+        backward = self._places[place]
+        return loop_nodes.element(
+            *(value, self.own[0], axis % len(shape), limit, node.output[0]), backward=backward
+        )
 
     def _count(self) -> str | None:
         """Return how often the loop runs, if data decide whether."""

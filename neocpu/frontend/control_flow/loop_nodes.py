@@ -28,6 +28,10 @@ OUTER: Final = "LoopOuter"
 """Reads a value of the graph around, and makes it."""
 
 
+ELEMENT: Final = "LoopElement"
+"""Reads a value, and the number of the step; makes the element of an axis that is the step's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """ONNX's code of an element type, and a static shape."""
@@ -38,6 +42,9 @@ class Kind:
 
 NUMBER: Final = Kind(TensorProto.INT64, ())
 """Of the number of a step."""
+
+
+_ALL: Final = frozenset((BEGIN, ELEMENT, END, OUTER))
 
 
 def begin(
@@ -99,7 +106,23 @@ def outer(value: str, result: str) -> onnx.NodeProto:
     return helper.make_node(OUTER, [value], [result], name=result, domain=OWN_DOMAIN)
 
 
-def attributes(node: onnx.NodeProto) -> tuple[int, int, str]:
+def element(
+    value: str, number: str, axis: int, limit: int, result: str, *, backward: bool
+) -> onnx.NodeProto:
+    """Return the node that takes an element, of ``limit`` ones along an axis, not negative."""
+    return helper.make_node(
+        ELEMENT,
+        [value, number],
+        [result],
+        name=result,
+        domain=OWN_DOMAIN,
+        axis=axis,
+        limit=limit,
+        backward=int(backward),
+    )
+
+
+def _attributes(node: onnx.NodeProto) -> tuple[int, int, str]:
     """Return how many states there are, how often a body runs at most, and the ways of its rows."""
     given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
     return int(given["states"]), int(given.get("limit", 0)), given.get("backward", b"").decode()
@@ -119,7 +142,13 @@ def kinds_of(graph: onnx.GraphProto) -> dict[str, Kind]:
 
 def made_by(node: onnx.NodeProto, kinds: Mapping[str, Kind]) -> list[Kind] | None:
     """Return what the outputs of one of these nodes are; None if an input is not known."""
-    states, limit, ways = (1, 0, "") if node.op_type == OUTER else attributes(node)
+    if node.op_type in (OUTER, ELEMENT):
+        value = kinds.get(node.input[0])
+        if value is None or node.op_type == OUTER:
+            return None if value is None else [value]
+        (axis,) = (each.i for each in node.attribute if each.name == "axis")
+        return [Kind(value.element, (*value.shape[:axis], *value.shape[axis + 1 :]))]
+    states, limit, ways = _attributes(node)
     first = 1 if node.op_type == END else 0  # behind the number of the step
     given = [kinds.get(name) for name in node.input[first : first + states + len(ways)]]
     known = [kind for kind in given if kind is not None]
@@ -135,7 +164,7 @@ def declared(
     """Yield what such nodes make, of all nodes of a graph in order, where ``kinds`` lacks it."""
     known = dict(kinds)
     for node in nodes:
-        if node.domain != OWN_DOMAIN or node.op_type not in (BEGIN, END, OUTER):
+        if node.domain != OWN_DOMAIN or node.op_type not in _ALL:
             continue
         for name, kind in zip(node.output, made_by(node, known) or (), strict=False):
             if name and name not in known:

@@ -8,6 +8,7 @@ from neocpu.frontend.converters.node import Node, call_kernel, dtype_of, static_
 from neocpu.schedules.operators.counted_loop import (
     Tensor,
     lower_loop_begin,
+    lower_loop_element,
     lower_loop_end,
     lower_loop_outer,
 )
@@ -36,6 +37,15 @@ def loop_end(node: Node) -> relax.Expr:
     stacked = [Tensor(row.dtype, (limit, *row.shape)) for row in rows]
     types = _types([*tensors[:states], *stacked])
     return call_kernel(node, "loop_end", kernel, _given(node), types)
+
+
+def loop_element(node: Node) -> relax.Expr:
+    """The element of an axis that is the step's."""
+    whole, _ = _tensors(node)
+    axis, limit = int(node.attrs["axis"]), int(node.attrs["limit"])
+    kernel = lower_loop_element(whole, axis, limit, backward=bool(node.attrs["backward"]))
+    element = Tensor(whole.dtype, (*whole.shape[:axis], *whole.shape[axis + 1 :]))
+    return call_kernel(node, "loop_element", kernel, _given(node), _types([element]))
 
 
 def loop_outer(node: Node) -> relax.Expr:

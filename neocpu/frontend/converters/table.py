@@ -22,7 +22,7 @@ from neocpu.frontend.converters import (
     convert_scan,
     convert_shape,
 )
-from neocpu.frontend.converters.convert_loop import loop_begin, loop_end, loop_outer
+from neocpu.frontend.converters.convert_loop import loop_begin, loop_element, loop_end, loop_outer
 from neocpu.frontend.converters.convert_picture import prepare_picture
 from neocpu.frontend.converters.convert_reduce import extremum, log_sum_exp, reduction, square
 from neocpu.frontend.converters.convert_resize import resize
@@ -119,6 +119,7 @@ CONTRIB_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
 #: Of ours.
 OWN_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     loop_nodes.BEGIN: loop_begin,
+    loop_nodes.ELEMENT: loop_element,
     loop_nodes.END: loop_end,
     loop_nodes.OUTER: loop_outer,
     "PreparePicture": prepare_picture,
