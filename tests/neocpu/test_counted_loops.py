@@ -201,6 +201,29 @@ def test_data_end_a_loop(compiled):
         compare(model, module, {"x": x, "most": np.float32(most), "first": np.array(first)})
 
 
+# How often it runs is an input, within a bound.
+BOUNDED = """
+g (float[2,3] x, int64 n, bool go) => (float[2,3] y) {
+  most = Constant<value = int64 {7}>()
+  count = Min(n, most)
+  y = Loop (count, go, x) <body = b (int64 i, bool c, float[2,3] s) => (bool d, float[2,3] t) {
+    d = Identity(c)
+    f = Cast<to = 1>(i)
+    e = Sin(s)
+    t = Add(e, f)
+  }>
+}"""
+
+
+def test_data_decide_how_often_a_loop_runs(compiled):
+    model = parsed(BOUNDED)
+    module, header = compiled(model)
+    assert loops_of(header) == [7]
+    x = normal(2, 3)
+    for count, go in ((0, True), (-3, True), (5, True), (5, False), (100, True)):
+        compare(model, module, {"x": x, "n": np.int64(count), "go": np.array(go)})
+
+
 # A recurrent layer of a thousand steps, as a Scan.
 RECURRENT = """
 g (float[1000,1,8] x, float[1,6] h0) => (float[1,6] h, float[1000,1,6] all) {

@@ -45,8 +45,10 @@ class CountedLoop:
         last one.
     stacked : tuple of (int, bool)
         Of each further output, the axis of the elements, and whether the last step's comes first.
+    count : str, optional
+        What says how often it runs, if data decide.
     begins : str, optional
-        The condition on which it runs at all.
+        The condition on which it runs at all, likewise.
     goes_on : bool
         Whether only the limit ends it.
     """
@@ -57,6 +59,7 @@ class CountedLoop:
     states: tuple[str, ...]
     scanned: tuple[tuple[str, int, bool], ...]
     stacked: tuple[tuple[int, bool], ...]
+    count: str | None = None
     begins: str | None = None
     goes_on: bool = True
 
@@ -68,9 +71,10 @@ class CountedLoop:
     @property
     def is_counted(self) -> bool:
         """Whether it is worth a try: long, bounded, and data do not decide of how many rows."""
-        long = self.limit * max(self.body.node_count, 1) >= COUNTED_FROM
+        steps_nodes = self.limit * max(self.body.node_count, 1)
+        long = self.count is not None or steps_nodes >= COUNTED_FROM
         wanted = any(self.node.output[len(self.states) :])
-        open_end = not self.goes_on or self.begins is not None
+        open_end = not self.goes_on or self.begins is not None or self.count is not None
         return long and self.limit <= MAX_STEPS and not (wanted and open_end)
 
 
@@ -225,13 +229,15 @@ class _Counter:
         )
 
     def _count(self) -> str | None:
-        """Return how often the loop runs, if data decide whether."""
-        begins, rewriting = self._loop.begins, self._rewriting
+        """Return how often the loop runs, if data decide."""
+        begins, count, rewriting = self._loop.begins, self._loop.count, self._rewriting
+        if count is not None:
+            count = rewriting.scalar(count)
         if begins is None:
-            return None
+            return count
         flag = rewriting.scalar(begins)
         once = rewriting.make("Cast", [flag], f"{self._name}/begins", to=TensorProto.INT64)
-        limit = rewriting.constant(np.int64(self._loop.limit))
+        limit = count or rewriting.constant(np.int64(self._loop.limit))
         return rewriting.make("Mul", [once, limit], f"{self._name}/count")
 
     def _place_rows(self, rows: str, axis: int, rank: int, result: str) -> None:

@@ -48,6 +48,10 @@ _REWRITTEN: Final = frozenset(
 """Operators that become others, perhaps in the next round."""
 
 
+_KEEPING: Final = ("Identity", "Squeeze", "Unsqueeze", "Reshape")
+"""Operators that return a value of one element as it is."""
+
+
 class KnownValues:
     """Computes small values from constants and from shapes, each once.
 
@@ -110,6 +114,25 @@ class KnownValues:
             self._known[top] = self._find(top, node)
             stack.pop()
         return self._known[name]
+
+    def bound(self, name: str) -> int | None:
+        """Return an integer that no run exceeds in a value of one, if how it is made says so."""
+        known, node = self.value(name), self._makers.get(name)
+        if isinstance(known, np.ndarray):
+            return int(known.item()) if known.size == 1 else None
+        if node is None or node.domain not in STANDARD_DOMAINS:
+            return None
+        if node.op_type in _KEEPING:
+            return self.bound(node.input[0])
+        if node.op_type == "Clip":
+            return self.bound(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+        if node.op_type not in ("Min", "Where"):
+            return None
+        bounds = [self.bound(each) for each in node.input[node.op_type == "Where" :]]
+        given = [bound for bound in bounds if bound is not None]
+        if node.op_type == "Min":
+            return min(given, default=None)
+        return max(given) if len(given) == len(bounds) else None
 
     def _find(self, name: str, node: onnx.NodeProto | None) -> Knowledge:
         if name in self._tensors:

@@ -33,24 +33,26 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     first = rewriting.value(node.input[1]) if has_condition else np.array(True)
     if limit is Unknown.YET or first is Unknown.YET:
         return False
-    if limit is Unknown.RUN:
-        raise UnsupportedError(
-            f"{describe(node)}: data decide how often it runs ('{node.input[0]}'); export the "
-            f"model with a constant trip count, or fix an input that decides, as with {FIXING}"
-        )
     body = rewriting.body(node, "body")
     loop = _Loop(
         node,
         body,
         count=int(limit.item()) if isinstance(limit, np.ndarray) else None,
+        decider=node.input[0] if limit is Unknown.RUN else None,
         condition=None if isinstance(first, np.ndarray) else node.input[1],
         begins=not isinstance(first, np.ndarray) or bool(first.item()),
         goes_on=_goes_on(body, rewriting),
     )
-    counted = _counted(loop)
+    counted = _counted(loop, rewriting)
     counting = Counting.UNLIKE if counted is None else count_loop(counted, rewriting)
     if counting is not Counting.UNLIKE:
         return counting is Counting.DONE
+    if loop.decider is not None:
+        raise UnsupportedError(
+            f"{describe(node)}: data decide how often it runs ('{loop.decider}'); export the model "
+            "with a constant trip count, bound it by the Min of it and a constant, or fix an input "
+            f"that decides, as with {FIXING}"
+        )
     states, rows = _write_out(loop, rewriting)
     for state, name in zip(states, node.output, strict=False):
         rewriting.alias(state, name)
@@ -63,12 +65,14 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
 class _Loop:
     """A Loop, how often it runs at most, and the condition, if data decide whether it begins.
 
-    ``goes_on`` is whether only the count ends it.
+    ``decider`` is what says how often it runs, if data do; ``goes_on`` is whether no condition ends
+    it.
     """
 
     node: onnx.NodeProto
     body: Body
     count: int | None
+    decider: str | None
     condition: str | None
     begins: bool
     goes_on: bool
@@ -79,15 +83,17 @@ class _Loop:
         return len(self.node.input) - 2
 
 
-def _counted(loop: _Loop) -> CountedLoop | None:
+def _counted(loop: _Loop, rewriting: Rewriting) -> CountedLoop | None:
     """Return the loop as one to count; None if nothing that is constant bounds it."""
-    if not loop.begins or not loop.count:
+    limit = loop.count if loop.decider is None else rewriting.bound(loop.decider)
+    if not loop.begins or not limit:
         return None
-    node, body, states = loop.node, loop.body, loop.states
-    stacked = ((0, False),) * (body.output_count - 1 - states)
-    initial = tuple(node.input[2:])
     return CountedLoop(
-        node, body, loop.count, initial, (), stacked, begins=loop.condition, goes_on=loop.goes_on
+        *(loop.node, loop.body, limit, tuple(loop.node.input[2:]), ()),
+        stacked=((0, False),) * (loop.body.output_count - 1 - loop.states),
+        count=loop.decider,
+        begins=loop.condition,
+        goes_on=loop.goes_on,
     )
 
 

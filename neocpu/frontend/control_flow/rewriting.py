@@ -363,6 +363,10 @@ class Rewriting:
         known = self._known.value(name)
         return Unknown.RUN if self._decided and known is Unknown.YET else known
 
+    def bound(self, name: str) -> int | None:
+        """Return an integer that no run exceeds in a value of one, or None."""
+        return self._known.bound(name)
+
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Return a shape, or None if it is not known yet."""
         return self._known.shape(name)
