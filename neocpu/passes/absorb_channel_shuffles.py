@@ -21,6 +21,7 @@ from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.passes.rules.rule import FunctionRule, Kind
+from neocpu.planning.activations import HARD_SWISH, MISH
 from neocpu.relax_utils import (
     Expr,
     bindings,
@@ -44,7 +45,7 @@ _UNARY = frozenset(
         "nn.relu", "nn.silu", "nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "sigmoid", "tanh", "clip",
         "nn.max_pool2d", "nn.avg_pool2d",
     )
-)  # fmt: skip
+) | {HARD_SWISH, MISH}  # fmt: skip
 # Runs of a concatenation per feature map it is taken from: more cost more than a shuffle.
 MAX_RUNS = 2
 

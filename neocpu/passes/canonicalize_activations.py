@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.passes.rules.rule import Kind, LocalRule
+from neocpu.planning.activations import HARD_SWISH, MISH, activation
 from neocpu.relax_utils import (
     Expr,
     Rewrite,
@@ -42,8 +43,8 @@ def _canonicalize(expr: Expr, rewrite: Rewrite) -> Expr | None:
         if constant_value(expr.args[1]) is None:
             return Call(expr.op, [expr.args[1], expr.args[0]], ret_ty=expr.ty)
     elif name == "relax.multiply":
-        silu = _silu(expr, rewrite)
-        return _gelu(expr, rewrite) if silu is None else silu
+        found = (named(expr, rewrite) for named in (_silu, _gelu, _hard_swish, _mish))
+        return next((call for call in found if call is not None), None)
     return None
 
 
@@ -146,14 +147,7 @@ def _gelu(call: Call, rewrite: Rewrite) -> Expr | None:
     Exact: ``0.5 * x * (1 + erf(x / sqrt(2)))``; approximate:
     ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``.
     """
-    scale = 1.0
-    factors: list[Expr] = []
-    for factor in _factors(call, rewrite):
-        value = _scalar(factor)
-        if value is None:
-            factors.append(factor)
-        else:
-            scale *= value
+    scale, factors = _scale_and_factors(call, rewrite)
     if len(factors) != 2 or not math.isclose(scale, 0.5, rel_tol=COEFFICIENT_RTOL):
         return None
     for data, gate in (factors, reversed(factors)):
@@ -170,6 +164,76 @@ def _gelu(call: Call, rewrite: Rewrite) -> Expr | None:
         if is_op(function, "relax.tanh") and _close(polynomial, (0, inner, 0, 0.044715 * inner)):
             return relax.op.nn.gelu_tanh(data)
     return None
+
+
+def _hard_swish(call: Call, rewrite: Rewrite) -> Expr | None:
+    """``x * clip(x + 3, 0, 6) / 6``, its factors in any order, before or after clipping."""
+    scale, factors = _scale_and_factors(call, rewrite)
+    if len(factors) != 2:
+        return None
+    for data, gate in (factors, reversed(factors)):
+        clipped = rewrite.definition(gate)
+        if not isinstance(data, Var) or not is_op(clipped, "relax.clip"):
+            continue
+        line = _polynomial(clipped.args[0], data, rewrite)
+        bounds = [float(bound.value) * scale for bound in clipped.args[1:]]
+        scaled = None if line is None else tuple(each * scale for each in line)
+        if _close(scaled, (0.5, 1 / 6, 0, 0)) and np.allclose(bounds, (0, 1), COEFFICIENT_RTOL):
+            return activation(HARD_SWISH, data)
+    return None
+
+
+def _mish(call: Call, rewrite: Rewrite) -> Expr | None:
+    """``x * tanh(log(1 + exp(x)))``; the importer writes the logarithm so that none overflows."""
+    for data, gate in (call.args, reversed(call.args)):
+        tanh = rewrite.definition(gate)
+        if not isinstance(data, Var) or not is_op(tanh, "relax.tanh"):
+            continue
+        softplus = rewrite.definition(tanh.args[0])
+        if _is_log_of_one_plus_exp(softplus, data, rewrite):
+            return activation(MISH, data)
+        if not is_op(softplus, "relax.add"):
+            continue
+        for positive, rest in (softplus.args, reversed(softplus.args)):
+            relu, log = rewrite.definition(positive), rewrite.definition(rest)
+            distance = _exponent(log, rewrite)
+            if is_op(relu, "relax.nn.relu") and relu.args[0].same_as(data):
+                if distance is not None and _is_minus_magnitude(distance, data, rewrite):
+                    return activation(MISH, data)
+    return None
+
+
+def _is_log_of_one_plus_exp(value: Expr, data: Var, rewrite: Rewrite) -> bool:
+    exponent = _exponent(value, rewrite)
+    return exponent is not None and bool(exponent.same_as(data))
+
+
+def _exponent(value: Expr, rewrite: Rewrite) -> Expr | None:
+    """Return x of ``log(1 + exp(x))``."""
+    total = rewrite.definition(value.args[0]) if is_op(value, "relax.log") else None
+    if not is_op(total, "relax.add") or _scalar(total.args[1]) != 1.0:
+        return None
+    exponential = rewrite.definition(total.args[0])
+    return exponential.args[0] if is_op(exponential, "relax.exp") else None
+
+
+def _is_minus_magnitude(value: Expr, data: Var, rewrite: Rewrite) -> bool:
+    minus = rewrite.definition(value)
+    magnitude = rewrite.definition(minus.args[0]) if is_op(minus, "relax.negative") else None
+    return is_op(magnitude, "relax.abs") and bool(magnitude.args[0].same_as(data))
+
+
+def _scale_and_factors(call: Call, rewrite: Rewrite) -> tuple[float, list[Expr]]:
+    """Return the numbers of a product, multiplied, and its other factors."""
+    scale = 1.0
+    factors: list[Expr] = []
+    for factor in _factors(call, rewrite):
+        value = _scalar(factor)
+        if value is None:
+            factors.append(factor)
+        else:
+            scale *= value
+    return scale, factors
 
 
 def _factors(call: Call, rewrite: Rewrite) -> list[Expr]:

@@ -51,6 +51,7 @@ class StepKind:
 
 
 _LARGEST_ROUNDED: Final = 2.0**30
+_GELU_INNER: Final = math.sqrt(2 / math.pi)
 
 
 def _tirx() -> Any:
@@ -77,6 +78,23 @@ def _hard_swish(x: Any, scale: float, shift: float, low: float, high: float) -> 
 
 def _emit_gelu(x: Any, _: None) -> Any:
     return x * _const(0.5, x) * (_const(1.0, x) + _tirx().erf(x * _const(0.5**0.5, x)))
+
+
+def _emit_gelu_tanh(x: Any, _: None) -> Any:
+    inner = x * (_const(_GELU_INNER, x) + x * x * _const(_GELU_INNER * 0.044715, x))
+    return x * _const(0.5, x) * (_const(1.0, x) + _tirx().tanh(inner))
+
+
+def _emit_hard_swish(x: Any, _: None) -> Any:
+    gate = _tirx().max(_tirx().min(x + _const(3.0, x), _const(6.0, x)), _const(0.0, x))
+    return x * gate * _const(1 / 6, x)
+
+
+def _emit_mish(x: Any, _: None) -> Any:
+    """``tanh(log(1 + e)) = (e^2 + 2 e) / (e^2 + 2 e + 2)``; beyond 20 it is 1."""
+    e = _tirx().exp(_tirx().min(x, _const(20.0, x)))
+    n = e * (e + _const(2.0, x))
+    return x * (n / (n + _const(2.0, x)))
 
 
 def _emit_round(x: Any, _: None) -> Any:
@@ -120,6 +138,18 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 def _gelu(x: Any) -> Any:
     return x * (1 + _erf(x * math.sqrt(0.5)).astype(x.dtype)) / 2
+
+
+def _gelu_tanh(x: Any) -> Any:
+    return x * (1 + np.tanh(_GELU_INNER * (x + 0.044715 * x**3))) / 2
+
+
+def _hard_swish(x: Any) -> Any:
+    return x * np.clip(x + 3, 0, 6) / 6
+
+
+def _mish(x: Any) -> Any:
+    return x * np.tanh(np.logaddexp(0, x))
 
 
 def _clip_bounds(call: Any) -> tuple[float, ...]:
@@ -173,6 +203,9 @@ STEP_KINDS: Final[Mapping[str, StepKind]] = {
     "hard_swish": StepKind(NO_OPERAND, "", _emit_hard_swish, _hard_swish, before=False),
     "tanh": StepKind(NO_OPERAND, "relax.tanh", lambda x, _: _tirx().tanh(x), np.tanh),
     "gelu": StepKind(NO_OPERAND, "relax.nn.gelu", _emit_gelu, _gelu),
+    "gelu_tanh": StepKind(NO_OPERAND, "relax.nn.gelu_tanh", _emit_gelu_tanh, _gelu_tanh),
+    "hard_swish": StepKind(NO_OPERAND, "neocpu.hard_swish", _emit_hard_swish, _hard_swish),
+    "mish": StepKind(NO_OPERAND, "neocpu.mish", _emit_mish, _mish),
     # Not before: what the padded lanes of a block hold may become infinite.
     "exp": StepKind(NO_OPERAND, "relax.exp", lambda x, _: _tirx().exp(x), np.exp, before=False),
     # Squeeze and excitation's factor of each channel of each image.

@@ -11,6 +11,7 @@ from tvm import relax
 
 from neocpu.frontend.converters.convert_integer import as_type, integer_binary, is_integer
 from neocpu.frontend.converters.node import Node, constant_value, dtype_of, scalar
+from neocpu.planning.activations import MISH, activation
 
 
 def clip(node: Node) -> relax.Expr:
@@ -95,14 +96,8 @@ def power(node: Node) -> relax.Expr:
 
 
 def mish(node: Node) -> relax.Expr:
-    """Mish, x * tanh(softplus(x)), without overflow for large x.
-
-    tanh(ln(1 + e)) = (e^2 + 2e) / (e^2 + 2e + 2) with e = exp(min(x, 20)): beyond 20 it is 1.
-    """
-    data = node.inputs[0]
-    e = node.emit(relax.op.exp(relax.op.minimum(data, scalar(20.0, data))))
-    n = node.emit(relax.op.multiply(e, relax.op.add(e, scalar(2.0, data))))
-    return relax.op.multiply(data, relax.op.divide(n, relax.op.add(n, scalar(2.0, data))))
+    """Mish, x * tanh(softplus(x)), without overflow for large x."""
+    return activation(MISH, node.inputs[0])
 
 
 def thresholded_relu(node: Node) -> relax.Expr:

@@ -29,6 +29,19 @@ from neocpu.passes.rules.redundancy.opposites import (
     DROP_REPEATED,
     DROP_SAME_OPERANDS,
 )
+from neocpu.passes.rules.reordering.cancel_layouts import CANCEL_LAYOUTS
+from neocpu.passes.rules.reordering.pool_where_less import POOL_FIRST, POOL_LAST
+from neocpu.passes.rules.reordering.project_before_concat import PROJECT_BEFORE_CONCAT
+from neocpu.passes.rules.reordering.slice_before import SLICE_BEFORE
+from neocpu.passes.rules.reordering.upsample_last import UPSAMPLE_LAST
+from neocpu.passes.rules.replacement.compose_convolutions import COMPOSE_CONVOLUTIONS
+from neocpu.passes.rules.replacement.group_convolutions import GROUP_CONVOLUTIONS
+from neocpu.passes.rules.replacement.name_activations import LEAKY_OF_ONE_SLOPE, NAME_SOFTMAX
+from neocpu.passes.rules.replacement.name_normalisations import (
+    NAME_NORMALISATIONS,
+    SCALE_NORMALISATIONS,
+)
+from neocpu.passes.rules.replacement.sum_convolutions import SUM_CONVOLUTIONS
 from neocpu.passes.rules.rule import GraphRule
 from neocpu.passes.share_concat_prefix import SHARE_CONCAT_PREFIX
 from neocpu.passes.sink_squeezes import SINK_SQUEEZES
@@ -55,13 +68,26 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     # those over volumes to their frames.
     (SINK_SQUEEZES, KEEP_FRAMES),
     # Operator replacement: one spelling for each activation, for subtract and for divide.
-    (CANONICALIZE_ACTIVATIONS,),
+    (CANONICALIZE_ACTIVATIONS, LEAKY_OF_ONE_SLOPE, NAME_SOFTMAX, NAME_NORMALISATIONS),
     # What a quantised model rounds is rounded where it is computed.
     (MOVE_QUANTISATION,),
     # Batch normalization becomes multiply and add ...
     (FOLD_BATCH_NORM,),
     # ... and those merge with their neighbours and vanish in the convolution's weights and bias.
     (FOLD_SCALE, SCALE_THROUGH_VIEWS, SCALE_BEFORE),
+    # Less work that computes the same: other operators, and other orders of these.
+    (
+        SCALE_NORMALISATIONS,
+        SUM_CONVOLUTIONS,
+        COMPOSE_CONVOLUTIONS,
+        GROUP_CONVOLUTIONS,
+        POOL_FIRST,
+        POOL_LAST,
+        PROJECT_BEFORE_CONCAT,
+        UPSAMPLE_LAST,
+        CANCEL_LAYOUTS,
+        SLICE_BEFORE,
+    ),
     # What is left of constants of one element is a number in a kernel's code.
     (SCALAR_OPERANDS,),
     # Equal work is done once; a concat continues the concat that it starts with.

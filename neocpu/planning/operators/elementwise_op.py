@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from tvm.ir import Call, Var
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.planning.activations import HARD_SWISH, MISH
 from neocpu.planning.choice import Choice
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
@@ -24,7 +25,7 @@ NAMES = frozenset(
         "sigmoid", "clip", "erf", "square", "nn.relu", "nn.silu", "nn.gelu", "nn.gelu_tanh",
         "nn.leakyrelu",
     )
-)  # fmt: skip
+) | {HARD_SWISH, MISH}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +58,7 @@ class ElementwiseOp(LayoutOp):
                 reads.append(Read(arg, part, dtype_of(arg)))
         if not reads:
             return None
-        kind = str(op_name(value)).removeprefix("relax.").removeprefix("nn.")
+        kind = str(op_name(value)).rpartition(".")[2]
         name, dtype = function.name(kind), dtype_of(value)
         return cls(name, var, shape, dtype, tuple(reads), frozenset(), value)
 

@@ -9,6 +9,7 @@ from relax_modules import assert_same_results, calls, const, module, names
 from tvm import relax
 
 from neocpu.passes.canonicalize_activations import CANONICALIZE_ACTIVATIONS
+from neocpu.planning.activations import HARD_SWISH, MISH, activation
 
 R = relax.op
 SHAPE = (2, 3, 5, 7)
@@ -112,6 +113,73 @@ def test_gelu_whose_partial_product_is_also_read_stays():
         return product, bb.emit(R.multiply(product, scalar(0.5)))
 
     assert "nn.gelu" not in names(CANONICALIZE_ACTIVATIONS(module(body, SHAPE)))
+
+
+def hard_swish(bb, x):
+    """As ONNX defines it."""
+    gate = bb.emit(R.clip(bb.emit(R.add(x, scalar(3.0))), 0, 6))
+    return bb.emit(R.multiply(x, bb.emit(R.divide(gate, scalar(6.0)))))
+
+
+def hard_swish_divided_last(bb, x):
+    gate = bb.emit(R.clip(bb.emit(R.add(x, scalar(3.0))), 0, 6))
+    return bb.emit(R.divide(bb.emit(R.multiply(gate, x)), scalar(6.0)))
+
+
+def hard_sigmoid_gate(bb, x):
+    line = bb.emit(R.add(bb.emit(R.multiply(scalar(1 / 6), x)), scalar(0.5)))
+    return bb.emit(R.multiply(x, bb.emit(R.clip(line, 0, 1))))
+
+
+def mish(bb, x):
+    """As the importer writes softplus."""
+    minus = bb.emit(R.negative(bb.emit(R.abs(x))))
+    total = bb.emit(R.add(scalar(1.0), bb.emit(R.exp(minus))))
+    softplus = bb.emit(R.add(bb.emit(R.maximum(x, scalar(0.0))), bb.emit(R.log(total))))
+    return bb.emit(R.multiply(x, bb.emit(R.tanh(softplus))))
+
+
+def mish_of_a_logarithm(bb, x):
+    total = bb.emit(R.add(bb.emit(R.exp(x)), scalar(1.0)))
+    return bb.emit(R.multiply(bb.emit(R.tanh(bb.emit(R.log(total)))), x))
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (hard_swish, HARD_SWISH),
+        (hard_swish_divided_last, HARD_SWISH),
+        (hard_sigmoid_gate, HARD_SWISH),
+        (mish, MISH),
+        (mish_of_a_logarithm, MISH),
+    ],
+)
+def test_activations_of_ours_are_recognised(body, name):
+    before = module(body, SHAPE)
+    after = CANONICALIZE_ACTIVATIONS(before)
+    expected = module(lambda bb, x: bb.emit(activation(name, x)), SHAPE)
+    tvm.ir.assert_structural_equal(after, expected)
+    assert_same_results(before, after)
+
+
+def clipped_gate(bb, x, y, low=0.0, high=6.0, shift=3.0):
+    gate = bb.emit(R.clip(bb.emit(R.add(y, scalar(shift))), low, high))
+    return bb.emit(R.multiply(x, bb.emit(R.divide(gate, scalar(6.0)))))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        clipped_gate,
+        lambda bb, x, _: clipped_gate(bb, x, x, high=5.0),
+        lambda bb, x, _: clipped_gate(bb, x, x, low=-1.0),
+        lambda bb, x, _: clipped_gate(bb, x, x, shift=2.0),
+        lambda bb, x, y: bb.emit(R.multiply(x, bb.emit(R.tanh(y)))),
+    ],
+)
+def test_other_gates_are_no_hard_swish(body):
+    after = CANONICALIZE_ACTIVATIONS(module(body, SHAPE, SHAPE))
+    assert names(after)[-1] == "multiply"
 
 
 CLAMPS = {

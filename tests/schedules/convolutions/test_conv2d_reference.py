@@ -78,6 +78,11 @@ def scalar(kind: str, x: float, y: float, args: tuple[float, ...]) -> float:
         "tanh": lambda: math.tanh(x),
         "hard_swish": lambda: x * sorted((args[2], x * args[0] + args[1], args[3]))[1],
         "gelu": lambda: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
+        "gelu_tanh": lambda: (
+            x * 0.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+        ),
+        "hard_swish": lambda: x * sorted((0.0, x / 6 + 0.5, 1.0))[1],
+        "mish": lambda: x * math.tanh(math.log1p(math.exp(x))),
         "exp": lambda: math.exp(x),
     }[kind]()
 

@@ -25,7 +25,7 @@ from neocpu.passes.rules.table import RULES
 from neocpu.passes.simplify_relax import simplify
 from neocpu.relax_utils import bindings, is_op, op_name, static_shape
 from tests.light_models import light_model
-from tests.neocpu.passes.rules.small_graphs import FIRST, GONE, IMPORT, LESS, small_model
+from tests.neocpu.passes.rules.small_graphs import CHEAPER, FIRST, GONE, IMPORT, LESS, small_model
 
 ROOT: Final = Path(__file__).parents[4]
 PAGE: Final = ROOT / "docs" / "passes.md"
@@ -46,7 +46,7 @@ NETWORKS: Final[Mapping[str, Callable[[], onnx.ModelProto]]] = {
     },
     **{
         f"“{name}”": lambda nodes=nodes: small_model(nodes)
-        for name, (nodes, *_) in (GONE | LESS).items()
+        for name, (nodes, *_) in (GONE | LESS | CHEAPER).items()
     },
 }
 

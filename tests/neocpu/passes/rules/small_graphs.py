@@ -149,6 +149,83 @@ LESS = {
         ["matmul"],
     ),
 }
+# Nodes from `a` to `b`; the rule after which they compute less, or are fewer.
+CHEAPER = {
+    "Conv beside Conv": (
+        [
+            node("Conv", ["a", "three"], ["m"], pads=[1, 1, 1, 1]),
+            node("Conv", ["a", "single"], ["n"]),
+            node("Add", ["m", "n"], ["b"]),
+        ],
+        "sum-convolutions",
+    ),
+    "Conv and 1x1 Conv": (
+        two(("Conv", ["wide"], {}), ("Conv", ["narrow"], {})),
+        "compose-convolutions",
+    ),
+    "Convs of halves": (
+        [
+            node("Split", ["a"], ["m", "n"], axis=1, num_outputs=2),
+            node("Conv", ["m", "half"], ["k"]),
+            node("Conv", ["n", "half"], ["l"]),
+            node("Concat", ["k", "l"], ["b"], axis=1),
+        ],
+        "group-convolutions",
+    ),
+    "1x1 Conv and AveragePool": (
+        two(
+            ("Conv", ["single"], {}),
+            ("AveragePool", [], {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ),
+        "pool-first",
+    ),
+    "AveragePool and 1x1 Conv": (
+        two(
+            ("AveragePool", [], {"kernel_shape": [3, 3], "pads": [1] * 4}), ("Conv", ["one_of"], {})
+        ),
+        "pool-last",
+    ),
+    "Resize and 1x1 Conv": (
+        two(("Resize", ["", "twice"], {"mode": "nearest"}), ("Conv", ["single"], {})),
+        "upsample-last",
+    ),
+    "Transpose, Abs, Transpose": (
+        [
+            node("Transpose", ["a"], ["k"], perm=[0, 2, 3, 1]),
+            node("Abs", ["k"], ["l"]),
+            node("Transpose", ["l"], ["b"], perm=[0, 3, 1, 2]),
+        ],
+        "cancel-layouts",
+    ),
+    "MatMul and Slice": (
+        two(("MatMul", ["square"], {}), ("Slice", ["channels", "two", "axis"], {})),
+        "slice-before",
+    ),
+    "Softmax in pieces": (
+        [
+            node("Exp", ["a"], ["k"]),
+            node("ReduceSum", ["k", "axis"], ["l"]),
+            node("Div", ["k", "l"], ["b"]),
+        ],
+        "name-softmax",
+    ),
+    "LayerNormalization in pieces": (
+        [
+            node("ReduceMean", ["a", "final"], ["k"]),
+            node("Sub", ["a", "k"], ["l"]),
+            node("Mul", ["l", "l"], ["m"]),
+            node("ReduceMean", ["m", "final"], ["n"]),
+            node("Add", ["n", "tiny"], ["o"]),
+            node("Sqrt", ["o"], ["p"]),
+            node("Div", ["l", "p"], ["b"]),
+        ],
+        "name-normalisations",
+    ),
+    "LayerNormalization and Mul": (
+        two(("LayerNormalization", ["columns"], {}), ("Mul", ["columns"], {})),
+        "scale-normalisations",
+    ),
+}
 
 # What the import does first, of what some rules do.
 FIRST = {
@@ -166,23 +243,32 @@ CONSTANTS = {
     "columns": random(8),
     "eight": ints(8),
     "ends": ints(*[2**62] * 4),
+    "final": ints(-1),
+    "half": random(3, 2, 3, 3),
     "high": np.float32(np.inf),
     "inside": ints(0, 0, 1, 2),
     "kernels": random(4, 4, 2, 2),
     "last": ints(4),
     "less": ints(0, 0, -1, -2, 0, 0, -3, 0),
     "low": np.float32(-np.inf),
+    "narrow": random(2, 16, 1, 1),
     "nothing": ints(*[0] * 8),
     "one": np.ones((4, 1, 1), np.float32),
+    "one_of": random(1, 4, 1, 1),
     "ones": ints(1, 1, 1, 1),
     "per_channel": np.arange(1, 5, dtype=np.float32),
     "places": ints(0, 1, 2, 3),
     "rows": ints(-1, 8),
     "shape": ints(*SHAPE),
+    "single": random(4, 4, 1, 1),
     "sizes": ints(1, 3),
     "square": random(8, 8),
+    "three": random(4, 4, 3, 3),
+    "tiny": np.float32(1e-5),
+    "twice": np.array([1, 1, 2, 2], np.float32),
     "two": ints(2),
     "unit": np.ones(4, np.float32),
+    "wide": random(16, 4, 3, 3),
     "within": ints(2, 4, 7, 10),
     "yes": np.array([True]),
     "zero": np.zeros((4, 1, 1), np.float32),

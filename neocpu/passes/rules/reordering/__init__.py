@@ -1,0 +1,1 @@
+"""Operators in another order, so that less is computed."""

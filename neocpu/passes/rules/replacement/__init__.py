@@ -1,0 +1,1 @@
+"""Operators in place of others that compute the same."""
