@@ -1,4 +1,4 @@
-"""Concatenations, and selections of what is made under a condition, that need no kernel."""
+"""Concatenations, slices, and selections of what is made under a condition, that need no kernel."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from neocpu.planning.arena import Span
 from neocpu.planning.guards import Guard, Step, guards_of
 from neocpu.relax_utils import Expr, bindings, used_vars
 from neocpu.schedules.operators.concat import END_TO_END
+from neocpu.schedules.operators.gather import VIEW
 from neocpu.schedules.operators.select import SELECT
 
 
@@ -111,10 +112,11 @@ class Join:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joins:
-    """Joins without a kernel, by binding; and which tensors lie inside which."""
+    """Joins and slices without a kernel, by binding, and which tensors lie inside which."""
 
     at: dict[int, Join]
     inside: dict[Var, tuple[Var, int]]
+    slices: set[int]
 
     def made_under(self, root: Var | None, guard: Guard, guards: Guards) -> bool:
         """Whether a tensor, and all that are parts of it, are written only if ``guard`` holds."""
@@ -137,8 +139,9 @@ def find_joins(main: relax.Function, mod: tvm.IRModule, uses: Uses, guards: Guar
 
     A part of a selection can, if it is made only where it is selected: the other one is not then.
     What a loop reads, or hands on, stays where it is: the next step reads it again.
+    A slice is inside what it is a slice of, and so is no part of a join.
     """
-    joins = Joins({}, {})
+    joins = Joins({}, {}, set())
     for step, binding in enumerate(bindings(main)):
         value = uses.resolve(binding.value)
         if not is_kernel_call(value, mod):
@@ -150,6 +153,12 @@ def find_joins(main: relax.Function, mod: tvm.IRModule, uses: Uses, guards: Guar
             parts = _sides(value, own, uses)
         elif _has(mod, value, END_TO_END):
             parts = _end_to_end(value, own)
+        elif _has(mod, value, VIEW):
+            source = uses.root(value.args[0])
+            if source is not None:
+                joins.inside[whole] = (source, int(mod[value.op].attrs[VIEW]))
+                joins.slices.add(step)
+            continue
         else:
             continue
         copied = []

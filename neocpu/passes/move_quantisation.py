@@ -22,6 +22,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.passes.rules.rule import Kind, LocalRule
+from neocpu.planning.grids import is_nearest
 from neocpu.relax_utils import (
     SHAPING,
     Expr,
@@ -85,9 +86,7 @@ def _as_slice(part: relax.TupleGetItem, rewrite: Rewrite) -> Call | None:
 
 def _keeps(call: Expr) -> bool:
     """Whether a call's results are among the values of what it reads first."""
-    if is_op(call, "relax.image.resize2d"):
-        return str(call.attrs.method) == "nearest_neighbor"
-    return is_op(call, *_KEEPING)
+    return is_op(call, *_KEEPING) or is_nearest(call)
 
 
 def _kept(expr: Call, rewrite: Rewrite) -> Expr | None:

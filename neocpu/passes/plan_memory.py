@@ -3,8 +3,8 @@
 TVM's own planning leaves two more calls per kernel in the code, to make a tensor
 object and to name it: together they take as long as a small kernel. Here tensors become parameters
 of ``main``, made once. And as places are ours to choose, a concatenation whose parts lie end to end
-needs no kernel: those that make its parts write them where they belong. Nor does a selection
-between two tensors of which only one is made.
+needs no kernel: those that make its parts write them where they belong. Nor does a slice of what
+lies together, which is read there, nor a selection between two tensors of which only one is made.
 """
 
 from __future__ import annotations
@@ -144,6 +144,8 @@ class _Emitter:
         for step, binding in enumerate(bindings(main)):
             if step in self._joins.at:
                 kept += self._copy_parts(self._joins.at[step])
+            elif step in self._joins.slices:
+                continue
             elif binding.var not in self._uses.names and self._uses.root(binding.var) is None:
                 called = isinstance(binding.value, Call) and isinstance(binding.value.op, GlobalVar)
                 if not called or self._is_made(self._guards.of_steps[step]):

@@ -108,7 +108,7 @@ def grid_of_rows(
 def _grid(value: Any, grids: Mapping[Var, Grid], definitions: Mapping[Var, Expr]) -> Grid | None:
     if is_op(value, "relax.dequantize"):
         return grid_of(value)
-    if is_op(value, *_KEEPING):
+    if is_op(value, *_KEEPING) or is_nearest(value):
         return grids.get(value.args[0]) if isinstance(value.args[0], Var) else None
     if is_op(value, "relax.concat"):
         parts = value.args[0]
@@ -117,6 +117,11 @@ def _grid(value: Any, grids: Mapping[Var, Grid], definitions: Mapping[Var, Expr]
             found = {grids.get(part) for part in parts.fields}
             return found.pop() if len(found) == 1 else None
     return None
+
+
+def is_nearest(value: Any) -> bool:
+    """Whether ``value`` resizes by copying the nearest pixels."""
+    return is_op(value, "relax.image.resize2d") and str(value.attrs.method) == "nearest_neighbor"
 
 
 def means_of(dtype: str, grid: Grid | None) -> tuple[tuple[str, str], ...]:

@@ -72,12 +72,16 @@ class Network:
     def copied_parts(self, form: Format) -> frozenset[Read]:
         """Return the parts that no kernel writes where they belong, if all is in ``form``.
 
-        Of concatenations that lie end to end: inputs, unless they are transformed, and what is a
-        part of an earlier one.
+        Of concatenations that lie end to end: inputs, unless they are transformed, what is a part
+        of an earlier one, and a slice of something. Of inputs, slices too.
         """
-        placed = set(self.inputs) if form.layout == NCHW else set()
-        copied = set()
+        inputs = set(self.inputs) if form.layout == NCHW else set()
+        placed, copied = set(inputs), set()
         for op in self.ops:
+            if op.is_view(form):
+                of_inputs = [read for read in op.reads if read.var in inputs]
+                copied.update(of_inputs)
+                placed.update(() if of_inputs else (op.result,))
             for read in op.parts(form):
                 if read.var in placed:
                     copied.add(read)

@@ -9,13 +9,17 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.format import ALIGNMENT, Format
 from neocpu.schedules.vocabulary.layout import NCHW
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 Shape4 = tuple[int, int, int, int]
 # A slice: its first channel, and the one after its last.
 Slice = tuple[int, int]
+
+#: Attribute of a kernel whose output is a stretch of its input, from so many bytes on: it need not
+#: run if that is read where it lies.
+VIEW = "neocpu.view"
 
 
 def lower_gather(
@@ -46,7 +50,22 @@ def lower_gather(
         else:
             emit_blocked(slices, buffers[:-1], buffers[-1])
 
-    return build_kernel(parameters, body)
+    kernel = build_kernel(parameters, body)
+    offset = slice_offset(shapes[0], slices[0], form) if len(slices) == 1 else None
+    return kernel if offset is None else kernel.with_attr(VIEW, offset)
+
+
+def slice_offset(shape: Shape4, part: Slice, form: Format) -> int | None:
+    """Return where some channels begin in a feature map, if they lie there as a whole.
+
+    In bytes; None if they do not lie together, or not where a kernel may read, or if others are
+    in their last block: lanes after the last channel are zero, for an infinite one would be NaN.
+    """
+    (first, end), block = part, form.layout.block
+    if shape[0] > 1 or first % block or (end % block and end != shape[1]):
+        return None
+    offset = form.bytes((1, first, *shape[2:])) if first else 0
+    return None if offset % ALIGNMENT else offset
 
 
 def _emit_rows(slices: Sequence[Slice], lanes: int, inputs: Sequence[Any], output: Any) -> None:

@@ -45,6 +45,7 @@ from neocpu.passes.rules.replacement.sum_convolutions import SUM_CONVOLUTIONS
 from neocpu.passes.rules.rule import GraphRule
 from neocpu.passes.share_concat_prefix import SHARE_CONCAT_PREFIX
 from neocpu.passes.sink_squeezes import SINK_SQUEEZES
+from neocpu.passes.split_channels import SPLIT_CHANNELS
 
 STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     # Weights the exporter left as expressions become constants, shapes become static.
@@ -71,6 +72,8 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     (CANONICALIZE_ACTIVATIONS, LEAKY_OF_ONE_SLOPE, NAME_SOFTMAX, NAME_NORMALISATIONS),
     # What a quantised model rounds is rounded where it is computed.
     (MOVE_QUANTISATION,),
+    # Parts of splits get a layout.
+    (SPLIT_CHANNELS,),
     # Batch normalization becomes multiply and add ...
     (FOLD_BATCH_NORM,),
     # ... and those merge with their neighbours and vanish in the convolution's weights and bias.

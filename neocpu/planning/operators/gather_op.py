@@ -1,16 +1,20 @@
-"""Concatenations of slices of channels, or one slice: layout-oblivious."""
+"""Concatenations of slices of channels, or one slice: layout-oblivious.
+
+A slice of whole blocks is where it is: nothing is copied (`passes.plan_memory`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from tvm import relax
 from tvm.ir import Var
 
-from neocpu.planning.choice import Choice
+from neocpu.planning.choice import IN_PLACE, Choice, Cost
 from neocpu.planning.grids import either
 from neocpu.planning.memory_class import MemoryClass
+from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.relax_utils import (
     Expr,
@@ -21,8 +25,12 @@ from neocpu.relax_utils import (
     used_vars,
 )
 from neocpu.schedules.operators.concat import is_shifted
-from neocpu.schedules.operators.gather import lower_gather
+from neocpu.schedules.operators.gather import lower_gather, slice_offset
+from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
+
+#: Channels that are whole blocks on every CPU.
+WHOLE_BLOCKS = 16
 
 
 def concatenated(function: Function, value: Expr) -> list[Var]:
@@ -34,6 +42,19 @@ def concatenated(function: Function, value: Expr) -> list[Var]:
         parts = function.definition(parts)
     fields = list(parts.fields) if isinstance(parts, relax.Tuple) else []
     return fields if all(isinstance(field, Var) for field in fields) else []
+
+
+def _whole_blocks(parts: Iterable[Var], definitions: Mapping[Var, Expr]) -> bool:
+    """Whether all parts of a concatenation begin and end with blocks, and some are no slices."""
+    runs = []
+    for part in parts:
+        shape, made = feature_map_shape(part), definitions.get(part)
+        if shape is None or shape[0] > 1:
+            return False
+        sliced = channel_slice(made) if is_op(made, "relax.strided_slice") else None
+        runs.append((sliced is not None, *(sliced or (0, shape[1]))))
+    aligned = all(first % WHOLE_BLOCKS == end % WHOLE_BLOCKS == 0 for _, first, end in runs)
+    return aligned and not all(is_slice for is_slice, *_ in runs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +72,10 @@ class GatherOp(LayoutOp):
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
-        """Return the slices of channels that only one concatenation of channels reads."""
+        """Return the slices of channels that only one concatenation of channels reads.
+
+        But for those that are copied to their places in it while its other parts are made there.
+        """
         found: set[Var] = set()
         definitions = function.definitions()
         for var, value in definitions.items():
@@ -63,6 +87,8 @@ class GatherOp(LayoutOp):
                 if function.readers(parts) != {var} or parts not in definitions:
                     continue
                 allowed, fields = fields, set(used_vars(definitions[parts]))
+            if _whole_blocks(fields, definitions):
+                continue
             for part in fields:
                 slices = definitions.get(part)
                 if function.is_result(part) or not is_op(slices, "relax.strided_slice"):
@@ -107,6 +133,24 @@ class GatherOp(LayoutOp):
         shifted = is_shifted(tuple(end - first for first, end in self.slices), layout.block)
         shifted = shifted or any(first % layout.block for first, _ in self.slices)
         return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
+
+    def is_view(self, form: Format) -> bool:
+        """Whether it is one slice of whole blocks."""
+        if len(self.slices) > 1:
+            return False
+        return slice_offset(self.reads[0].shape, self.slices[0], form) is not None
+
+    def cost(
+        self,
+        form: Format,
+        costs: MemoryCosts,
+        in_registers: Container[Var] = (),
+        copied: Container[Read] = (),
+    ) -> Cost:
+        """Return what copying costs; nothing, of a slice of what a kernel makes."""
+        if self.is_view(form) and self.reads[0] not in copied:
+            return Cost(0.0, IN_PLACE)
+        return LayoutOp.cost(self, form, costs, in_registers)
 
     def moved(self, in_registers: Container[Var]) -> list[Shape4]:
         """Return as much as it writes: it reads its slices alone."""

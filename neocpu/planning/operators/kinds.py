@@ -10,11 +10,13 @@ from neocpu.planning.operators.global_pool_op import GlobalPoolOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.operators.pool_op import PoolOp
 from neocpu.planning.operators.quantise_op import QuantiseOp
+from neocpu.planning.operators.resize_op import ResizeOp
 
 KINDS: list[type[LayoutOp]] = [
     PoolOp,
     FramePoolOp,
     GlobalPoolOp,
+    ResizeOp,
     ConcatOp,
     GatherOp,
     ElementwiseOp,

@@ -211,6 +211,10 @@ class LayoutOp:
         """Return what its result in ``form`` is made of, end to end, if that is all there is."""
         return ()
 
+    def is_view(self, form: Format) -> bool:
+        """Whether its result in ``form`` is a stretch of what it reads."""
+        return False
+
     def constant_bytes(self, form: Format) -> int:
         """Return the bytes of constants that it reads in ``form``: nobody else counts them."""
         return 0

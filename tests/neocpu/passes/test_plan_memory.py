@@ -77,6 +77,16 @@ def reshaped(net, x):
     return net.emit(relax.op.reshape(concat(net, back, exp(net, back)), (n, 2 * c * h * w)))
 
 
+def sliced(net, x):
+    """Slices of a part of a concatenation, one of them another's, and a slice of an input."""
+    y = exp(net, x)
+    later = net.emit(relax.op.strided_slice(y, [1], [8], [16]))
+    whole = concat(net, y, net.emit(relax.op.tanh(later)))
+    first = net.emit(relax.op.strided_slice(x, [1], [8], [16]))
+    again = concat(net, later, net.emit(relax.op.nn.max_pool2d(later)), first)
+    return net.emit(relax.Tuple([later, whole, exp(net, again), exp(net, first)]))
+
+
 # Per network, the calls of concatenations and of copies that are left.
 JOINS = {
     chain: [],
@@ -86,6 +96,8 @@ JOINS = {
     read_elsewhere: [],
     long_lived: [],
     reshaped: [],
+    # What is a slice is no part as well.
+    sliced: ["copy"],
 }
 
 

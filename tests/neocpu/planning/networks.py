@@ -198,6 +198,41 @@ def split(net: Net, x: Any) -> Any:
     return net.conv(joined, 16, 1)
 
 
+def cross_stage(net: Net, x: Any) -> Any:
+    """A detector's block: the later half of the channels goes on, and all are joined."""
+    x = net.relu(net.conv(x, 32, 1))
+    half = net.emit(relax.op.strided_slice(x, [1], [16], [32]))
+    deeper = net.emit(relax.op.add(half, net.conv(half, 16)))
+    joined = net.emit(relax.op.concat([x, half, deeper], axis=1))
+    return net.conv(joined, 16, 1)
+
+
+def pyramid(net: Net, x: Any) -> Any:
+    """A coarse feature map that is resized twice, joined with finer ones; hard swish."""
+
+    def swish(y: Any) -> Any:
+        inner = net.emit(relax.op.clip(net.emit(relax.op.add(y, relax.const(3.0))), 0, 6))
+        return net.emit(relax.op.multiply(net.emit(relax.op.multiply(y, inner)), sixth))
+
+    fine, sixth = net.conv(x, 16), relax.const(1 / 6)
+    y = fine
+    for method in ("nearest_neighbor", "linear"):
+        small = swish(net.emit(relax.op.nn.max_pool2d(y, (2, 2), (2, 2))))
+        y = swish(net.conv(small, 16))
+        large = net.emit(
+            relax.op.image.resize2d(
+                y,
+                relax.ShapeExpr([9, 10]),
+                layout="NCHW",
+                method=method,
+                coordinate_transformation_mode="asymmetric",
+                rounding_method="floor" if method == "nearest_neighbor" else "",
+            )
+        )
+        y = net.conv(net.emit(relax.op.concat([large, fine], axis=1)), 16, 1)
+    return y
+
+
 IMAGE = (1, 12, 9, 10)
 NETWORKS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "residual": (residual, (IMAGE,)),
@@ -209,5 +244,7 @@ NETWORKS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "classifier": (classifier, ((3, 3, 11, 13),)),
     "shuffle": (shuffle, (IMAGE,)),
     "split": (split, (IMAGE,)),
+    "cross_stage": (cross_stage, (IMAGE,)),
+    "pyramid": (pyramid, (IMAGE,)),
     "two_outputs": (two_outputs, (IMAGE, IMAGE)),
 }

@@ -1,6 +1,15 @@
 """What the layout search sees of a network."""
 
-from networks import IMAGE, NETWORKS, build, projection, residual, two_outputs
+from networks import (
+    IMAGE,
+    NETWORKS,
+    build,
+    cost_model,
+    float32,
+    projection,
+    residual,
+    two_outputs,
+)
 from tvm import relax
 
 from neocpu.planning.extract import extract
@@ -10,6 +19,7 @@ from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.operators.gather_op import GatherOp
 from neocpu.planning.operators.global_pool_op import GlobalPoolOp
 from neocpu.planning.operators.pool_op import PoolOp
+from neocpu.planning.operators.resize_op import ResizeOp
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 BIAS, ADD, RELU = EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu")
@@ -54,6 +64,19 @@ def test_slices_of_channels_and_their_concat_are_gathers():
     assert joined.slices == ((0, 8), (0, 16), (19, 29))
     assert len(joined.absorbed) == 2
     assert not network("split").nchw_reads.keys() & {wide.result, half.result, branch.result}
+
+
+def test_what_detectors_do_between_convolutions_has_every_layout():
+    net = network("pyramid")
+    assert kinds("pyramid").count(ResizeOp) == 2
+    assert set(net.nchw_reads) == {net.ops[-1].result}
+    _, half, deeper, joined, _ = network("cross_stage").ops
+    assert isinstance(half, GatherOp)
+    assert isinstance(joined, ConcatOp)
+    assert half.is_view(float32(16))
+    assert not half.is_view(float32(32))
+    assert half.cost(float32(16), cost_model()).seconds == 0
+    assert deeper.reads[1].in_output_layout
 
 
 def test_preactivation_stays_outside_a_3x3_convolution():

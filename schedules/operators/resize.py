@@ -1,0 +1,222 @@
+"""Resizing of feature maps, in NCHW and NCHW[x]c: each pixel is a weighted sum of a few.
+
+Which ones, and their weights, are tables that a kernel reads beside the data: one for rows and one
+for columns, for the sum is one along each axis in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
+from neocpu.schedules.tir.builder import (
+    build_kernel,
+    for_vectors,
+    loop_nest,
+    span,
+    splat,
+    task_loop,
+)
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+Shape4 = tuple[int, int, int, int]
+
+#: Neighbours that a pixel is made of, along each axis, by method.
+TAPS: Final = {"nearest_neighbor": 1, "linear": 2, "cubic": 4}
+COORDINATES: Final = ("asymmetric", "half_pixel", "align_corners")
+# Of NCHW: a pixel is loaded alone, and where it lies is looked up. Measured on a Zen 5.
+_CYCLES_PER_PIXEL: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeWorkload:
+    """A resizing of height and width.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the input, NCHW.
+    size : tuple of int
+        Height and width of the output.
+    method : str
+        A key of `TAPS`. The nearest neighbour is the one before, of coordinates that are
+        ``asymmetric``.
+    coordinates : str
+        Which point of the input belongs to one of the output: one of `COORDINATES`.
+    cubic : float
+        Coefficient of the cubic kernel.
+    """
+
+    shape: Shape4
+    size: tuple[int, int]
+    method: str
+    coordinates: str
+    cubic: float = -0.75
+
+    @property
+    def taps(self) -> int:
+        """Neighbours that a pixel is made of, along each axis."""
+        return TAPS[self.method]
+
+    @property
+    def output_shape(self) -> Shape4:
+        """Shape of the output, NCHW."""
+        return (*self.shape[:2], *self.size)
+
+    def tables(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return which rows and then columns are summed up, and their weights.
+
+        Both are ``(height + width, taps)``, of the output.
+        """
+        axes = [
+            _table(extent, output, self)
+            for extent, output in zip(self.shape[2:], self.size, strict=True)
+        ]
+        places, weights = (np.concatenate(both) for both in zip(*axes, strict=True))
+        return places.astype(np.int32), weights.astype(np.float32)
+
+
+def _table(
+    extent: int, output: int, workload: ResizeWorkload
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    at = np.arange(output)
+    if workload.taps == 1:
+        return (at * extent // output)[:, None], np.ones((output, 1))
+    x = {
+        "asymmetric": at * (extent / output),
+        "half_pixel": (at + 0.5) * (extent / output) - 0.5,
+        "align_corners": at * ((extent - 1) / max(output - 1, 1)),
+    }[workload.coordinates]
+    reach = workload.taps // 2
+    places = np.floor(x).astype(np.int64)[:, None] + np.arange(1 - reach, reach + 1)
+    distance = np.abs(places - x[:, None])
+    if workload.taps == 2:
+        weights = 1 - distance
+    else:
+        a = workload.cubic
+        near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+        far = ((distance - 5) * distance + 8) * distance * a - 4 * a
+        weights = np.where(distance <= 1, near, far)
+    return np.clip(places, 0, extent - 1), weights
+
+
+def estimate(workload: ResizeWorkload, form: Format, target: CpuTarget, threads: int) -> float:
+    """Return analytic seconds: those of the bytes, or in NCHW of the pixels one by one."""
+    size = form.bytes(workload.shape) + form.bytes(workload.output_shape)
+    seconds = stream_seconds(size, target, threads)
+    if form.layout == NCHW:
+        cycles = math.prod(workload.output_shape) * workload.taps * _CYCLES_PER_PIXEL
+        seconds = max(seconds, cycles / target.frequency / threads)
+    return fork_seconds(threads) + seconds
+
+
+def lower_resize(workload: ResizeWorkload, form: Format, target: CpuTarget) -> Any:
+    """Scheduled ``PrimFunc(data, places, weights, output)``; the tables are the workload's."""
+    table = (sum(workload.size), workload.taps)
+    parameters = [
+        ("data", form.shape(workload.shape), form.dtype),
+        ("places", table, "int32"),
+        ("weights", table, "float32"),
+        ("output", form.shape(workload.output_shape), form.dtype),
+    ]
+
+    def body(data: Any, places: Any, weights: Any, output: Any) -> None:
+        sums = _Sums(workload.taps, places, weights)
+        if form.layout == NCHW:
+            _emit_rows(workload, sums, data, output, target.lanes(form.dtype))
+        else:
+            _emit_blocks(workload, sums, data, output, target.lanes(form.dtype))
+
+    return build_kernel(parameters, body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Emits the sums of an output's row or column, by the tables."""
+
+    taps: int
+    places: Any
+    weights: Any
+
+    def places_of(self, line: Any) -> list[Any]:
+        """Return what is summed up."""
+        return [T.Bind(self.places[line, tap]) for tap in range(self.taps)]
+
+    def weights_of(self, line: Any) -> list[Any]:
+        """Return the weights; none where one neighbour is taken as it is."""
+        return [T.Bind(self.weights[line, tap]) for tap in range(self.taps) if self.taps > 1]
+
+    def sum(self, weights: list[Any], read: Callable[[int], Any], width: int) -> Any:
+        """Return the sum of vectors; ``read(tap)`` is one of a neighbour."""
+        if not weights:
+            return read(0)
+        total = read(0) * splat(weights[0], width)
+        for tap, weight in enumerate(weights[1:], 1):
+            total = total + read(tap) * splat(weight, width)
+        return total
+
+
+def _emit_blocks(workload: ResizeWorkload, sums: _Sums, data: Any, output: Any, lanes: int) -> None:
+    """Emit the loop nest in NCHW[x]c.
+
+    ::
+
+        parallel n · chunk · row: for pixel: vectors of x: the sum of rows of sums of columns
+    """
+    n, chunks, height, width, block = (int(extent) for extent in output.shape)
+    with loop_nest((n, chunks, height), math.prod(map(int, output.shape))) as (image, chunk, y):
+        rows, down = sums.places_of(y), sums.weights_of(y)
+        with T.serial(width) as x:
+            columns, across = sums.places_of(height + x), sums.weights_of(height + x)
+
+            def copy(lane: Any, count: int) -> None:
+                def pixel(row: Any, column: Any) -> Any:
+                    return data[image, chunk, row, column, span(lane, count)]
+
+                def line(tap: int) -> Any:
+                    row = rows[tap]
+                    return sums.sum(across, lambda other: pixel(row, columns[other]), count)
+
+                value = sums.sum(down, line, count)
+                T.buffer_store(output, value, [image, chunk, y, x, span(lane, count)])
+
+            for_vectors(block, lanes, copy)
+
+
+def _emit_rows(workload: ResizeWorkload, sums: _Sums, data: Any, output: Any, lanes: int) -> None:
+    """Emit the loop nest in NCHW.
+
+    ::
+
+        parallel n · c · row
+          line[w] = the sum of rows                 vectors along w
+          for pixel: the sum of columns of line
+    """
+    n, channels, height, width = (int(extent) for extent in output.shape)
+    before = workload.shape[3]
+    elements = math.prod(workload.output_shape)
+    with task_loop(n * channels, elements) as task, T.serial(height) as y:
+        image, channel = task // channels, task % channels
+        line = T.alloc_buffer((before,), str(data.dtype), layout=None)
+        rows, down = sums.places_of(y), sums.weights_of(y)
+
+        def add_up(at: Any, count: int) -> None:
+            def read(tap: int) -> Any:
+                return data[image, channel, rows[tap], span(at, count)]
+
+            T.buffer_store(line, sums.sum(down, read, count), [span(at, count)])
+
+        for_vectors(before, lanes, add_up)
+        with T.serial(width) as x:
+            columns, across = sums.places_of(height + x), sums.weights_of(height + x)
+            value = sums.sum(across, lambda tap: line[columns[tap]], 1)
+            T.buffer_store(output, value, [image, channel, y, x])
