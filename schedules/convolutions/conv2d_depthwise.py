@@ -65,13 +65,16 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DepthwiseScheme, ...]:
-    """Blocks of one, two and four vectors, each with the tile widths that waste least."""
+    """Blocks of one, two and four vectors, each with the tile widths that waste least.
+
+    Of fewer channels than a vector has lanes, one narrower vector.
+    """
     return schemes_of(DepthwiseScheme, workload, target)
 
 
 def schemes_of(kind: type[_Kind], workload: Conv2dWorkload, target: CpuTarget) -> tuple[_Kind, ...]:
     """Return the schemes of `space`, of a class that differs in nothing but its template."""
-    lanes = target.dot_unit(workload.numerics).lanes
+    lanes = _narrowest(workload, target)
     taps = math.prod(workload.kernel_shape[1:])
     blocks = [lanes]
     for block in (2 * lanes, 4 * lanes):
@@ -87,6 +90,13 @@ def schemes_of(kind: type[_Kind], workload: Conv2dWorkload, target: CpuTarget) -
         if tiles[0].unroll_ker:
             schemes.append(replace(tiles[0], unroll_ker=False))
     return tuple(sorted(schemes, key=lambda scheme: estimate(workload, scheme, target)))
+
+
+def _narrowest(workload: Conv2dWorkload, target: CpuTarget) -> int:
+    """Return the smallest block: a vector, or less if there are fewer channels."""
+    return min(
+        target.dot_unit(workload.numerics).lanes, 1 << (workload.in_channels - 1).bit_length()
+    )
 
 
 def _stored_channels(workload: Conv2dWorkload, block: int) -> int | None:
@@ -129,7 +139,7 @@ def fold(
 
     A tile is computed a vector of channels at a time, in whatever block these are.
     """
-    lanes = target.dot_unit(workload.numerics).lanes
+    lanes = _narrowest(workload, target)
     ic_bn, oc_bn = in_layout.block, out_layout.block
     if ic_bn % lanes or oc_bn % lanes:
         return None

@@ -8,6 +8,7 @@ widths that need not divide, groups, and padding that costs no pass over memory.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 
@@ -196,7 +197,7 @@ def lower(
 def estimate(
     workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the busiest thread's register tiles, and its weights' way to it.
+    """Return analytic seconds: the busiest thread's tiles, and its weights' and pixels' way to it.
 
     Each of a tile's ``I * KH * KW`` steps takes as long as `step_cycles` says.
     """
@@ -223,8 +224,11 @@ def estimate(
     busy += _pad_cycles(workload, scheme, target, threads, each / tasks)
     # Consecutive tasks: of each chunk's one row, or of one chunk all rows.
     read = min(each, chunks) if rows_first(workload, scheme, target) else ceil_div(each, rows)
-    weights = (read * block_bytes, chunks * block_bytes)
-    return with_memory(busy / target.frequency, *weights, target)
+    # Each chunk reads the image again, and L2 has lost what it does not hold.
+    image = bytes_of(workload.numerics.data) * math.prod(workload.input_shape)
+    pixels = chunks * image / threads if image > target.l2 * threads else 0.0
+    fetched, cold = read * block_bytes + pixels, chunks * block_bytes
+    return with_memory(busy / target.frequency, fetched, cold, target)
 
 
 def _pixel_loads(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:

@@ -40,8 +40,8 @@ STACK_BYTES = 1024
 MAX_UNROLLED_KW = 7
 # Columns of a register tile, in vectors, and tiles tried, best estimate first.
 MAX_VECTORS, MAX_SCHEMES = 6, 4
-# Storing a vector of sums, and copying one to the padded image.
-STORE_CYCLES, PAD_CYCLES = 3, 3
+# Storing a vector of sums, and copying one to the padded image; of a stride, one element.
+STORE_CYCLES, PAD_CYCLES, PHASE_CYCLES = 3, 3, 1
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
@@ -266,7 +266,8 @@ def estimate(
     tasks = ceil_div(workload.batch * flat.out_height * chunks, threads)
     padded = any(workload.padding) or workload.stride[1] > 1 or flat.out_width % scheme.reg_n
     padded = padded or reads_outside(workload)
-    copy = workload.batch * image / lanes * PAD_CYCLES / threads if padded else 0.0
+    each = PHASE_CYCLES if workload.stride[1] > 1 else PAD_CYCLES / lanes
+    copy = workload.batch * image * each / threads if padded else 0.0
     busy = tasks * ceil_div(flat.out_width, scheme.reg_n) * tile + copy
     weights = steps * chunks * scheme.reg_oc * bytes_of(numerics.weights)
     return with_memory(busy / target.frequency, weights / min(threads, chunks), weights, target)
