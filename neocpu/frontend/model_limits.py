@@ -75,19 +75,22 @@ def refuse_ranks(ranks: Mapping[str, int], makers: Mapping[str, str] | None = No
 
 
 class FoldingBudget:
-    """Counts the bytes of what is computed when compiling, before it is."""
+    """Counts the bytes of what is computed when compiling, before it is, as long as it is kept."""
 
     def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
         self._bytes = 0
 
-    def spend(self, where: str, size: int) -> None:
+    def spend(self, where: str, name: str, size: int) -> None:
         """Count a tensor of ``size`` bytes that the node ``where`` makes.
 
         Raises
         ------
         UnsupportedError
-            If all that were counted take more than `MAX_FOLDED_BYTES`.
+            If all that are kept take more than `MAX_FOLDED_BYTES`.
         """
+        self.release(name)
+        self._sizes[name] = size
         self._bytes += size
         if self._bytes > MAX_FOLDED_BYTES:
             raise UnsupportedError(
@@ -95,6 +98,10 @@ class FoldingBudget:
                 f"model computes may take {MAX_FOLDED_BYTES} bytes: use smaller ones, or compute "
                 "them from an input"
             )
+
+    def release(self, name: str) -> None:
+        """Count a tensor no more: nothing reads it any longer."""
+        self._bytes -= self._sizes.pop(name, 0)
 
 
 def _amount(number: int) -> str:

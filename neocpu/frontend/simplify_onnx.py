@@ -22,6 +22,7 @@ from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 
 from neocpu.foundation.errors import ModelError
+from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.control_flow.flatten import flatten_control_flow, needs_flattening
 from neocpu.frontend.custom_shapes import declare, infer_custom
 from neocpu.frontend.expansions.expand import expand_operators
@@ -34,7 +35,7 @@ from neocpu.frontend.rewrites import absorb_pads
 from neocpu.frontend.rows.pasted_masks import replace_pasted_masks
 from neocpu.frontend.shapes import real_inputs
 from neocpu.frontend.source import first_line
-from neocpu.frontend.unsupported import refuse_missing_inputs
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, refuse_missing_inputs
 from neocpu.frontend.weightless_model import Skeleton, strip_weights
 
 # From here on ONNX infers the shapes of pools in ceil mode as PyTorch and ONNX Runtime compute
@@ -43,6 +44,9 @@ TARGET_OPSET = 22
 
 _GROUP_NORM = "GroupNormalization"
 _UNLIMITED = 2**62
+# Bytes of a constant that is smaller by far before it is repeated: it may turn out that nothing
+# needs all of it.
+_LARGE = 1 << 22
 # What may make more than it reads: not computed now unless shape inference says how much.
 _GROWING = frozenset(
     ("ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample")
@@ -67,19 +71,25 @@ def simplify_model(model: onnx.ModelProto, *, counted: bool = True) -> onnx.Mode
         If an operator cannot be raised to the target opset, or written in others, or ONNX's
         optimizer fails.
     """
-    simplified = _simplify_once(model, counted)
+    simplified = _simplify_once(model, counted, _LARGE)
     while (expanded := expand_operators(simplified)) is not None:
-        simplified = _simplify_once(expanded, counted)
+        simplified = _simplify_once(expanded, counted, _LARGE)
+    constants = constant_tensors(simplified.graph).keys()
+    if any(_repeats(node) and constants >= {*node.input} for node in simplified.graph.node):
+        simplified = _simplify_once(simplified, counted, _UNLIMITED)
     return simplified
 
 
-def _simplify_once(model: onnx.ModelProto, counted: bool) -> onnx.ModelProto:
-    """Simplify what is there, all operators as they are."""
+def _simplify_once(model: onnx.ModelProto, counted: bool, most_repeated: int) -> onnx.ModelProto:
+    """Simplify what is there, all operators as they are.
+
+    Constants that repeat smaller ones are not computed if they take more than so many bytes.
+    """
     light = _modernise(strip_weights(model), counted)
     with _quiet("onnxscript", "onnx_ir"), named("simplify the model"):
         module = ir.from_proto(light.model)
         _restore_weights(module, light)
-        _optimise(module)
+        _optimise(module, most_repeated)
         simplified: onnx.ModelProto = ir.to_proto(module)
     return simplified
 
@@ -188,7 +198,7 @@ def _restore_weights(module: ir.Model, light: Skeleton) -> None:
             graph.register_initializer(value)
 
 
-def _optimise(module: ir.Model) -> None:
+def _optimise(module: ir.Model, most_repeated: int) -> None:
     """Fold, merge and clean up, in place."""
     names = [value.name for value in module.graph.outputs]
     for node in module.graph:
@@ -201,7 +211,7 @@ def _optimise(module: ir.Model) -> None:
             module,
             onnx_shape_inference=True,
             output_size_limit=_UNLIMITED,
-            should_fold=partial(_is_folded, FoldingBudget()),
+            should_fold=partial(_is_folded, FoldingBudget(), most_repeated),
         )
     ir.passes.Sequential(
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
@@ -216,8 +226,14 @@ def _optimise(module: ir.Model) -> None:
     _name_outputs(module.graph, names)
 
 
-def _is_folded(budget: FoldingBudget, node: ir.Node) -> bool:
-    return not keeps_stored(node) and _is_portable(node) and _is_affordable(budget, node)
+def _is_folded(budget: FoldingBudget, most_repeated: int, node: ir.Node) -> bool:
+    if keeps_stored(node) or not _is_portable(node):
+        return False
+    return _is_affordable(budget, most_repeated, node)
+
+
+def _repeats(node: ir.Node | onnx.NodeProto) -> bool:
+    return node.op_type in ("Expand", "Tile") and node.domain in STANDARD_DOMAINS
 
 
 def _is_portable(node: ir.Node) -> bool:
@@ -234,8 +250,10 @@ def _is_portable(node: ir.Node) -> bool:
     return bool((np.abs(constant.numpy()) < 2.0**31).all())
 
 
-def _is_affordable(budget: FoldingBudget, node: ir.Node) -> bool:
+def _is_affordable(budget: FoldingBudget, most_repeated: int, node: ir.Node) -> bool:
     """Whether a node on constants can be computed now: one of unknown size is left alone.
+
+    So is a larger one than ``most_repeated`` bytes that repeats what it reads.
 
     Raises
     ------
@@ -249,7 +267,15 @@ def _is_affordable(budget: FoldingBudget, node: ir.Node) -> bool:
             continue
         itemsize = 8 if output.dtype is None else math.ceil(output.dtype.itemsize)
         size = math.prod(output.shape.numpy()) * itemsize
-        budget.spend(f"{node.op_type} '{node.name or output.name}'", size)
+        budget.spend(f"{node.op_type} '{node.name or output.name}'", output.name or "", size)
+        if _repeats(node) and size > most_repeated:
+            budget.release(output.name or "")
+            return False
+    for value in node.inputs:
+        if value is None or value.is_graph_output():
+            continue
+        if all(use.node is node for use in value.uses()):
+            budget.release(value.name or "")
     return True
 
 

@@ -11,13 +11,14 @@ from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.expansions.bodies import BODIES, has_body, inline_bodies
 from neocpu.frontend.expansions.empty_tensors import drop_empty, split_constant
-from neocpu.frontend.expansions.matrices import affine_grid, determinant, eye_like, list_axes
+from neocpu.frontend.expansions.matrices import affine_grid, determinant, eye_like, list_numbers
 from neocpu.frontend.expansions.pool_places import max_pool_places
 from neocpu.frontend.expansions.sequences import (
     cumulative_product,
     reverse_sequence,
     tensor_scatter,
 )
+from neocpu.frontend.expansions.slice_updates import join_slice_update
 from neocpu.frontend.expansions.training import batch_statistics, dropout_mask
 from neocpu.frontend.expansions.windows import column_to_image, deformable_convolution
 from neocpu.frontend.expansions.writer import Graph, Writer
@@ -37,10 +38,12 @@ EXPANSIONS: Final[Mapping[str, Callable[[Writer], None]]] = {
     "EyeLike": eye_like,
     "MaxPool": max_pool_places,
     "ReverseSequence": reverse_sequence,
+    "ScatterND": join_slice_update,
+    "Slice": list_numbers,
     "Split": split_constant,
-    "Squeeze": list_axes,
+    "Squeeze": list_numbers,
     "TensorScatter": tensor_scatter,
-    "Unsqueeze": list_axes,
+    "Unsqueeze": list_numbers,
 }
 """By operator. One writes nothing where a node is better left to its converter."""
 

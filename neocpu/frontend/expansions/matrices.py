@@ -52,10 +52,17 @@ def eye_like(w: Writer) -> None:
     w.give(w.const(np.eye(rows, columns, int(w.attribute("k", 0))).astype(dtype)))
 
 
-def list_axes(w: Writer) -> None:
-    """Squeeze and Unsqueeze of one axis that is no list, as ONNX's own definitions have it."""
-    if w.input(1) in w.graph.constants and w.constant(1).ndim == 0:
-        w.give(w.op(w.node.op_type, w.input(0), w.const([int(w.constant(1))])))
+def list_numbers(w: Writer) -> None:
+    """Slice, Squeeze and Unsqueeze of one axis whose numbers are no lists, as others take them."""
+    given = list(w.node.input[1:])
+    listed = [
+        w.const([int(w.constant(i))])
+        if name in w.graph.constants and not w.constant(i).ndim
+        else name
+        for i, name in enumerate(given, 1)
+    ]
+    if listed != given:
+        w.give(w.op(w.node.op_type, w.input(0), *listed))
 
 
 def _minor(w: Writer, rows: list[list[str]]) -> str:

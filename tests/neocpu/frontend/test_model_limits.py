@@ -161,6 +161,16 @@ def test_many_constants_are_counted_together(monkeypatch):
         load_model(model(nodes, inputs={"x": [10, 10]}, initializers=[shape]))
 
 
+def test_constants_that_nothing_reads_any_longer_are_not_counted(monkeypatch):
+    monkeypatch.setattr(model_limits, "MAX_FOLDED_BYTES", 1000)
+    shape = numpy_helper.from_array(np.array([10, 10]), "shape")
+    nodes = [helper.make_node("ConstantOfShape", ["shape"], ["c0"])]
+    nodes += [helper.make_node("Exp", [f"c{i}"], [f"c{i + 1}"]) for i in range(9)]
+    nodes.append(helper.make_node("Add", ["x", "c9"], ["y"]))
+    loaded = load_model(model(nodes, inputs={"x": [10, 10]}, initializers=[shape]))
+    assert [node.op_type for node in loaded.simplified.graph.node] == ["Add"]
+
+
 def test_a_network_of_computed_weights_is_within_the_limits():
     shape = numpy_helper.from_array(np.array([64, 32]), "shape")
     nodes = [

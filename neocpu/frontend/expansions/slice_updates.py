@@ -1,0 +1,93 @@
+"""Scatters that write one slice, as joins: PyTorch has ``x[:, 1:] += y`` write a ScatterND.
+
+Its indices name every element that is written, with eight bytes for each of its coordinates: that
+may be gigabytes of what a few numbers say.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import numpy_helper
+
+from neocpu.frontend.expansions.writer import Array, Graph, Writer
+from neocpu.frontend.unsupported import STANDARD_DOMAINS
+
+
+def join_slice_update(w: Writer) -> None:
+    """ScatterND of one slice: what lies before it, the updates and what lies after, by axis."""
+    shapes = w.graph.shapes
+    if w.attribute("reduction", "none") != "none" or not {*w.node.input} <= shapes.keys():
+        return
+    shape, ranges = w.shape(), _ranges(w.graph, w.input(1))
+    if ranges is None or any(end > extent for (_, end), extent in zip(ranges, shape, strict=False)):
+        return
+    if w.shape(2) != (*(end - start for start, end in ranges), *shape[len(ranges) :]):
+        return
+    joined = w.input(2)
+    for axis, (start, end) in reversed(list(enumerate(ranges))):
+        before, after = (
+            [_part(w, ranges[:axis], bounds)] if bounds[0] < bounds[1] else []
+            for bounds in ((0, start), (end, shape[axis]))
+        )
+        if before or after:
+            joined = w.op("Concat", *before, joined, *after, axis=axis)
+    w.give(joined)
+
+
+def _part(w: Writer, ranges: list[tuple[int, int]], last: tuple[int, int]) -> str:
+    """Write the slice of the data within ranges of its first axes."""
+    starts, ends = zip(*ranges, last, strict=True)
+    return w.op("Slice", w.input(0), w.const(starts), w.const(ends))
+
+
+def _ranges(graph: Graph, indices: str) -> list[tuple[int, int]] | None:
+    """Return where the slice starts and ends along each axis, if indices name one in order."""
+    *extents, depth = graph.shapes[indices]
+    columns = _columns(graph, indices)
+    if columns is None or not len(columns) == len(extents) == depth or 0 in extents:
+        return None
+    ranges = []
+    for axis, column in enumerate(columns):
+        line = column[tuple(slice(None) if each == axis else 0 for each in range(depth))]
+        start, end = int(line[0]), int(line[0]) + len(line)
+        along = np.arange(start, end).reshape([-1 if each == axis else 1 for each in range(depth)])
+        repeated = all(
+            stride == 0 or extent == 1 or each == axis
+            for each, (stride, extent) in enumerate(zip(column.strides, column.shape, strict=True))
+        )
+        found = line if repeated else column
+        wanted = along.reshape(-1) if repeated else np.broadcast_to(along, column.shape)
+        if start < 0 or not np.array_equal(found, wanted):
+            return None
+        ranges.append((start, end))
+    return ranges
+
+
+def _columns(graph: Graph, indices: str) -> list[Array] | None:
+    """Return each of what lies along the last axis, repeated without a copy."""
+    whole = _value(graph, indices)
+    if whole is not None:
+        return [whole[..., column] for column in range(whole.shape[-1])]
+    joined = graph.makers.get(indices)
+    rank = len(graph.shapes[indices])
+    if joined is None or joined.op_type != "Concat" or joined.attribute[0].i % rank != rank - 1:
+        return None
+    parts = [_value(graph, name) for name in joined.input]
+    return [part[..., 0] for part in parts if part is not None and part.shape[-1] == 1] or None
+
+
+def _value(graph: Graph, name: str) -> Array | None:
+    """Return what a value is known to be; of what is repeated, a view."""
+    if name in graph.constants:
+        array: Array = numpy_helper.to_array(graph.constants[name])
+        return array
+    node = graph.makers.get(name)
+    if node is None or node.op_type not in ("Expand", "Unsqueeze"):
+        return None
+    source, parameter = (_value(graph, each) for each in node.input)
+    if source is None or parameter is None or node.domain not in STANDARD_DOMAINS:
+        return None
+    numbers = tuple(parameter.tolist())
+    if node.op_type == "Unsqueeze":
+        return np.expand_dims(source, numbers)
+    return np.broadcast_to(source, np.broadcast_shapes(source.shape, numbers))
