@@ -78,7 +78,7 @@ def load_model(
         original = expand_quantised(original)
     refuse_scales(original.graph)
     refuse_unknown_operators(original)
-    refuse_own_operators(called_operators(original))
+    refuse_own_operators(original)
     _check(original, where)
     _refuse_repeated_outputs(original.graph, where)
     _refuse_zeros(original.graph, where)

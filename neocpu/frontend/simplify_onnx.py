@@ -32,7 +32,7 @@ from neocpu.frontend.opset_raising import IR_VERSION, named, raise_opset
 from neocpu.frontend.quantised.kept_weights import keeps_stored
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.rewrites import absorb_pads
-from neocpu.frontend.rows.pasted_masks import replace_pasted_masks
+from neocpu.frontend.rows.replace_loops import replace_loops
 from neocpu.frontend.shapes import real_inputs
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, refuse_missing_inputs
@@ -108,7 +108,7 @@ def _modernise(light: Skeleton, counted: bool) -> Skeleton:
         with named("inline the model's functions"):
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
     weights = dict(light.weights)
-    replace_pasted_masks(proto)
+    replace_loops(proto)
     if needs_flattening(proto):
         proto, inner = _flatten(proto, weights.keys(), counted)
         weights |= inner

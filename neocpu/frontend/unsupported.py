@@ -44,14 +44,15 @@ def refuse_unknown_operators(model: onnx.ModelProto) -> None:
         _refuse([*unknown, *foreign], {schema.name for schema in schemas if not schema.domain})
 
 
-def refuse_own_operators(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Raise if nodes of a model that was read are of ours, whose constants nobody checked.
+def refuse_own_operators(model: onnx.ModelProto) -> None:
+    """Raise if a model that was read has an operator of ours, whose constants nobody checked.
 
     Raises
     ------
     UnsupportedError
     """
     mine = (OWN_DOMAIN, f"{OWN_DOMAIN}.")
+    nodes = called_operators(model)
     _refuse([n for n in nodes if n.domain == mine[0] or n.domain.startswith(mine[1])], ())
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from neocpu.frontend.converters.convert_sampling import region_arguments
+from neocpu.frontend.converters.convert_sampling import numbers, region_arguments
 from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
 from neocpu.schedules.operators.ranking.compact import lower_compact
 from neocpu.schedules.operators.ranking.non_max_suppression import (
@@ -20,6 +20,11 @@ from neocpu.schedules.operators.ranking.non_max_suppression import (
     lower_non_max_suppression,
 )
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
+from neocpu.schedules.operators.resized_peaks import (
+    LONGEST,
+    PeaksWorkload,
+    lower_resized_peaks,
+)
 from neocpu.schedules.operators.roi_align import lower_roi_align
 
 # Rows are computed and kept in memory whether they count or not.
@@ -131,9 +136,26 @@ def roi_align(node: Node) -> relax.Expr:
     return call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
 
 
+def resized_peaks(node: Node) -> relax.Expr:
+    """Values and places of the peaks of maps, each row's resized to its height and width."""
+    data, heights, widths, counted = node.inputs[:4]
+    if {dtype_of(data), dtype_of(heights), dtype_of(widths)} != {"float32"}:
+        raise ValueError("only float32 maps and sizes are supported")
+    workload = PeaksWorkload(*node.shape(), float(node.attrs["cubic"]))
+    sides = [
+        node.emit(relax.op.astype(relax.op.clip(numbers(node, side, 1.0), 1, LONGEST), "int32"))
+        for side in (heights, widths)
+    ]
+    found = workload.rows, workload.maps
+    types = [relax.TensorType(found, "float32"), relax.TensorType((2, *found), "int64")]
+    args = [data, *sides, counted]
+    return call_kernel(node, "resized_peaks", lower_resized_peaks(workload), args, types)
+
+
 ROW_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "NonMaxSuppression": non_max_suppression,
     "NonZero": non_zero,
+    "ResizedPeaks": resized_peaks,
     "RoiAlign": roi_align,
     "TopK": top_k,
 }

@@ -37,7 +37,7 @@ def grid_sample(node: Node) -> relax.Expr:
             raise ValueError("to reflect at the centres of pixels takes at least two of them")
     # Of -1 to 1 across the image. Reflected so far out, float32 has no digits left for the pixel.
     limit = max(2.0, _FAR / max(extents))
-    places = relax.op.clip(_numbers(node, grid, -1.0), -limit, limit)
+    places = relax.op.clip(numbers(node, grid, -1.0), -limit, limit)
     return node.convert_by_tvm("GridSample", [data, node.emit(places)])
 
 
@@ -75,14 +75,14 @@ def region_arguments(
     if node.shape(2) != (workload.regions,):
         raise ValueError(f"its batch_indices {list(node.shape(2))} do not fit its regions")
     margin = _FAR_MARGIN if samples else _MARGIN
-    corners = _corners(node, _numbers(node, regions, 0.0), scale, margin)
+    corners = _corners(node, numbers(node, regions, 0.0), scale, margin)
     return workload, [data, corners, within(node, images, workload.data[0])]
 
 
 def max_roi_pool(node: Node) -> relax.Expr:
     """MaxRoiPool; images and corners outside are moved to the nearest, NaN to 0."""
     data, regions = node.inputs[:2]
-    clean = _numbers(node, regions, 0.0)
+    clean = numbers(node, regions, 0.0)
     last = node.shape()[0] - 1
     image = relax.op.clip(node.emit(relax.op.strided_slice(clean, [1], [0], [1])), 0, last)
     corners = node.emit(relax.op.strided_slice(clean, [1], [1], [5]))
@@ -95,7 +95,7 @@ def max_roi_pool(node: Node) -> relax.Expr:
     return relax.op.vision.roi_pool(data, node.emit(relax.op.concat(both, axis=1)), pooled, 1.0)
 
 
-def _numbers(node: Node, values: relax.Expr, otherwise: float) -> relax.Expr:
+def numbers(node: Node, values: relax.Expr, otherwise: float) -> relax.Expr:
     """Return values with ``otherwise`` in place of those that are no numbers."""
     nothing = node.emit(relax.op.isnan(values))
     return node.emit(relax.op.where(nothing, scalar(otherwise, values), values))

@@ -19,6 +19,7 @@ from neocpu.frontend.rows import (
     branches,
     fold_rows,
     keep_rows,
+    keypoints,
     look_up_rows,
     make_rows,
     move_rows,
@@ -43,6 +44,7 @@ RULES: Mapping[str, Rule] = {
     **make_rows.RULES,
     **branches.RULES,
     **unique.RULES,
+    **keypoints.RULES,
 }
 
 _SHAPED = frozenset(
@@ -89,7 +91,8 @@ def bound_rows(model: onnx.ModelProto) -> BoundedRows:
     model : onnx.ModelProto
         The simplified model, which is kept; the one itself is returned if it has no such rows.
     """
-    if not any(_is(node, SOURCES) for node in all_nodes(model.graph.node)):
+    nodes = all_nodes(model.graph.node)
+    if not any(_is(node, SOURCES) or node.domain == DOMAIN for node in nodes):
         return BoundedRows(model, {})
     walk = _Walk(RowGraph(model))
     for node in model.graph.node:
@@ -163,6 +166,8 @@ class _Walk:
                 if rule is None:
                     raise RowError("it is not known to work row by row")
                 return rule(step)
+        elif node.domain == DOMAIN:
+            return RULES[node.op_type](step)
         elif any(value is not None and value.axis is not None for value in operands):
             raise RowError("it is not known to work row by row")
         return self._kept(node, operands)
@@ -263,7 +268,7 @@ def _written(model: onnx.ModelProto, graph: RowGraph, counts: Mapping[str, str])
     written = onnx.ModelProto()
     for name in ("ir_version", "producer_name", "domain", "doc_string"):
         setattr(written, name, getattr(model, name))
-    written.opset_import.extend(model.opset_import)
+    written.opset_import.extend(o for o in model.opset_import if o.domain != DOMAIN)
     written.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
     written.functions.extend(model.functions)
     written.graph.name = model.graph.name

@@ -1,0 +1,199 @@
+"""Loops that compute a row of each of their results at every step, of a row of some tensors.
+
+What such a loop computes is found out by running its body on rows that are made up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from neocpu.frontend.constant_tensors import constant_of, constant_tensors
+from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.subgraphs import graphs_of
+from neocpu.frontend.unsupported import STANDARD_DOMAINS
+
+Array = npt.NDArray[Any]
+
+_MOST_ELEMENTS: Final = 1 << 24
+"""Of a tensor of a body that is run: an image of 16 megapixels."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowLoop:
+    """A loop that appends to tensors that are empty before.
+
+    Attributes
+    ----------
+    count : str
+        How often it runs.
+    reads : tuple of str
+        Tensors around it of which a step reads the row of its number, in the order it does.
+    rows : tuple of str
+        What a step appends to each result, ``(1, ...)``.
+    counted : str
+        The tensor that has as many rows as the loop steps; empty if it is none.
+    extents : mapping of str to (str, int)
+        Values around it that are an extent of a tensor: which tensor's, along which axis.
+    """
+
+    model: onnx.ModelProto
+    count: str
+    counted: str
+    reads: tuple[str, ...]
+    rows: tuple[str, ...]
+    extents: Mapping[str, tuple[str, int]]
+    _nodes: Sequence[onnx.NodeProto]
+    _given: Mapping[str, Array]
+
+    def step(self, rows: Sequence[Array]) -> list[Array]:
+        """Return what a step appends, where the tensors it reads have one row each.
+
+        Raises
+        ------
+        ValueError
+            If a tensor of the body is too large. What else a body fails of is onnx's evaluator's.
+        """
+        tensors = dict(zip(self.reads, rows, strict=True))
+        given = {**self._given}
+        for name, (tensor, axis) in self.extents.items():
+            given[name] = np.array(tensors[tensor].shape[axis])
+        graph = helper.make_graph(
+            self._nodes,
+            "body",
+            [
+                helper.make_tensor_value_info(
+                    name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+                )
+                for name, array in tensors.items()
+            ],
+            [onnx.ValueInfoProto(name=name) for name in self.rows],
+            [numpy_helper.from_array(array, name) for name, array in given.items()],
+        )
+        body = helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=10)
+        inferred = onnx.shape_inference.infer_shapes(body, data_prop=True).graph
+        if any(math.prod(shape) > _MOST_ELEMENTS for shape in known_shapes(inferred).values()):
+            raise ValueError("a body's tensor is too large")
+        found: list[Array] = ReferenceEvaluator(body).run(list(self.rows), tensors)
+        return found
+
+
+def row_loops(model: onnx.ModelProto) -> Iterator[tuple[int, RowLoop]]:
+    """Yield the loops of a graph that are such, with the number of their node."""
+    graph = model.graph
+    loops = [
+        (index, node)
+        for index, node in enumerate(graph.node)
+        if node.op_type == "Loop" and node.domain in STANDARD_DOMAINS
+    ]
+    if not loops:
+        return
+    around = _Around(
+        {name: numpy_helper.to_array(t) for name, t in constant_tensors(graph).items()},
+        {name: node for node in graph.node for name in node.output},
+    )
+    for index, node in loops:
+        if (found := _recognised(model, node, around)) is not None:
+            yield index, found
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """The graph around a loop."""
+
+    constants: Mapping[str, Array]
+    makers: Mapping[str, onnx.NodeProto]
+
+    def is_true(self, name: str) -> bool:
+        return not name or (name in self.constants and bool(self.constants[name].all()))
+
+    def is_empty(self, name: str) -> bool:
+        """Whether a tensor is known to have no rows."""
+        if name in self.constants:
+            return self.constants[name].shape[:1] == (0,)
+        zeros = self.makers.get(name)
+        joined = self.makers.get(zeros.input[0]) if _is(zeros, "ConstantOfShape") else None
+        first = self.constants.get(joined.input[0]) if _is(joined, "Concat") else None
+        return first is not None and first.size > 0 and int(first.flat[0]) == 0
+
+    def extent(self, name: str) -> tuple[str, int] | None:
+        """Return of which tensor and axis a value is the extent, if it is one."""
+        gather = self.makers.get(name)
+        shape = self.makers.get(gather.input[0]) if _is(gather, "Gather") else None
+        if gather is None or shape is None or not _is(shape, "Shape") or shape.attribute:
+            return None
+        axis = self.constants.get(gather.input[1])
+        return (shape.input[0], int(axis)) if axis is not None and axis.shape == () else None
+
+
+def _is(node: onnx.NodeProto | None, op_type: str) -> bool:
+    return node is not None and node.op_type == op_type and node.domain in STANDARD_DOMAINS
+
+
+def _recognised(model: onnx.ModelProto, node: onnx.NodeProto, around: _Around) -> RowLoop | None:
+    body = next((a.g for a in node.attribute if a.name == "body"), None)
+    states = len(node.input) - 2
+    if body is None or states < 1 or len(body.input) != 2 + states != len(body.output) + 1:
+        return None
+    index, going, *before = (value.name for value in body.input)
+    makers = {name: each for each in body.node for name in each.output}
+    goes_on = _source(makers, body.output[0].name)
+    if goes_on != going and not (goes_on and around.is_true(goes_on)):
+        return None
+    rows = []
+    for state, value, start in zip(before, body.output[1:], node.input[2:], strict=True):
+        joined = makers.get(value.name)
+        if joined is None or not _is(joined, "Concat") or joined.attribute[0].i != 0:
+            return None
+        if len(joined.input) != 2 or _source(makers, joined.input[0]) != state:
+            return None
+        if not around.is_empty(start):
+            return None
+        rows.append(joined.input[1])
+    if not around.is_true(node.input[1]):
+        return None
+    nodes = _needed(body.node, rows)
+    if any(map(graphs_of, nodes)):
+        return None
+    reads = dict.fromkeys(
+        each.input[0]
+        for each in nodes
+        if _is(each, "Gather") and each.input[1] == index and each.input[0] not in makers
+    )
+    inner = {name: constant_of(each) for name, each in makers.items() if each.op_type == "Constant"}
+    names = {name for each in nodes for name in each.input if name} - makers.keys()
+    names -= {index, *reads}
+    extents = {name: found for name in names if (found := around.extent(name)) is not None}
+    outer = {name: around.constants[name] for name in names if name in around.constants}
+    if names - extents.keys() - outer.keys() or any(t not in reads for t, _ in extents.values()):
+        return None
+    kept = [each for each in nodes if each.op_type != "Constant"]
+    given = {**{name: inner[name] for name in inner}, **outer, index: np.array(0)}
+    counted, axis = around.extent(node.input[0]) or ("", 0)
+    counted = "" if axis else counted
+    return RowLoop(model, node.input[0], counted, tuple(reads), tuple(rows), extents, kept, given)
+
+
+def _source(makers: Mapping[str, onnx.NodeProto], name: str) -> str:
+    """Return what a value is the same as, but for its element type."""
+    while _is(makers.get(name), "Cast") or _is(makers.get(name), "Identity"):
+        name = makers[name].input[0]
+    return name
+
+
+def _needed(nodes: Sequence[onnx.NodeProto], results: Sequence[str]) -> list[onnx.NodeProto]:
+    """Return the nodes that values depend on."""
+    wanted, kept = {*results}, []
+    for node in reversed(nodes):
+        if wanted.intersection(node.output):
+            wanted.update(node.input)
+            kept.append(node)
+    return kept[::-1]
