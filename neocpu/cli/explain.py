@@ -15,6 +15,7 @@ from neocpu.cli.plans.plan_text import (
     calibration_fields,
     cost_sources,
     error_text,
+    loop_fields,
     missed_text,
     precision_text,
     rounding_fields,
@@ -71,6 +72,7 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         *processing_fields(plan),
         *calibration_fields(plan),
         *rule_fields(plan),
+        *loop_fields(plan),
         ("accuracy", accuracy_text(plan["accuracy"])),
         (
             "search",

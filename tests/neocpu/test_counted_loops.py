@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import neocpu
+from neocpu.bench.limits.roofline import work_of
+from neocpu.cli.plans.plan_text import loop_fields
 from neocpu.frontend import load_model
 from neocpu.frontend.control_flow import counted
 from neocpu.reference.runner import run_reference
@@ -245,8 +247,10 @@ g (float[1000,1,8] x, float[1,6] h0) => (float[1,6] h, float[1000,1,6] all) {
 def test_a_recurrent_layer(compiled):
     model = parsed(RECURRENT)
     module, header = compiled(model)
-    assert loops_of(header) == [1000]
+    assert loops_of(header) == header.plan["loops"] == [1000]
+    assert loop_fields(header.plan) == [("loops", "1000 times at most; the times here are of one")]
     assert len(header.calls) < 12
+    assert work_of(load_model(model)).flops == 1000 * 2 * (8 * 6 + 6 * 6)
     compare(model, module, {"x": normal(1000, 1, 8), "h0": normal(1, 6)})
 
 

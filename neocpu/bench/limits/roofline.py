@@ -19,6 +19,7 @@ from neocpu.bench.results.machine import CpuTime, OtherLoad, caches, own_cpu_sec
 from neocpu.foundation.errors import TargetError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
+from neocpu.frontend.control_flow.loop_nodes import repeated
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.weightless_model import tensor_bytes
@@ -116,7 +117,7 @@ def work_of(model: LoadedModel) -> Work:
     """Return the work of a model."""
     graph = model.bounded.graph
     shapes = _shapes(graph)
-    flops = sum(_flops(node, shapes) for node in graph.node)
+    flops = sum(_flops(node, shapes) * times for node, times in repeated(graph.node))
     moved = sum(tensor_bytes(tensor) for tensor in graph.initializer)
     moved += sum(_bytes(value) for value in (*graph.input, *graph.output))
     return Work(flops, moved)

@@ -122,6 +122,13 @@ def calibration_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def loop_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what there is to say of loops that the runtime repeats."""
+    limits = plan.get("loops", ())
+    counts = f"{', '.join(map(str, limits))} times at most; the times here are of one"
+    return [("loops", counts)] if limits else []
+
+
 def weights_text(weights: Mapping[str, Any]) -> str:
     """Return ``46.8 MB given, 102.3 MB packed, at most 120.0 MB allowed``."""
     text = f"{size(weights['given_bytes'])} given, {size(weights['packed_bytes'])} packed"

@@ -7,7 +7,8 @@ is fused that would then be computed in each step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -126,6 +127,27 @@ def _attributes(node: onnx.NodeProto) -> tuple[int, int, str]:
     """Return how many states there are, how often a body runs at most, and the ways of its rows."""
     given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
     return int(given["states"]), int(given.get("limit", 0)), given.get("backward", b"").decode()
+
+
+def repeated(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[onnx.NodeProto, int]]:
+    """Yield the nodes of a graph, in order, and how often a run computes each at most."""
+    listed = list(nodes)
+    ends = {_loop(node): _attributes(node)[1] for node in listed if _is(node, END)}
+    limits: list[int] = []
+    for node in listed:
+        yield node, math.prod(limits)
+        if _is(node, BEGIN):
+            limits.append(ends[_loop(node)])
+        elif _is(node, END):
+            limits.pop()
+
+
+def _is(node: onnx.NodeProto, op_type: str) -> bool:
+    return bool(node.domain == OWN_DOMAIN and node.op_type == op_type)
+
+
+def _loop(node: onnx.NodeProto) -> bytes:
+    return next(bytes(each.s) for each in node.attribute if each.name == "loop")
 
 
 def kinds_of(graph: onnx.GraphProto) -> dict[str, Kind]:
