@@ -10,6 +10,7 @@ from neocpu.reference.predicted_time import predicted_seconds
 from neocpu.reference.runner import run_reference
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
 from neocpu.verification import DOUBTFUL_RUNS, FLOAT32_RUNS, LEAST_RUNS, Verifier
+from tests.neocpu.frontend.control_flow.control_flow_models import parsed
 from tests.neocpu.frontend.differential import make_model, random
 
 FEEDS = {"x": random(2, 37)}
@@ -116,3 +117,22 @@ def test_products_are_counted(monkeypatch, op, shapes, attributes, products):
 def test_small_models_are_not_worth_a_measurement(monkeypatch):
     monkeypatch.setattr(predicted_time, "_product_seconds", lambda: pytest.fail("measured"))
     assert predicted_seconds(MODEL) == 0
+
+
+def test_steps_of_loops_take_their_time():
+    """Of a thousand steps three of them five times; those that data end may be none."""
+    model = parsed("""
+g (float[3] x, float[1000] z) => (float[3] y, float[3] w, float[3] v) {
+  five = Constant<value = int64 {5}>()
+  many = Constant<value = int64 {1000000}>()
+  y = Scan <num_scan_inputs = 1, body = a (float[3] s, float e) => (float[3] t) {
+    u = Add(s, e)
+    t = Loop (five, , u) <body = b (int64 i, bool c, float[3] p) => (bool d, float[3] q) {
+      d = Identity(c) q = Sin(p) }>
+  }> (x, z)
+  w = Identity(x)
+  v = Loop (many, , x) <body = b (int64 i, bool c, float[3] p) => (bool d, float[3] q) {
+    q = Sin(p) m = ReduceMax<keepdims = 0>(q) o = Constant<value = float {1}>() d = Less(m, o) }>
+}""")
+    nodes = 1000 * (2 + 5 * 2) + 4
+    assert predicted_seconds(model) == pytest.approx(nodes * 2.5e-5)
