@@ -51,7 +51,6 @@ class StepKind:
 
 
 _LARGEST_ROUNDED: Final = 2.0**30
-_GELU_INNER: Final = math.sqrt(2 / math.pi)
 
 
 def _tirx() -> Any:
@@ -80,9 +79,14 @@ def _emit_gelu(x: Any, _: None) -> Any:
     return x * _const(0.5, x) * (_const(1.0, x) + _tirx().erf(x * _const(0.5**0.5, x)))
 
 
+# tanh(y) + 1 = 2 sigmoid(2 y), of y = sqrt(2 / pi) (x + 0.044715 x^3).
+_GELU_LINEAR: Final = 2 * math.sqrt(2 / math.pi)
+_GELU_CUBIC: Final = 0.044715 * _GELU_LINEAR
+
+
 def _emit_gelu_tanh(x: Any, _: None) -> Any:
-    inner = x * (_const(_GELU_INNER, x) + x * x * _const(_GELU_INNER * 0.044715, x))
-    return x * _const(0.5, x) * (_const(1.0, x) + _tirx().tanh(inner))
+    gate = x * (_const(_GELU_LINEAR, x) + x * x * _const(_GELU_CUBIC, x))
+    return x * _tirx().sigmoid(gate)
 
 
 def _emit_hard_swish(x: Any, _: None) -> Any:
@@ -141,7 +145,7 @@ def _gelu(x: Any) -> Any:
 
 
 def _gelu_tanh(x: Any) -> Any:
-    return x * (1 + np.tanh(_GELU_INNER * (x + 0.044715 * x**3))) / 2
+    return x * _sigmoid(_GELU_LINEAR * x + _GELU_CUBIC * x**3)
 
 
 def _hard_swish(x: Any) -> Any:
