@@ -2,8 +2,7 @@
 
 The chain after the operator is followed as long as each value has a single reader and the
 reader is a step `neocpu.schedules.operators.epilogue` knows. A residual add is such a step: its
-other operand is read while the accumulators are stored. Hard swish reads a value twice, and is a
-step too.
+other operand is read while the accumulators are stored.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any
 from tvm.ir import Var
 
 from neocpu.planning.grids import Grid, grid_of, quantised_by
-from neocpu.planning.hard_swish import match_hard_swish
 from neocpu.planning.quantised_steps import Step
 from neocpu.relax_utils import Expr, constant_value, dtype_of, is_op, op_name, static_shape
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL, STEP_KINDS, TENSOR, find_kind
@@ -61,13 +59,6 @@ def match_epilogue(
     chain = [start]
     while len(steps) < MAX_STEPS and chain[-1] not in result:
         users = readers.get(chain[-1], [])
-        if (swish := match_hard_swish(chain[-1], readers, definitions)) is not None:
-            step, inner = swish
-            if any(var in claimed or var in result for var in inner[:-1]) or inner[-1] in claimed:
-                break
-            steps.append((step, None))
-            chain += inner
-            continue
         if len(users) != 1 or users[0] in claimed:
             break
         if (rounded := _match_grid(users[0], readers, definitions, claimed, result)) is not None:

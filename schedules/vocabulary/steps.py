@@ -67,14 +67,6 @@ def _emit_clip(x: Any, _: None, low: float, high: float) -> Any:
     return _tirx().max(_tirx().min(x, _const(high, x)), _const(low, x))
 
 
-def _emit_hard_swish(x: Any, _: None, scale: float, shift: float, low: float, high: float) -> Any:
-    return x * _emit_clip(x * _const(scale, x) + _const(shift, x), None, low, high)
-
-
-def _hard_swish(x: Any, scale: float, shift: float, low: float, high: float) -> Any:
-    return x * np.clip(x * x.dtype.type(scale) + x.dtype.type(shift), low, high)
-
-
 def _emit_gelu(x: Any, _: None) -> Any:
     return x * _const(0.5, x) * (_const(1.0, x) + _tirx().erf(x * _const(0.5**0.5, x)))
 
@@ -203,8 +195,6 @@ STEP_KINDS: Final[Mapping[str, StepKind]] = {
         lambda x, _: x * _tirx().sigmoid(x),
         lambda x: x * _sigmoid(x),
     ),
-    # A number and a line through it, clipped, multiplied; by no one operator.
-    "hard_swish": StepKind(NO_OPERAND, "", _emit_hard_swish, _hard_swish, before=False),
     "tanh": StepKind(NO_OPERAND, "relax.tanh", lambda x, _: _tirx().tanh(x), np.tanh),
     "gelu": StepKind(NO_OPERAND, "relax.nn.gelu", _emit_gelu, _gelu),
     "gelu_tanh": StepKind(NO_OPERAND, "relax.nn.gelu_tanh", _emit_gelu_tanh, _gelu_tanh),

@@ -15,11 +15,7 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 EPILOGUES = [
     (EpilogueOp("bias_add"),),
     (EpilogueOp("scale"), EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu")),
-    (
-        EpilogueOp("clip", (-0.5, 0.75)),
-        EpilogueOp("multiply"),
-        EpilogueOp("hard_swish", (0.5, 0.25, 0.0, 0.75)),
-    ),
+    (EpilogueOp("clip", (-0.5, 0.75)), EpilogueOp("multiply")),
     (EpilogueOp("bias_add"), EpilogueOp("silu")),
 ]
 
