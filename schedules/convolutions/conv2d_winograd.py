@@ -1,7 +1,7 @@
 """Winograd convolution in NCHW[x]c: fewer multiply-adds, by 4 of F(4x4, 3x3), 3.5 of F(6, 7).
 
-Kernels of 1, 3 or 5 taps a side and stride 1 or 2, and of 7 taps and stride 1 (`winograd`). Those
-along the depth of volumes are as ones along rows. A strip
+Kernels of 1, 3 or 5 taps a side and stride 1 or 2, and of 7 taps and stride 1 (`winograd`), dilated
+ones with stride 1; those along the depth of volumes are as ones along rows. A strip
 of tiles is transformed, multiplied with the transformed weights (one matrix product for each of a
 tile's points, register-tiled like the direct convolution) and transformed back, all within one
 core's L2 cache. The price is in the weights: there are as many as points. Large ones come from
@@ -72,7 +72,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     return (
         workload.numerics.reads_float32
         and bool(winograd.tiles_of(workload.kernel, workload.stride))
-        and workload.dilation == (1, 1)
+        and (workload.dilation == (1, 1) or workload.stride == (1, 1))
         and workload.groups == 1
         and not workload.prologue
         and min(workload.image_channels, workload.out_channels)

@@ -66,7 +66,8 @@ class Emitter:
             image, channel, exists = place_of(self.workload, image, chunk * self.lanes, each)
             channels = tirx.floordiv(channel, self.scheme.ic_bn)
             lane = span(tirx.floormod(channel, self.scheme.ic_bn), self.lanes)
-            y, x = T.Bind(row * down.step - top), T.Bind(column * across.step - left)
+            y = T.Bind(t.first(0, row, down.step) - top)
+            x = T.Bind(t.first(1, column, across.step) - left)
             place = T.Bind((at + block) * t.chunks + chunk)
 
             def store(i: Any, k: Any, value: Any, place: Any = place, j: Any = j) -> None:
@@ -75,8 +76,9 @@ class Emitter:
 
             def pixel(i: Any, k: Any, corner: Any = (image, channels, y, x, lane)) -> Any:
                 image, channels, y, x, lane = corner
-                image, y = self._row(image, y + i, self.workload.height)
-                return self._data[image, channels, y, x + k, lane]
+                below, beside = self.workload.dilation
+                image, y = self._row(image, y + i * below, self.workload.height)
+                return self._data[image, channels, y, x + k * beside, lane]
 
             self._input_tile(pixel, (y, x), exists, store)
 
@@ -138,10 +140,10 @@ class Emitter:
         write = self._writer(patch)
         with T.serial(down.span) as i, T.serial(across.span) as k:
             write(i, k, self._zero(w.numerics.data))
-        rows, above = _overlap(down.span, w.height, y)
+        rows, above = _overlap(down.span, w.dilation[0], w.height, y)
         if exists:
             rows = T.Select(tirx.all(*exists), rows, 0)
-        columns, before = _overlap(across.span, w.width, x)
+        columns, before = _overlap(across.span, w.dilation[1], w.width, x)
         with T.serial(rows) as i, T.serial(columns) as k:
             write(above + i, before + k, pixel(above + i, before + k))
         return patch
@@ -167,14 +169,12 @@ class Emitter:
         w, t = self.workload, self.tiling
         down, across = t.filters
         conditions = []
-        for position, before, length, count, line in (
-            (y, w.padding[0], w.height, t.rows, down),
-            (x, w.padding[1], w.width, t.columns, across),
-        ):
+        for axis, position, length, line in ((0, y, w.height, down), (1, x, w.width, across)):
+            before, reach = w.padding[axis], (line.span - 1) * w.dilation[axis] + 1
             if before:
                 conditions.append(position >= 0)
-            if (count - 1) * line.step - before + line.span > length:
-                conditions.append(position + line.span <= length)
+            if t.last(axis, line.step) - before + reach > length:
+                conditions.append(position + reach <= length)
         return conditions
 
     def products(self, group: Any, count: Any, transformed: Any, at: Any, sums: Any) -> None:
@@ -254,7 +254,8 @@ class Emitter:
         oc_first, oc_count = self._group(group)
         with T.serial(oc_count) as g, T.serial(self._tiles(start, count)) as i:
             image, row, column = self.tiling.place(start + i)
-            y, x = T.Bind(row * down.tile), T.Bind(column * across.tile)
+            y = T.Bind(self.tiling.first(0, row, down.tile))
+            x = T.Bind(self.tiling.first(1, column, across.tile))
             before = T.Bind((oc_first + g) * vectors)
             with T.serial(_within(vectors, self.tiling.oc_vectors, before)) as v:
                 self._output_tile(
@@ -279,14 +280,14 @@ class Emitter:
             values = [product(i * across.span + k) for i in range(down.span)]
             for i, value in enumerate(down.output(values)):
                 write(i, k, value)
-        with T.serial(_within(down.tile, w.out_height, y)) as i:
+        with T.serial(_written(down.tile, w.dilation[0], w.out_height, y)) as i:
             row = [self._reader(columns)(i, k) for k in range(across.span)]
             for k, value in enumerate(across.output(row)):
                 write_result(0, k, value)
-            within = _within(across.tile, w.out_width, x)
-            with T.serial(within) as k, T.vectorized(self.lanes) as o:
-                found, row_of = self._row(image, y + i, w.out_height)
-                index = (found, chunk, row_of, x + k, lane + o)
+            written = _written(across.tile, w.dilation[1], w.out_width, x)
+            with T.serial(written) as k, T.vectorized(self.lanes) as o:
+                found, row_of = self._row(image, y + i * w.dilation[0], w.out_height)
+                index = (found, chunk, row_of, x + k * w.dilation[1], lane + o)
                 value = epilogue_value(result[0, k, o], w, self._readers, index)
                 value = as_stored(value, w, self.scheme.oc_bn, index)
                 T.buffer_store(self._output, value, list(index))
@@ -304,7 +305,19 @@ def _within(tile: int, length: int, start: Any) -> Any:
     return tile if length % tile == 0 else T.min(tile, length - start)
 
 
-def _overlap(count: int, length: int, start: Any) -> tuple[Any, Any]:
+def _written(tile: int, dilation: int, length: int, start: Any) -> Any:
+    """Pixels, ``dilation`` apart, of a tile that starts at ``start`` which the output has."""
+    if dilation == 1 or length % (tile * dilation) == 0:
+        return _within(tile, length // dilation, start)
+    return T.max(T.min(tile, _apart(length - start, dilation)), 0)
+
+
+def _overlap(count: int, dilation: int, length: int, start: Any) -> tuple[Any, Any]:
     """How many of ``count`` pixels from ``start`` the image has, and how many it lacks before."""
-    before = T.Bind(T.max(-start, 0))
-    return T.max(T.min(count, length - start) - before, 0), before
+    before = T.Bind(_apart(T.max(-start, 0), dilation))
+    return T.max(T.min(count, _apart(length - start, dilation)) - before, 0), before
+
+
+def _apart(length: Any, dilation: int) -> Any:
+    """How many pixels, ``dilation`` apart, the first so many hold."""
+    return length if dilation == 1 else tirx.floordiv(length + (dilation - 1), dilation)

@@ -28,6 +28,10 @@ class Tiling:
     The tiles of all images, row by row, are one sequence: register tiles and strips may cross from
     one tile row or image to the next, so that only the very last register tile overhangs.
 
+    A dilated convolution is as many undilated ones of each image as the product of its dilations:
+    rows and columns that are ``dilation`` apart see each other alone. Their tiles come one after
+    the other.
+
     Attributes
     ----------
     lanes : int
@@ -64,12 +68,36 @@ class Tiling:
     @property
     def rows(self) -> int:
         """Tile rows of an image."""
-        return ceil_div(self.workload.out_height, self.filters[0].tile)
+        return self._phases(0) * self._phase_tiles(0)
 
     @property
     def columns(self) -> int:
         """Tiles of a tile row."""
-        return ceil_div(self.workload.out_width, self.filters[1].tile)
+        return self._phases(1) * self._phase_tiles(1)
+
+    def _phases(self, axis: int) -> int:
+        """Undilated convolutions side by side along an axis."""
+        return min(self.workload.dilation[axis], self._length(axis))
+
+    def _phase_tiles(self, axis: int) -> int:
+        """Tiles of the longest of them."""
+        length = ceil_div(self._length(axis), self.workload.dilation[axis])
+        return ceil_div(length, self.filters[axis].tile)
+
+    def _length(self, axis: int) -> int:
+        return (self.workload.out_height, self.workload.out_width)[axis]
+
+    def first(self, axis: int, number: Any, width: int) -> Any:
+        """First pixel along an axis of a tile that is ``width`` further than the one before."""
+        dilation, each = self.workload.dilation[axis], self._phase_tiles(axis)
+        if dilation == 1:
+            return number * width
+        return tirx.floormod(number, each) * (width * dilation) + tirx.floordiv(number, each)
+
+    def last(self, axis: int, width: int) -> int:
+        """Return the first pixel of the last tile."""
+        dilation, each = self.workload.dilation[axis], self._phase_tiles(axis)
+        return (each - 1) * width * dilation + self._phases(axis) - 1
 
     @property
     def points(self) -> int:

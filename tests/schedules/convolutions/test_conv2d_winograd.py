@@ -97,6 +97,27 @@ def test_matches_naive(workload, tile, split):
     check_template(template, workload, scheme_of(tile, split), threads=2)
 
 
+DILATED = [
+    ((11, 13), (2, 2), (3, 3), (2, 2, 2, 2)),
+    ((12, 16), (2, 4), (3, 3), (2, 4, 2, 4)),
+    ((9, 10), (7, 3), (3, 3), (7, 3, 7, 3)),
+    ((5, 17), (1, 6), (3, 3), (1, 5, 0, 8)),
+    ((7, 9), (12, 5), (3, 3), (12, 5, 12, 5)),  # of which no row of taps but one reads pixels
+    ((14, 11), (2, 3), (5, 5), (4, 6, 4, 6)),
+    ((9, 20), (1, 3), (1, 3), (0, 3, 0, 3)),
+    ((8, 8), (3, 3), (3, 3), (0, 0, 0, 0)),
+]
+
+
+@pytest.mark.parametrize(("image", "dilation", "kernel", "padding"), DILATED)
+@pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
+def test_dilated(image, dilation, kernel, padding, split):
+    workload = Conv2dWorkload(2, 17, *image, 31, kernel, padding=padding, dilation=dilation)
+    assert template.applies(workload, HOST)
+    for tile in tiles_of(kernel, (1, 1))[:2]:
+        check_template(template, workload, scheme_of(tile, split), threads=2)
+
+
 @pytest.mark.parametrize("workload", WORKLOADS[:3], ids=str)
 def test_first_and_last_schemes_match_naive(workload):
     schemes = template.space(workload, HOST)
@@ -197,7 +218,7 @@ def test_error_does_not_depend_on_the_magnitude(tile, magnitude):
         {"stride": (3, 3)},
         {"stride": (1, 3)},
         {"kernel": (1, 1)},
-        {"dilation": (2, 2)},
+        {"dilation": (2, 2), "stride": (2, 2)},
         {"groups": 2},
         {"kernel": (4, 4)},
         {"kernel": (3, 11)},

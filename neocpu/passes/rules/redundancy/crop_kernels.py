@@ -83,7 +83,13 @@ def _crop(call: Expr, rewrite: Rewrite) -> Expr | None:
         )
     ]
     kept = [axis.useful() for axis in axes]
-    if all(part == (0, axis.taps) for part, axis in zip(kept, axes, strict=True)):
+    # One tap has no distance to others: undilated, it is what templates know.
+    dilation = [
+        1 if end - first == 1 else axis.dilation
+        for axis, (first, end) in zip(axes, kept, strict=True)
+    ]
+    whole = all(part == (0, axis.taps) for part, axis in zip(kept, axes, strict=True))
+    if whole and dilation == [axis.dilation for axis in axes]:
         return None
     part = (slice(None), slice(None), *(slice(*each) for each in kept))
     before = [a.before - first * a.dilation for a, (first, _) in zip(axes, kept, strict=True)]
@@ -95,7 +101,7 @@ def _crop(call: Expr, rewrite: Rewrite) -> Expr | None:
         make_const(weights[part].copy()),
         strides=list(attrs.strides),
         padding=[*before, *behind],
-        dilation=list(attrs.dilation),
+        dilation=dilation,
         groups=int(attrs.groups),
         data_layout=data_layout,
         kernel_layout=kernel_layout,
