@@ -225,10 +225,26 @@ def estimate(
     # Consecutive tasks: of each chunk's one row, or of one chunk all rows.
     read = min(each, chunks) if rows_first(workload, scheme, target) else ceil_div(each, rows)
     # Each chunk reads the image again, and L2 has lost what it does not hold.
-    image = bytes_of(workload.numerics.data) * math.prod(workload.input_shape)
-    pixels = chunks * image / threads if image > target.l2 * threads else 0.0
-    fetched, cold = read * block_bytes + pixels, chunks * block_bytes
+    image = _image_bytes(workload)
+    pixels = chunks * image if image > target.l2 * threads else 0.0
+    fetched, cold = read * block_bytes + pixels / threads, chunks * block_bytes
+    if 0 < target.l3 * threads < image:
+        cold += pixels
     return with_memory(busy / target.frequency, fetched, cold, target)
+
+
+def _image_bytes(workload: Conv2dWorkload) -> int:
+    """Bytes of the image that tiles read; of a dilated kernel, of the copy that is padded for it.
+
+    Its rows of taps lie so far apart that each brings the copy again.
+    """
+    element = bytes_of(workload.numerics.data)
+    image = element * math.prod(workload.input_shape)
+    if workload.dilation[0] == 1 or workload.kernel[0] == 1:
+        return image
+    top, left, bottom, right = workload.padding
+    height, width = workload.height + top + bottom, workload.width + left + right
+    return image * height * width // (workload.height * workload.width) * workload.kernel[0]
 
 
 def _pixel_loads(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:
