@@ -22,6 +22,8 @@ def test_a_network_agrees_or_is_refused_by_name(architecture, exporter):
     (found,) = outcomes(PYTHON, exporter, [architecture], verify=False)
     if found.outcome == "not exported":
         pytest.skip(f"PyTorch cannot export it: {found.message}")
+    if found.outcome == "alone":
+        pytest.skip(f"ONNX Runtime cannot run it: {found.message}")
     assert found.outcome in ("agrees", "refused"), found.message
 
 
