@@ -28,6 +28,7 @@ from neocpu.planning.network_graph import wanted
 from neocpu.planning.operators.layout_op import LayoutOp, Shape4
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.stored_weights import StoredWeights, stored_weights
+from neocpu.planning.tokens import Tokens
 from neocpu.relax_utils import (
     OPAQUE,
     Expr,
@@ -122,7 +123,8 @@ class _Rewriter:
         }
         network = self._plan.network
         plain = {op.result: op for op in (*network.dense, *network.products)}
-        absorbed = {var for op in (*network.ops, *plain.values()) for var in op.absorbed}
+        absorbing = (*network.ops, *plain.values(), *network.tokens.values())
+        absorbed = {var for op in absorbing for var in op.absorbed}
         params = list(self._func.params)
         self._plain.update((param, param) for param in params)
         with self._bb.function("main"):
@@ -133,6 +135,8 @@ class _Rewriter:
                         self._emit_op(*ops[binding.var])
                     elif binding.var in plain:
                         self._plain[binding.var] = plain[binding.var].emit(self)
+                    elif binding.var in network.tokens:
+                        self._emit_tokens(binding.var, network.tokens[binding.var])
                     elif stored := stored_weights(binding.value, {}):
                         self._stored[binding.var] = stored
                     elif isinstance(binding.value, relax.Tuple):
@@ -266,6 +270,17 @@ class _Rewriter:
             return relax.op.astype(data, dtype)
         grid = self._plan.network.grids[var]
         return grid.quantise(data) if dtype == STORED else grid.dequantise(data)
+
+    def _emit_tokens(self, var: Var, tokens: Tokens) -> None:
+        """Have rows be a version of a feature map, or take that version for its rows."""
+        if tokens.made:
+            rows, shape = self._feature_map(tokens.source, tokens.form), static_shape(var)
+            assert shape is not None
+            self._plain[var] = self._reshaped(rows, shape)
+            return
+        rows = self.plain(tokens.source, tokens.form.shape(tokens.shape))
+        self._maps[var] = {tokens.form: rows}
+        self._shapes[var] = tokens.shape
 
     def _emit_op(self, op: LayoutOp, choice: Choice) -> None:
         reads = [self._feature_map(read.var, wanted(read, choice)) for read in op.reads]

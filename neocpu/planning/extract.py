@@ -30,6 +30,7 @@ from neocpu.planning.products import find_products
 from neocpu.planning.prologues import Prologue, match_prologue
 from neocpu.planning.quantised_steps import ConvForm, float_steps, rounding_form, split, stored_form
 from neocpu.planning.stored_weights import StoredWeights, stored_weights, weight_values
+from neocpu.planning.tokens import find_tokens
 from neocpu.relax_utils import (
     Array,
     Expr,
@@ -108,7 +109,8 @@ class _Extractor:
         inputs = frozenset(self._func.params)
         reads = self._nchw_reads(ops)
         found = tuple(products.values())
-        return Network(tuple(ops), tuple(dense), reads, inputs, self.grids, found)
+        tokens = {var: each for var, each in find_tokens(self).items() if var not in self._claimed}
+        return Network(tuple(ops), tuple(dense), reads, inputs, self.grids, found, tokens)
 
     def _fuse_epilogues(self) -> dict[Var, _Core]:
         """Return each convolution and dense layer with its epilogue, by the last variable."""

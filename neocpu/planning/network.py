@@ -18,6 +18,7 @@ from neocpu.planning.operators.dense_op import DenseOp, storing_integers
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.precision import Precision
+from neocpu.planning.tokens import Tokens
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -39,6 +40,8 @@ class Network:
         Feature maps that may be stored as integers.
     products : tuple of ProductOp
         Attention, and products of activations.
+    tokens : mapping of Var to Tokens
+        What is made of feature maps, or of rows, by transposing them.
     """
 
     ops: tuple[LayoutOp, ...]
@@ -47,6 +50,7 @@ class Network:
     inputs: frozenset[Var] = frozenset()
     grids: Mapping[Var, Grid] = field(default_factory=dict)
     products: tuple[ProductOp, ...] = ()
+    tokens: Mapping[Var, Tokens] = field(default_factory=dict)
 
     @property
     def convs(self) -> tuple[ConvOp, ...]:

@@ -17,7 +17,7 @@ from tvm.ir import Call, Var
 from neocpu.planning.operators.layout_op import Function
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.stored_weights import weight_values
-from neocpu.planning.views import Seen, permutation_of, seen, stored
+from neocpu.planning.views import Seen, permutation_of, read_within, seen, stored
 from neocpu.relax_utils import Expr, constant_value, dtype_of, is_op, static_shape
 from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView
@@ -113,7 +113,7 @@ def _product(function: Function, var: Var, call: Call) -> ProductOp | None:
     rank = len(factors.batch)
     if output.stride(rank + 1) != 1 and output.stride(rank) == 1:
         workload, sources = workload.transposed(), sources[::-1]
-    absorbed = _closed(function, {*factors.through, var, *after} - {result}, result)
+    absorbed = read_within(function, {*factors.through, var, *after} - {result}, {result})
     return ProductOp(function.name("product"), result, absorbed, workload, tuple(sources))
 
 
@@ -145,7 +145,7 @@ def _attention(function: Function, var: Var, call: Call) -> ProductOp | None:
     )  # fmt: skip
     read = (q, k, values, *biases)
     through = {*scores.through, *(inner for one in read for inner in one.through), var, *after}
-    absorbed = _closed(function, through - {result}, result)
+    absorbed = read_within(function, through - {result}, {result})
     sources = tuple(one.source for one in read)
     return ProductOp(function.name("attention"), result, absorbed, workload, sources)
 
@@ -274,13 +274,3 @@ def _written(function: Function, var: Var) -> tuple[Var, StridedView, tuple[Var,
         if inverse is not None and _has_matrices(inverse):
             result, output, count = reader, inverse, len(chain)
     return result, output, tuple(chain[:count])
-
-
-def _closed(function: Function, inner: set[Var], result: Var) -> frozenset[Var]:
-    """Return those of ``inner`` that nothing reads but others of them, or ``result``."""
-    kept = {var for var in inner if not function.is_result(var)}
-    while True:
-        fewer = {var for var in kept if function.readers(var) <= kept | {result}}
-        if fewer == kept:
-            return frozenset(kept)
-        kept = fewer

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from tvm import relax
 from tvm.ir import Call, Var
 
+from neocpu.planning.operators.layout_op import Function
 from neocpu.relax_utils import (
     Expr,
     constant_value,
@@ -67,6 +68,16 @@ def stored(tensor: Expr) -> Seen | None:
     if shape is None or 0 in shape:
         return None
     return Seen(tensor, StridedView.of(shape))
+
+
+def read_within(function: Function, inner: set[Var], outer: Set[Var]) -> frozenset[Var]:
+    """Return those of ``inner`` that nothing reads but others of them, or ``outer``."""
+    kept = {var for var in inner if not function.is_result(var)}
+    while True:
+        fewer = {var for var in kept if function.readers(var) <= kept | outer}
+        if fewer == kept:
+            return frozenset(kept)
+        kept = fewer
 
 
 def _look_through(value: Expr, definitions: Mapping[Var, Expr], scaled: bool) -> Seen | None:

@@ -1,0 +1,75 @@
+"""Feature maps as rows of channels: what transformers call tokens, and how maps become such.
+
+Rows ``(N, H W, C)`` that a model transposes to a feature map ``(N, C, H, W)`` are that map already,
+in NCHW[C]c: one block has all channels. So they are another version of it, as a layout is, and what
+the map is transformed to is made of them at once; and the other way round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tvm.ir import Var
+
+from neocpu.planning.operators.layout_op import Function, Shape4
+from neocpu.planning.views import read_within, seen
+from neocpu.relax_utils import feature_map_shape, static_shape
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.strided_view import StridedView
+
+FEWEST_CHANNELS = 8
+"""Channels of which vectors can be made: rows of fewer are transposed as the model has it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tokens:
+    """A feature map and its rows, of which the model makes one from the other.
+
+    Attributes
+    ----------
+    source : Var
+        What the other one is made of.
+    shape : Shape4
+        The map's.
+    made : bool
+        Whether rows are made of the map, or else the map of rows.
+    absorbed : frozenset of Var
+        What is in between, and no longer exists.
+    """
+
+    source: Var
+    shape: Shape4
+    made: bool
+    absorbed: frozenset[Var]
+
+    @property
+    def form(self) -> Format:
+        """The format in which the map is its rows."""
+        return Format(DataLayout(self.shape[1]), "float32")
+
+
+def find_tokens(function: Function) -> dict[Var, Tokens]:
+    """Return what is made of feature maps or of rows by transposing them, with reshapes."""
+    found = ((var, _tokens(function, var)) for var in function.definitions())
+    tokens = {var: each for var, each in found if each is not None}
+    inner = {between for each in tokens.values() for between in each.absorbed} - tokens.keys()
+    absorbed = read_within(function, inner, tokens.keys())
+    return {var: replace(each, absorbed=each.absorbed & absorbed) for var, each in tokens.items()}
+
+
+def _tokens(function: Function, var: Var) -> Tokens | None:
+    whole = seen(var, function.definitions())
+    if whole is None or not isinstance(whole.source, Var):
+        return None
+    shape, view = static_shape(var) or (), whole.view
+    rows, pixels = feature_map_shape(whole.source), feature_map_shape(var)
+    if pixels is not None and pixels[1] >= FEWEST_CHANNELS:
+        n, c, h, w = pixels
+        if view == StridedView.of((n, h, w, c)).permuted((0, 3, 1, 2)) != StridedView.of(pixels):
+            return Tokens(whole.source, pixels, False, frozenset(whole.through[1:]))
+    if rows is not None and rows[1] >= FEWEST_CHANNELS:
+        moved = StridedView.of(rows).permuted((0, 2, 3, 1)).reshaped(shape)
+        if view == moved != StridedView.of(shape):
+            return Tokens(whole.source, rows, True, frozenset(whole.through[1:]))
+    return None

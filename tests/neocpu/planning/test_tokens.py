@@ -1,0 +1,94 @@
+"""Rows of channels are feature maps in a layout of their own, and maps become rows so."""
+
+import numpy as np
+import pytest
+import tvm
+from networks import HOST, build, cost_model, executable, run
+from tvm import relax
+
+from neocpu.building.pipeline import Dump, lower
+from neocpu.passes.apply_plan import apply_plan
+from neocpu.planning.extract import extract
+from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
+from neocpu.relax_utils import op_counts
+from tests.guarded_machine import legalized_machine
+
+
+def check(mod):
+    """Compile and run a module beside what TVM makes of it; return what became of it."""
+    costs = cost_model()
+    plan = plan_layouts(extract(mod), costs, OptLevel.GLOBAL)
+    rewritten = apply_plan(mod, plan, costs)
+    lowered = lower(rewritten.mod, HOST, Dump())
+    rng = np.random.default_rng(1)
+    shapes = [tuple(int(n) for n in param.ty.shape.values) for param in mod["main"].params]
+    inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes]
+    expected = legalized_machine(mod)["main"](*map(tvm.runtime.tensor, inputs))
+    expected = [expected] if isinstance(expected, tvm.runtime.Tensor) else list(expected)
+    actual = run(executable(lowered), *inputs, *rewritten.weights)
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other.numpy(), rtol=1e-4, atol=1e-4)
+    return rewritten
+
+
+def to_map(net, x, height, *, reshape_first):
+    n, pixels, channels = (int(extent) for extent in x.ty.shape.values)
+    width = pixels // height
+    if reshape_first:
+        x = net.emit(relax.op.reshape(x, (n, height, width, channels)))
+        return net.emit(relax.op.permute_dims(x, [0, 3, 1, 2]))
+    x = net.emit(relax.op.permute_dims(x, [0, 2, 1]))
+    return net.emit(relax.op.reshape(x, (n, channels, height, width)))
+
+
+def to_rows(net, x):
+    n, channels, height, width = (int(extent) for extent in x.ty.shape.values)
+    x = net.emit(relax.op.reshape(x, (n, channels, height * width)))
+    return net.emit(relax.op.permute_dims(x, [0, 2, 1]))
+
+
+@pytest.mark.parametrize("reshape_first", [False, True])
+@pytest.mark.parametrize(("images", "channels"), [(1, 48), (2, 33)])
+def test_a_depthwise_convolution_between_dense_layers_transposes_nothing(
+    images, channels, reshape_first
+):
+    def body(net, x):
+        hidden = net.emit(relax.op.matmul(x, net.const(20, channels)))
+        hidden = net.conv(
+            to_map(net, hidden, 5, reshape_first=reshape_first), channels, groups=channels
+        )
+        return net.emit(relax.op.matmul(to_rows(net, hidden), net.const(channels, 7)))
+
+    rewritten = check(build(body, (images, 30, 20)))
+    assert "relax.permute_dims" not in op_counts(rewritten.mod)
+
+
+def test_a_map_that_is_read_as_it_is_and_as_rows():
+    def body(net, x):
+        x = net.conv(x, 24)
+        total = net.emit(relax.op.sum(x, axis=[0]))
+        return net.emit(relax.Tuple([to_rows(net, x), x, total]))
+
+    check(build(body, (1, 3, 9, 8)))
+
+
+def test_rows_that_are_read_in_between():
+    """What only gave another shape exists where something else reads it."""
+
+    def body(net, x):
+        turned = net.emit(relax.op.permute_dims(x, [0, 2, 1]))
+        pixels = net.emit(relax.op.reshape(turned, (1, 16, 6, 5)))
+        return net.emit(relax.Tuple([net.conv(pixels, 8), net.relu(turned)]))
+
+    check(build(body, (1, 30, 16)))
+
+
+def test_other_transposes_and_few_channels_stay():
+    def body(net, x):
+        swapped = net.emit(relax.op.permute_dims(x, [0, 1, 3, 2]))
+        few = net.emit(relax.op.permute_dims(x, [0, 2, 3, 1]))
+        return net.emit(relax.Tuple([swapped, few]))
+
+    mod = build(body, (1, 4, 6, 5))
+    assert not extract(mod).tokens
+    check(mod)
