@@ -29,6 +29,7 @@ from neocpu.passes.rules.redundancy.opposites import (
     DROP_REPEATED,
     DROP_SAME_OPERANDS,
 )
+from neocpu.passes.rules.reordering.activate_first import ACTIVATE_FIRST
 from neocpu.passes.rules.reordering.cancel_layouts import CANCEL_LAYOUTS
 from neocpu.passes.rules.reordering.pool_where_less import POOL_FIRST, POOL_LAST
 from neocpu.passes.rules.reordering.project_before_concat import PROJECT_BEFORE_CONCAT
@@ -88,6 +89,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         POOL_LAST,
         PROJECT_BEFORE_CONCAT,
         UPSAMPLE_LAST,
+        ACTIVATE_FIRST,
         CANCEL_LAYOUTS,
         SLICE_BEFORE,
     ),
