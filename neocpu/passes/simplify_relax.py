@@ -49,12 +49,13 @@ def simplify(
     """
     eliminate_dead_code: Any = EliminateDeadCode()
     for _ in range(MAX_ROUNDS):
-        before = mod["main"]
+        now: Counter[str] = Counter()
         for stage in STAGES:
-            chosen = [rule for rule in stage if rule.name not in without]
-            mod = apply_rules(mod, chosen, fired)
+            mod = apply_rules(mod, [rule for rule in stage if rule.name not in without], now)
         mod = eliminate_dead_code(mod)
-        if mod["main"].same_as(before):
+        if fired is not None:
+            fired.update(now)
+        if not now:
             break
     _require_static_shapes(mod["main"])
     return mod

@@ -51,10 +51,13 @@ from neocpu.passes.split_channels import SPLIT_CHANNELS
 STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     # Weights the exporter left as expressions become constants, shapes become static.
     (FOLD_CONSTANTS,),
-    # Dropout, no-op reshapes and the like go, so that they do not hide a pattern.
-    (NEUTRAL_OPERANDS, MERGE_RESHAPES, MERGE_TRANSPOSES, *DROP_NO_EFFECTS),
-    # What undoes or repeats what it reads goes too.
+    # Dropout, no-op reshapes and the like go, and what undoes or repeats what it reads: they would
+    # hide patterns.
     (
+        NEUTRAL_OPERANDS,
+        MERGE_RESHAPES,
+        MERGE_TRANSPOSES,
+        *DROP_NO_EFFECTS,
         MERGE_CASTS,
         MERGE_SLICES,
         SLICE_OF_PAD,
@@ -78,7 +81,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     # Batch normalization becomes multiply and add ...
     (FOLD_BATCH_NORM,),
     # ... and those merge with their neighbours and vanish in the convolution's weights and bias.
-    (FOLD_SCALE, SCALE_THROUGH_VIEWS, SCALE_BEFORE),
+    (FOLD_SCALE, SCALE_THROUGH_VIEWS, SCALE_BEFORE, SCALAR_OPERANDS),
     # Less work that computes the same: other operators, and other orders of these.
     (
         SCALE_NORMALISATIONS,
@@ -93,8 +96,6 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         CANCEL_LAYOUTS,
         SLICE_BEFORE,
     ),
-    # What is left of constants of one element is a number in a kernel's code.
-    (SCALAR_OPERANDS,),
     # Equal work is done once; a concat continues the concat that it starts with.
     (ELIMINATE_COMMON_SUBEXPRESSIONS,),
     (SHARE_CONCAT_PREFIX,),

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ from neocpu.frontend import import_relax, load_model
 from neocpu.passes.rules.rule import FunctionRule, GraphRule, LocalRule
 from neocpu.passes.rules.table import RULES
 from neocpu.passes.simplify_relax import simplify
-from neocpu.relax_utils import bindings, is_op, op_name, static_shape
+from neocpu.relax_utils import bindings, definitions, is_op, op_name, static_shape, used_vars
 from tests.light_models import light_model
 from tests.neocpu.passes.rules.small_graphs import CHEAPER, FIRST, GONE, IMPORT, LESS, small_model
 
@@ -60,7 +61,8 @@ applied how often; `neocpu compile --disable-rule NAME,…` leaves some out, `ne
 has its line in `rules/table.py` there. `make docs` writes this page.
 
 What a rule brings is what the simplified graph of a network has more without it: operators,
-multiply-adds (M: millions), or megabytes that operators write. Networks are the built-in ones and
+multiply-adds (M: millions), or megabytes that operators write, but for what a concatenation
+continues. Networks are the built-in ones and
 those in the onnx package; where none has what a rule removes, the figure is of the small graph “in
 quotes” in `tests/neocpu/passes/rules/small_graphs.py`, or the rule's own tests alone show it.
 
@@ -90,7 +92,7 @@ class Size:
 def size_of(mod: tvm.IRModule) -> Size:
     """Return operators' calls, multiply-adds of convolutions and products, and bytes written."""
     values = [each.value for each in bindings(mod["main"]) if op_name(each.value) is not None]
-    return Size(len(values), sum(map(_products, values)), sum(map(_written, values)))
+    return Size(len(values), sum(map(_products, values)), _written(mod))
 
 
 def _products(call: relax.Expr) -> int:
@@ -103,9 +105,23 @@ def _products(call: relax.Expr) -> int:
     return math.prod(result) * each
 
 
-def _written(call: relax.Expr) -> int:
-    shape = static_shape(call)
-    return 0 if shape is None or is_op(call, "relax.reshape") else 4 * math.prod(shape)
+def _written(mod: tvm.IRModule) -> int:
+    """Return the bytes of results: of a concatenation, what it adds to those it continues."""
+    known = definitions(mod["main"])
+    made = [value for value in known.values() if op_name(value) not in (None, "relax.reshape")]
+    continued = [
+        each
+        for value in made
+        if is_op(value, "relax.concat")
+        for each in used_vars(known.get(value.args[0], value.args[0]))
+        if is_op(known.get(each), "relax.concat")
+    ]
+    return 4 * (sum(map(_elements, made)) - sum(map(_elements, continued)))
+
+
+def _elements(value: relax.Expr) -> int:
+    shape = static_shape(value)
+    return 0 if shape is None else math.prod(shape)
 
 
 def sizes(network: str) -> tuple[Size, dict[str, Size]]:
@@ -158,7 +174,8 @@ def file_of(rule: GraphRule) -> str:
     """Return the file that a rule's function is in."""
     assert isinstance(rule, LocalRule | FunctionRule)
     function = rule.apply if isinstance(rule, LocalRule) else rule.rewrite
-    path = Path(inspect.getfile(function)).resolve().relative_to(ROOT)
+    plain = function.func if isinstance(function, partial) else function
+    path = Path(inspect.getfile(plain)).resolve().relative_to(ROOT)
     return str(path).removeprefix("neocpu/passes/")
 
 

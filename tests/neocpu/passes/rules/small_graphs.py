@@ -113,8 +113,74 @@ GONE = {
     "Max of itself": ([node("Max", ["a", "a"], ["b"])], "drop-same-operands"),
     "Where": ([node("Where", ["yes", "a", "x"], ["b"])], "drop-where"),
 }
-# Nodes from `a` to `b`; the rule; the operators that are left.
+# Nodes from `a` to `b`; who removes some; the operators that are left.
 LESS = {
+    "equal branches": (
+        [
+            node("Exp", ["a"], ["m"]),
+            node("Exp", ["a"], ["n"]),
+            node("Add", ["m", "n"], ["b"]),
+        ],
+        IMPORT,
+        ["exp", "add"],
+    ),
+    "a dead branch": (
+        [node("Exp", ["a"], ["m"]), node("Abs", ["m"], ["n"]), node("Neg", ["a"], ["b"])],
+        IMPORT,
+        ["negative"],
+    ),
+    "Conv of constants": (
+        [node("Conv", ["map", "kernels"], ["m"]), node("Add", ["a", "m"], ["b"])],
+        IMPORT,
+        ["add"],
+    ),
+    "Unsqueeze of constants": (
+        [node("Unsqueeze", ["thin", "front"], ["m"]), node("Mul", ["a", "m"], ["b"])],
+        IMPORT,
+        ["multiply"],
+    ),
+    "QuantizeLinears and DequantizeLinears": (
+        [
+            node(op, [start, "scale", "point"], [end])
+            for op, start, end in (
+                ("QuantizeLinear", "a", "m"),
+                ("DequantizeLinear", "m", "n"),
+                ("QuantizeLinear", "n", "o"),
+                ("DequantizeLinear", "o", "b"),
+            )
+        ],
+        "move-quantisation",
+        ["quantize", "dequantize"],
+    ),
+    "Convs of rows": (
+        [
+            node("Reshape", ["a", "lines"], ["m"]),
+            node("Conv", ["m", "taps"], ["n"]),
+            node("PRelu", ["n", "slopes"], ["o"]),
+            node("Conv", ["o", "taps"], ["b"]),
+        ],
+        "sink-squeezes",
+        ["reshape", "nn.conv2d", "nn.prelu", "nn.conv2d", "reshape"],
+    ),
+    "Gemm and BatchNormalization": (
+        [
+            node("Flatten", ["a"], ["m"]),
+            node("Gemm", ["m", "tall", "per_channel"], ["n"]),
+            node("BatchNormalization", ["n", *["per_channel"] * 4], ["b"]),
+        ],
+        "fold-scale",
+        ["reshape", "matmul", "add"],
+    ),
+    "BatchNormalization and Gemm": (
+        [
+            node("GlobalAveragePool", ["a"], ["m"]),
+            node("Flatten", ["m"], ["n"]),
+            node("BatchNormalization", ["n", *["per_channel"] * 4], ["o"]),
+            node("Gemm", ["o", "small"], ["b"]),
+        ],
+        "scale-before",
+        ["mean", "reshape", "matmul", "add"],
+    ),
     "Sigmoid and Relu": (two(("Sigmoid", [], {}), ("Relu", [], {})), "drop-clamps", ["sigmoid"]),
     "Floors": (two(("Floor", [], {}), ("Floor", [], {})), "drop-repeated", ["floor"]),
     "means of means": (
@@ -235,6 +301,7 @@ FIRST = {
     "drop-pad": "Pad by 0",
     "drop-resize": "Resize by 1",
     "drop-split": "Split into one",
+    "eliminate-common-subexpressions": "equal branches",
 }
 CONSTANTS = {
     "around": ints(0, 0, 1, 2, 0, 0, 3, 0),
@@ -244,13 +311,16 @@ CONSTANTS = {
     "eight": ints(8),
     "ends": ints(*[2**62] * 4),
     "final": ints(-1),
+    "front": ints(0),
     "half": random(3, 2, 3, 3),
     "high": np.float32(np.inf),
     "inside": ints(0, 0, 1, 2),
     "kernels": random(4, 4, 2, 2),
     "last": ints(4),
     "less": ints(0, 0, -1, -2, 0, 0, -3, 0),
+    "lines": ints(2, 4, 48),
     "low": np.float32(-np.inf),
+    "map": random(1, 4, 7, 9),
     "narrow": random(2, 16, 1, 1),
     "nothing": ints(*[0] * 8),
     "one": np.ones((4, 1, 1), np.float32),
@@ -258,11 +328,18 @@ CONSTANTS = {
     "ones": ints(1, 1, 1, 1),
     "per_channel": np.arange(1, 5, dtype=np.float32),
     "places": ints(0, 1, 2, 3),
+    "point": np.uint8(3),
     "rows": ints(-1, 8),
+    "scale": np.float32(0.25),
     "shape": ints(*SHAPE),
     "single": random(4, 4, 1, 1),
     "sizes": ints(1, 3),
+    "slopes": random(4, 1),
+    "small": random(4, 3),
     "square": random(8, 8),
+    "tall": random(192, 4),
+    "taps": random(4, 4, 3),
+    "thin": random(6, 8),
     "three": random(4, 4, 3, 3),
     "tiny": np.float32(1e-5),
     "twice": np.array([1, 1, 2, 2], np.float32),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tvm
 from onnx import helper
 from relax_modules import assert_same_results, calls, const, module, names
 from tvm import relax
@@ -9,7 +10,7 @@ from tvm import relax
 from neocpu.frontend import import_relax, load_model
 from neocpu.passes.rules.table import RULES
 from neocpu.passes.simplify_relax import simplify
-from neocpu.relax_utils import constant_value, make_const
+from neocpu.relax_utils import bindings, constant_value, make_const
 from tests.neocpu.frontend.differential import make_model, random, run_module, run_onnxruntime
 
 R = relax.op
@@ -196,6 +197,13 @@ def test_constants_of_one_element_become_scalars(shape):
     constants = [constant_value(arg) for arg in operands]
     assert [each.shape for each in constants if each is not None] == [(), ()]
     relax.analysis.well_formed(after)
+
+
+def test_tvm_makes_a_scalar_a_number_in_the_code():
+    half = make_const(np.float32(0.5))
+    legal = relax.transform.LegalizeOps()(module(lambda bb, x: bb.emit(R.maximum(x, half)), (3,)))
+    (call,) = [b.value for b in bindings(legal["main"]) if isinstance(b.value, tvm.ir.Call)]
+    assert len(call.args[1].fields) == 1
 
 
 def test_a_constant_that_adds_dimensions_stays():
