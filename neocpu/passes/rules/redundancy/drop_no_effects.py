@@ -58,12 +58,6 @@ def _is_same_size(call: Call) -> bool:
     return mode in ("half_pixel", "align_corners", "asymmetric") and _keeps_type(call)
 
 
-def _has_one_element(call: Call) -> bool:
-    """Whether the axis that a flip reverses has one element."""
-    shape = static_shape(call)
-    return shape is not None and shape[int(call.attrs.axis)] == 1
-
-
 def _takes_all(call: Call) -> bool:
     """Whether a lookup takes every element along its axis, in order."""
     shape, places = static_shape(call.args[0]), constant_value(call.args[1])
@@ -122,9 +116,8 @@ DROP_NO_EFFECTS: Final = (
     _dropping(
         "drop-expand", "Expand to the shape that it reads.", _keeps_type, "relax.broadcast_to"
     ),
-    _dropping("drop-tile", "Tile, or repetition, by 1.", _keeps_type, "relax.tile", "relax.repeat"),
+    _dropping("drop-tile", "Tile by 1.", _keeps_type, "relax.tile"),
     _dropping("drop-resize", "Resize to the same size.", _is_same_size, "relax.image.resize2d"),
-    _dropping("drop-flip", "Reversal of an axis of one element.", _has_one_element, "relax.flip"),
     _dropping("drop-gather", "Gather of everything, in order.", _takes_all, "relax.take"),
     _dropping("drop-split", "Split into one part.", _keeps_type, "relax.split"),
     _dropping("drop-slice", "Slice of everything.", _is_whole, "relax.strided_slice"),

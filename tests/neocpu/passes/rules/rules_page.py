@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from textwrap import fill
 from typing import Final
 
 import onnx
 import tvm
 from tvm import relax
+from tvm.ir import GenericConst
 
 from neocpu import models
 from neocpu.frontend import import_relax, load_model
@@ -61,10 +63,10 @@ applied how often; `neocpu compile --disable-rule NAME,…` leaves some out, `ne
 has its line in `rules/table.py` there. `make docs` writes this page.
 
 What a rule brings is what the simplified graph of a network has more without it: operators,
-multiply-adds (M: millions), or megabytes that operators write, but for what a concatenation
-continues. Networks are the built-in ones and
-those in the onnx package; where none has what a rule removes, the figure is of the small graph “in
-quotes” in `tests/neocpu/passes/rules/small_graphs.py`, or the rule's own tests alone show it.
+multiply-adds, bytes that operators write (of a concatenation, what it adds to those it continues),
+or constants that kernels read (M: millions). Networks are the built-in ones and those in the onnx
+package; where none has what a rule removes, the figure is of the small graph “in quotes” in
+`tests/neocpu/passes/rules/small_graphs.py`, or the rule's own tests alone show it.
 
 | rule | kind | file | what it does | brings |
 |---|---|---|---|---|
@@ -72,11 +74,12 @@ quotes” in `tests/neocpu/passes/rules/small_graphs.py`, or the rule's own test
 _IMPORT: Final = """
 ## Gone before
 
-These are gone when a graph is imported, and need no rule: {names}. Constants are folded whatever
-the operator, and dead branches and unused outputs dropped, by ONNX's own optimizer
-(`neocpu/frontend/simplify_onnx.py`); zeros padded before a convolution or an average pooling become
-its attribute (`neocpu/frontend/rewrites.py`). Reshapes that are left are views: no kernel computes
-them, before a dense layer or after a global pooling or elsewhere.
+{gone}
+
+Constants are folded whatever the operator, and dead branches and unused outputs dropped, by ONNX's
+own optimizer (`neocpu/frontend/simplify_onnx.py`); zeros padded before a convolution or an average
+pooling become its attribute (`neocpu/frontend/rewrites.py`). Reshapes that are left are views: no
+kernel computes them, before a dense layer or after a global pooling or elsewhere.
 """
 
 
@@ -87,12 +90,15 @@ class Size:
     operators: int
     products: int
     written: int
+    constants: int
 
 
 def size_of(mod: tvm.IRModule) -> Size:
-    """Return operators' calls, multiply-adds of convolutions and products, and bytes written."""
+    """Return how many operators are called, multiply-adds, bytes written, and constants read."""
     values = [each.value for each in bindings(mod["main"]) if op_name(each.value) is not None]
-    return Size(len(values), sum(map(_products, values)), _written(mod))
+    constants = [arg for call in values for arg in call.args if isinstance(arg, GenericConst)]
+    kept = sum(len(arg.ty.shape.values) > 0 for arg in constants)
+    return Size(len(values), sum(map(_products, values)), _written(mod), kept)
 
 
 def _products(call: relax.Expr) -> int:
@@ -139,12 +145,19 @@ def effect(network: str, without: Size, whole: Size) -> str:
     if without.operators != whole.operators:
         parts.append(f"{without.operators} → {whole.operators} operators")
     if without.products != whole.products:
-        before, after = (f"{size.products / 1e6:,.2f}" for size in (without, whole))
-        parts.append(f"{before} → {after} M multiply-adds")
+        parts.append(f"{_change(without.products, whole.products)}multiply-adds")
     if not parts and without.written != whole.written:
-        before, after = (f"{size.written / 1e6:,.2f}" for size in (without, whole))
-        parts.append(f"{before} → {after} MB")
+        parts.append(f"{_change(without.written, whole.written)}bytes")
+    if not parts and without.constants != whole.constants:
+        parts.append(f"{without.constants} → {whole.constants} constants in memory")
     return f"{network}: {', '.join(parts)}" if parts else ""
+
+
+def _change(before: int, after: int) -> str:
+    """Return two numbers, in millions if both are that large, and a space."""
+    if min(before, after) < 1e6:
+        return f"{before:,} → {after:,} "
+    return f"{before / 1e6:,.2f} → {after / 1e6:,.2f} M "
 
 
 def _gain(without: Size, whole: Size) -> float:
@@ -153,6 +166,7 @@ def _gain(without: Size, whole: Size) -> float:
         (without.products, whole.products),
         (without.operators, whole.operators),
         (without.written, whole.written),
+        (without.constants, whole.constants),
     )
     return max(((before - after) / max(before, 1) for before, after in pairs), default=0.0)
 
@@ -196,8 +210,9 @@ def page() -> str:
     """Return the page."""
     brings = best_effects()
     rows = [row(rule, _brings(rule, brings)) for rule in RULES]
-    gone = ", ".join(name for name, (_, by) in GONE.items() if by == IMPORT)
-    return "".join((_HEAD, *rows, _IMPORT.format(names=gone)))
+    names = ", ".join(name for name, (_, by) in GONE.items() if by == IMPORT)
+    gone = fill(f"These are gone when a graph is imported, and need no rule: {names}.", 100)
+    return "".join((_HEAD, *rows, _IMPORT.format(gone=gone)))
 
 
 def _brings(rule: GraphRule, brings: Mapping[str, str]) -> str:

@@ -217,6 +217,7 @@ LESS = {
 }
 # Nodes from `a` to `b`; the rule after which they compute less, or are fewer.
 CHEAPER = {
+    "Max with one element": ([node("Max", ["a", "half_of"], ["b"])], "scalar-operands"),
     "Conv beside Conv": (
         [
             node("Conv", ["a", "three"], ["m"], pads=[1, 1, 1, 1]),
@@ -313,6 +314,7 @@ CONSTANTS = {
     "final": ints(-1),
     "front": ints(0),
     "half": random(3, 2, 3, 3),
+    "half_of": np.full((1, 1), 0.5, np.float32),
     "high": np.float32(np.inf),
     "inside": ints(0, 0, 1, 2),
     "kernels": random(4, 4, 2, 2),

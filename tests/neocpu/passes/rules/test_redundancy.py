@@ -155,18 +155,12 @@ FIRES = {
         ["concat", "cos"],
     ),
     "item of split": ("slice-of-concat", concat_and(second_of_split), ["cos"]),
-    "flip of one": (
-        "drop-flip",
-        chain(lambda x: R.reshape(x, (1, 240)), lambda x: R.flip(x, 0)),
-        ["sin", "reshape", "cos"],
-    ),
     "gather of all": (
         "drop-gather",
         chain(lambda x: R.take(x, relax.const(np.arange(6)), 1)),
         ["sin", "cos"],
     ),
     "tile": ("drop-tile", chain(lambda x: R.tile(x, [1, 1, 1, 1])), ["sin", "cos"]),
-    "repeat": ("drop-tile", chain(lambda x: R.repeat(x, 1, 2)), ["sin", "cos"]),
     "mean of one": (
         "drop-reduction",
         chain(lambda x: R.reshape(x, (240, 1, 1)), lambda x: R.mean(x, [1, 2], True)),
@@ -258,7 +252,6 @@ STAYS = {
             lambda bb, joined: relax.TupleGetItem(bb.emit(R.split(joined, [2, 5], axis=1)), 1)
         ),
     ),
-    "flip": ("drop-flip", chain(lambda x: R.flip(x, 1))),
     "gather": ("drop-gather", chain(lambda x: R.take(x, relax.const(np.arange(6)[::-1]), 1))),
     "gather of fewer": ("drop-gather", chain(lambda x: R.take(x, relax.const(np.arange(5)), 1))),
     "tile by 2": ("drop-tile", chain(lambda x: R.tile(x, [1, 2, 1, 1]))),
