@@ -35,7 +35,7 @@ _MAX_CHAIN = 8  # as many steps as an epilogue has
 
 def _slice_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """Return ``op(slice(x))`` where ``expr`` is ``slice(op(x))`` and the only reader of ``op``."""
-    part = _kept_by(expr) if is_op(expr, "relax.strided_slice") else None
+    part = _kept_by(expr)
     made = None if part is None else rewrite.sole_definition(expr.args[0])
     if part is None or not isinstance(made, Call) or _cuts_epilogue(made, part, rewrite):
         return None
@@ -52,7 +52,10 @@ def _slice_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _kept_by(call: Call) -> Part | None:
-    """Return the part that a slice takes of its data; None if it runs backwards anywhere."""
+    """Return the part that a slice takes of its data; None of all of it.
+
+    One that runs backwards anywhere is None, too.
+    """
     shape = static_shape(call.args[0])
     if shape is None:
         return None
@@ -64,8 +67,8 @@ def _kept_by(call: Call) -> Part | None:
         if step < 1:
             return None
         part[axis] = part[axis][begin:end:step]
-    fits = tuple(map(len, part)) == static_shape(call)
-    return tuple(part) if fits and all(part) else None
+    kept = tuple(map(len, part))
+    return tuple(part) if kept == static_shape(call) != shape and all(part) else None
 
 
 def _sliced(value: Expr, part: Part, rewrite: Rewrite) -> Expr:
