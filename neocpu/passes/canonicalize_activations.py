@@ -210,7 +210,9 @@ def _is_log_of_one_plus_exp(value: Expr, data: Var, rewrite: Rewrite) -> bool:
 
 def _exponent(value: Expr, rewrite: Rewrite) -> Expr | None:
     """Return x of ``log(1 + exp(x))``."""
-    total = rewrite.definition(value.args[0]) if is_op(value, "relax.log") else None
+    if not is_op(value, "relax.log"):
+        return None
+    total = rewrite.definition(value.args[0])
     if not is_op(total, "relax.add") or _scalar(total.args[1]) != 1.0:
         return None
     exponential = rewrite.definition(total.args[0])
@@ -219,7 +221,9 @@ def _exponent(value: Expr, rewrite: Rewrite) -> Expr | None:
 
 def _is_minus_magnitude(value: Expr, data: Var, rewrite: Rewrite) -> bool:
     minus = rewrite.definition(value)
-    magnitude = rewrite.definition(minus.args[0]) if is_op(minus, "relax.negative") else None
+    if not is_op(minus, "relax.negative"):
+        return False
+    magnitude = rewrite.definition(minus.args[0])
     return is_op(magnitude, "relax.abs") and bool(magnitude.args[0].same_as(data))
 
 

@@ -17,9 +17,10 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.passes.rules.convolution import Convolution, convolution_of
+from neocpu.passes.rules.redundancy.axis_parts import extent_of
 from neocpu.passes.rules.reordering.upsample_last import enlarged
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Expr, Rewrite, is_op, static_shape
+from neocpu.relax_utils import Expr, Rewrite, is_op
 
 _SUM = 16
 """Multiply-adds that take as long as reading one element of memory, and adding to it there."""
@@ -53,7 +54,7 @@ def _project_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
     terms = [rewrite.emit(_together(rest, rewrite).call())] if rest else []
     for piece, resize in small:
         projected = rewrite.emit(piece.call())
-        if static_shape(resize.args[0])[2:] != (1, 1):  # which is added as it is
+        if _pixels(resize.args[0]) > 1:  # or it is added as it is
             args = [projected, *resize.args[1:]]
             projected = rewrite.emit(Call(resize.op, args, resize.attrs, resize.ty_args))
         terms.append(projected)
@@ -65,7 +66,7 @@ def _project_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 def _pieces(whole: Convolution, fields: list[Expr]) -> list[Convolution]:
     """Return the convolution of each of the maps that are concatenated."""
-    ends = np.cumsum([0, *(static_shape(field)[1] for field in fields)]).tolist()
+    ends = np.cumsum([0, *(extent_of(field, 1) for field in fields)]).tolist()
     return [
         replace(whole, data=field, weights=whole.weights[:, first:end])
         for field, (first, end) in zip(fields, pairwise(ends), strict=True)
@@ -74,9 +75,14 @@ def _pieces(whole: Convolution, fields: list[Expr]) -> list[Convolution]:
 
 def _pays(piece: Convolution, resize: Call) -> bool:
     """Whether convolving fewer pixels saves more than another sum takes."""
-    many, few = prod(piece.shape), prod(static_shape(resize.args[0])) // piece.weights.shape[1]
-    saved = piece.products - few * piece.weights.size
-    return saved > _SUM * many
+    fewer = _pixels(resize) - _pixels(resize.args[0])
+    saved = piece.shape[0] * fewer * int(piece.weights.size)
+    return saved > _SUM * prod(piece.shape)
+
+
+def _pixels(value: Expr) -> int:
+    """Return how many pixels a feature map has."""
+    return extent_of(value, 2) * extent_of(value, 3)
 
 
 def _together(pieces: list[Convolution], rewrite: Rewrite) -> Convolution:

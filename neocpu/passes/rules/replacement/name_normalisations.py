@@ -50,8 +50,9 @@ def _centred_and_deviation(expr: Expr, rewrite: Rewrite) -> tuple[Expr, Expr] | 
     """Return what is divided by a root, and what the root is of."""
     if is_op(expr, "relax.divide"):
         root = rewrite.sole_definition(expr.args[1])
-        divides = root is not None and is_op(root, "relax.sqrt")
-        return (expr.args[0], root.args[0]) if divides else None
+        if root is None or not is_op(root, "relax.sqrt"):
+            return None
+        return expr.args[0], root.args[0]
     for centred, factor in (expr.args, reversed(expr.args)):
         root = rewrite.sole_definition(factor)
         if root is not None and is_op(root, "relax.rsqrt"):
