@@ -6,6 +6,7 @@ TVM's importer pads the data in an operator of its own for ``auto_pad`` and igno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -149,37 +150,39 @@ def _subpixel(
 
     Of the outputs ``q * stride + r``, those of one remainder ``r`` are a convolution with the taps
     ``r, r + stride, ...`` (Shi et al., CVPR 2016). All remainders together are one convolution with
-    ``stride^2`` times the channels, which the layout search knows how to compute fast.
+    that many times the channels, which the layout search knows how to compute fast.
     """
-    weights = constant_value(node.inputs[1])
-    if weights is None or weights.ndim != 4 or int(node.attrs.get("group", 1)) != 1:
+    weights, rank = constant_value(node.inputs[1]), len(strides)
+    if weights is None or rank not in _CONV or int(node.attrs.get("group", 1)) != 1:
         return None
     data, kernel = node.shape(), weights.shape[2:]
     taps = [-(-k // stride) for k, stride in zip(kernel, strides, strict=True)]
     sizes = [
-        (extent - 1) * stride + k - pads[axis] - pads[2 + axis] + output_padding[axis]
+        (extent - 1) * stride + k - pads[axis] - pads[rank + axis] + output_padding[axis]
         for axis, (extent, stride, k) in enumerate(zip(data[2:], strides, kernel, strict=True))
     ]
     rows = [extent + tap - 1 for extent, tap in zip(data[2:], taps, strict=True)]
-    ends = [pads[axis] + sizes[axis] for axis in range(2)]
-    if dilations != [1, 1] or any(
+    ends = [pads[axis] + sizes[axis] for axis in range(rank)]
+    if set(dilations) != {1} or any(
         end > count * stride for end, count, stride in zip(ends, rows, strides, strict=True)
     ):
         return None
     padding = [tap - 1 for tap in (*taps, *taps)]
     kernels = const(_by_remainder(weights, strides, taps))
-    result = node.emit(relax.op.nn.conv2d(node.inputs[0], kernels, padding=padding))
+    convolution, *_ = _CONV[rank]
+    result = node.emit(convolution(node.inputs[0], kernels, padding=padding))
     bias = node.optional(2)
     if bias is not None and (values := constant_value(bias)) is not None:
-        each = const(np.repeat(values, strides[0] * strides[1]))
-        result = node.emit(relax.op.add(result, per_channel(each, 4)))
+        each = const(np.repeat(values, math.prod(strides)))
+        result = node.emit(relax.op.add(result, per_channel(each, 2 + rank)))
     outs = weights.shape[1]
     split = relax.op.reshape(result, [data[0], outs, *strides, *rows])
-    order = node.emit(relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3]))
+    axes = [place for axis in range(2, 2 + rank) for place in (rank + axis, axis)]
+    order = node.emit(relax.op.permute_dims(split, [0, 1, *axes]))
     extents = [count * stride for count, stride in zip(rows, strides, strict=True)]
     result = node.emit(relax.op.reshape(order, [data[0], outs, *extents]))
-    if pads[:2] != [0, 0] or ends != extents:
-        result = relax.op.strided_slice(result, [2, 3], pads[:2], ends)
+    if any(pads[:rank]) or ends != extents:
+        result = relax.op.strided_slice(result, [*range(2, 2 + rank)], pads[:rank], ends)
     if bias is not None and constant_value(bias) is None:
         return _add_bias(node, result)
     return result
@@ -189,10 +192,12 @@ def _by_remainder(weights: np.ndarray, strides: Sequence[int], taps: Sequence[in
     """Return IOHW weights as one OIHW kernel per output and remainder, missing taps zero."""
     ins, outs, *kernel = weights.shape
     missing = [tap * stride - k for tap, stride, k in zip(taps, strides, kernel, strict=True)]
-    padded = np.pad(weights, ((0, 0), (0, 0), (0, missing[0]), (0, missing[1])))
-    split = padded.reshape(ins, outs, taps[0], strides[0], taps[1], strides[1])
+    padded = np.pad(weights, ((0, 0), (0, 0), *((0, more) for more in missing)))
+    pairs = [size for pair in zip(taps, strides, strict=True) for size in pair]
+    split = padded.reshape(ins, outs, *pairs)
+    tap_axes, remainders = range(2, split.ndim, 2), range(3, split.ndim, 2)
     # A transposed convolution runs through its taps backwards.
-    ordered = split[:, :, ::-1, :, ::-1, :].transpose(1, 3, 5, 0, 2, 4)
+    ordered = np.flip(split, [*tap_axes]).transpose(1, *remainders, 0, *tap_axes)
     return np.ascontiguousarray(ordered.reshape(-1, ins, *taps))
 
 

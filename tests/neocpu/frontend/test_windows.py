@@ -94,6 +94,19 @@ def test_conv_transpose_kernels(kernel, strides, pads):
     check("ConvTranspose", weight, random(5, seed=2), strides=strides, pads=pads)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "attrs"),
+    [
+        ((2, 2, 2), {"strides": [2, 2, 2]}),
+        ((3, 4, 1), {"strides": [2, 3, 1], "pads": [1, 0, 0, 1, 1, 0]}),
+    ],
+)
+def test_conv_transpose_of_volumes(kernel, attrs):
+    x, weight = random(2, 3, 3, 4, 5), random(3, 5, *kernel, seed=1)
+    ops = check("ConvTranspose", weight, random(5, seed=2), x=x, **attrs)
+    assert ops[:2] == ["nn.conv3d", "add"]
+
+
 _POOLS = [
     {"kernel_shape": [3, 3]},
     {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]},
