@@ -117,14 +117,15 @@ def _mean(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _concat(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Concatenate channels of frames."""
+    """Concatenate channels of frames, where any are at hand."""
     parts, shape = rewrite.definition(call.args[0]), static_shape(call)
     if not isinstance(parts, relax.Tuple) or shape is None or len(shape) != 5:
         return None
-    shown = [_shown(field, rewrite) for field in parts.fields]
-    if int(call.attrs.axis) % 5 != 1 or None in shown:
+    at_hand = any(_shown(field, rewrite) is not None for field in parts.fields)
+    if int(call.attrs.axis) % 5 != 1 or not at_hand:
         return None
-    return _restored(rewrite.emit(relax.op.concat(shown, 1)), shape, rewrite)
+    frames = [_frames_of(field, rewrite) for field in parts.fields]
+    return _restored(rewrite.emit(relax.op.concat(frames, 1)), shape, rewrite)
 
 
 def _is_plain(call: Call) -> bool:

@@ -112,6 +112,24 @@ def test_branches_and_a_gate():
     check(model, x)
 
 
+def test_a_decoder():
+    """What is transposed comes back to frames to be joined with what was one level up."""
+    x = random(1, 5, 4, 6, 4)
+    constants = {
+        "w0": random(16, 5, 3, 3, 3) / 8,
+        "w1": random(16, 16, 2, 2, 2) / 4,
+        "w2": random(3, 32, 1, 3, 3) / 16,
+    }
+    nodes = [
+        node("Conv", "x w0", "a", pads=[1] * 6),
+        node("MaxPool", "a", "b", kernel_shape=[2, 2, 2], strides=[2, 2, 2]),
+        node("ConvTranspose", "b w1", "c", strides=[2, 2, 2]),
+        node("Concat", "a c", "d", axis=1),
+        node("Conv", "d w2", "y", pads=[0, 1, 1, 0, 1, 1]),
+    ]
+    check(make_model(nodes, {"x": x}, constants), x)
+
+
 POOLS = [
     ("MaxPool", {"kernel_shape": [2, 3, 2], "strides": [2, 1, 2], "dilations": [2, 1, 2]}),
     ("MaxPool", {"kernel_shape": [1, 2, 2], "ceil_mode": 1, "strides": [1, 2, 2]}),
