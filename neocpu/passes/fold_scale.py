@@ -15,7 +15,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.planning.frame_calls import CONVOLUTION
+from neocpu.planning.operators.frame_calls import CONVOLUTION
 from neocpu.relax_utils import (
     Array,
     Expr,

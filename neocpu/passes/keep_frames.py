@@ -16,7 +16,7 @@ from tvm.ir import Call, Var
 
 from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.passes.sink_squeezes import View, sink
-from neocpu.planning import frame_calls
+from neocpu.planning.operators import frame_calls
 from neocpu.relax_utils import (
     Expr,
     Rewrite,

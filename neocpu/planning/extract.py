@@ -13,7 +13,6 @@ from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.planning.epilogues import Epilogue, match_epilogue
-from neocpu.planning.frame_calls import CONVOLUTION, folded_weights
 from neocpu.planning.grids import STORED, Grid, grid_of_rows, grids_of, quantised_by
 from neocpu.planning.network import Network
 from neocpu.planning.operators.conv_op import ConvOp, conv_workload
@@ -24,6 +23,7 @@ from neocpu.planning.operators.dense_op import (
     integer_forms,
     with_stored_weights,
 )
+from neocpu.planning.operators.frame_calls import CONVOLUTION, folded_weights
 from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.products import find_products

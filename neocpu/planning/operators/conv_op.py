@@ -11,7 +11,7 @@ from tvm.ir import Var
 
 from neocpu.planning.bfloat16_forms import bfloat16_forms
 from neocpu.planning.choice import Choice
-from neocpu.planning.frame_calls import CONVOLUTION, frame_workload
+from neocpu.planning.operators.frame_calls import CONVOLUTION, frame_workload
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised_steps import ConvForm
@@ -36,7 +36,7 @@ def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
     Parameters
     ----------
     weights : array or None
-        Constant; of frames as `neocpu.planning.frame_calls.folded_weights` returns them.
+        Constant; of frames as `neocpu.planning.operators.frame_calls.folded_weights` returns them.
     """
     if is_op(value, CONVOLUTION):
         return None if weights is None else frame_workload(value)

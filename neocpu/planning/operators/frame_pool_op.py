@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tvm.ir import Var
 
 from neocpu.planning.choice import Choice
-from neocpu.planning.frame_calls import POOLING, pool_workload
+from neocpu.planning.operators.frame_calls import POOLING, pool_workload
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.relax_utils import Expr, dtype_of, is_op
 from neocpu.schedules.operators.frame_pool import FramePoolWorkload, lower_frame_pool
@@ -21,7 +21,7 @@ class FramePoolOp(LayoutOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> FramePoolOp | None:
-        """Find the poolings of `neocpu.planning.frame_calls`."""
+        """Find the poolings of `neocpu.planning.operators.frame_calls`."""
         if not is_op(value, POOLING):
             return None
         workload, dtype = pool_workload(value), dtype_of(value)
