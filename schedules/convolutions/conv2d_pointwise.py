@@ -43,8 +43,8 @@ MAX_VECTORS = 6
 # Padded output channels that a scheme may compute in vain, relative.
 MAX_OVERHANG = 0.1
 # Register tiles tried, best estimate first: of each width in channels, and in all. None has more
-# pixels than `MAX_PIXELS`.
-TILES_PER_WIDTH, TILES, MAX_PIXELS = 3, 6, 12
+# pixels than `MAX_PIXELS`, or `MOST_PIXELS` where multiply-adds broadcast them from memory.
+TILES_PER_WIDTH, TILES, MAX_PIXELS, MOST_PIXELS = 3, 6, 12, 14
 # Candidates slower than the best by this factor, by their estimates, are not worth measuring.
 WORTH = 1.1
 # Threads the candidates are chosen for; what is best hardly depends on it.
@@ -53,10 +53,6 @@ NOMINAL_THREADS = 4
 STRIP_L2 = 0.4
 # Storing a vector of sums, keeping it from one pass to the next, and packing a vector of pixels.
 STORE_CYCLES, KEEP_CYCLES, PACK_CYCLES = 1.0, 2.0, 3.0
-# A pixel of two vectors could be broadcast by their multiply-adds. LLVM broadcasts it into a
-# register, many steps ahead, and of more pixels than `MOST_SHARED` it spills them: cycles of each
-# in a step, on a Zen 5.
-MOST_SHARED, SPILL_CYCLES = 7, 1.5
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
@@ -121,18 +117,25 @@ def _pixel_limit(workload: Conv2dWorkload, vectors: int, target: CpuTarget) -> i
     """Return the most pixels of a register tile: what fits the registers, and the image."""
     limit = unrolled_limit if vectors == 1 else broadcast_limit
     pixels = workload.batch * workload.out_height * workload.out_width
-    return min(limit(vectors, target.dot_unit(workload.numerics)), pixels, MAX_PIXELS)
+    unit = target.dot_unit(workload.numerics)
+    most = MOST_PIXELS if unit.broadcasts_from_memory else MAX_PIXELS
+    return min(limit(vectors, unit), pixels, most)
 
 
 def _ic_blocks(
     workload: Conv2dWorkload, tile: PointwiseScheme, channels: int, target: CpuTarget
 ) -> Iterator[int]:
-    """Yield the input channels whose weights, for one register tile, fill L1 or half of it."""
+    """Yield the input channels whose weights, for one register tile, fill L1 or half of it.
+
+    And all, of tiles of so many pixels that a step takes as long as its weights from L2.
+    """
     each = tile.reg_oc * bytes_of(workload.numerics.weights)
     whole = target.l1d // each // tile.ic_bn * tile.ic_bn
     if channels <= whole:
         yield channels
         return
+    if tile.reg_n > MAX_PIXELS:
+        yield channels
     yield from (whole, max(whole // 2 // tile.ic_bn * tile.ic_bn, tile.ic_bn))
 
 
@@ -237,8 +240,6 @@ def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:
     unit, size = target.dot_unit(numerics), bytes_of(numerics.weights)
     size *= tiling.pass_chunks * tiling.lanes * scheme.reg_oc // 2
     step = step_cycles(tiling.vectors, scheme.reg_n, unit, target, size)
-    if tiling.vectors == 2 and unit.broadcasts and not unit.by_lane:
-        step += SPILL_CYCLES * max(0, scheme.reg_n - MOST_SHARED)
     each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(tiling.workload.epilogue)
     each_sum += KEEP_CYCLES * (tiling.passes - 1)
     sums = tiling.vectors * scheme.reg_n

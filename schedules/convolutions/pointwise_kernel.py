@@ -206,9 +206,14 @@ class Emitter:
                 multiply(ic.count - 1, rest)
 
     def _multiply(self, acc: Any, oc: Any, first: Any, channels: int, pixel: Pixel) -> None:
-        """Add the products of input channels ``first…``, which are of one vector."""
-        lanes = self.lanes
-        for k in range(channels):
+        """Add the products of input channels ``first…``, which are of one vector.
+
+        In a loop where a multiply-add may broadcast: of steps that are written out LLVM moves the
+        broadcasts ahead, into registers that it then lacks for sums.
+        """
+        lanes, unit = self.lanes, self._target.dot_unit(self.workload.numerics)
+
+        def step(k: Any) -> None:
             taps = [
                 T.Bind(self._weights[oc, first + k, span(v * lanes, lanes)])
                 for v in range(self.tiling.vectors)
@@ -218,6 +223,13 @@ class Emitter:
                 for v, tap in enumerate(taps):
                     at = [j, v, self._every]
                     T.buffer_store(acc, acc[j, v, self._every] + pixels * tap, at)
+
+        if unit.broadcasts_from_memory:
+            with T.serial(channels) as k:
+                step(k)
+            return
+        for k in range(channels):
+            step(k)
 
     def _prefetch(self, oc: _Part, o: Any, ic: _Part, visit: Any) -> None:
         """Ask for the weights of the next register tile of output channels, or of the next pass.

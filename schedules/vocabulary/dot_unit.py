@@ -62,6 +62,11 @@ class DotUnit:
     offset: int = 0
 
     @property
+    def broadcasts_from_memory(self) -> bool:
+        """Whether a factor may be one element of memory, in all lanes."""
+        return self.broadcasts and not self.by_lane
+
+    @property
     def macs(self) -> int:
         """Multiply-accumulates of one instruction."""
         return self.group * self.lanes

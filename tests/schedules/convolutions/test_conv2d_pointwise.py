@@ -130,7 +130,8 @@ def test_sums_stay_in_registers(target):
     register = "zmm" if target is AVX512 else "ymm"
     lanes = target.lanes("float32")
     sums = scheme.reg_n * scheme.reg_oc // lanes
-    assert hottest.count("vfmadd") == lanes * sums
+    steps = 1 if target is AVX512 else lanes  # that are written out
+    assert hottest.count("vfmadd") == steps * sums
     stores = [line for line in hottest.splitlines() if line.rstrip().endswith(")")]
     assert not [line for line in stores if register in line and "vmov" in line]
 
