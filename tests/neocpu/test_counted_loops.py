@@ -203,6 +203,30 @@ def test_data_end_a_loop(compiled):
         compare(model, module, {"x": x, "most": np.float32(most), "first": np.array(first)})
 
 
+# As PyTorch exports a `while_loop` whose condition is constant in each step.
+CONSTANT_END = """
+g (float[2,3] x) => (float[2,3] y, int64[1] last, float[2777,2] rows) {
+  yes = Constant<value = bool {1}>()
+  first = Constant<value = int64[1] {3}>()
+  y, last, rows = Loop (, yes, x, first) <body = b (int64 i, bool c, float[2,3] s, int64[1] j)
+      => (bool again, float[2,3] t, int64[1] k, float[2] row) {
+    three = Constant<value = int64[1] {3}>()
+    end = Constant<value = int64[1] {8333}>()
+    k = Add(j, three)
+    again = Less(k, end)
+    t = Sin(s)
+    row = ReduceMax<axes = [1], keepdims = 0>(t)
+  }>
+}"""
+
+
+def test_a_condition_that_is_constant_in_each_step(compiled):
+    model = parsed(CONSTANT_END)
+    module, header = compiled(model)
+    assert loops_of(header) == [2777]
+    compare(model, module, {"x": normal(2, 3)})
+
+
 # How often it runs is an input, within a bound.
 BOUNDED = """
 g (float[2,3] x, int64 n, bool go) => (float[2,3] y) {

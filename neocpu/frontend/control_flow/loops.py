@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.control_flow.bodies import Body
+from neocpu.frontend.control_flow.bodies import Body, inner_graph
+from neocpu.frontend.control_flow.constant_ends import constant_steps
 from neocpu.frontend.control_flow.counted import CountedLoop, Counting, count_loop
 from neocpu.frontend.control_flow.known_values import Unknown
 from neocpu.frontend.control_flow.rewriting import FIXING, MAX_UNROLLED, Rewriting, attributes_of
@@ -43,6 +44,7 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
         begins=not isinstance(first, np.ndarray) or bool(first.item()),
         goes_on=_goes_on(body, rewriting),
     )
+    loop = _ended_by_constants(loop, rewriting)
     counted = _counted(loop, rewriting)
     counting = Counting.UNLIKE if counted is None else count_loop(counted, rewriting)
     if counting is not Counting.UNLIKE:
@@ -95,6 +97,21 @@ def _counted(loop: _Loop, rewriting: Rewriting) -> CountedLoop | None:
         begins=loop.condition,
         goes_on=loop.goes_on,
     )
+
+
+def _ended_by_constants(loop: _Loop, rewriting: Rewriting) -> _Loop:
+    """Return the loop as one that its count ends, if its condition is constant in each step."""
+    given = loop.condition is not None or loop.decider is not None
+    if loop.goes_on or given or not loop.begins or loop.count == 0:
+        return loop
+    steps = constant_steps(
+        inner_graph(loop.node, "body"),
+        loop.node.input[2:],
+        rewriting.value,
+        rewriting.opsets,
+        loop.count,
+    )
+    return loop if steps is None else replace(loop, count=steps, goes_on=True)
 
 
 def _goes_on(body: Body, rewriting: Rewriting) -> bool:

@@ -138,6 +138,11 @@ class Rewriting:
             self._varying.update(node.output)
 
     @property
+    def opsets(self) -> Sequence[onnx.OperatorSetIdProto]:
+        """Of the model."""
+        return list(self._model.opset_import)
+
+    @property
     def is_decided(self) -> bool:
         """Whether what is not known now never will be."""
         return self._decided

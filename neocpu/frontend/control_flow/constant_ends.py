@@ -1,0 +1,99 @@
+"""How often a Loop runs whose condition is constant in each step, as of `while i < 1000`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from neocpu.frontend.control_flow.known_values import Array, Knowledge
+from neocpu.frontend.subgraphs import graphs_of
+
+MAX_COUNTED: Final = 100_000
+"""Steps that are counted: as many take seconds."""
+
+_MAX_ELEMENTS: Final = 64
+"""Of a state that the condition depends on."""
+
+
+def constant_steps(
+    body: onnx.GraphProto,
+    states: Sequence[str],
+    value: Callable[[str], Knowledge],
+    opsets: Sequence[onnx.OperatorSetIdProto],
+    most: int | None,
+) -> int | None:
+    """Return how often a Loop runs that begins; None if that is not known.
+
+    Parameters
+    ----------
+    body : onnx.GraphProto
+    states : sequence of str
+        First values of the states, in the graph around.
+    value : callable
+        Returns what is known of a value of the graph around.
+    opsets : sequence of OperatorSetIdProto
+        Of the model.
+    most : int, optional
+        What bounds it.
+    """
+    inputs = [each.name for each in body.input]
+    outputs = [each.name for each in body.output]
+    nodes, read = _deciding(body, {outputs[0]})
+    kept: list[int] = []
+    while new := [i for i, name in enumerate(inputs[2:]) if name in read and i not in kept]:
+        kept += new
+        nodes, read = _deciding(body, {outputs[0], *(outputs[1 + i] for i in kept)})
+    if any(graphs_of(node) for node in nodes):
+        return None
+    current = {inputs[2 + i]: value(states[i]) for i in kept}
+    outer = {name: value(name) for name in read - {*inputs}}
+    given: dict[str, Array] = {}
+    for name, known in (*current.items(), *outer.items()):
+        if not isinstance(known, np.ndarray) or known.size > _MAX_ELEMENTS:
+            return None
+        given[name] = known
+    given[inputs[1]] = np.array(True)
+    results = [outputs[0], *(outputs[1 + i] for i in kept)]
+    limit = MAX_COUNTED if most is None else min(most, MAX_COUNTED)
+    try:
+        with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
+            evaluator = _evaluator(nodes, [*given, inputs[0]], results, opsets)
+            for step in range(limit):
+                again, *made = evaluator.run(None, {**given, inputs[0]: np.array(step)})
+                if not again.item():
+                    return step + 1
+                given |= zip((inputs[2 + i] for i in kept), made, strict=True)
+    except Exception:  # whatever it trips over, the importer names it
+        return None
+    return most if most == limit else None
+
+
+def _deciding(body: onnx.GraphProto, wanted: set[str]) -> tuple[list[onnx.NodeProto], set[str]]:
+    """Return the nodes that values depend on, in order, and what they read that no node makes."""
+    nodes, read = [], set(wanted)
+    for node in reversed(body.node):
+        if not read.isdisjoint(node.output):
+            nodes.append(node)
+            read.difference_update(node.output)
+            read.update(name for name in node.input if name)
+    return nodes[::-1], read
+
+
+def _evaluator(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opsets: Sequence[onnx.OperatorSetIdProto],
+) -> ReferenceEvaluator:
+    graph = helper.make_graph(
+        nodes,
+        "condition",
+        [helper.make_empty_tensor_value_info(name) for name in inputs],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+    )
+    return ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
