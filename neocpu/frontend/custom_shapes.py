@@ -11,7 +11,7 @@ from onnx.helper import make_tensor_value_info, np_dtype_to_tensor_dtype, tensor
 from neocpu.custom_operators.registry import find_operator
 from neocpu.frontend.control_flow.loop_nodes import declared, kinds_of
 from neocpu.frontend.extents import known_shapes
-from neocpu.frontend.unsupported import node_name
+from neocpu.frontend.unsupported import OWN_DOMAIN, node_name
 
 
 def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
@@ -28,7 +28,9 @@ def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
         If a custom operator fails.
     """
     graph = inferred.graph
-    ours = list(declared(graph.node, kinds_of(graph)))
+    ours: list[onnx.ValueInfoProto] = []
+    if any(node.domain == OWN_DOMAIN for node in graph.node):
+        ours = list(declared(graph.node, kinds_of(graph)))
     custom = [
         (node, operator)
         for node in graph.node

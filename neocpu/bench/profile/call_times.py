@@ -20,6 +20,9 @@ from neocpu.tensor_spec import random_inputs
 
 WARMUP: Final = 3
 
+MAX_EVENTS: Final = 1_000_000
+"""Of all rounds with a trace: those of long loops are fewer, or take gigabytes."""
+
 
 def measure(path: str, threads: int, rounds: int) -> dict[str, Any]:
     """Run an artifact on random inputs, first as it is and then with a trace.
@@ -43,6 +46,10 @@ def measure(path: str, threads: int, rounds: int) -> dict[str, Any]:
         gc.collect()
         gc.disable()
         plain = [run() for _ in range(rounds)]
+        module.start_trace()
+        run()
+        events = len(module.stop_trace().events)
+        rounds = min(rounds, max(1, MAX_EVENTS // events))
         module.start_trace()
         instrumented = [run() for _ in range(rounds)]
         timeline = module.stop_trace()
