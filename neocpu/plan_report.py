@@ -116,8 +116,6 @@ class Outcome:
         Why nothing was checked.
     missed : sequence of pair of Admission and Verdict
         The plans that did not keep the promise, in the order in which they were tried.
-    loops : sequence of int
-        Of each loop that the runtime repeats, how often at most: costs are of one time.
     """
 
     activation_bytes: int = 0
@@ -125,13 +123,11 @@ class Outcome:
     verdict: Verdict | None = None
     unchecked: str | None = None
     missed: Sequence[tuple[Admission, Verdict]] = ()
-    loops: Sequence[int] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
         return {
             "activation_bytes": self.activation_bytes,
-            "loops": list(self.loops),
             "passes": [{"name": name, "seconds": value} for name, value in self.seconds.items()],
             "verification": None if self.verdict is None else _judgement(self.verdict),
             "unchecked": self.unchecked,

@@ -298,8 +298,7 @@ class Builder:
         planned, building = generating.planned, generating.building
         with self.clock.phase("build"):
             built = finish_build(building)
-        memory = built.planned
-        outcome = Outcome(memory.arena_bytes, dict(self.clock.seconds), loops=memory.program.loops)
+        outcome = Outcome(built.planned.arena_bytes, dict(self.clock.seconds))
         report = replace(planned.report, outcome=outcome)
         self.dump("plan", partial(json.dumps, report.to_json(), indent=1), "json")
         compiled = CompiledModule(self._header(planned.loaded, report), report)

@@ -67,11 +67,6 @@ class Program:
     results: tuple[Operand, ...]
     repeats: tuple[Repeat, ...]
 
-    @property
-    def loops(self) -> tuple[int, ...]:
-        """How often each loop is repeated at most; branches are none."""
-        return tuple(repeat.limit for repeat in self.repeats if repeat.index is not None)
-
 
 def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
     """Read the program of a module whose memory is planned.

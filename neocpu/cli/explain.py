@@ -28,6 +28,7 @@ from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.units import duration, plural, size
+from neocpu.runtime.header import ArtifactHeader
 
 EPILOG = """\b
 Examples:
@@ -54,14 +55,15 @@ def command(terminal: Terminal, artifact: Path, variant: str | None) -> None:
 
     header = read_header(artifact, variant)
     try:
-        terminal.result(header.plan, lambda: _show(header.name, header.plan))
+        terminal.result(header.plan, lambda: _show(header))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(
             f"{artifact} has a plan that cannot be shown ({error!r}); compile the model again"
         ) from error
 
 
-def _show(name: str, plan: Mapping[str, Any]) -> None:
+def _show(header: ArtifactHeader) -> None:
+    plan = header.plan
     search, transforms = plan["search"], plan["transforms"]
     fields = [
         ("target", plan["target"]),
@@ -72,7 +74,7 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         *processing_fields(plan),
         *calibration_fields(plan),
         *rule_fields(plan),
-        *loop_fields(plan),
+        *loop_fields(header.repeats),
         ("accuracy", accuracy_text(plan["accuracy"])),
         (
             "search",
@@ -94,7 +96,7 @@ def _show(name: str, plan: Mapping[str, Any]) -> None:
         fields.append(("largest error", error_text(plan)))
     if missed := missed_text(plan):
         fields.append(("before", missed))
-    echo(name)
+    echo(header.name)
     print_fields(fields)
     echo()
     _show_ops(plan)

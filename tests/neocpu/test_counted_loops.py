@@ -203,6 +203,43 @@ def test_data_end_a_loop(compiled):
         compare(model, module, {"x": x, "most": np.float32(most), "first": np.array(first)})
 
 
+# As a script of PyTorch collects what its steps make.
+APPENDING = """
+g (float[2,3] x) => (float[AXIS] y, float[JOINED] z, float[2,3] last, float[2,3] s) {
+  count = Constant<value = int64 {300}>()
+  at = Constant<value = int64 {-1}>()
+  none = SequenceEmpty<dtype = 1>()
+  s, list, other = Loop (count, , x, none, none)
+    <body = b (int64 i, bool c, float[] p, seq(float) l, seq(float) k)
+      => (bool d, float[] q, seq(float) m, seq(float) n) {
+    d = Identity(c)
+    q = Sin(p)
+    m0 = SequenceInsert(l, q)
+    m = Identity(m0)
+    r = Add(p, q)
+    n = SequenceInsert(k, r)
+  }>
+  y = ConcatFromSequence<axis = NEW, new_axis = 1>(list)
+  z = ConcatFromSequence<axis = OLD>(other)
+  last = SequenceAt(list, at)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "shape", "joined"),
+    [(0, -1, "300,2,3", "2,900"), (2, 0, "2,3,300", "600,3")],
+)
+def test_lists_that_a_step_appends_to(new, old, shape, joined, compiled):
+    words = {"AXIS": shape, "JOINED": joined, "NEW": str(new), "OLD": str(old)}
+    text = APPENDING
+    for word, value in words.items():
+        text = text.replace(word, value)
+    module, header = compiled(parsed(text))
+    assert loops_of(header) == [300]
+    assert len(header.calls) < 8
+    compare(parsed(text), module, {"x": normal(2, 3)})
+
+
 # As PyTorch exports a `while_loop` whose condition is constant in each step.
 CONSTANT_END = """
 g (float[2,3] x) => (float[2,3] y, int64[1] last, float[2777,2] rows) {
@@ -271,8 +308,9 @@ g (float[1000,1,8] x, float[1,6] h0) => (float[1,6] h, float[1000,1,6] all) {
 def test_a_recurrent_layer(compiled):
     model = parsed(RECURRENT)
     module, header = compiled(model)
-    assert loops_of(header) == header.plan["loops"] == [1000]
-    assert loop_fields(header.plan) == [("loops", "1000 times at most; the times here are of one")]
+    assert loops_of(header) == [1000]
+    told = [("loops", "1000 times at most; the times here are of one")]
+    assert loop_fields(header.repeats) == told
     assert len(header.calls) < 12
     assert work_of(load_model(model)).flops == 1000 * 2 * (8 * 6 + 6 * 6)
     compare(model, module, {"x": normal(1000, 1, 8), "h0": normal(1, 6)})

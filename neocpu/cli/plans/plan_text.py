@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from neocpu.foundation.units import duration, plural, size
+from neocpu.runtime.header import Repeat
 
 
 def scheme_text(scheme: Mapping[str, Any] | None) -> str:
@@ -122,10 +123,10 @@ def calibration_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def loop_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+def loop_fields(repeats: Iterable[Repeat]) -> list[tuple[str, str]]:
     """Return what there is to say of loops that the runtime repeats."""
-    limits = plan.get("loops", ())
-    counts = f"{', '.join(map(str, limits))} times at most; the times here are of one"
+    limits = [str(repeat.limit) for repeat in repeats if repeat.index is not None]
+    counts = f"{', '.join(limits)} times at most; the times here are of one"
     return [("loops", counts)] if limits else []
 
 

@@ -192,3 +192,34 @@ def declared(
             if name and name not in known:
                 known[name] = kind
                 yield helper.make_tensor_value_info(name, kind.element, kind.shape)
+
+
+def body_model(
+    around: onnx.ModelProto,
+    nodes: Sequence[onnx.NodeProto],
+    constants: Iterable[onnx.TensorProto],
+    kinds: Mapping[str, Kind],
+    results: Iterable[str],
+) -> onnx.ModelProto:
+    """Return the body of a loop as a model of its own.
+
+    Parameters
+    ----------
+    around : onnx.ModelProto
+        Whose opsets count.
+    nodes : sequence of NodeProto
+    constants : iterable of TensorProto
+    kinds : mapping of str to Kind
+        What the nodes read. All but the constants are inputs.
+    results : iterable of str
+    """
+    outputs = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(results)]
+    graph = helper.make_graph(nodes, "body", [], outputs, list(constants))
+    known = {each.name for each in graph.initializer}
+    graph.input.extend(
+        helper.make_tensor_value_info(name, kind.element, kind.shape)
+        for name, kind in kinds.items()
+        if name not in known
+    )
+    opsets = around.opset_import
+    return helper.make_model(graph, opset_imports=opsets, ir_version=around.ir_version)

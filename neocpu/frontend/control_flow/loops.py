@@ -12,6 +12,7 @@ from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.control_flow.bodies import Body, inner_graph
 from neocpu.frontend.control_flow.constant_ends import constant_steps
 from neocpu.frontend.control_flow.counted import CountedLoop, Counting, count_loop
+from neocpu.frontend.control_flow.growing_lists import with_rows
 from neocpu.frontend.control_flow.known_values import Unknown
 from neocpu.frontend.control_flow.rewriting import FIXING, MAX_UNROLLED, Rewriting, attributes_of
 from neocpu.frontend.unsupported import describe
@@ -45,8 +46,7 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
         goes_on=_goes_on(body, rewriting),
     )
     loop = _ended_by_constants(loop, rewriting)
-    counted = _counted(loop, rewriting)
-    counting = Counting.UNLIKE if counted is None else count_loop(counted, rewriting)
+    counting = _count(loop, rewriting)
     if counting is not Counting.UNLIKE:
         return counting is Counting.DONE
     if loop.decider is not None:
@@ -85,18 +85,29 @@ class _Loop:
         return len(self.node.input) - 2
 
 
-def _counted(loop: _Loop, rewriting: Rewriting) -> CountedLoop | None:
-    """Return the loop as one to count; None if nothing that is constant bounds it."""
+def _count(loop: _Loop, rewriting: Rewriting) -> Counting:
+    """Have the runtime repeat a loop, if anything that is constant bounds it."""
     limit = loop.count if loop.decider is None else rewriting.bound(loop.decider)
-    if not loop.begins or not limit:
-        return None
-    return CountedLoop(
-        *(loop.node, loop.body, limit, tuple(loop.node.input[2:]), ()),
-        stacked=((0, False),) * (loop.body.output_count - 1 - loop.states),
+    made = with_rows(loop.node, rewriting.lists, rewriting.fresh)
+    if not loop.begins or not limit or made is None:
+        return Counting.UNLIKE
+    node, body = made.node, rewriting.body(made.node, "body")
+    states = tuple(node.input[2:])
+    counted = CountedLoop(
+        *(node, body, limit, states, ()),
+        stacked=((0, False),) * (body.output_count - 1 - len(states)),
         count=loop.decider,
         begins=loop.condition,
         goes_on=loop.goes_on,
     )
+    counting = count_loop(counted, rewriting)
+    if counting is Counting.DONE:
+        for before, after, rows in made.lists:
+            if not after:
+                continue
+            elements = rewriting.elements(rows, limit, 0)
+            rewriting.lists[after] = (*rewriting.lists[before], *elements)
+    return counting
 
 
 def _ended_by_constants(loop: _Loop, rewriting: Rewriting) -> _Loop:

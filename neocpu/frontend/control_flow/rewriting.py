@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.control_flow.bodies import Body, Instance, Names, inner_graph, reads
 from neocpu.frontend.control_flow.known_values import Knowledge, KnownValues, Unknown
-from neocpu.frontend.control_flow.loop_nodes import Kind
+from neocpu.frontend.control_flow.loop_nodes import Kind, body_model, kinds_of
 from neocpu.frontend.opset_raising import opset_of
 from neocpu.frontend.structural_inputs import STRUCTURAL
 from neocpu.frontend.unsupported import OWN_DOMAIN, STANDARD_DOMAINS, describe, node_name
@@ -26,6 +26,9 @@ MAX_UNROLLED: Final = 20_000
 
 FIXING: Final = "--shape NAME=VALUE"
 """How a user makes an input a constant."""
+
+_RESHAPES_SINCE: Final = 5
+"""The opset since which Reshape takes its shape as an input."""
 
 _SELECTS_SINCE: Final = 9
 """The opset that brought Where."""
@@ -86,8 +89,9 @@ class Rewriting:
         self._names = names
         self._inputs = {value.name for value in model.graph.input} - weights
         self._flatten = flatten
-        self._kinds: Mapping[str, Kind] = {}
+        self._kinds: dict[str, Kind] = {}
         self._varying: set[str] = set()
+        self._elements: dict[str, tuple[str, int]] = {}  # of a whole's first axis
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._scalars: dict[str, str] = {}
         self._spent = 0
@@ -116,7 +120,7 @@ class Rewriting:
             Take what the first node is not told yet for what the run decides.
         """
         self.nodes, self._known, self._decided = [], known, decided
-        self._kinds, self._of_rows = kinds, of_rows
+        self._kinds, self._of_rows = dict(kinds), of_rows
         self._varying = set(self._inputs)
         self._scalars = {}  # those of later nodes come too late for what is made now
 
@@ -160,7 +164,9 @@ class Rewriting:
 
     def declare(self, values: Iterable[onnx.ValueInfoProto]) -> None:
         """Say what nodes of our own make, of which ONNX infers nothing."""
-        self._model.graph.value_info.extend(values)
+        known = list(values)
+        self._model.graph.value_info.extend(known)
+        self._kinds |= kinds_of(onnx.GraphProto(value_info=known))
         if all(each.domain != OWN_DOMAIN for each in self._model.opset_import):
             self._model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
 
@@ -189,26 +195,12 @@ class Rewriting:
         """
         if self._flatten is None:
             return None
-        known = {name: self._known.value(name) for name in outer}
-        graph = helper.make_graph(
-            nodes, "body", [], [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(results)]
-        )
-        graph.initializer.extend(each for each in self._initializers if each.name in outer)
-        given = {each.name for each in graph.initializer}
-        graph.initializer.extend(
-            numpy_helper.from_array(value, name)
-            for name, value in known.items()
-            if name not in given and isinstance(value, np.ndarray)
-        )
-        given = {each.name for each in graph.initializer}
-        graph.input.extend(
-            helper.make_tensor_value_info(name, kind.element, kind.shape)
-            for name, kind in {**outer, **own}.items()
-            if name not in given
-        )
-        model = helper.make_model(
-            graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version
-        )
+        constants = {each.name: each for each in self._initializers if each.name in outer}
+        for name in outer:
+            value = self._known.value(name)
+            if name not in constants and isinstance(value, np.ndarray):
+                constants[name] = numpy_helper.from_array(value, name)
+        model = body_model(self._model, nodes, constants.values(), {**outer, **own}, results)
         try:
             self._flatten(model, {name for name in outer if not self.varies(name)})
         except UnsupportedError:
@@ -257,6 +249,8 @@ class Rewriting:
             self.empties.add(name)
         elif name:
             self.emit([helper.make_node("Identity", [source], [name], name=name)])
+            if source in self._kinds:
+                self._kinds[name] = self._kinds[source]
 
     def constant(self, value: npt.ArrayLike) -> str:
         """Return the name of a constant; equal ones are one."""
@@ -281,6 +275,12 @@ class Rewriting:
 
     def elements(self, value: str, count: int, axis: int) -> list[str]:
         """Take all elements of an axis, which goes: one kernel for many of them."""
+        made = self._split(value, count, axis)
+        if axis == 0:
+            self._elements |= {name: (value, place) for place, name in enumerate(made)}
+        return made
+
+    def _split(self, value: str, count: int, axis: int) -> list[str]:
         if count == 1:
             return [self.element(value, 0, axis)]
         names = [self._names.fresh(f"{value}/{position}") for position in range(count)]
@@ -291,13 +291,42 @@ class Rewriting:
         axes = self.constant([axis])
         return [self.make("Squeeze", [name, axes], f"{name}/row") for name in names]
 
+    def _whole(self, parts: Sequence[str]) -> tuple[str, tuple[int, ...]] | None:
+        """Return the value whose elements these are, all in order, and its shape."""
+        whole, _ = self._elements.get(parts[0], ("", 0)) if parts else ("", 0)
+        kind = self._kinds.get(whole)
+        places = [(whole, place) for place in range(len(parts))]
+        if kind is None or [self._elements.get(part) for part in parts] != places:
+            return None
+        return (whole, kind.shape) if kind.shape[0] == len(parts) else None
+
+    def _with_axis_at(self, whole: str, rank: int, axis: int) -> str:
+        """Return a value with its first axis at another place."""
+        order = [*range(1, rank)]
+        order.insert(axis, 0)
+        return whole if axis == 0 else self.make("Transpose", [whole], f"{whole}/t", perm=order)
+
     def stack(self, parts: Sequence[str], axis: int, name: str) -> None:
         """Join values along a new axis."""
-        self.join([self.unsqueeze(part, axis) for part in parts], axis, name)
+        found = self._whole(parts)
+        if found is None:
+            self.join([self.unsqueeze(part, axis) for part in parts], axis, name)
+            return
+        whole, shape = found
+        self.alias(self._with_axis_at(whole, len(shape), axis % len(shape)), name)
 
     def join(self, parts: Sequence[str], axis: int, name: str) -> None:
         """Join values along an axis."""
-        self.emit([helper.make_node("Concat", parts, [name], name=name, axis=axis)])
+        found = self._whole(parts)
+        if found is None or self.opset < _RESHAPES_SINCE:
+            self.emit([helper.make_node("Concat", parts, [name], name=name, axis=axis)])
+            return
+        whole, (count, *extents) = found
+        axis %= len(extents)
+        moved = self._with_axis_at(whole, 1 + len(extents), axis)
+        extents[axis] *= count
+        shape = self.constant(np.array(extents, np.int64))
+        self.emit([helper.make_node("Reshape", [moved, shape], [name], name=name)])
 
     def select(self, node: onnx.NodeProto, condition: str, chosen: str, other: str) -> str:
         """Return one of two values, as the run decides.
