@@ -2,6 +2,7 @@
 
 import itertools
 
+import needs
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from neocpu.reference.runner import run_reference
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.guarding import GUARD_VARIABLE
 from tests.neocpu.frontend.control_flow.control_flow_models import parsed
+from tests.neocpu.frontend.control_flow.random_control_flow import FLAGS, SHAPE, random_model
 from tests.neocpu.frontend.control_flow.test_flatten import scanning
 
 RNG = np.random.default_rng(0)
@@ -314,6 +316,18 @@ def test_a_recurrent_layer(compiled):
     assert len(header.calls) < 12
     assert work_of(load_model(model)).flops == 1000 * 2 * (8 * 6 + 6 * 6)
     compare(model, module, {"x": normal(1000, 1, 8), "h0": normal(1, 6)})
+
+
+@needs.one_in(6)
+@pytest.mark.parametrize("seed", [45, 0, 4, 7, 28, 58])
+def test_random_models(seed, short, compiled):
+    model = random_model(seed)
+    module, header = compiled(model)
+    assert len(loops_of(header)) > 3
+    x = normal(*SHAPE)
+    for flags in itertools.product((False, True), repeat=len(FLAGS)):
+        given = {name: np.array(flag) for name, flag in zip(FLAGS, flags, strict=True)}
+        compare(model, module, {"x": x, **given})
 
 
 def test_short_loops_and_such_as_grow_are_written_out():
