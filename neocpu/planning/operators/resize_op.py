@@ -67,6 +67,10 @@ class ResizeOp(LayoutOp):
         """Return the kernel's own estimate: in NCHW its pixels are looked up one by one."""
         return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
 
+    def constant_bytes(self, form: Format) -> int:
+        """Return the size of its tables."""
+        return sum(table.nbytes for table in self.workload.tables())
+
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         """Emit the kernel, on its tables."""
         form, workload = choice.out_format, self.workload
