@@ -12,7 +12,7 @@ from typing import Any, Final
 from neocpu.frontend.converters.convert_recurrent import DIRECTIONS
 from neocpu.frontend.converters.convert_resize import COORDINATES, ROUNDING
 from neocpu.frontend.converters.convert_shape import PAD_MODES
-from neocpu.schedules.operators.scatter import REDUCTIONS
+from neocpu.schedules.operators.indexing.scatter import REDUCTIONS
 from neocpu.schedules.recurrent.workload import GATES
 
 WORDS_OF_ALL: Final[Mapping[str, tuple[str, ...]]] = {

@@ -1,7 +1,7 @@
 """Gather, Scatter and their kin in numpy, for the reference: fast, and defined for every index.
 
 ONNX makes an index out of bounds an error; compiled code reads the nearest element and writes
-nothing, and so does this. `neocpu.schedules.operators.lookup` has the reasons.
+nothing, and so does this. `neocpu.schedules.operators.indexing.lookup` has the reasons.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Hardware stops the process at a division by zero, and at the least number divide
 has it, the first gives 0 and the second wraps around to the least number.
 
 The kernels read both operands from memory, and nothing that computes them is ever fused into them;
-see `neocpu.schedules.operators.lookup`.
+see `neocpu.schedules.operators.indexing.lookup`.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from neocpu.frontend.converters.node import (
     scalar,
     static_shape,
 )
-from neocpu.schedules.operators.lookup import lower_gather_elements, lower_offsets
-from neocpu.schedules.operators.scatter import (
+from neocpu.schedules.operators.indexing.lookup import lower_gather_elements, lower_offsets
+from neocpu.schedules.operators.indexing.scatter import (
     ElementsWorkload,
     RowsWorkload,
     lower_scatter_elements,

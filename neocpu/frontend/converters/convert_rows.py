@@ -14,18 +14,18 @@ from tvm import relax
 
 from neocpu.frontend.converters.convert_sampling import numbers, region_arguments
 from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
+from neocpu.schedules.operators.indexing.resized_peaks import (
+    LONGEST,
+    PeaksWorkload,
+    lower_resized_peaks,
+)
+from neocpu.schedules.operators.indexing.roi_align import lower_roi_align
 from neocpu.schedules.operators.ranking.compact import lower_compact
 from neocpu.schedules.operators.ranking.non_max_suppression import (
     NonMaxSuppressionWorkload,
     lower_non_max_suppression,
 )
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
-from neocpu.schedules.operators.resized_peaks import (
-    LONGEST,
-    PeaksWorkload,
-    lower_resized_peaks,
-)
-from neocpu.schedules.operators.roi_align import lower_roi_align
 
 # Rows are computed and kept in memory whether they count or not.
 MAX_ROWS = 1 << 22

@@ -13,7 +13,7 @@ from tvm import relax
 
 from neocpu.frontend.converters.convert_lookup import within
 from neocpu.frontend.converters.node import Node, call_kernel, const, dtype_of, scalar
-from neocpu.schedules.operators.roi_align import RoiAlignWorkload, lower_roi_align
+from neocpu.schedules.operators.indexing.roi_align import RoiAlignWorkload, lower_roi_align
 
 # In pixels: far beyond any image, and far from where int32 ends.
 _FAR = 1 << 28

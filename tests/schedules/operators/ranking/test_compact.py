@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from neocpu.schedules.operators.indexing.roi_align import RoiAlignWorkload, lower_roi_align
 from neocpu.schedules.operators.ranking.compact import lower_compact
 from neocpu.schedules.operators.ranking.non_max_suppression import (
     NonMaxSuppressionWorkload,
     lower_non_max_suppression,
 )
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
-from neocpu.schedules.operators.roi_align import RoiAlignWorkload, lower_roi_align
 from tests.schedules.kernel_harness import build, call, unwritten
 
 

@@ -1,7 +1,7 @@
 """ONNX's ScatterElements and ScatterND: updates that land where data says, or nowhere.
 
-An index out of bounds writes nothing; see `neocpu.schedules.operators.lookup`. Updates of one
-element are applied in the order of their indices, whatever the number of threads: tasks own
+An index out of bounds writes nothing; see `neocpu.schedules.operators.indexing.lookup`. Updates of
+one element are applied in the order of their indices, whatever the number of threads: tasks own
 different elements.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.operators.lookup import counted
+from neocpu.schedules.operators.indexing.lookup import counted
 from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
     PARALLEL_ELEMENTS,

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from neocpu.reference.resize_operators import Resize
-from neocpu.schedules.operators.resized_peaks import (
+from neocpu.schedules.operators.indexing.resized_peaks import (
     LONGEST,
     PeaksWorkload,
     lower_resized_peaks,

@@ -8,8 +8,8 @@ import tvm_ffi
 from tvm import tirx
 
 from neocpu.reference.lookup_operators import GatherElements, ScatterElements, ScatterND
-from neocpu.schedules.operators.lookup import lower_gather_elements
-from neocpu.schedules.operators.scatter import (
+from neocpu.schedules.operators.indexing.lookup import lower_gather_elements
+from neocpu.schedules.operators.indexing.scatter import (
     REDUCTIONS,
     ElementsWorkload,
     RowsWorkload,

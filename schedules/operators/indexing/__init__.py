@@ -1,0 +1,1 @@
+"""Kernels that read or write where data says, whatever it is."""
