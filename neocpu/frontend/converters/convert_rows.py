@@ -141,12 +141,13 @@ def resized_peaks(node: Node) -> relax.Expr:
     data, heights, widths, counted = node.inputs[:4]
     if {dtype_of(data), dtype_of(heights), dtype_of(widths)} != {"float32"}:
         raise ValueError("only float32 maps and sizes are supported")
-    workload = PeaksWorkload(*node.shape(), float(node.attrs["cubic"]))
+    rows, maps, height, width = node.shape()
+    workload = PeaksWorkload(rows, maps, height, width, float(node.attrs["cubic"]))
     sides = [
         node.emit(relax.op.astype(relax.op.clip(numbers(node, side, 1.0), 1, LONGEST), "int32"))
         for side in (heights, widths)
     ]
-    found = workload.rows, workload.maps
+    found = rows, maps
     types = [relax.TensorType(found, "float32"), relax.TensorType((2, *found), "int64")]
     args = [data, *sides, counted]
     return call_kernel(node, "resized_peaks", lower_resized_peaks(workload), args, types)

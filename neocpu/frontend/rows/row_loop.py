@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -128,13 +128,13 @@ class _Around:
         """Return of which tensor and axis a value is the extent, if it is one."""
         gather = self.makers.get(name)
         shape = self.makers.get(gather.input[0]) if _is(gather, "Gather") else None
-        if gather is None or shape is None or not _is(shape, "Shape") or shape.attribute:
+        if not _is(gather, "Gather") or not _is(shape, "Shape") or shape.attribute:
             return None
         axis = self.constants.get(gather.input[1])
         return (shape.input[0], int(axis)) if axis is not None and axis.shape == () else None
 
 
-def _is(node: onnx.NodeProto | None, op_type: str) -> bool:
+def _is(node: onnx.NodeProto | None, op_type: str) -> TypeGuard[onnx.NodeProto]:
     return node is not None and node.op_type == op_type and node.domain in STANDARD_DOMAINS
 
 
