@@ -61,11 +61,11 @@ def _convolution(call: Call, rewrite: Rewrite) -> Expr | None:
         return None
     depth, shape = (static_shape(call.args[0]) or ())[2], static_shape(call.args[1]) or ()
     frames, groups = _frames_of(call.args[0], rewrite), int(attrs.groups)
-    whole, values = (shape[2], strides[0], padding[0], padding[3]), constant_value(weights)
-    if whole == (1, 1, 0, 0) and values is not None:
+    within = (shape[2], strides[0], padding[0], padding[3]) == (1, 1, 0, 0)
+    if within and (image := _of_one_frame(weights, rewrite)) is not None:
         result = relax.op.nn.conv2d(
             frames,
-            make_const(values[:, :, 0]),
+            image,
             strides[1:],
             (*padding[1:3], *padding[4:]),
             dilation[1:],
@@ -76,6 +76,18 @@ def _convolution(call: Call, rewrite: Rewrite) -> Expr | None:
             frames, call.args[1], depth, strides, padding, dilation, groups
         )
     return _restored(rewrite.emit(result), static_shape(call) or (), rewrite)
+
+
+def _of_one_frame(weights: Expr, rewrite: Rewrite) -> Expr | None:
+    """Return weights ``(O, I, 1, KH, KW)`` as ``(O, I, KH, KW)``, what is stored as stored."""
+    if (values := constant_value(weights)) is not None:
+        return make_const(values[:, :, 0])
+    (stored, scale), attrs = map(constant_value, weights.args[:2]), weights.attrs
+    axis = int(attrs.axis) % 5
+    if stored is None or scale is None or (scale.size > 1 and axis > 1):
+        return None
+    image, axis = make_const(stored[:, :, 0]), min(axis, 1)
+    return rewrite.emit(relax.op.dequantize(image, *weights.args[1:], axis, str(attrs.out_dtype)))
 
 
 def _pooling(call: Call, rewrite: Rewrite) -> Expr | None:

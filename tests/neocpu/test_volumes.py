@@ -169,6 +169,37 @@ def test_weights_that_are_an_input_stay_with_generic_loops():
     check(make_model([node("Conv", "x w", "y")], {"x": x, "w": w}), x, w)
 
 
+def test_stored_weights_within_frames_stay_stored():
+    """Quantised convolutions that reach no other frame are ones of images, in integers too."""
+    x = random(1, 16, 3, 6, 5)
+    rng = np.random.default_rng(1)
+    constants = {
+        "w": rng.integers(-127, 128, (16, 16, 1, 3, 3), np.int8),
+        "v": rng.integers(-127, 128, (16, 16, 3, 1, 1), np.int8),
+        "s": np.float32(0.01),
+        "z": np.uint8(128),
+        "each": rng.random(16, np.float32) / 500 + np.float32(1e-3),
+        "none": np.zeros(16, np.int8),
+    }
+    nodes = [
+        node("DequantizeLinear", "v s", "real"),
+        node("Conv", "x real", "a"),
+        node("QuantizeLinear", "a s z", "q"),
+        node("DequantizeLinear", "q s z", "r"),
+        node("DequantizeLinear", "w each none", "also_real", axis=0),
+        node("Conv", "r also_real", "y", pads=[0, 1, 1, 0, 1, 1]),
+    ]
+    model = make_model(nodes, {"x": x}, constants)
+    found = counted(model)
+    assert (found["relax.nn.conv2d"], found["neocpu.frames.convolution"]) == (1, 1)
+    with neocpu.compile(model, precision="int8") as compiled:
+        assert compiled.verification.ok
+        schemes = [
+            op["scheme"]["template"] for op in compiled.plan["ops"] if op["kind"] == "conv2d"
+        ]
+        assert schemes[1] == "conv2d_dot"
+
+
 def test_reports_name_the_volumes():
     model, x = residual(1)
     workloads = [op["workload"] for op in check(model, x)["ops"] if op["kind"] == "conv2d"]
