@@ -34,6 +34,8 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, Key
 
 # TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
 STACK_BYTES = 1024
+# Rows that are so many times as large as L2 are better read once: at twice its size it cost 2 %.
+FAR_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +133,32 @@ def argument_shapes(
     )
 
 
+def strips_of(workload: DenseWorkload, reg_m: int, blocks: int, target: CpuTarget) -> int:
+    """In how many strips the rows are multiplied, each with all blocks of weights in turn.
+
+    Every block reads all rows of a strip, which should then lie in L2, and every strip all weights:
+    it pays where the rows are several times as large, and strips read less than blocks would. On a
+    Zen 5, 3136 rows of 384 became 1.17 times as fast.
+    """
+    tiles, size = ceil_div(workload.m, reg_m), bytes_of(workload.numerics.data)
+    given = workload.m * workload.k * size
+    least = min(ceil_div(given, target.l2 // 4), tiles)
+    if given <= FAR_ROWS * target.l2 or least * workload.n >= blocks * workload.m:
+        return 1
+    # Of about as many strips, those that have the fewest tiles to spare.
+    return min(
+        range(least, min(2 * least, tiles) + 1),
+        key=lambda strips: (strips * ceil_div(tiles, strips), strips),
+    )
+
+
 def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> tirx.PrimFunc:
     """Return the scheduled kernel; its arguments are those of `argument_shapes`.
 
     ::
 
-        for block in parallel(N/nb):
-            for i in range(M/reg_m):
+        for strip, block in parallel(strips, N/nb):
+            for i in range(M/reg_m/strips):
                 acc[reg_m, nb] = 0                       # registers
                 for k:
                     prefetch(weights[block + 1, …])      # if M > reg_m
@@ -151,15 +172,22 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
     vectors = block // lanes
     limit = max(1, broadcast_limit(vectors, unit))
     reg_m = ceil_div(workload.m, ceil_div(workload.m, limit))
-    sch = Schedule(te.create_prim_func(_compute(workload, reg_m, blocks, block)))
+    strips = strips_of(workload, reg_m, blocks, target)
+    rows = strips * ceil_div(ceil_div(workload.m, reg_m), strips) * reg_m
+    sch = Schedule(te.create_prim_func(_compute(workload, rows, blocks, block)))
     _drop_pixels(sch, workload)
     conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
     row, column, y, x, k = sch.get_loops(conv)
     row_outer, row_inner = sch.split(row, [None, reg_m])
     column_outer, column_inner = sch.split(column, [None, block])
     vector_outer, vector = sch.split(column_inner, [None, lanes])
-    sch.reorder(column_outer, row_outer, y, x, k, row_inner, vector_outer, vector)
-    sch.parallel(column_outer)
+    tasks = column_outer
+    if strips > 1:
+        strip, row_outer = sch.split(row_outer, [strips, None])
+        sch.reorder(strip, column_outer, row_outer)
+        tasks = sch.fuse(strip, column_outer)
+    sch.reorder(tasks, row_outer, y, x, k, row_inner, vector_outer, vector)
+    sch.parallel(tasks)
     each = 1  # channels of a step
     if unit.by_lane and workload.k % lanes == 0:
         each = lanes
@@ -178,8 +206,8 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
     sch.decompose_reduction(conv, k)
     func = sch.mod["main"]
     if workload.m > reg_m:
-        loops = [sch.get(loop) for loop in (column_outer, row_outer, k)]
-        func = _prefetch_weights(func, workload, each * block, *loops)
+        loops = [sch.get(loop) for loop in (tasks, row_outer, k)]
+        func = _prefetch_weights(func, workload, each * block, blocks, *loops)
     return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
 
 
@@ -187,7 +215,8 @@ def _prefetch_weights(
     func: tirx.PrimFunc,
     workload: DenseWorkload,
     width: int,
-    blocks: tirx.For,
+    blocks: int,
+    tasks: tirx.For,
     tiles: tirx.For,
     steps: tirx.For,
 ) -> tirx.PrimFunc:
@@ -198,6 +227,9 @@ def _prefetch_weights(
     layer's weights: these follow in the artifact. 13 to 64 rows gain 8 to 25 %. One row has no
     multiply-adds to hide anything behind, and streams at the speed of memory as it is.
     """
+    following = tasks.loop_var + 1
+    if int(tasks.extent) > blocks:  # several strips, each of which begins with the first block
+        following = tirx.floormod(following, blocks)
     count = int(tiles.extent)
     step = tiles.loop_var * steps.extent + steps.loop_var
     element = bytes_of(workload.numerics.weights)
@@ -206,7 +238,7 @@ def _prefetch_weights(
         tirx.Evaluate(
             prefetch_to_l2(
                 func.params[1],
-                [blocks.loop_var + 1, 0, step * width // count + line * (LINE // element)],
+                [following, 0, step * width // count + line * (LINE // element)],
             )
         )
         for line in range(lines)
@@ -229,11 +261,10 @@ def _as_convolution(workload: DenseWorkload) -> Conv2dWorkload:
     )  # fmt: skip
 
 
-def _compute(workload: DenseWorkload, reg_m: int, blocks: int, block: int) -> list[te.Tensor]:
+def _compute(workload: DenseWorkload, rows: int, blocks: int, block: int) -> list[te.Tensor]:
     data = te.placeholder((workload.m, workload.k), workload.numerics.data, name="data")
     weights = te.placeholder((blocks, workload.k, block), workload.numerics.weights, name="weights")
     k = te.reduce_axis((0, workload.k), "k")
-    rows = ceil_div(workload.m, reg_m) * reg_m
 
     def product(i: Any, j: Any, y: Any, x: Any) -> Any:
         # The last tile may overhang: it computes the last row again, and nothing reads it.

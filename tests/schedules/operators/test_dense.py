@@ -1,5 +1,7 @@
 """Dense layers against numpy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conv_reference import EPILOGUES
@@ -11,12 +13,13 @@ from neocpu.schedules.operators.dense import (
     block_width,
     lower_dense,
     pack_weights,
+    strips_of,
 )
 from neocpu.schedules.vocabulary.steps import PER_CHANNEL, STEP_KINDS
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 
-def check(workload, threads=1):
+def check(workload, threads=1, target=HOST):
     data, weights = normal((workload.m, workload.k), 1), normal((workload.k, workload.n), 2)
     expected = data.astype(np.float64) @ weights
     operands = []
@@ -27,10 +30,10 @@ def check(workload, threads=1):
             operands.append(normal(shape, 3 + number))
             used = (operands[-1],)
         expected = STEP_KINDS[op.kind].compute(expected, *used, *op.args)
-    arguments = [data, pack_weights(weights, workload, HOST, threads), *operands]
-    shapes = argument_shapes(workload, HOST, threads)
+    arguments = [data, pack_weights(weights, workload, target, threads), *operands]
+    shapes = argument_shapes(workload, target, threads)
     assert tuple((a.shape, str(a.dtype)) for a in arguments) == shapes[:-1]
-    got = run(lower_dense(workload, HOST, threads), arguments, shapes[-1][0])
+    got = run(lower_dense(workload, target, threads), arguments, shapes[-1][0])
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-6 * workload.k)
 
 
@@ -45,6 +48,16 @@ def test_matches_numpy(m, n, k, threads):
 @pytest.mark.parametrize(("m", "n"), [(1, 64), (3, 37)])
 def test_epilogues(epilogue, m, n):
     check(DenseWorkload(m, n, 40, epilogue=epilogue))
+
+
+@pytest.mark.parametrize("m", [301, 293])
+def test_many_rows_come_in_strips(m):
+    target = replace(HOST, l2=16 << 10)
+    workload = DenseWorkload(m, 70, 64, epilogue=(EpilogueOp("bias_add"), EpilogueOp("add")))
+    assert "T.parallel(1)" not in lower_dense(workload, target).script()
+    check(workload, target=target)
+    assert strips_of(workload, 6, 5, target) > 1
+    assert strips_of(workload, 6, 5, replace(HOST, l2=1 << 20)) == 1
 
 
 def test_the_next_block_is_asked_for_while_tiles_of_rows_share_one():
