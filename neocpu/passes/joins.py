@@ -138,8 +138,8 @@ def find_joins(main: relax.Function, mod: tvm.IRModule, uses: Uses, guards: Guar
     """Put every tensor into the first join it is a part of, if it can be written there.
 
     A part of a selection can, if it is made only where it is selected: the other one is not then.
-    What a loop reads, or hands on, stays where it is: the next step reads it again.
-    A slice is inside what it is a slice of, and so is no part of a join.
+    What a loop hands on has a place of its own: the kernel that writes it may read what it is a
+    part of. A slice is inside what it is a slice of, and so is no part of a join.
     """
     joins = Joins({}, {}, set())
     for step, binding in enumerate(bindings(main)):
@@ -165,7 +165,7 @@ def find_joins(main: relax.Function, mod: tvm.IRModule, uses: Uses, guards: Guar
         for part in parts:
             root = uses.root(part.var)
             fits = part.side is None or joins.made_under(root, part.side, guards)
-            fits = fits and not _is_of_other_steps(root, step, uses, guards)
+            fits = fits and root not in uses.carried
             copied.append(root is None or root in joins.inside or not fits)
             if not copied[-1]:
                 joins.inside[root] = (whole, part.offset)
@@ -173,12 +173,6 @@ def find_joins(main: relax.Function, mod: tvm.IRModule, uses: Uses, guards: Guar
             pairs = zip(parts, copied, strict=True)
             joins.at[step] = Join(whole, tuple(part for part, is_copied in pairs if is_copied))
     return joins
-
-
-def _is_of_other_steps(root: Var | None, step: int, uses: Uses, guards: Guards) -> bool:
-    """Whether a tensor is made in another step of a loop than that which joins it."""
-    maker = guards.makers.get(root, step)
-    return root in uses.carried or uses.loop_of(maker) is not uses.loop_of(step)
 
 
 def _end_to_end(call: Call, guards: tuple[Guard, ...]) -> tuple[Part, ...]:

@@ -29,6 +29,7 @@ from neocpu.schedules.operators.counted_loop import (
     Tensor,
     lower_copy,
 )
+from neocpu.schedules.operators.gather import VIEW
 
 
 def settle_loops(mod: tvm.IRModule) -> tvm.IRModule:
@@ -120,6 +121,8 @@ class _Settling:
         if not is_op(value, "relax.call_tir") or value.args[0] in self._copies:
             return False
         kernel = self._mod[value.args[0]]
+        if mark_of(kernel, VIEW) is not None:
+            return True
         return isinstance(kernel.body, SBlockRealize) and relax.analysis.has_reshape_pattern(kernel)
 
     def _hoisted(self, given: list[Any], name: str) -> list[Any]:

@@ -95,10 +95,6 @@ class Uses:
                 self.first.setdefault(root, step)
                 self.last[root] = step
 
-    def loop_of(self, step: int) -> Loop | None:
-        """Return the innermost loop that a binding is in."""
-        return next((loop for loop in self.loops if step in loop), None)
-
 
 def read_uses(main: relax.Function, mod: tvm.IRModule) -> Uses:
     uses = Uses()

@@ -97,6 +97,8 @@ def test_states_and_rows(limit, short, compiled, monkeypatch):
     model = parsed(STATES.replace("LIMIT", str(limit)))
     module, header = compiled(model)
     assert loops_of(header) == [limit]
+    (cosine,) = [i for i, (kernel, _) in enumerate(header.calls) if "cos" in kernel]
+    assert cosine < header.repeats[0].first  # it depends on no step
     compare(model, module, {"x": normal(3, 5)}, {"x": normal(3, 5)})
 
 
@@ -110,18 +112,23 @@ def test_scans(axes, ways, out, out_way, short, compiled):
     compare(model, module, feeds)
 
 
-# What is convolved outside is added in each step, but convolved once.
+# What is convolved outside is added in each step, but convolved once. Half of a state is a row.
 CONVOLUTIONS = """
-g (float[1,16,9,7] x) => (float[1,16,9,7] y, float[6,1,16] means) {
+g (float[1,16,8,10] x) => (float[1,16,8,10] y, float[6,1,16] means,
+                          float[6,1,8,8,10] halves) {
+  half = Constant<value = int64[1] {8}>()
+  one = Constant<value = int64[1] {1}>()
   count = Constant<value = int64 {6}>()
   size = Constant<value = int64[4] {16, 16, 3, 3}>()
   w = ConstantOfShape<value = float[1] {0.02}>(size)
   channels = Constant<value = int64[1] {16}>()
   bias = ConstantOfShape<value = float[1] {0.1}>(channels)
   context = Conv<pads = [1, 1, 1, 1]>(x, w, bias)
-  y, means = Loop (count, , x) <body = b (int64 i, bool c, float[] s)
-      => (bool again, float[] t, float[] mean) {
+  y, means, halves = Loop (count, , x) <body = b (int64 i, bool c, float[] s)
+      => (bool again, float[] t, float[] mean, float[] second) {
     again = Identity(c)
+    end = Constant<value = int64[1] {16}>()
+    second = Slice(s, half, end, one)
     p = Conv<pads = [1, 1, 1, 1]>(s, w, bias)
     q = Add(p, context)
     r = Relu(q)
@@ -136,10 +143,36 @@ def test_convolutions(short, compiled):
     model = parsed(CONVOLUTIONS)
     module, header = compiled(model)
     module.start_trace()
-    compare(model, module, {"x": normal(1, 16, 9, 7)})
+    compare(model, module, {"x": normal(1, 16, 8, 10)})
     events = module.stop_trace().events
     made = [header.calls[event.call][0] for event in events if event.kind == "kernel"]
     assert sum("conv" in kernel for kernel in made) == 1 + 2 * 6
+
+
+# Each step joins a state and what is computed before; the memory of what it makes is used again.
+JOINING = """
+g (float[2,16] x) => (float[2,16] y, float[5,4,16] rows) {
+  count = Constant<value = int64 {5}>()
+  outer = Sigmoid(x)
+  y, rows = Loop (count, , x) <body = b (int64 i, bool c, float[2,16] s)
+      => (bool d, float[2,16] t, float[4,16] both) {
+    d = Identity(c)
+    both = Concat<axis = 0>(s, outer)
+    soft = Softmax<axis = 1>(both)
+    other = Concat<axis = 0>(outer, outer)
+    sum = Add(other, soft)
+    one = Softmax<axis = 0>(sum)
+    two = Constant<value = int64[2] {2, 2}>()
+    p, q = Split<axis = 0>(one, two)
+    t = Mul(p, q)
+  }>
+}"""
+
+
+def test_what_steps_join(short, compiled):
+    model = parsed(JOINING)
+    module, _ = compiled(model)
+    compare(model, module, {"x": normal(2, 16)})
 
 
 # A branch in a loop in a loop, behind which comes another loop; and a branch around a loop.
