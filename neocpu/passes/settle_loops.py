@@ -21,7 +21,8 @@ from tvm.s_tir.stmt import SBlockRealize
 
 from neocpu.passes.tensor_uses import mark_of
 from neocpu.relax_utils import Expr, bindings, dtype_of, is_op, static_shape, used_vars
-from neocpu.schedules.operators.counted_loop import (
+from neocpu.schedules.operators.gather import VIEW
+from neocpu.schedules.recurrent.counted_loop import (
     LOOP_BEGIN,
     LOOP_END,
     LOOP_OUTER,
@@ -29,7 +30,6 @@ from neocpu.schedules.operators.counted_loop import (
     Tensor,
     lower_copy,
 )
-from neocpu.schedules.operators.gather import VIEW
 
 
 def settle_loops(mod: tvm.IRModule) -> tvm.IRModule:

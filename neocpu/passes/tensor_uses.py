@@ -13,7 +13,7 @@ from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.relax_utils import Expr, bindings, dtype_of, is_op, static_shape, used_vars
-from neocpu.schedules.operators.counted_loop import (
+from neocpu.schedules.recurrent.counted_loop import (
     LOOP_BEGIN,
     LOOP_DECIDED,
     LOOP_END,

@@ -336,10 +336,10 @@ BUGS = (
     ),
     Bug(
         "loops: the number of a step leads out of the tensor",
-        "schedules/operators/counted_loop.py",
+        "schedules/recurrent/counted_loop.py",
         'T.cast(T.max(T.min(step, last), tirx.const(0, "int64")), "int32")',
         'T.cast(step, "int32")',
-        (f"{_OPERATORS}counted_loop.py",),
+        ("tests/schedules/recurrent/test_counted_loop.py",),
     ),
     Bug(
         "scale: folded along any axis",

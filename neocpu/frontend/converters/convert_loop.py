@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel, dtype_of, static_shape
-from neocpu.schedules.operators.counted_loop import (
+from neocpu.schedules.recurrent.counted_loop import (
     Tensor,
     lower_loop_begin,
     lower_loop_element,

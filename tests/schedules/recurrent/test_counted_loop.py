@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from kernel_harness import build, call, normal, unwritten
 
-from neocpu.schedules.operators.counted_loop import (
+from neocpu.schedules.recurrent.counted_loop import (
     Tensor,
     lower_loop_begin,
     lower_loop_element,
