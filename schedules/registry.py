@@ -20,9 +20,9 @@ from neocpu.schedules.convolutions import (
     conv2d_winograd,
 )
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
-from neocpu.schedules.convolutions.frame_reads import in_whole_blocks, weights_of
 from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission
+from neocpu.schedules.vocabulary.frame_reads import in_whole_blocks, weights_of
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import Scheme, register_scheme, unregister_scheme
 from neocpu.schedules.vocabulary.target import CpuTarget

@@ -25,7 +25,6 @@ from neocpu.schedules.convolutions.direct_kernel import (
     strip_copies,
     strip_rows,
 )
-from neocpu.schedules.convolutions.frame_reads import reads_outside
 from neocpu.schedules.estimates.memory_traffic import conflicts_in_l2, fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     EPILOGUE_CYCLES,
@@ -34,6 +33,7 @@ from neocpu.schedules.estimates.register_tile import (
     unrolled_limit,
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
+from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.target import CpuTarget

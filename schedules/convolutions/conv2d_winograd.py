@@ -22,7 +22,6 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions import winograd
-from neocpu.schedules.convolutions.frame_reads import turned
 from neocpu.schedules.convolutions.winograd_kernel import Emitter, frames_as_rows
 from neocpu.schedules.convolutions.winograd_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
@@ -35,6 +34,7 @@ from neocpu.schedules.estimates.register_tile import (
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
+from neocpu.schedules.vocabulary.frame_reads import turned
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget

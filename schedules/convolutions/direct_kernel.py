@@ -10,11 +10,11 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions.frame_reads import place_of, reads_outside
 from neocpu.schedules.estimates.memory_traffic import LINE
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import fraction, prefetch_to_l2
 from neocpu.schedules.tir.vector_math import vectorize_calls
+from neocpu.schedules.vocabulary.frame_reads import place_of, reads_outside
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.target import CpuTarget

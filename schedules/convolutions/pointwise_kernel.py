@@ -11,7 +11,6 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions.frame_reads import place_of
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import LINE
 from neocpu.schedules.operators.epilogue import (
@@ -22,6 +21,7 @@ from neocpu.schedules.operators.epilogue import (
     prologue_operands,
 )
 from neocpu.schedules.tir.builder import fraction, part_start, prefetch_to_l2, span, splat
+from neocpu.schedules.vocabulary.frame_reads import place_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 

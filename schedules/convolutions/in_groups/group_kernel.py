@@ -12,12 +12,12 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.convolutions.frame_reads import frame_of
 from neocpu.schedules.convolutions.in_groups.widened_rows import WidenedRows
 from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers, in_type
 from neocpu.schedules.tir import neon
 from neocpu.schedules.tir.bfloat16 import bits_of
 from neocpu.schedules.tir.builder import span, splat, task_loop
+from neocpu.schedules.vocabulary.frame_reads import frame_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import GroupScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
