@@ -7,97 +7,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from neocpu.building.kernel_report import TRANSFORM, KernelReport, KnownCalls
 from neocpu.calibration_report import CalibrationReport
-from neocpu.foundation.bfloat16 import NAME as BFLOAT16
-from neocpu.foundation.dtypes import DTYPES
 from neocpu.passes.apply_plan import RewrittenModule, Transform
-from neocpu.planning.choice import Choice
+from neocpu.planning.choice import Cost
+from neocpu.planning.network_costs import ESTIMATED, NetworkCosts
 from neocpu.planning.operators.dense_op import DenseOp
-from neocpu.planning.operators.layout_op import LayoutOp
+from neocpu.planning.operators.operator_report import (
+    MICRO,
+    OperatorReport,
+    format_text,
+    report_of_layer,
+    report_of_op,
+)
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy, Admission
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.numerics import Numerics
-from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.solver.plan import Plan
 
 if TYPE_CHECKING:
     from neocpu.reference.verdict import Verdict
-
-MICRO = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorReport:
-    """What was decided of one operator.
-
-    Attributes
-    ----------
-    name, kind : str
-        Such as ``conv2d_7`` and ``conv2d``.
-    workload : str
-        What it computes.
-    flops : int
-        Floating-point operations of the direct algorithm.
-    scheme : Scheme or None
-        Of a convolution.
-    weight_bytes : int or None
-        Packed; None of dense layers, whose weights no plan changes.
-    in_layout, out_layout : str
-    precision : str
-        What it computes with: ``fp32``, ``int8`` or ``bf16``.
-    seconds : float
-        What the plan takes it to cost.
-    cost_source : str
-        Where that is from.
-    kernel : str or None
-        The function that computes it; None if fusion is yet to decide.
-    reads_integers : bool
-        Whether its weights or its data are integers.
-    numerics : Numerics or None
-        Of a convolution: element types of all that it reads, adds up and stores.
-    tensors : frozenset of str
-        Names of what it makes, and of what it absorbed, as far as the model's are left.
-    """
-
-    name: str
-    kind: str
-    workload: str
-    flops: int
-    scheme: Scheme | None
-    weight_bytes: int | None
-    in_layout: str
-    out_layout: str
-    precision: str
-    seconds: float
-    cost_source: str
-    kernel: str | None
-    tensors: frozenset[str] = frozenset()
-    reads_integers: bool = False
-    numerics: Numerics | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON form; costs are in microseconds."""
-        numerics = self.numerics
-        bytes_ = {} if self.weight_bytes is None else {"weight_bytes": self.weight_bytes}
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "workload": self.workload,
-            "flops": self.flops,
-            "scheme": None if self.scheme is None else self.scheme.to_json(),
-            **bytes_,
-            "in_layout": self.in_layout,
-            "out_layout": self.out_layout,
-            "precision": self.precision,
-            **({} if numerics is None or numerics.is_uniform else numerics.to_json()),
-            "cost_us": self.seconds * MICRO,
-            "cost_source": self.cost_source,
-            "kernel": self.kernel,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +97,8 @@ class PlanReport:
         How often each rule for graphs was applied.
     disabled_rules : frozenset of str
         Those that were not to be.
+    kernels : tuple of KernelReport
+        All that a run calls, and what it does between; none before they are built.
     """
 
     target: str
@@ -183,10 +116,16 @@ class PlanReport:
     processing: tuple[str, ...] = ()
     rules: Mapping[str, int] = field(default_factory=dict)
     disabled_rules: frozenset[str] = frozenset()
+    kernels: tuple[KernelReport, ...] = ()
 
     @property
     def predicted_seconds(self) -> float:
-        """What a run takes, as far as the plan knows: the search's cost, and dense layers."""
+        """What a run takes: all kernels, or before they are built what the plan knows of.
+
+        That is the search's cost, and dense layers.
+        """
+        if self.kernels:
+            return math.fsum(kernel.seconds for kernel in self.kernels)
         return self.search.cost + math.fsum(op.seconds for op in self.ops if op.kind == "dense")
 
     def to_json(self) -> dict[str, Any]:
@@ -211,6 +150,7 @@ class PlanReport:
             },
             "ops": self._ops(),
             "transforms": [_transform(each) for each in self.transforms],
+            "kernels": [kernel.to_json(self.predicted_seconds) for kernel in self.kernels],
             "weights": dict(self.weights),
             "calibration": None if self.calibration is None else self.calibration.to_json(),
             "processing": list(self.processing),
@@ -221,11 +161,35 @@ class PlanReport:
             **self.outcome.to_json(),
         }
 
+    def known_calls(self) -> dict[str, KnownCalls]:
+        """Return the costs that the plan has of kernels, by their names."""
+        costs: dict[str, list[Cost]] = {}
+        kinds: dict[str, str] = {}
+        for op in self.ops:
+            if op.kernel is not None and op.in_network is not None:
+                costs.setdefault(op.kernel, []).append(Cost(op.in_network, op.cost_source))
+                kinds[op.kernel] = op.kind
+        for each in self.transforms:
+            if each.kernel is not None:
+                costs.setdefault(each.kernel, []).append(each.cost)
+                kinds[each.kernel] = TRANSFORM
+        return {
+            name: KnownCalls(
+                kinds[name],
+                tuple(costs[name]),
+                # Convolutions' estimates are of computing alone.
+                kinds[name] == "conv2d" and costs[name][0].source.startswith(ESTIMATED),
+            )
+            for name in costs
+        }
+
     def _ops(self) -> list[dict[str, Any]]:
         layers = () if self.calibration is None else self.calibration.layers
         names = {layer.result: {"layer": layer.name} for layer in layers}
+        takes = {kernel.name: kernel.seconds / kernel.calls for kernel in self.kernels}
         return [
-            op.to_json() | next((names[each] for each in op.tensors if each in names), {})
+            op.to_json(takes.get(op.kernel or ""), self.predicted_seconds)
+            | next((names[each] for each in op.tensors if each in names), {})
             for op in self.ops
         ]
 
@@ -248,9 +212,11 @@ def report_of(
         What became of the network under ``plan``.
     """
     pairs = zip(plan.network.ops, plan.choices, strict=True)
-    ops = [_op(op, choice, rewritten.kernels.get(op.name)) for op, choice in pairs]
-    for layer in (*plan.network.dense, *plan.network.products):
-        ops.append(_layer(layer, target, threads, rewritten.kernels.get(layer.name)))
+    costs = NetworkCosts.of(target, threads, float(weights.get("packed_bytes") or 0))
+    ops = [report_of_op(op, choice, costs, rewritten.kernels.get(op.name)) for op, choice in pairs]
+    layers: tuple[DenseOp | ProductOp, ...] = (*plan.network.dense, *plan.network.products)
+    for layer in layers:
+        ops.append(report_of_layer(layer, costs, rewritten.kernels.get(layer.name)))
     return PlanReport(
         str(target),
         threads,
@@ -265,66 +231,10 @@ def report_of(
     )
 
 
-def _op(op: LayoutOp, choice: Choice, kernel: str | None) -> OperatorReport:
-    return OperatorReport(
-        op.name,
-        op.name.rpartition("_")[0],
-        op.describe(choice),
-        op.flops,
-        choice.scheme,
-        choice.weight_bytes,
-        _format(choice.in_format),
-        _format(choice.out_format),
-        _precision(choice.in_format.dtype),
-        choice.seconds,
-        choice.source,
-        kernel,
-        frozenset(str(var.name) for var in (op.result, *op.absorbed)),
-        DTYPES[choice.in_format.dtype].is_integer,
-        op.numerics(choice),
-    )
-
-
-def _precision(dtype: str) -> Precision:
-    """Return what an operator computes with that reads such elements."""
-    if dtype == BFLOAT16:
-        return Precision.BF16
-    return Precision.INT8 if DTYPES[dtype].is_integer else Precision.FP32
-
-
-def _format(form: Format) -> str:
-    """Return the layout, and the element type where it is another than float32."""
-    return str(form.layout if form.dtype == "float32" else form)
-
-
-def _layer(
-    op: DenseOp | ProductOp, target: CpuTarget, threads: int, kernel: str | None
-) -> OperatorReport:
-    """Describe an operator on matrices, of which the search has nothing to choose."""
-    numerics = op.workload.numerics
-    return OperatorReport(
-        op.name,
-        op.name.rpartition("_")[0],
-        str(op.workload),
-        op.workload.flops,
-        op.scheme(target, threads),
-        None,
-        "NC",
-        "NC",
-        op.precision,
-        op.estimate(target, threads),
-        "estimated",
-        kernel,
-        frozenset(str(var.name) for var in (op.result, *op.absorbed)),
-        DTYPES[numerics.weights].is_integer,
-        numerics if op.precision is Precision.INT8 else None,
-    )
-
-
 def _transform(each: Transform) -> dict[str, Any]:
     return {
-        "from": _format(each.source),
-        "to": _format(each.destination),
+        "from": format_text(each.source),
+        "to": format_text(each.destination),
         "shape": list(each.shape),
         "kernel": each.kernel,
         "cost_us": each.cost.seconds * MICRO,

@@ -7,6 +7,7 @@ go of what the next replaces.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,12 +22,14 @@ import tvm
 from numpy.typing import NDArray
 
 from neocpu.building.deep_stack import on_deep_stack
+from neocpu.building.kernel_report import KernelReport, kernel_reports
 from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.phases import PhaseClock
-from neocpu.building.pipeline import Building, Dump, begin_build, finish_build, lower
+from neocpu.building.pipeline import Building, Built, Dump, begin_build, finish_build, lower
 from neocpu.calibration_report import CalibrationReport
 from neocpu.compiled_module import CompiledModule
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
@@ -37,6 +40,7 @@ from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.network import Network
+from neocpu.planning.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.weights import weights_of
@@ -299,7 +303,7 @@ class Builder:
         with self.clock.phase("build"):
             built = finish_build(building)
         outcome = Outcome(built.planned.arena_bytes, dict(self.clock.seconds))
-        report = replace(planned.report, outcome=outcome)
+        report = replace(planned.report, outcome=outcome, kernels=self._kernels(planned, built))
         self.dump("plan", partial(json.dumps, report.to_json(), indent=1), "json")
         compiled = CompiledModule(self._header(planned.loaded, report), report)
         with ExitStack() as on_failure:
@@ -311,6 +315,15 @@ class Builder:
             planned.weights.clear()
             on_failure.pop_all()
         return Attempt(planned.admission, planned.key, compiled)
+
+    def _kernels(self, planned: Planned, built: Built) -> tuple[KernelReport, ...]:
+        return kernel_reports(
+            built.planned.program,
+            built.work,
+            planned.report.known_calls(),
+            NetworkCosts.of(self.target, self.threads, planned.report.weights["packed_bytes"] or 0),
+            sum(math.prod(spec.shape) * bytes_of(spec.dtype) for spec in planned.loaded.inputs),
+        )
 
     def _header(self, loaded: LoadedModel, report: PlanReport) -> ArtifactHeader:
         return ArtifactHeader(

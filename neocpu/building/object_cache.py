@@ -30,6 +30,7 @@ from tvm.target import codegen
 
 from neocpu.foundation.file_cache import FileCache
 from neocpu.passes.recipes import RECIPE
+from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 FOLDER_VARIABLE: Final = "NEOCPU_CACHE_DIR"
@@ -54,7 +55,7 @@ _GENERATING: Final = (
 )
 """Packages whose sources decide what code a kernel becomes."""
 
-_FORM: Final = "1"
+_FORM: Final = "2"
 """Changes where entries are written otherwise than before."""
 
 
@@ -72,28 +73,35 @@ class KernelCode:
         Name, shape and element type of each.
     attributes : dict of str to int or str
         What else is known of it.
+    work : tuple of LoopWork
+        What its loops compute and touch.
     """
 
     code: bytes
     launches: tuple[int, ...]
     parameters: tuple[tuple[str, tuple[int, ...], str], ...]
     attributes: dict[str, int | str]
+    work: KernelWork
 
     def encode(self) -> bytes:
         """Return it as bytes."""
-        head = json.dumps([self.launches, self.parameters, self.attributes]).encode()
+        work = [nest.to_json() for nest in self.work]
+        head = json.dumps([self.launches, self.parameters, self.attributes, work]).encode()
         return len(head).to_bytes(4, "little") + head + self.code
 
     @classmethod
     def decode(cls, data: bytes) -> KernelCode:
         """Return what `encode` made bytes of."""
         end = 4 + int.from_bytes(data[:4], "little")
-        launches, parameters, attributes = json.loads(data[4:end])
+        launches, parameters, attributes, work = json.loads(data[4:end])
         shaped = tuple((name, tuple(shape), dtype) for name, shape, dtype in parameters)
-        return cls(data[end:], tuple(launches), shaped, attributes)
+        nests = tuple(map(LoopWork.of_json, work))
+        return cls(data[end:], tuple(launches), shaped, attributes, nests)
 
     @classmethod
-    def of(cls, function: tirx.PrimFunc, code: bytes, launches: Sequence[int]) -> KernelCode:
+    def of(
+        cls, function: tirx.PrimFunc, code: bytes, launches: Sequence[int], work: KernelWork
+    ) -> KernelCode:
         """Return the code of a function, with what is known of that."""
         parameters = tuple(
             (str(p.name), tuple(int(n) for n in p.ty.shape), str(p.ty.dtype))
@@ -104,7 +112,7 @@ class KernelCode:
             for name, value in (function.attrs or {}).items()
             if name != "global_symbol" and isinstance(value, str | int)
         }
-        return cls(code, tuple(launches), parameters, attributes)
+        return cls(code, tuple(launches), parameters, attributes, work)
 
     def outline(self) -> tirx.PrimFunc:
         """Return the function without its body."""

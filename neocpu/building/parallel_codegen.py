@@ -35,6 +35,8 @@ from neocpu.building.object_cache import (
 )
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork
+from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -71,14 +73,15 @@ class _Job:
     plain: bool = False
 
     @property
-    def launches(self) -> Path:
-        """Where the iterations of the function's parallel loops are noted, as JSON."""
+    def notes(self) -> Path:
+        """Where it is noted what the function launches, and its work, as JSON."""
         return self.path.with_suffix(".json")
 
     def code(self) -> KernelCode:
         """Return what came of it."""
-        launches = json.loads(self.launches.read_text())
-        return KernelCode.of(self.function, self.path.read_bytes(), launches)
+        launches, work = json.loads(self.notes.read_text())
+        nests = tuple(map(LoopWork.of_json, work))
+        return KernelCode.of(self.function, self.path.read_bytes(), launches, nests)
 
 
 class CodeGeneration:
@@ -99,6 +102,8 @@ class CodeGeneration:
     ----------
     launches : dict of str to tuple of int
         Of each function, the iterations of its parallel loops, in turn; once `objects` is called.
+    work : dict of str to KernelWork
+        Of each function, what its loops do; then, too.
 
     Raises
     ------
@@ -110,6 +115,7 @@ class CodeGeneration:
         self, mod: tvm.IRModule, target: CpuTarget, workers: int, cache: ObjectCache | None = None
     ) -> None:
         self.launches: dict[str, tuple[int, ...]] = {}
+        self.work: dict[str, KernelWork] = {}
         self._target, self._workers, self._cache = target, workers, cache
         self._keys: dict[str, str] = {}  # of each name
         self._codes: dict[str, KernelCode] = {}  # of each key
@@ -177,6 +183,7 @@ class CodeGeneration:
         objects = []
         for name, key in sorted(self._keys.items()):
             self.launches[name] = self._codes[key].launches
+            self.work[name] = self._codes[key].work
             objects.append(with_symbols_renamed(self._codes[key].code, SYMBOL, name))
         return objects
 
@@ -247,7 +254,8 @@ def _do(job: _Job, target: CpuTarget) -> None:
     schedule = _as_it_stands if job.plain else _scheduled
     mod, how = schedule(job.function, target)
     _generate(mod, how).write_to_file(str(job.path))
-    job.launches.write_text(json.dumps(_launches(mod[SYMBOL])))
+    work = [nest.to_json() for nest in count_work(mod[SYMBOL], target)]
+    job.notes.write_text(json.dumps([_launches(mod[SYMBOL]), work]))
 
 
 def _plainly(job: _Job, reason: str, target: CpuTarget) -> _Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from neocpu.passes.settle_loops import settle_loops
 from neocpu.passes.view_results import view_results
 from neocpu.relax_utils import bindings, is_op, static_shape
 from neocpu.runtime.header import Placement
+from neocpu.schedules.estimates.kernel_work import KernelWork
 from neocpu.schedules.operators.normalization import group_norm, layer_norm
 from neocpu.schedules.operators.quantise import dequantise, quantise
 from neocpu.schedules.operators.select import SELECT, select
@@ -186,6 +187,8 @@ class Built:
         Object files with the kernels.
     table : str
         Source of the table of kernels.
+    work : mapping of str to KernelWork
+        What the loops of each kernel do.
     planned : Planned
     target : CpuTarget
         What the code is for.
@@ -193,6 +196,7 @@ class Built:
 
     objects: tuple[bytes, ...]
     table: str
+    work: Mapping[str, KernelWork]
     planned: Planned
     target: CpuTarget
 
@@ -236,7 +240,7 @@ def finish_build(building: Building) -> Built:
     with building.kernels as kernels:
         objects = tuple(kernels.objects())
         table = table_source(building.planned.program.kernels, kernels.launches)
-    return Built(objects, table, building.planned, building.target)
+    return Built(objects, table, kernels.work, building.planned, building.target)
 
 
 def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:

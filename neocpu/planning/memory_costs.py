@@ -90,7 +90,9 @@ class MemoryCosts:
         if not from_registers:
             return cost
         size = source.bytes(shape) + dest.bytes(shape)
-        estimate = fork_seconds(self.threads) + stream_seconds(size, self.target, self.threads)
+        estimate = fork_seconds(self.threads, self.target) + stream_seconds(
+            size, self.target, self.threads
+        )
         around = self._cost(MemoryClass.ELEMENTWISE, source.dtype, estimate, math.prod(shape))
         return Cost(cost.seconds + around.seconds, cost.source)
 
@@ -100,7 +102,9 @@ class MemoryCosts:
             return Cost(first.seconds + second.seconds, first.source)
         if source.layout == dest.layout:
             size = source.bytes(shape) + dest.bytes(shape)
-            estimate = fork_seconds(self.threads) + stream_seconds(size, self.target, self.threads)
+            estimate = fork_seconds(self.threads, self.target) + stream_seconds(
+                size, self.target, self.threads
+            )
             return self._cost(MemoryClass.ELEMENTWISE, "float32", estimate, math.prod(shape))
         workload = TransformWorkload.between(shape, source, dest)
         estimate = registry.estimate(workload, TransformScheme(), self.target, self.threads)
@@ -131,7 +135,7 @@ class MemoryCosts:
         """
         seconds = stream_seconds(sum(map(form.bytes, moved)), self.target, self.threads)
         if forks:
-            seconds += fork_seconds(self.threads)
+            seconds += fork_seconds(self.threads, self.target)
         if kind is None:
             return Cost(seconds)
         if kind is MemoryClass.SHIFTED_CONCAT:
@@ -143,7 +147,7 @@ class MemoryCosts:
         total, source = 0.0, IN_PLACE
         for shape in shapes:
             seconds = stream_seconds(2 * form.bytes(shape), self.target, self.threads)
-            estimate = fork_seconds(self.threads) + seconds
+            estimate = fork_seconds(self.threads, self.target) + seconds
             cost = self._cost(MemoryClass.CONCAT, form.dtype, estimate, math.prod(shape))
             total, source = total + cost.seconds, cost.source
         return Cost(total, source)

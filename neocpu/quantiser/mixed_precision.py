@@ -20,7 +20,8 @@ from neocpu.compile_options import CompileOptions
 from neocpu.compiler import plan_only
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.input_shapes import NO_SHAPES
-from neocpu.plan_report import OperatorReport, PlanReport
+from neocpu.plan_report import PlanReport
+from neocpu.planning.operators.operator_report import OperatorReport
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibrated import Calibrated
 from neocpu.quantiser.observation import Samples

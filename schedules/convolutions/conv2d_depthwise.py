@@ -24,6 +24,7 @@ from tvm import tirx
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.in_groups.group_kernel import Bands, Emitter
 from neocpu.schedules.estimates.memory_traffic import LINE, with_memory
+from neocpu.schedules.estimates.register_tile import steps_cycles
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
@@ -226,7 +227,7 @@ def estimate(
         if group > 1:  # so many instructions that the next tile's do not begin meanwhile
             taps = max(taps, kernel_w * unit.latency)
         taps += 0 if scheme.unroll_ker else LOOP_CYCLES
-        each_sum = STORE_CYCLES + each_step * len(workload.epilogue)
+        each_sum = STORE_CYCLES + steps_cycles(workload.epilogue, each_step)
         return kernel_h * group * taps + width * each_sum + TILE_CYCLES
 
     whole, rest = divmod(workload.out_width, scheme.reg_n)

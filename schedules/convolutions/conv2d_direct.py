@@ -27,9 +27,9 @@ from neocpu.schedules.convolutions.direct_kernel import (
 )
 from neocpu.schedules.estimates.memory_traffic import conflicts_in_l2, fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
-    EPILOGUE_CYCLES,
     TILE_CYCLES,
     step_cycles,
+    steps_cycles,
     unrolled_limit,
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
@@ -53,7 +53,7 @@ LOOP_CYCLES, UNROLLED_CHANNELS = 6.0, 8
 # Copying a vector of pixels to a padded strip, or to a padded image, which L2 does not hold.
 STRIP_CYCLES, IMAGE_CYCLES = 3.0, 12.0
 # Part of that which a pixel of few channels still takes.
-NARROW_COPY = 0.25
+NARROW_COPY = 0.1
 # Waiting for a piece of a row that L2 did not keep; the rest of it is prefetched.
 CONFLICT_CYCLES = 4.0
 # Products of a sum's part: 512 channels of 3x3 then err a fifth as much. Shorter ones gain little
@@ -212,7 +212,7 @@ def estimate(
     if scheme.ic_bn > UNROLLED_CHANNELS:
         cycles += LOOP_CYCLES / scheme.ic_bn
     sums = vectors * pixels
-    each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(workload.epilogue)
+    each_sum = STORE_CYCLES + steps_cycles(workload.epilogue)
     tile = steps * cycles + sums * each_sum + TILE_CYCLES
     tile += _conflict_cycles(workload, scheme, target)
     chunks = ceil_div(workload.out_channels, scheme.oc_bn)
@@ -296,7 +296,7 @@ def _pad_cycles(
     vectors = chunks * max(scheme.ic_bn / target.dot_unit(workload.numerics).lanes, NARROW_COPY)
     image = workload.batch * workload.height * workload.width * vectors
     if pads_image_once(workload, scheme):
-        return image * IMAGE_CYCLES / threads + fork_seconds(threads) * target.frequency
+        return image * IMAGE_CYCLES / threads + fork_seconds(threads, target) * target.frequency
     return share * image * strip_copies(workload, scheme) * STRIP_CYCLES
 
 

@@ -19,9 +19,9 @@ from tvm.s_tir import Schedule
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.estimates.memory_traffic import with_memory
 from neocpu.schedules.estimates.register_tile import (
-    EPILOGUE_CYCLES,
     TILE_CYCLES,
     step_cycles,
+    steps_cycles,
     unrolled_limit,
 )
 from neocpu.schedules.operators.epilogue import apply_epilogue, convolution_arguments
@@ -260,7 +260,7 @@ def estimate(
     cycles = step_cycles(vectors, scheme.reg_oc, unit, target, size)
     sums = scheme.reg_oc * vectors
     steps = workload.kernel_shape[1] * workload.kernel[0] * workload.kernel[1]
-    each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(workload.epilogue)
+    each_sum = STORE_CYCLES + steps_cycles(workload.epilogue)
     tile = steps * cycles + sums * each_sum + TILE_CYCLES
     chunks = ceil_div(workload.out_channels, scheme.reg_oc)
     tasks = ceil_div(workload.batch * flat.out_height * chunks, threads)

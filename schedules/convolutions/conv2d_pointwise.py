@@ -22,10 +22,10 @@ from neocpu.schedules.convolutions.pointwise_kernel import Emitter
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling, output_blocks
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
-    EPILOGUE_CYCLES,
     TILE_CYCLES,
     broadcast_limit,
     step_cycles,
+    steps_cycles,
     unrolled_limit,
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
@@ -222,10 +222,10 @@ def estimate(
     tiling = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes, threads)
     busy = tiling.busiest_share * tiling.blocks * tiling.oc_blocks * _tile_cycles(tiling, target)
     if tiling.packs:
-        each = PACK_CYCLES + EPILOGUE_CYCLES * len(workload.prologue)
+        each = PACK_CYCLES + steps_cycles(workload.prologue)
         packing = tiling.blocks * scheme.reg_n * tiling.chunks * each
         if tiling.shares_panel:
-            busy += packing / threads + fork_seconds(threads) * target.frequency
+            busy += packing / threads + fork_seconds(threads, target) * target.frequency
         else:
             busy += packing * ceil_div(tiling.strips, threads) / tiling.strips
     fetched = _fetched_bytes(tiling, target)
@@ -240,7 +240,7 @@ def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:
     unit, size = target.dot_unit(numerics), bytes_of(numerics.weights)
     size *= tiling.pass_chunks * tiling.lanes * scheme.reg_oc // 2
     step = step_cycles(tiling.vectors, scheme.reg_n, unit, target, size)
-    each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(tiling.workload.epilogue)
+    each_sum = STORE_CYCLES + steps_cycles(tiling.workload.epilogue)
     each_sum += KEEP_CYCLES * (tiling.passes - 1)
     sums = tiling.vectors * scheme.reg_n
     # A tile of no more sums than the multiply-adds in flight waits for these, not for the ports:

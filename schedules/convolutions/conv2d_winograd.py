@@ -26,10 +26,10 @@ from neocpu.schedules.convolutions.winograd_kernel import Emitter, frames_as_row
 from neocpu.schedules.convolutions.winograd_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
-    EPILOGUE_CYCLES,
     LOAD_INTERFERENCE,
     TILE_CYCLES,
     step_cycles,
+    steps_cycles,
     unrolled_limit,
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
@@ -291,7 +291,7 @@ def estimate(
     products, outputs, inputs = _work(tiling, target)
     if scheme.oc_split:  # two parallel loops, of equal tasks the first
         before = (inputs + tiling.input_bytes * SHARE_CYCLES) / threads
-        before += fork_seconds(threads) * target.frequency
+        before += fork_seconds(threads, target) * target.frequency
         inputs = 0.0
     else:
         before = 0.0
@@ -327,7 +327,7 @@ def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
     product = steps * step + STORE_CYCLES * vectors * scheme.reg_n + TILE_CYCLES
     inputs, outputs = _transform_cycles(*tiling.filters)
     down, across = tiling.filters
-    epilogue = down.tile * across.tile * EPILOGUE_CYCLES * len(tiling.workload.epilogue)
+    epilogue = down.tile * across.tile * steps_cycles(tiling.workload.epilogue)
     return (
         tiling.points * tiling.oc_blocks * tiling.blocks * product,
         tiling.tiles * tiling.oc_vectors * (outputs + epilogue),

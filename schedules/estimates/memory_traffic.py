@@ -6,17 +6,15 @@ import math
 
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Entering and leaving a parallel loop, the threads' first cache misses included.
-_FORK_SECONDS = 4e-6
 # Bytes of a cache line, and lines of a set: L2 caches have 8 ways or more.
 LINE, L2_WAYS = 64, 8
 # Of computing, fetching from L3 and from memory, the longest hides all but this share of the rest.
 EXPOSED = 0.15
 
 
-def fork_seconds(threads: int) -> float:
+def fork_seconds(threads: int, target: CpuTarget) -> float:
     """Seconds it takes to enter and leave a parallel loop: none on one thread."""
-    return _FORK_SECONDS if threads > 1 else 0.0
+    return target.rates.fork if threads > 1 else 0.0
 
 
 def with_memory(computing: float, fetched: float, cold: float, target: CpuTarget) -> float:

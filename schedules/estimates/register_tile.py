@@ -10,8 +10,13 @@ vectors, of four steps each, which stay in registers as long.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
+from neocpu.schedules.vocabulary.steps import STEP_KINDS
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 # Registers for vectors of the next step: LLVM loads some ahead, and spills sums of larger tiles.
 SPARE_REGISTERS = 2
@@ -23,6 +28,11 @@ LOAD_INTERFERENCE = 0.05
 L1_RATE, L2_RATE, FAR_RATE = 64, 24, 8
 # Beginning a tile, and one step of the epilogue on a vector of its sums.
 TILE_CYCLES, EPILOGUE_CYCLES = 20, 2
+
+
+def steps_cycles(steps: Sequence[EpilogueOp], each: float = EPILOGUE_CYCLES) -> float:
+    """Return the cycles of an epilogue, or a prologue, on a vector: ``each`` of a simple step."""
+    return math.fsum(each + STEP_KINDS[step.kind].cycles for step in steps)
 
 
 def broadcast_limit(vectors: int, unit: DotUnit) -> int:

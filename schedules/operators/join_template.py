@@ -64,7 +64,7 @@ def estimate(
 ) -> float:
     """Analytic seconds: every byte is read or written once."""
     size = sum(map(workload.format.bytes, (*workload.input_shapes, workload.output_shape)))
-    seconds = fork_seconds(threads) + stream_seconds(size, target, threads)
+    seconds = fork_seconds(threads, target) + stream_seconds(size, target, threads)
     shifted = workload.operator == "concat" and is_shifted(workload.channels, workload.block)
     return seconds * (SHIFT_FACTOR if shifted else 1)
 

@@ -104,7 +104,7 @@ def estimate(
 ) -> float:
     """Analytic seconds: every byte is read or written once."""
     size = sum(end.bytes(workload.shape) for end in (workload.source, workload.destination))
-    return fork_seconds(threads) + SHUFFLE_FACTOR * stream_seconds(size, target, threads)
+    return fork_seconds(threads, target) + SHUFFLE_FACTOR * stream_seconds(size, target, threads)
 
 
 def _flat(block: int, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -218,7 +218,7 @@ def estimate(
         taps = workload.kernel[0] * workload.stride[1] + workload.kernel[1]
         pixels += pixels // workload.out_width * lanes
     window = CYCLES_PER_TAP * taps * pixels / lanes / (target.frequency * threads)
-    return fork_seconds(threads) + stream_seconds(size, target, threads) + window
+    return fork_seconds(threads, target) + stream_seconds(size, target, threads) + window
 
 
 def lower_pool(workload: PoolWorkload, layout: DataLayout, target: CpuTarget) -> Any:

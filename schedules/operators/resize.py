@@ -116,7 +116,7 @@ def estimate(workload: ResizeWorkload, form: Format, target: CpuTarget, threads:
     if form.layout == NCHW:
         cycles = math.prod(workload.output_shape) * workload.taps * _CYCLES_PER_PIXEL
         seconds = max(seconds, cycles / target.frequency / threads)
-    return fork_seconds(threads) + seconds
+    return fork_seconds(threads, target) + seconds
 
 
 def lower_resize(workload: ResizeWorkload, form: Format, target: CpuTarget) -> Any:

@@ -37,7 +37,7 @@ def estimate(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -
     """Return analytic seconds."""
     scores = math.prod(workload.batch) * workload.queries * workload.keys
     flops = workload.flops + SOFTMAX_FLOPS * scores
-    return fork_seconds(threads) + compute_seconds(flops, target, threads)
+    return fork_seconds(threads, target) + compute_seconds(flops, target, threads)
 
 
 def lower_attention(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -> Any:

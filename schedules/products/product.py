@@ -21,7 +21,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 def estimate(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> float:
     """Return analytic seconds."""
-    return fork_seconds(threads) + compute_seconds(workload.flops, target, threads)
+    return fork_seconds(threads, target) + compute_seconds(workload.flops, target, threads)
 
 
 def lower_product(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> Any:

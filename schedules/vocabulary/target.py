@@ -10,7 +10,7 @@ import functools
 import json
 import os
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from neocpu.foundation.cpu_identity import unmasked
@@ -22,6 +22,7 @@ from neocpu.foundation.cpus import (
     DEFAULT_CACHES,
     FMA_BYTES,
     INTEGER_MULTIPLIES,
+    RATES,
 )
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import TargetError, UnsupportedError, did_you_mean
@@ -50,6 +51,27 @@ VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse": 16, "neon": 16}
 
 
 @dataclass(frozen=True, slots=True)
+class Rates:
+    """How fast a CPU is taken to be.
+
+    Attributes
+    ----------
+    frequency : float
+        Cycles per second.
+    own, beyond, memory : float
+        Bytes per second: of one core within L2 and beyond, of all together from memory.
+    fork : float
+        Seconds it takes to enter and leave a parallel loop, the threads' first misses included.
+    """
+
+    frequency: float
+    own: float
+    beyond: float
+    memory: float
+    fork: float = 4e-6
+
+
+@dataclass(frozen=True, slots=True)
 class CpuTarget:
     """One CPU to generate code for.
 
@@ -63,6 +85,9 @@ class CpuTarget:
         The resulting instruction-set features, LLVM names, limited to `ISA_FEATURES`.
     l1d, l2, l3 : int
         Cache bytes of one core; ``l3`` is its share and may be 0.
+    rates : Rates
+        How fast estimates take it to be: only their ratios to measurements matter, unless they
+        are `rates_in_networks`.
     isa : str
         The vector instruction set: ``avx512``, ``avx2``, ``sse`` or ``neon``.
     """
@@ -74,7 +99,8 @@ class CpuTarget:
     l1d: int
     l2: int
     l3: int
-    # A field, for estimates ask for it ten times each.
+    # Fields, for estimates ask for them ten times each.
+    rates: Rates = field(init=False, repr=False)
     isa: str = field(init=False, repr=False, compare=False)
     _units: dict[Numerics, DotUnit | None] = field(
         init=False, repr=False, compare=False, default_factory=dict
@@ -82,6 +108,9 @@ class CpuTarget:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "isa", _isa(self.machine, self.features))
+        clock = 3.5e9 if self.machine == "x86_64" else 2.0e9
+        rates = Rates(clock, *BANDWIDTHS.get(self.mcpu, DEFAULT_BANDWIDTHS))
+        object.__setattr__(self, "rates", rates)
 
     @property
     def machine(self) -> str:
@@ -133,12 +162,32 @@ class CpuTarget:
     @property
     def bandwidths(self) -> tuple[float, float, float]:
         """Bytes per second: of one core within L2 and beyond, of all together from memory."""
-        return BANDWIDTHS.get(self.mcpu, DEFAULT_BANDWIDTHS)
+        return (self.rates.own, self.rates.beyond, self.rates.memory)
 
     @property
     def frequency(self) -> float:
-        """Clock the analytic estimates assume, in Hz: only their ratios to measurements matter."""
-        return 3.5e9 if self.machine == "x86_64" else 2.0e9
+        """Clock the analytic estimates assume, in Hz."""
+        return self.rates.frequency
+
+    def in_network(self, weight_bytes: float, threads: int) -> CpuTarget:
+        """Return the CPU at the rates that networks were measured to run at.
+
+        At those of plans where it never was.
+
+        Parameters
+        ----------
+        weight_bytes : float
+            Of all weights: what the last-level cache keeps of them does not come from memory.
+        """
+        known = RATES.get(self.mcpu)
+        if known is None:
+            return self
+        frequency, own, beyond, memory, cache, fork = known
+        kept = kept_share(weight_bytes, self.l3 * threads)
+        mixed = 1 / (kept / cache + (1 - kept) / memory)
+        found = replace(self)
+        object.__setattr__(found, "rates", Rates(frequency, own, beyond, mixed, fork))
+        return found
 
     def to_tvm(self) -> Any:
         """Return the ``tvm.target.Target`` (the dict form: TVM 0.27 rejects option strings)."""
@@ -156,6 +205,16 @@ class CpuTarget:
     def __str__(self) -> str:
         text = f"llvm -mtriple={self.triple} -mcpu={self.mcpu}"
         return text + (f" -mattr={','.join(self.mattr)}" if self.mattr else "")
+
+
+def kept_share(weight_bytes: float, cache: float) -> float:
+    """Return which share of a network's weights a cache keeps from one run to the next.
+
+    All, where feature maps have room beside them; none of twice as much as it holds.
+    """
+    if weight_bytes <= cache / 2:
+        return 1.0
+    return max(0.0, 1 - (weight_bytes - cache / 2) / cache)
 
 
 def _isa(machine: str, features: tuple[str, ...]) -> str:

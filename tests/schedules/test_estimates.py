@@ -67,7 +67,7 @@ def check(curve_):
     """Finite and positive; another thread costs no more than the loops it forks."""
     assert all(math.isfinite(seconds) and seconds > 0 for seconds in curve_)
     for fewer, more in pairwise(curve_):
-        assert more <= fewer * 1.0001 + 2 * fork_seconds(2)
+        assert more <= fewer * 1.0001 + 2 * fork_seconds(2, TARGETS[0])
 
 
 def assert_not_cheaper(dear, cheap):

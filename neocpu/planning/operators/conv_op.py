@@ -11,6 +11,7 @@ from tvm.ir import Var
 
 from neocpu.planning.bfloat16_forms import bfloat16_forms
 from neocpu.planning.choice import Choice
+from neocpu.planning.network_costs import NetworkCosts
 from neocpu.planning.operators.frame_calls import CONVOLUTION, frame_workload
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp
 from neocpu.planning.precision import Precision
@@ -130,6 +131,10 @@ class ConvOp(LayoutOp):
     def flops(self) -> int:
         """Those of direct convolution."""
         return self.workload.flops
+
+    def in_network(self, choice: Choice, costs: NetworkCosts) -> float:
+        """Return the template's estimate, or what was measured, at the rates of a network."""
+        return costs.convolution(self.form(choice).workload, choice)
 
     def form(self, choice: Choice) -> ConvForm:
         """Return the way to compute it that reads and writes the formats of ``choice``."""

@@ -22,6 +22,7 @@ from neocpu.foundation.bfloat16 import NAME
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.planning.bfloat16_forms import rounded_weights
 from neocpu.planning.grids import STORED, Grid
+from neocpu.planning.network_costs import NetworkCosts
 from neocpu.planning.operators.layout_op import Emitter
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised_steps import ConvForm, Step, stored_form
@@ -166,6 +167,11 @@ class DenseOp:
     def estimate(self, target: CpuTarget, threads: int) -> float:
         """Return analytic seconds."""
         return dense.estimate(self.workload, target, threads)
+
+    def in_network(self, costs: NetworkCosts) -> float:
+        """Return the seconds of its kernel in a run."""
+        kind = "dense of few rows" if self.workload.m <= FEW_ROWS else "dense"
+        return self.estimate(costs.warm, costs.threads) * costs.pace(kind)
 
     def packed_bytes(self, target: CpuTarget, threads: int) -> int:
         """Return the bytes of the weights as its kernel reads them."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm.ir import Var
 
+from neocpu.planning.network_costs import NetworkCosts
 from neocpu.planning.operators.layout_op import Emitter
 from neocpu.planning.precision import Precision
 from neocpu.relax_utils import Expr, constant_value, static_shape
@@ -50,6 +51,10 @@ class ProductOp:
         if isinstance(self.workload, AttentionWorkload):
             return attention.estimate(self.workload, target, threads)
         return product.estimate(self.workload, target, threads)
+
+    def in_network(self, costs: NetworkCosts) -> float:
+        """Return the seconds of its kernel in a run."""
+        return self.estimate(costs.warm, costs.threads)
 
     def _lower(self, target: CpuTarget, threads: int) -> Any:
         if isinstance(self.workload, AttentionWorkload):

@@ -30,10 +30,10 @@ from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
 from neocpu.schedules.estimates.memory_traffic import with_memory
 from neocpu.schedules.estimates.register_tile import (
-    EPILOGUE_CYCLES,
     TILE_CYCLES,
     broadcast_limit,
     step_cycles,
+    steps_cycles,
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
@@ -224,7 +224,7 @@ def estimate(
     cycles += LOOP_CYCLES / t.unrolled_groups
     if unit.offset and not any(workload.padding):
         cycles += loads / unit.per_cycle  # else it is taken when they are copied
-    each_sum = STORE_CYCLES + EPILOGUE_CYCLES * len(workload.epilogue)
+    each_sum = STORE_CYCLES + steps_cycles(workload.epilogue)
     tile = steps * cycles + t.vectors * pixels * each_sum + TILE_CYCLES
     across = 1 if t.is_flat else t.column_tiles
     work = t.strip_tiles * across * ceil_div(t.oc_blocks, t.groups) * tile

@@ -79,7 +79,9 @@ def test_text(cli: Cli, explained: Path) -> None:
         "measured" in lines
     )
     assert "relu_1 1x3x16x16 -> 8, 3x3 - NCHW[3]c NCHW[8]c 12.3 measured" in lines
-    assert "NCHW NCHW[3]c 1x3x16x16 2 1.5 measured" in lines
+    assert "layouts 2 transforms - - - 3.0 measured" in lines
+    listed = cli("explain", explained, "--transforms").out.splitlines()
+    assert "NCHW NCHW[3]c 1x3x16x16 2 1.5 measured" in [" ".join(line.split()) for line in listed]
 
 
 def test_columns_are_aligned(cli: Cli, explained: Path) -> None:

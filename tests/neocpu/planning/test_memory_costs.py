@@ -145,7 +145,7 @@ def test_a_gather_moves_what_it_takes():
     gathers = [op for op in network_of("split")[1].ops if isinstance(op, GatherOp)]
     assert [op.memory_class(NCHW) for op in gathers] == [MemoryClass.CONCAT] * 2
     assert [op.memory_class(BLOCK.layout) for op in gathers] == [MemoryClass.SHIFTED_CONCAT] * 2
-    costs, fork = cost_model(), fork_seconds(2)
+    costs, fork = cost_model(), fork_seconds(2, HOST)
     small, large = (op.cost(PLAIN, costs).seconds - fork for op in gathers)
     channels = [op.shape[1] for op in gathers]
     assert large / small == pytest.approx(channels[1] / channels[0])

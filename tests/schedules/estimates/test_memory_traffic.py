@@ -17,7 +17,7 @@ SERVER = parse_target("llvm -mcpu=znver3")
 
 
 def test_one_thread_does_not_fork():
-    assert fork_seconds(1) == 0 < fork_seconds(2)
+    assert fork_seconds(1, SERVER) == 0 < fork_seconds(2, SERVER)
 
 
 def test_the_slowest_part_hides_most_of_the_others():

@@ -1,0 +1,122 @@
+"""What each kernel of an artifact is predicted to take: a run's prediction leaves none out."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from neocpu.building.program import Program
+from neocpu.planning.choice import Cost
+from neocpu.planning.network_costs import NetworkCosts
+from neocpu.schedules.estimates.kernel_work import KernelWork, work_seconds
+from neocpu.schedules.estimates.memory_traffic import fork_seconds
+
+TRANSFORM: Final = "transform"
+OTHER: Final = "other"
+"""What no operator of the plan is: what fusion made of the rest of the model."""
+RUNTIME: Final = "runtime"
+"""What lies between the kernels: calling them, and copying inputs."""
+
+CALL_SECONDS: Final = 0.15e-6
+"""What calling a kernel takes besides it."""
+RUN_SECONDS: Final = 3e-6
+"""What a run takes besides its kernels and inputs."""
+COPY_RATE: Final = 40e9
+"""Bytes per second of an input that is copied, by one thread and from memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """A kernel and all its calls.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        That of the plan's operators which it computes, or `TRANSFORM`, `OTHER` or `RUNTIME`.
+    calls : int
+    seconds : float
+        Of all calls.
+    source : str
+        Where that is from, of the calls that take the longest.
+    """
+
+    name: str
+    kind: str
+    calls: int
+    seconds: float
+    source: str
+
+    def to_json(self, total: float) -> dict[str, Any]:
+        """JSON form; the cost is in microseconds, ``share`` of a run of ``total`` seconds."""
+        return {
+            "kernel": self.name,
+            "kind": self.kind,
+            "calls": self.calls,
+            "cost_us": self.seconds * 1e6,
+            "cost_source": self.source,
+            "share": self.seconds / total,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCalls:
+    """The calls of a kernel that the plan knows the costs of.
+
+    Attributes
+    ----------
+    kind : str
+    costs : tuple of Cost
+    forks : bool
+        Whether entering and leaving its parallel loop is to be added.
+    """
+
+    kind: str
+    costs: tuple[Cost, ...]
+    forks: bool = False
+
+    def report(self, name: str, calls: int, fork: float) -> KernelReport:
+        """Return what all calls take; there are fewer where equal ones became one.
+
+        Parameters
+        ----------
+        fork : float
+            Seconds it takes to enter and leave its parallel loop, if it has one.
+        """
+        seconds = math.fsum(cost.seconds for cost in self.costs) / len(self.costs) * calls
+        seconds += calls * fork if self.forks else 0.0
+        longest = max(self.costs, key=lambda cost: cost.seconds)
+        return KernelReport(name, self.kind, calls, seconds, longest.source)
+
+
+def kernel_reports(
+    program: Program,
+    work: Mapping[str, KernelWork],
+    known: Mapping[str, KnownCalls],
+    network: NetworkCosts,
+    input_bytes: int,
+) -> tuple[KernelReport, ...]:
+    """Return what each kernel that a program calls is predicted to take, in calling order.
+
+    Parameters
+    ----------
+    work : mapping of str to KernelWork
+        What the loops of each kernel do: it tells the cost of those that are not ``known``.
+    input_bytes : int
+        Of all the model's inputs.
+    """
+    counted = Counter(name for name, _ in program.calls)
+    entering = fork_seconds(network.threads, network.warm)
+    reports = []
+    for name, calls in counted.items():
+        if name in known:
+            fork = entering if any(nest.forks for nest in work[name]) else 0.0
+            reports.append(known[name].report(name, calls, fork))
+        else:
+            seconds = work_seconds(work[name], network.warm, network.threads)
+            reports.append(KernelReport(name, OTHER, calls, calls * seconds, "estimated"))
+    between = RUN_SECONDS + len(program.calls) * CALL_SECONDS + input_bytes / COPY_RATE
+    return (*reports, KernelReport(RUNTIME, RUNTIME, 1, between, "estimated"))

@@ -1,0 +1,164 @@
+"""What was decided of each operator, as a plan's report has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
+from neocpu.foundation.dtypes import DTYPES
+from neocpu.planning.choice import Choice
+from neocpu.planning.network_costs import NetworkCosts
+from neocpu.planning.operators.dense_op import DenseOp
+from neocpu.planning.operators.layout_op import LayoutOp
+from neocpu.planning.operators.product_op import ProductOp
+from neocpu.planning.precision import Precision
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.scheme import Scheme
+
+MICRO = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReport:
+    """What was decided of one operator.
+
+    Attributes
+    ----------
+    name, kind : str
+        Such as ``conv2d_7`` and ``conv2d``.
+    workload : str
+        What it computes.
+    flops : int
+        Floating-point operations of the direct algorithm.
+    scheme : Scheme or None
+        Of a convolution.
+    weight_bytes : int or None
+        Packed; None of dense layers, whose weights no plan changes.
+    in_layout, out_layout : str
+    precision : str
+        What it computes with: ``fp32``, ``int8`` or ``bf16``.
+    seconds : float
+        What the plan takes it to cost.
+    cost_source : str
+        Where that is from.
+    kernel : str or None
+        The function that computes it; None if fusion is yet to decide.
+    in_network : float or None
+        Seconds that this takes in a run; None if its loops are to tell.
+    reads_integers : bool
+        Whether its weights or its data are integers.
+    numerics : Numerics or None
+        Of a convolution: element types of all that it reads, adds up and stores.
+    tensors : frozenset of str
+        Names of what it makes, and of what it absorbed, as far as the model's are left.
+    """
+
+    name: str
+    kind: str
+    workload: str
+    flops: int
+    scheme: Scheme | None
+    weight_bytes: int | None
+    in_layout: str
+    out_layout: str
+    precision: str
+    seconds: float
+    cost_source: str
+    kernel: str | None
+    in_network: float | None
+    tensors: frozenset[str] = frozenset()
+    reads_integers: bool = False
+    numerics: Numerics | None = None
+
+    def to_json(self, takes: float | None, total: float) -> dict[str, Any]:
+        """JSON form; costs are in microseconds.
+
+        Parameters
+        ----------
+        takes : float or None
+            Seconds of its kernel in a run; None if it has none of its own.
+        total : float
+            Seconds of the run.
+        """
+        numerics = self.numerics
+        bytes_ = {} if self.weight_bytes is None else {"weight_bytes": self.weight_bytes}
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "workload": self.workload,
+            "flops": self.flops,
+            "scheme": None if self.scheme is None else self.scheme.to_json(),
+            **bytes_,
+            "in_layout": self.in_layout,
+            "out_layout": self.out_layout,
+            "precision": self.precision,
+            **({} if numerics is None or numerics.is_uniform else numerics.to_json()),
+            "cost_us": self.seconds * MICRO,
+            "cost_source": self.cost_source,
+            "kernel": self.kernel,
+            "predicted_us": None if takes is None else takes * MICRO,
+            "share": None if takes is None else takes / total,
+        }
+
+
+def report_of_op(
+    op: LayoutOp, choice: Choice, costs: NetworkCosts, kernel: str | None
+) -> OperatorReport:
+    """Describe an operator as a plan has it, and the kernel that it became."""
+    return OperatorReport(
+        op.name,
+        op.name.rpartition("_")[0],
+        op.describe(choice),
+        op.flops,
+        choice.scheme,
+        choice.weight_bytes,
+        format_text(choice.in_format),
+        format_text(choice.out_format),
+        _precision(choice.in_format.dtype),
+        choice.seconds,
+        choice.source,
+        kernel,
+        op.in_network(choice, costs),
+        frozenset(str(var.name) for var in (op.result, *op.absorbed)),
+        DTYPES[choice.in_format.dtype].is_integer,
+        op.numerics(choice),
+    )
+
+
+def _precision(dtype: str) -> Precision:
+    """Return what an operator computes with that reads such elements."""
+    if dtype == BFLOAT16:
+        return Precision.BF16
+    return Precision.INT8 if DTYPES[dtype].is_integer else Precision.FP32
+
+
+def format_text(form: Format) -> str:
+    """Return the layout, and the element type where it is another than float32."""
+    return str(form.layout if form.dtype == "float32" else form)
+
+
+def report_of_layer(
+    op: DenseOp | ProductOp, costs: NetworkCosts, kernel: str | None
+) -> OperatorReport:
+    """Describe an operator on matrices, of which the search has nothing to choose."""
+    numerics, target, threads = op.workload.numerics, costs.plan, costs.threads
+    return OperatorReport(
+        op.name,
+        op.name.rpartition("_")[0],
+        str(op.workload),
+        op.workload.flops,
+        op.scheme(target, threads),
+        None,
+        "NC",
+        "NC",
+        op.precision,
+        op.estimate(target, threads),
+        "estimated",
+        kernel,
+        op.in_network(costs),
+        frozenset(str(var.name) for var in (op.result, *op.absorbed)),
+        DTYPES[numerics.weights].is_integer,
+        numerics if op.precision is Precision.INT8 else None,
+    )
