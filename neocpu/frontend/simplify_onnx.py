@@ -136,7 +136,11 @@ def _infer_what_is_known(proto: onnx.ModelProto) -> onnx.ModelProto:
     light = onnx.ModelProto()
     light.CopyFrom(strip_weights(proto).model)
     _hide_group_norms(light.graph)
-    return onnx.shape_inference.infer_shapes(light, data_prop=True)
+    inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    while found := infer_custom(inferred):
+        declare(light.graph, found)
+        inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    return inferred
 
 
 def _forget_shapes(graph: onnx.GraphProto) -> None:

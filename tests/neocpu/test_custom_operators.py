@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 from tvm import te, tirx
 from tvm.script import tirx as T
 
@@ -65,6 +65,25 @@ def test_an_operator_with_weights():
     neocpu.register_operator(operator)
     expected = -np.maximum(X, 0) * np.arange(3, dtype=np.float32).reshape(3, 1, 1)
     np.testing.assert_array_equal(compiled_outputs(model("Scale", ["x", "w"])), expected)
+
+
+def test_an_operator_in_a_long_loop():
+    operator = neocpu.CustomOperator(
+        "house", "Scale", scaled, lambda inputs, _: np.multiply(*inputs)
+    )
+    neocpu.register_operator(operator)
+    made = parser.parse_model("""<ir_version: 8, opset_import: ["" : 16, "house" : 1]>
+        g (float[1,3,5,7] image) => (float[1,3,5,7] y) {
+          w = Constant<value = float[3,1,1] {0.5, 1, 0.75}>()
+          count = Constant<value = int64 {300}>()
+          y = Loop (count, , image) <body = b (int64 i, bool c, float[1,3,5,7] s)
+              => (bool d, float[1,3,5,7] t) {
+            d = Identity(c) u = house.Scale(s, w) t = Sin(u) }>
+        }""")
+    with neocpu.compile(made, threads=1) as compiled, compiled.module() as module:
+        assert [repeat.limit for repeat in compiled.header.repeats] == [300]
+        expected = run_reference(made, {"image": X})["y"]
+        np.testing.assert_allclose(module.run({"image": X})["y"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_attributes_inputs_left_out_and_several_outputs():
