@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -186,7 +187,8 @@ class PlanReport:
     def _ops(self) -> list[dict[str, Any]]:
         layers = () if self.calibration is None else self.calibration.layers
         names = {layer.result: {"layer": layer.name} for layer in layers}
-        takes = {kernel.name: kernel.seconds / kernel.calls for kernel in self.kernels}
+        sharing = Counter(op.kernel for op in self.ops)  # a loop's are called more often
+        takes = {each.name: each.seconds / max(1, sharing[each.name]) for each in self.kernels}
         return [
             op.to_json(takes.get(op.kernel or ""), self.predicted_seconds)
             | next((names[each] for each in op.tensors if each in names), {})

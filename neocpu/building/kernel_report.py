@@ -38,6 +38,7 @@ class KernelReport:
     kind : str
         That of the plan's operators which it computes, or `TRANSFORM`, `OTHER` or `RUNTIME`.
     calls : int
+        How often a run calls it.
     seconds : float
         Of all calls.
     source : str
@@ -108,7 +109,9 @@ def kernel_reports(
     input_bytes : int
         Of all the model's inputs.
     """
-    counted = Counter(name for name, _ in program.calls)
+    counted: Counter[str] = Counter()
+    for (name, _), times in zip(program.calls, program.times, strict=True):
+        counted[name] += times
     entering = fork_seconds(network.threads, network.warm)
     reports = []
     for name, calls in counted.items():
@@ -118,5 +121,5 @@ def kernel_reports(
         else:
             seconds = work_seconds(work[name], network.warm, network.threads)
             reports.append(KernelReport(name, OTHER, calls, calls * seconds, "estimated"))
-    between = RUN_SECONDS + len(program.calls) * CALL_SECONDS + input_bytes / COPY_RATE
+    between = RUN_SECONDS + counted.total() * CALL_SECONDS + input_bytes / COPY_RATE
     return (*reports, KernelReport(RUNTIME, RUNTIME, 1, between, "estimated"))

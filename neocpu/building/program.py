@@ -67,6 +67,16 @@ class Program:
     results: tuple[Operand, ...]
     repeats: tuple[Repeat, ...]
 
+    @property
+    def times(self) -> tuple[int, ...]:
+        """How often a run makes each call: once where data decide, be it in a branch or a loop."""
+        times = [1] * len(self.calls)
+        for each in self.repeats:
+            if each.count is None and each.unless is None and each.condition is None:
+                for place in range(each.first, each.end):
+                    times[place] *= each.limit
+        return tuple(times)
+
 
 def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
     """Read the program of a module whose memory is planned.
