@@ -238,12 +238,14 @@ def test_data_end_a_loop(compiled):
         compare(model, module, {"x": x, "most": np.float32(most), "first": np.array(first)})
 
 
-# As a script of PyTorch collects what its steps make.
+# As a script of PyTorch walks over a list, and collects what its steps make.
 APPENDING = """
-g (float[2,3] x) => (float[AXIS] y, float[JOINED] z, float[2,3] last, float[2,3] s) {
+g (float[2,3] x, float[300,2,3] all)
+    => (float[AXIS] y, float[JOINED] z, float[2,3] last, float[2,3] s) {
   count = Constant<value = int64 {300}>()
   at = Constant<value = int64 {-1}>()
   none = SequenceEmpty<dtype = 1>()
+  given = SplitToSequence<axis = 0, keepdims = 0>(all)
   s, list, other = Loop (count, , x, none, none)
     <body = b (int64 i, bool c, float[] p, seq(float) l, seq(float) k)
       => (bool d, float[] q, seq(float) m, seq(float) n) {
@@ -251,7 +253,8 @@ g (float[2,3] x) => (float[AXIS] y, float[JOINED] z, float[2,3] last, float[2,3]
     q = Sin(p)
     m0 = SequenceInsert(l, q)
     m = Identity(m0)
-    r = Add(p, q)
+    mine = SequenceAt(given, i)
+    r = Add(mine, q)
     n = SequenceInsert(k, r)
   }>
   y = ConcatFromSequence<axis = NEW, new_axis = 1>(list)
@@ -272,7 +275,7 @@ def test_lists_that_a_step_appends_to(new, old, shape, joined, compiled):
     module, header = compiled(parsed(text))
     assert loops_of(header) == [300]
     assert len(header.calls) < 8
-    compare(parsed(text), module, {"x": normal(2, 3)})
+    compare(parsed(text), module, {"x": normal(2, 3), "all": normal(300, 2, 3)})
 
 
 # As PyTorch exports a `while_loop` whose condition is constant in each step.

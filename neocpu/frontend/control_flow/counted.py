@@ -152,7 +152,7 @@ class _Counter:
         elements = [self._element(*each) for each in loop.scanned]
         before = [] if loop.is_scan else [number, rewriting.constant(np.True_)]
         instance = loop.body.instance([*before, *states, *elements], f"{self._name}/step")
-        self.nodes += instance.nodes
+        self.nodes += map(self._from_list, instance.nodes)
         stacked = zip(loop.stacked, loop.node.output[len(states) :], strict=False)
         self._rows = [(axis, back, name) for (axis, back), name in stacked]
         made = instance.outputs[not loop.is_scan :]
@@ -171,6 +171,16 @@ class _Counter:
             position = self._make("Sub", [last, position])
             self._places[position] = True
         return self._make("Gather", [value, position], axis=axis)
+
+    def _from_list(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        """Return a node that takes an element of a list of all rows of a tensor as taking a row."""
+        if node.op_type != "SequenceAt" or node.domain not in STANDARD_DOMAINS:
+            return node
+        whole = self._rewriting.whole_of(node.input[0])
+        if whole is None or node.input[1] != self.own[0]:
+            return node
+        name = node.output[0]
+        return helper.make_node("Gather", [whole, node.input[1]], [name], name=name, axis=0)
 
     def _make(self, op_type: str, inputs: Sequence[str], **attributes: int) -> str:
         name = self._rewriting.fresh(f"{self._name}/{op_type}")

@@ -300,6 +300,11 @@ class Rewriting:
             return None
         return (whole, kind.shape) if kind.shape[0] == len(parts) else None
 
+    def whole_of(self, name: str) -> str | None:
+        """Return the tensor of which a list has all rows in order, or None."""
+        found = self._whole(self.lists.get(name, ()))
+        return None if found is None else found[0]
+
     def _with_axis_at(self, whole: str, rank: int, axis: int) -> str:
         """Return a value with its first axis at another place."""
         order = [*range(1, rank)]
