@@ -140,8 +140,8 @@ BUGS = (
     Bug(
         "winograd: borders taken for inner tiles",
         "schedules/convolutions/winograd_kernel.py",
-        "conditions.append(position + line.span <= length)",
-        "conditions.append(position + line.span <= length + 1)",
+        "conditions.append(position + reach <= length)",
+        "conditions.append(position + reach <= length + 1)",
         (f"{_CONV}winograd.py",),
     ),
     Bug(
