@@ -102,7 +102,7 @@ def _scheme(
         _waste(workload.out_width, reg_n),
         _waste(workload.out_height, reg_oh),
         _waste(workload.out_channels, oc_bn),
-        _waste(workload.in_channels, ic_bn),
+        _waste(workload.image_channels, ic_bn),
         _waste(tasks, threads),
         math.log2(tasks),
         math.log2(block / target.l1d),
