@@ -92,11 +92,14 @@ def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> fl
 def block_width(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> int:
     """Output columns of one block of packed weights: up to four vectors, and enough tasks.
 
-    Of many rows, `strips_of` makes several tasks of a block.
+    Of many rows, `strips_of` makes several tasks of a block. Each of their tiles reads a block from
+    L2 again: where that is too long to stay there, it has three vectors, so that tiles are higher.
     """
     unit = _unit(workload, target)
     lanes = unit.lanes
-    for vectors in (4, 2):
+    size = 4 * lanes * workload.k * bytes_of(workload.numerics.weights)
+    is_long = workload.m > 4 and size > target.l2 // 2
+    for vectors in (3 if is_long else 4, 2):
         blocks = ceil_div(workload.n, vectors * lanes)
         tiles = ceil_div(workload.m, max(1, broadcast_limit(vectors, unit)))
         fits = blocks * vectors * lanes <= 1.1 * workload.n
