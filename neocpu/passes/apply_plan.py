@@ -25,7 +25,9 @@ from neocpu.planning.costs import CostModel
 from neocpu.planning.grids import STORED
 from neocpu.planning.memory_costs import halfway
 from neocpu.planning.network_graph import wanted
+from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.layout_op import LayoutOp, Shape4
+from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.stored_weights import StoredWeights, stored_weights
 from neocpu.planning.tokens import Tokens
@@ -122,9 +124,11 @@ class _Rewriter:
             for op, choice in zip(self._plan.network.ops, self._plan.choices, strict=True)
         }
         network = self._plan.network
-        plain = {op.result: op for op in (*network.dense, *network.products)}
-        absorbing = (*network.ops, *plain.values(), *network.tokens.values())
-        absorbed = {var for op in absorbing for var in op.absorbed}
+        plain: dict[Var, DenseOp | ProductOp] = {op.result: op for op in network.dense}
+        plain.update((op.result, op) for op in network.products)
+        absorbed = {var for op in network.ops for var in op.absorbed}
+        absorbed |= {var for op in plain.values() for var in op.absorbed}
+        absorbed |= {var for tokens in network.tokens.values() for var in tokens.absorbed}
         params = list(self._func.params)
         self._plain.update((param, param) for param in params)
         with self._bb.function("main"):

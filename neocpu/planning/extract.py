@@ -103,14 +103,15 @@ class _Extractor:
                 else:
                     dense.append(self._dense(core))
             elif var not in self._claimed:
-                op = self._layout_op(var, binding.value)
-                if op is not None:
-                    ops.append(op)
+                found = self._layout_op(var, binding.value)
+                if found is not None:
+                    ops.append(found)
         inputs = frozenset(self._func.params)
         reads = self._nchw_reads(ops)
-        found = tuple(products.values())
         tokens = {var: each for var, each in find_tokens(self).items() if var not in self._claimed}
-        return Network(tuple(ops), tuple(dense), reads, inputs, self.grids, found, tokens)
+        return Network(
+            tuple(ops), tuple(dense), reads, inputs, self.grids, tuple(products.values()), tokens
+        )
 
     def _fuse_epilogues(self) -> dict[Var, _Core]:
         """Return each convolution and dense layer with its epilogue, by the last variable."""

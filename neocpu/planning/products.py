@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tvm.ir import Call, Var
 
@@ -173,7 +174,7 @@ class _Scores:
 
 def _softmax_of(function: Function, weights: Expr) -> _Scores | None:
     """Return the scores of whose softmax, perhaps reshaped, ``weights`` are."""
-    value = _sole_definition(function, weights)
+    value: Any = _sole_definition(function, weights)
     if is_op(value, "relax.reshape"):
         return _followed(_softmax_of(function, value.args[0]), weights)
     if not is_op(value, "relax.nn.softmax"):

@@ -9,7 +9,7 @@ up is then scaled to the largest score so far (Milakov and Gimelshein, 2018).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
-from neocpu.schedules.products.panel import VECTORS, allocate, each_panel, matrix_at, pack
+from neocpu.schedules.products.panel import VECTORS, allocate, each_panel, matrix_at, pack, reader
 from neocpu.schedules.products.row_softmax import RowSoftmax
 from neocpu.schedules.products.row_tile import RowTile, choose_tile, parts_of
 from neocpu.schedules.products.workloads import AttentionWorkload, compute_seconds, digits
@@ -100,8 +100,8 @@ class _Task:
         factor = LOG2_E * (1.0 if biases else w.scale)
         self._softmax = RowSoftmax(tile, min(self._block, w.keys), factor)
         if self._in_blocks:
-            columns = ceil_div(w.width, self._lanes) * self._lanes
-            self._sums = T.alloc_buffer((tile.height, columns), "float32", layout=None)
+            shape = (tile.height, ceil_div(w.width, self._lanes), self._lanes)
+            self._sums = T.alloc_buffer(shape, "float32", layout=None)
 
     def emit_tile(self, row: Any) -> None:
         """Emit the register tile of the queries from ``row`` on."""
@@ -111,10 +111,12 @@ class _Task:
             self._softmax.finish()
             for panel, widths in each_panel(w.width, self._lanes):
                 sums = self._weighted_values(panel, len(widths), 0, w.keys)
-                self._store(row, panel, widths, lambda r, v, o, sums=sums: sums[r, v, o])
+                self._store(row, panel, widths, sums, 0)
             return
         self._softmax.begin()
-        self._each_sum(lambda r, column: tirx.const(0, "float32"))
+        with T.serial(self._tile.height) as r, T.serial(ceil_div(w.width, self._lanes)) as v:
+            zero = splat(tirx.const(0, "float32"), self._lanes)
+            T.buffer_store(self._sums, zero, [r, v, span(0, self._lanes)])
         full, rest = divmod(w.keys, self._block)
         with T.serial(full) as block:
             self._emit_block(row, block * self._block, self._block)
@@ -122,45 +124,26 @@ class _Task:
             self._emit_block(row, full * self._block, rest)
         self._softmax.finish()
         for panel, widths in each_panel(w.width, self._lanes):
-            first = panel * VECTORS * self._lanes
-            self._store(
-                row,
-                panel,
-                widths,
-                lambda r, v, o, first=first: self._sums[r, first + v * self._lanes + o],
-            )
-
-    def _each_sum(self, value: Callable[[Any, Any], Any]) -> None:
-        columns = ceil_div(self._workload.width, self._lanes)
-        with T.serial(self._tile.height) as r, T.serial(columns) as i:
-            with T.vectorized(self._lanes) as o:
-                column = i * self._lanes + o
-                T.buffer_store(self._sums, value(r, column), [r, column])
+            self._store(row, panel, widths, self._sums, panel * VECTORS)
 
     def _emit_block(self, row: Any, first: Any, keys: int) -> None:
         """Emit what a block of keys adds to a tile's sums."""
         self._emit_powers(row, first, keys)
         for panel, widths in each_panel(self._workload.width, self._lanes):
             sums = self._weighted_values(panel, len(widths), first, keys)
-            for r in range(self._tile.height):
-                for v in range(len(widths)):
-                    column = (panel * VECTORS + v) * self._lanes
-                    with T.vectorized(self._lanes) as o:
-                        before = self._sums[r, column + o] * self._softmax.rescale[r]
-                        T.buffer_store(self._sums, before + sums[r, v, o], [r, column + o])
+            for r, v in product(range(self._tile.height), range(len(widths))):
+                with T.vectorized(self._lanes) as o:
+                    at = (r, panel * VECTORS + v, o)
+                    before = self._sums[at] * self._softmax.rescale[r]
+                    T.buffer_store(self._sums, before + sums[r, v, o], list(at))
 
     def _emit_powers(self, row: Any, first: Any, keys: int) -> None:
         """Emit the scores of a tile and a block of keys, and what the softmax makes of them."""
         w, lanes, scores = self._workload, self._lanes, self._softmax.scores
         before = first // (VECTORS * lanes)
         for panel, widths in each_panel(keys, lanes):
-            number = before + panel
-            sums = self._tile.multiply(
-                w.depth,
-                len(widths),
-                lambda r, k: self._q.element(row + r, k),
-                lambda k, v, number=number: self._keys[number, k, span(v * lanes, lanes)],
-            )
+            keys_read = reader(self._keys, before + panel, lanes)
+            sums = self._tile.multiply(w.depth, len(widths), self._q.rows_from(row), keys_read)
             for r, (v, width) in product(range(self._tile.height), enumerate(widths)):
                 column = panel * VECTORS * lanes + v * lanes
                 with T.vectorized(width) as o:
@@ -180,20 +163,15 @@ class _Task:
         return score
 
     def _weighted_values(self, panel: Any, vectors: int, first: Any, keys: int) -> Any:
-        lanes, scores = self._lanes, self._softmax.scores
-        return self._tile.multiply(
-            keys,
-            vectors,
-            lambda r, k: scores[r, k],
-            lambda k, v: self._values[panel, first + k, span(v * lanes, lanes)],
-        )
+        scores = self._softmax.scores
+        values = reader(self._values, panel, self._lanes, first)
+        return self._tile.multiply(keys, vectors, lambda r, k: scores[r, k], values)
 
-    def _store(
-        self, row: Any, panel: Any, widths: Sequence[int], sums: Callable[[int, int, Any], Any]
-    ) -> None:
+    def _store(self, row: Any, panel: Any, widths: Sequence[int], sums: Any, first: Any) -> None:
+        """Store the vectors of a panel, which are those of ``sums`` from ``first`` on."""
         for r, (v, width) in product(range(self._tile.height), enumerate(widths)):
             with T.vectorized(width) as o:
                 column = (panel * VECTORS + v) * self._lanes + o
-                value = sums(r, v, o) * self._softmax.factor[r]
+                value = sums[r, first + v, o] * self._softmax.factor[r]
                 place = self._output.place(row + r, column)
                 T.buffer_store(self._output.buffer, value, [place])

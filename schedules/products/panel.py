@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,10 @@ class Matrix:
         """Return an element."""
         return self.buffer[self.place(i, j)]
 
+    def rows_from(self, first: Any) -> Callable[[int, Any], Any]:
+        """Return ``read(i, j)``: an element, of rows counted from ``first``."""
+        return lambda i, j: self.element(first + i, j)
+
 
 def matrix_at(buffer: Any, view: StridedView, index: Sequence[Any]) -> Matrix:
     """Return the matrix that a view has at an index of the axes before the last two."""
@@ -73,6 +77,11 @@ def allocate(rows: int, columns: int, lanes: int) -> Any:
     """Allocate the panels of a matrix: ``(panel, row, column of the panel)``."""
     shape = (panels_of(columns, lanes), rows, VECTORS * lanes)
     return T.alloc_buffer(shape, "float32", layout=None)
+
+
+def reader(panels: Any, number: Any, lanes: int, first: Any = 0) -> Callable[[Any, int], Any]:
+    """Return ``read(row, v)``: a vector of a panel, of rows counted from ``first``."""
+    return lambda row, v: panels[number, first + row, span(v * lanes, lanes)]
 
 
 def pack(panels: Any, source: Matrix, rows: int, columns: int, lanes: int) -> None:

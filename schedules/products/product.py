@@ -10,10 +10,10 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
-from neocpu.schedules.products.panel import VECTORS, allocate, each_panel, matrix_at, pack
+from neocpu.schedules.products.panel import VECTORS, allocate, each_panel, matrix_at, pack, reader
 from neocpu.schedules.products.row_tile import choose_tile, parts_of
 from neocpu.schedules.products.workloads import ProductWorkload, compute_seconds, digits
-from neocpu.schedules.tir.builder import build_kernel, span, task_loop
+from neocpu.schedules.tir.builder import build_kernel, task_loop
 from neocpu.schedules.tir.opaque_number import opaque_numbers
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -60,8 +60,8 @@ def lower_product(workload: ProductWorkload, target: CpuTarget, threads: int = 1
                     sums = tile.multiply(
                         w.depth,
                         len(widths),
-                        lambda r, k, row=row: left.element(row + r, k),
-                        lambda k, v, panel=panel: panels[panel, k, span(v * lanes, lanes)],
+                        left.rows_from(row),
+                        reader(panels, panel, lanes),
                     )
                     for r, (v, width) in product(range(tile.height), enumerate(widths)):
                         with T.vectorized(width) as o:

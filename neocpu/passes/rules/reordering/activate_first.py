@@ -5,7 +5,7 @@ There they are steps of that layer, which it takes to what it stores.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from tvm.ir import Call
 
@@ -16,7 +16,7 @@ _LAYERS = ("relax.nn.conv2d", "relax.matmul", "relax.add")
 
 
 def _sink(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    shaped = rewrite.sole_definition(expr.args[0])
+    shaped: Any = rewrite.sole_definition(expr.args[0])
     if not is_op(shaped, *SHAPING) or not _follows_layer(shaped, rewrite):
         return None
     moved = rewrite.emit(Call(expr.op, [shaped.args[0], *expr.args[1:]], expr.attrs))
