@@ -7,6 +7,7 @@ from kernel_harness import HOST, normal, run
 from neocpu.schedules.products.product import estimate, lower_product
 from neocpu.schedules.products.workloads import ProductWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView
+from tests import needs
 
 
 def product_of(batch, rows, columns, depth, *, turned=(False, False, False), scale=1.0):
@@ -41,6 +42,7 @@ def check(w, threads=2):
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-6 * w.depth)
 
 
+@needs.one_in(3)
 @pytest.mark.parametrize("turned", [(a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)])
 @pytest.mark.parametrize(
     ("batch", "rows", "columns", "depth"), [((2, 3), 17, 16, 49), ((), 31, 45, 5), ((3,), 4, 70, 1)]
