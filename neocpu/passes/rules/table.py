@@ -19,6 +19,7 @@ from neocpu.passes.rules.redundancy.concat_slice import CONCAT_OF_SLICES, SLICE_
 from neocpu.passes.rules.redundancy.crop_kernels import CROP_KERNELS
 from neocpu.passes.rules.redundancy.drop_clamps import DROP_CLAMPS
 from neocpu.passes.rules.redundancy.drop_no_effects import DROP_NO_EFFECTS
+from neocpu.passes.rules.redundancy.expand_before import EXPAND_BEFORE
 from neocpu.passes.rules.redundancy.merge_casts import MERGE_CASTS
 from neocpu.passes.rules.redundancy.merge_reshapes import MERGE_RESHAPES
 from neocpu.passes.rules.redundancy.merge_slices import MERGE_SLICES, SLICE_OF_PAD
@@ -67,6 +68,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         DROP_REPEATED,
         DROP_SAME_OPERANDS,
         DROP_CLAMPS,
+        EXPAND_BEFORE,
         CROP_KERNELS,
     ),
     # Between convolutions over one dimension everything happens to images of one row, and between

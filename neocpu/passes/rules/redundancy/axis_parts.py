@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import tvm
 from tvm import relax
 from tvm.ir import Call
 
@@ -57,21 +56,27 @@ def extent_of(expr: Expr, axis: int) -> int:
     return shape[axis]
 
 
-def region_of(call: Expr) -> tuple[tuple[int, int], ...] | None:
-    """Return along each axis where a slice of step 1 begins and ends; None for anything else."""
-    if not is_op(call, "relax.strided_slice") or not _steps_by_one(call):
-        return None
+def ranges_of(call: Expr) -> tuple[range, ...] | None:
+    """Return which elements a slice takes along each axis; None if it runs backwards anywhere."""
     source, shape = static_shape(call.args[0]), static_shape(call)
     if source is None or shape is None:
         return None
-    axes = [int(axis.value) % len(shape) for axis in call.args[1].fields]
-    if len(set(axes)) < len(axes):
+    axes, *numbers = ([int(number.value) for number in arg.fields] for arg in call.args[1:])
+    steps = numbers[2] if len(numbers) > 2 else [1] * len(axes)
+    if min(steps, default=1) < 1:
         return None
-    firsts = [0] * len(shape)
-    for axis, begin in zip(axes, call.args[2].fields, strict=True):
-        first = int(begin.value)
-        firsts[axis] = min(max(first + source[axis] if first < 0 else first, 0), source[axis])
-    return tuple((first, first + extent) for first, extent in zip(firsts, shape, strict=True))
+    taken = [range(extent) for extent in source]
+    for axis, first, end, step in zip(axes, *numbers[:2], steps, strict=True):
+        taken[axis] = taken[axis][first:end:step]
+    return tuple(taken) if tuple(map(len, taken)) == shape else None
+
+
+def region_of(call: Expr) -> tuple[tuple[int, int], ...] | None:
+    """Return along each axis where a slice of step 1 begins and ends; None for anything else."""
+    taken = ranges_of(call) if is_op(call, "relax.strided_slice") else None
+    if taken is None or any(each.step != 1 for each in taken):
+        return None
+    return tuple((each.start, each.stop) for each in taken)
 
 
 def _slice(call: Call) -> Part | None:
@@ -83,11 +88,6 @@ def _slice(call: Call) -> Part | None:
         return None
     (axis,) = cut
     return Part(call.args[0], axis, *region[axis])
-
-
-def _steps_by_one(call: Call) -> bool:
-    steps = call.args[4].fields if len(call.args) > 4 else ()
-    return all(isinstance(step, tvm.tirx.IntImm) and step.value == 1 for step in steps)
 
 
 def _item(expr: relax.TupleGetItem, rewrite: Rewrite) -> Part | None:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tvm import relax
 
-from neocpu.passes.rules.redundancy.axis_parts import region_of
+from neocpu.passes.rules.redundancy.axis_parts import ranges_of, region_of
 from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.relax_utils import Expr, Rewrite, is_op, static_shape
 
 
 def _cut_once(call: Expr, rewrite: Rewrite) -> Expr | None:
-    outer = region_of(call)
     inner_call = rewrite.definition(call.args[0])
-    inner = region_of(inner_call)
+    if not is_op(inner_call, "relax.strided_slice"):
+        return None
+    outer, inner = ranges_of(call), ranges_of(inner_call)
     if outer is None or inner is None:
         return None
-    pairs = zip(outer, inner, strict=True)
-    return _cut(inner_call.args[0], [(a + start, b + start) for (a, b), (start, _) in pairs])
+    pairs = zip(inner, outer, strict=True)
+    return _cut(inner_call.args[0], [whole[r.start : r.stop : r.step] for whole, r in pairs])
 
 
 def _of_padded(call: Expr, rewrite: Rewrite) -> Expr | None:
@@ -33,7 +35,7 @@ def _of_padded(call: Expr, rewrite: Rewrite) -> Expr | None:
     moved = [(a - w, b - w) for (a, b), w in zip(region, widths[::2], strict=True)]
     bounds = list(zip(moved, shape, strict=True))
     if all(first >= 0 and end <= extent for (first, end), extent in bounds):
-        return _cut(data, moved)
+        return _cut(data, [range(*bounds) for bounds in moved])
     if any(first > 0 or end < extent for (first, end), extent in bounds):
         return None
     if str(pad.attrs.pad_mode) != "constant":
@@ -42,15 +44,17 @@ def _of_padded(call: Expr, rewrite: Rewrite) -> Expr | None:
     return relax.op.nn.pad(data, less, pad_value=float(pad.attrs.pad_value))
 
 
-def _cut(data: Expr, region: list[tuple[int, int]]) -> Expr:
-    """Return the slice of a region; the data, if that is all."""
+def _cut(data: Expr, taken: Sequence[range]) -> Expr:
+    """Return the slice that takes these elements along each axis; the data, if that is all."""
     shape = static_shape(data)
     assert shape is not None
-    axes = [axis for axis, extent in enumerate(shape) if region[axis] != (0, extent)]
+    axes = [axis for axis, extent in enumerate(shape) if taken[axis] != range(extent)]
     if not axes:
         return data
-    firsts, ends = zip(*(region[axis] for axis in axes), strict=True)
-    return relax.op.strided_slice(data, axes, firsts, ends)
+    firsts, ends, steps = zip(
+        *((taken[axis].start, taken[axis].stop, taken[axis].step) for axis in axes), strict=True
+    )
+    return relax.op.strided_slice(data, axes, firsts, ends, steps)
 
 
 MERGE_SLICES: Final = LocalRule(

@@ -86,6 +86,14 @@ def itself(operator):
     return body
 
 
+def gated(expand):
+    def body(bb, x):
+        gate = bb.emit(R.max(x, [2, 3], keepdims=True))
+        return bb.emit(R.multiply(x, bb.emit(expand(gate))))
+
+    return body
+
+
 # Rule, the body, and the operators that are left of it.
 FIRES = {
     "casts": ("merge-casts", cast("float64", "float32"), ["astype"]),
@@ -121,6 +129,11 @@ FIRES = {
     "slices": (
         "merge-slices",
         chain(cut([1], [1], [6]), cut([1, 2], [1, -2], [3, 9])),
+        ["sin", "strided_slice", "cos"],
+    ),
+    "slices of every other": (
+        "merge-slices",
+        chain(cut([1], [1], [2**62], [2]), cut([1, 2], [-2, 0], [3, 2**62], [1, 2])),
         ["sin", "strided_slice", "cos"],
     ),
     "pad undone": (
@@ -165,6 +178,16 @@ FIRES = {
         "drop-reduction",
         chain(lambda x: R.reshape(x, (240, 1, 1)), lambda x: R.mean(x, [1, 2], True)),
         ["sin", "reshape", "reshape", "cos"],
+    ),
+    "expand before a product": (
+        "expand-before",
+        gated(lambda gate: R.broadcast_to(gate, SHAPE)),
+        ["max", "multiply"],
+    ),
+    "tile before a product": (
+        "expand-before",
+        gated(lambda gate: R.tile(gate, [1, 1, 5, 4])),
+        ["max", "multiply"],
     ),
     "where": (
         "drop-where",
@@ -232,7 +255,7 @@ STAYS = {
         "drop-clamps",
         chain(lambda x: R.clip(x, 1, 0), lambda x: R.clip(x, 0, 1)),
     ),
-    "steps": ("merge-slices", chain(cut([1], [0], [6], [2]), cut([1], [0], [2]))),
+    "backwards": ("merge-slices", chain(cut([1], [5], [-7], [-1]), cut([1], [0], [2]))),
     "shifted": ("slice-of-pad", chain(padded(), cut([2, 3], [2, 0], [7, 7]))),
     "reflected": ("slice-of-pad", chain(padded(pad_mode="reflect"), cut([2], [0], [7]))),
     "another order": ("concat-of-slices", lambda bb, x: split_and_concat(bb, x, order=(0, 2, 1))),
@@ -256,6 +279,16 @@ STAYS = {
     "gather of fewer": ("drop-gather", chain(lambda x: R.take(x, relax.const(np.arange(5)), 1))),
     "tile by 2": ("drop-tile", chain(lambda x: R.tile(x, [1, 2, 1, 1]))),
     "mean of two": ("drop-reduction", chain(lambda x: R.mean(x, [0], True))),
+    "expand that enlarges": (
+        "expand-before",
+        chain(lambda x: R.broadcast_to(x, (3, *SHAPE)), lambda x: R.add(x, relax.const(HALF))),
+    ),
+    "tile of more than one": (
+        "expand-before",
+        chain(
+            lambda x: R.tile(x, [1, 2, 1, 1]), lambda x: R.add(x, relax.const(numbers(12, 1, 1)))
+        ),
+    ),
     "where that enlarges": (
         "drop-where",
         chain(lambda x: R.where(relax.const(np.ones((3, 1, 1, 1, 1), bool)), x, x)),
