@@ -14,6 +14,7 @@ from neocpu.passes.keep_frames import KEEP_FRAMES
 from neocpu.passes.move_quantisation import MOVE_QUANTISATION
 from neocpu.passes.rules.folding.scalar_operands import SCALAR_OPERANDS
 from neocpu.passes.rules.folding.scale_before import SCALE_BEFORE
+from neocpu.passes.rules.folding.scale_through_concat import SCALE_THROUGH_CONCAT
 from neocpu.passes.rules.folding.scale_through_views import SCALE_THROUGH_VIEWS
 from neocpu.passes.rules.redundancy.concat_slice import CONCAT_OF_SLICES, SLICE_OF_CONCAT
 from neocpu.passes.rules.redundancy.crop_kernels import CROP_KERNELS
@@ -83,7 +84,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     # Batch normalization becomes multiply and add ...
     (FOLD_BATCH_NORM,),
     # ... and those merge with their neighbours and vanish in the convolution's weights and bias.
-    (FOLD_SCALE, SCALE_THROUGH_VIEWS, SCALE_BEFORE, SCALAR_OPERANDS),
+    (FOLD_SCALE, SCALE_THROUGH_VIEWS, SCALE_THROUGH_CONCAT, SCALE_BEFORE, SCALAR_OPERANDS),
     # Less work that computes the same: other operators, and other orders of these.
     (
         SCALE_NORMALISATIONS,

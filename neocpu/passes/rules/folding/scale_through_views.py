@@ -36,7 +36,7 @@ def _before_views(call: Expr, rewrite: Rewrite) -> Expr | None:
             return None
         views.append(view)
         source, constant = view.args[0], moved
-    weighted = _weighted(source, rewrite) if views else None
+    weighted = weighted_before(source, rewrite) if views else None
     if weighted is None:
         return None
     channels = per_channel(weighted, constant)
@@ -50,7 +50,7 @@ def _before_views(call: Expr, rewrite: Rewrite) -> Expr | None:
     return moved_call
 
 
-def _weighted(source: Expr, rewrite: Rewrite) -> Call | None:
+def weighted_before(source: Expr, rewrite: Rewrite) -> Call | None:
     """Return the operator whose weights and bias take what is done to ``source``, if any."""
     value = rewrite.sole_definition(source)
     while (operands := data_and_constant(value)) is not None:

@@ -201,6 +201,25 @@ LESS = {
         "scale-through-views",
         ["nn.conv2d", "add", "reshape", "permute_dims", "reshape"],
     ),
+    "BatchNormalization of Convs": (
+        [
+            node("Conv", ["a", "kernels"], ["m"], pads=[0, 0, 1, 1]),
+            node("Conv", ["a", "single"], ["n"]),
+            node("Concat", ["m", "n"], ["o"], axis=1),
+            node("BatchNormalization", ["o", *["per_channel_of_8"] * 4], ["b"]),
+        ],
+        "scale-through-concat",
+        ["nn.conv2d", "add", "nn.conv2d", "add", "concat"],
+    ),
+    "Expand before Mul": (
+        [
+            node("GlobalAveragePool", ["a"], ["m"]),
+            node("Expand", ["m", "shape"], ["n"]),
+            node("Mul", ["a", "n"], ["b"]),
+        ],
+        "expand-before",
+        ["mean", "multiply"],
+    ),
     "BatchNormalization and Conv": (
         [
             node("BatchNormalization", ["a", *["per_channel"] * 4], ["m"]),
@@ -329,6 +348,7 @@ CONSTANTS = {
     "one_of": random(1, 4, 1, 1),
     "ones": ints(1, 1, 1, 1),
     "per_channel": np.arange(1, 5, dtype=np.float32),
+    "per_channel_of_8": np.arange(1, 9, dtype=np.float32),
     "places": ints(0, 1, 2, 3),
     "point": np.uint8(3),
     "rows": ints(-1, 8),

@@ -188,6 +188,34 @@ def test_scale_goes_through_slices_of_other_axes_alone():
     assert RULE["scale-through-views"](before)["main"].same_as(before["main"])
 
 
+def mixed(bb, x, *, activation=False, read_twice=False, axis=1):
+    """Convolutions beside each other, of another size each, and one scale and shift of all."""
+    maps = [
+        bb.emit(R.nn.conv2d(x, const(RNG, 8 - size, 3, size, size), padding=size // 2))
+        for size in (1, 3, 5)
+    ]
+    maps[1] = bb.emit(R.add(maps[1], const(RNG, 1, 5, 1, 1)))
+    if activation:
+        maps[0] = bb.emit(R.nn.relu(maps[0]))
+    joined = bb.emit(R.concat(maps if axis == 1 else [maps[0], maps[0]], axis))
+    y = bb.emit(R.multiply(joined, const(RNG, joined.ty.shape.values[1].value, 1, 1)))
+    y = bb.emit(R.add(y, make_const(np.full((1, 1, 1), 0.25, "float32"))))
+    return (y, maps[2]) if read_twice else y
+
+
+def test_batch_norm_after_convolutions_beside_each_other():
+    before = module(mixed, (2, 3, 6, 5))
+    after = simplify(before)
+    assert sorted(names(after)) == sorted([*("nn.conv2d", "add") * 3, "concat"])
+    assert_same_results(before, after)
+
+
+@pytest.mark.parametrize("how", [{"activation": True}, {"read_twice": True}, {"axis": 0}])
+def test_scale_that_stays_after_a_concat(how):
+    before = module(lambda bb, x: mixed(bb, x, **how), (2, 3, 6, 5))
+    assert RULE["scale-through-concat"](before)["main"].same_as(before["main"])
+
+
 @pytest.mark.parametrize("shape", [(1,), (1, 1, 1, 1)])
 def test_constants_of_one_element_become_scalars(shape):
     half = make_const(np.full(shape, 0.5, "float32"))
