@@ -100,7 +100,7 @@ def convolution_of(value: Expr | None) -> Convolution | None:
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
     if weights is None or layouts != ("NCHW", "OIHW", "NCHW"):
         return None
-    if dtype_of(value) != "float32" or str(weights.dtype) != "float32":
+    if dtype_of(value) != "float32" or weights.dtype != np.float32:
         return None
     found = Convolution(
         value.args[0],

@@ -17,7 +17,7 @@ from neocpu.passes.rules.convolution import (
     convolution_of,
 )
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Expr, Rewrite
+from neocpu.relax_utils import Array, Expr, Rewrite
 
 
 def _compose(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -28,29 +28,36 @@ def _compose(expr: Expr, rewrite: Rewrite) -> Expr | None:
     first, bias = inner.convolution, inner.bias
     if bias is not None and any(second.padding):
         return None  # what is padded is no image of a padded pixel
-    composed = _of_both(first, second)
-    if composed is None or composed.products >= first.products + second.products:
+    shaped = _without_weights(first, second)
+    if shaped is None or shaped.products >= first.products + second.products:
         return None
+    composed = replace(shaped, weights=_weights(first, second))
     if bias is not None:
         bias = second.weights.sum(axis=(2, 3), dtype=np.float64) @ bias.astype(np.float64)
     return Biased(composed, bias).emit(rewrite)
 
 
-def _of_both(first: Convolution, second: Convolution) -> Convolution | None:
+def _without_weights(first: Convolution, second: Convolution) -> Convolution | None:
+    """Return the one convolution, with weights of no memory: None if there is none."""
     if first.groups > 1 or second.groups > 1:
         return None
+    channels = (second.weights.shape[0], first.weights.shape[1])
     if second.is_pointwise:
-        weights = np.tensordot(
-            second.weights[:, :, 0, 0].astype(np.float64), first.weights.astype(np.float64), 1
-        )
         down, across = (a * b for a, b in zip(first.strides, second.strides, strict=True))
+        weights = np.broadcast_to(np.float32(0), (*channels, *first.kernel))
         return replace(first, weights=weights, strides=(down, across))
-    if first.is_pointwise and first.strides == (1, 1):
-        mixed = np.tensordot(
-            second.weights.astype(np.float64), first.weights[:, :, 0, 0].astype(np.float64), (1, 0)
-        )
-        return replace(second, data=first.data, weights=np.moveaxis(mixed, 3, 1))
+    if first.mixes_pixels:
+        weights = np.broadcast_to(np.float32(0), (*channels, *second.kernel))
+        return replace(second, data=first.data, weights=weights)
     return None
+
+
+def _weights(first: Convolution, second: Convolution) -> Array:
+    """Return the weights of the two together, in float64."""
+    before, after = first.weights.astype(np.float64), second.weights.astype(np.float64)
+    if second.is_pointwise:
+        return np.tensordot(after[:, :, 0, 0], before, 1)
+    return np.moveaxis(np.tensordot(after, before[:, :, 0, 0], (1, 0)), 3, 1)
 
 
 COMPOSE_CONVOLUTIONS: Final = LocalRule(
