@@ -96,7 +96,7 @@ def schemes_of(kind: type[_Kind], workload: Conv2dWorkload, target: CpuTarget) -
 def _narrowest(workload: Conv2dWorkload, target: CpuTarget) -> int:
     """Return the smallest block: a vector, or less if there are fewer channels."""
     return min(
-        target.dot_unit(workload.numerics).lanes, 1 << (workload.in_channels - 1).bit_length()
+        target.dot_unit(workload.numerics).lanes, 1 << (workload.image_channels - 1).bit_length()
     )
 
 

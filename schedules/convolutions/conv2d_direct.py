@@ -226,7 +226,7 @@ def estimate(
     read = min(each, chunks) if rows_first(workload, scheme, target) else ceil_div(each, rows)
     # Each chunk reads the image again, and L2 has lost what it does not hold.
     image = _image_bytes(workload)
-    beyond = chunks * image if image > target.l2 * threads else 0.0
+    beyond = chunks * image if image > target.l2 * threads else 0
     fetched, cold = read * block_bytes + beyond / threads, chunks * block_bytes
     if 0 < target.l3 * threads < image:
         cold += beyond

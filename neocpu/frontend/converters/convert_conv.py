@@ -197,7 +197,7 @@ def _by_remainder(weights: np.ndarray, strides: Sequence[int], taps: Sequence[in
     split = padded.reshape(ins, outs, *pairs)
     tap_axes, remainders = range(2, split.ndim, 2), range(3, split.ndim, 2)
     # A transposed convolution runs through its taps backwards.
-    ordered = np.flip(split, [*tap_axes]).transpose(1, *remainders, 0, *tap_axes)
+    ordered = np.flip(split, (*tap_axes,)).transpose(1, *remainders, 0, *tap_axes)
     return np.ascontiguousarray(ordered.reshape(-1, ins, *taps))
 
 
