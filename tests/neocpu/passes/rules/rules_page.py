@@ -74,9 +74,9 @@ package; where none has what a rule removes, the figure is of the small graph �
 _EXPORTED: Final = """
 ## On exported networks
 
-As timm, torchvision and transformers define them and PyTorch exports them (`tests/zoo/export.py`
-writes them with random weights), on one thread of a Zen 5, compiled with the rule and without it;
-medians of interleaved runs, in the calling thread's time.
+As timm, torchvision, transformers and Ultralytics define them and PyTorch exports them
+(`tests/zoo/export.py` writes them with random weights), on one thread of a Zen 5, compiled with the
+rule and without it; medians of interleaved runs, in the calling thread's time.
 
 | network | rule | multiply-adds | takes without it |
 |---|---|---|---|
@@ -84,7 +84,9 @@ medians of interleaved runs, in the calling thread's time.
 | SegformerForSemanticSegmentation | `project-before-concat` | 1,326 → 777 M | 1.33 |
 | repvgg_a0 | `sum-convolutions` | 1,513 → 1,362 M | 1.27 |
 | densenet121 | `pool-first` | 2,834 → 2,603 M | 1.09 |
+| repghostnet_050 | `sum-convolutions` | 43 M | 1.09 |
 | vit_tiny_patch16_224 | `slice-before` | 1,254 → 1,174 M | 1.07 |
+| yolo11n at 640x640 | `project-before-concat` | 3,271 → 3,193 M | 1.04 |
 | mobilenet_v3_large | hard swish of `canonicalize-activations` | 217 M | 1.04 |
 | vit_tiny_patch16_224 of opset 16 | `name-normalisations` | 1,174 M | 1.04 |
 | fastvit_t8 | `sum-convolutions` | 690 → 685 M | 1.03 |
