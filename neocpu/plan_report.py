@@ -163,26 +163,20 @@ class PlanReport:
         }
 
     def known_calls(self) -> dict[str, KnownCalls]:
-        """Return the costs that the plan has of kernels, by their names."""
+        """Return what the plan knows of kernels, by their names."""
         costs: dict[str, list[Cost]] = {}
         kinds: dict[str, str] = {}
         for op in self.ops:
-            if op.kernel is not None and op.in_network is not None:
-                costs.setdefault(op.kernel, []).append(Cost(op.in_network, op.cost_source))
+            if op.kernel is not None:
                 kinds[op.kernel] = op.kind
+                found = costs.setdefault(op.kernel, [])
+                if op.in_network is not None:
+                    found.append(Cost(op.in_network, op.cost_source))
         for each in self.transforms:
             if each.kernel is not None:
                 costs.setdefault(each.kernel, []).append(each.cost)
                 kinds[each.kernel] = TRANSFORM
-        return {
-            name: KnownCalls(
-                kinds[name],
-                tuple(costs[name]),
-                # Convolutions' estimates are of computing alone.
-                kinds[name] == "conv2d" and costs[name][0].source.startswith(ESTIMATED),
-            )
-            for name in costs
-        }
+        return {name: _known(kinds[name], costs[name]) for name in costs}
 
     def _ops(self) -> list[dict[str, Any]]:
         layers = () if self.calibration is None else self.calibration.layers
@@ -194,6 +188,12 @@ class PlanReport:
             | next((names[each] for each in op.tensors if each in names), {})
             for op in self.ops
         ]
+
+
+def _known(kind: str, costs: Sequence[Cost]) -> KnownCalls:
+    # Convolutions' estimates are of computing alone.
+    computing = kind == "conv2d" and any(each.source.startswith(ESTIMATED) for each in costs)
+    return KnownCalls(kind, tuple(costs), computing)
 
 
 def report_of(

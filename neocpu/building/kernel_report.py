@@ -65,12 +65,13 @@ class KernelReport:
 
 @dataclass(frozen=True, slots=True)
 class KnownCalls:
-    """The calls of a kernel that the plan knows the costs of.
+    """The calls of a kernel that the plan has operators or transforms for.
 
     Attributes
     ----------
     kind : str
     costs : tuple of Cost
+        None where its loops are to tell.
     forks : bool
         Whether entering and leaving its parallel loop is to be added.
     """
@@ -105,7 +106,7 @@ def kernel_reports(
     Parameters
     ----------
     work : mapping of str to KernelWork
-        What the loops of each kernel do: it tells the cost of those that are not ``known``.
+        What the loops of each kernel do: it tells what takes those of no ``known`` cost.
     input_bytes : int
         Of all the model's inputs.
     """
@@ -115,11 +116,12 @@ def kernel_reports(
     entering = fork_seconds(network.threads, network.warm)
     reports = []
     for name, calls in counted.items():
-        if name in known:
+        if name in known and known[name].costs:
             fork = entering if any(nest.forks for nest in work[name]) else 0.0
             reports.append(known[name].report(name, calls, fork))
         else:
             seconds = work_seconds(work[name], network.warm, network.threads)
-            reports.append(KernelReport(name, OTHER, calls, calls * seconds, "estimated"))
+            kind = known[name].kind if name in known else OTHER
+            reports.append(KernelReport(name, kind, calls, calls * seconds, "estimated"))
     between = RUN_SECONDS + counted.total() * CALL_SECONDS + input_bytes / COPY_RATE
     return (*reports, KernelReport(RUNTIME, RUNTIME, 1, between, "estimated"))

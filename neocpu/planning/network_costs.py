@@ -25,6 +25,8 @@ PACE: Final[dict[str, dict[str, float]]] = {
         "conv2d_grouped": 1.4,
         "conv2d_pointwise": 1.05,
         "conv2d_winograd": 1.05,
+        "attention": 1.4,
+        "product": 1.4,
         "dense": 1.1,
         "dense of few rows": 0.9,
     }
@@ -32,7 +34,7 @@ PACE: Final[dict[str, dict[str, float]]] = {
 """How many times its estimate a kernel takes, by CPU and template; 1 where nothing is said.
 
 Found by comparing estimates at these rates with the CPU's tuning records, of the schemes that
-plans choose without them.
+plans choose without them, and of other kernels with what they take in networks.
 """
 
 IN_COMPANY: Final = 1.05

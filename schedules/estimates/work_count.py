@@ -23,7 +23,6 @@ from neocpu.schedules.estimates.expression_parts import (
     vectors_within,
 )
 from neocpu.schedules.estimates.kernel_work import CHAIN, VECTOR, KernelWork, LoopWork
-from neocpu.schedules.estimates.memory_traffic import EXPOSED
 from neocpu.schedules.estimates.touched_bytes import Access, Loop, compacted, fetched_again, touched
 from neocpu.schedules.estimates.value_count import Nest, ValueCount
 from neocpu.schedules.vocabulary.dot_unit import LATENCY
@@ -35,8 +34,10 @@ HALF: Final = 0.5
 UNKNOWN_LENGTH: Final = 4.0
 # Of a cache, what a loop's data may fill: it has other guests.
 CACHE_SHARE: Final = 0.5
-# Additions from which on a sum is too long for the core to begin the next one meanwhile.
+# Additions from which on a sum is too long for the core to begin the next one meanwhile, and what
+# a shorter one still waits.
 LONG_SUM: Final = 32
+OVERLAPPED: Final = 0.35
 # How many times as long a sum takes whose last vector is not full: LLVM cuts it into smaller ones.
 RAGGED: Final = 3.0
 _NOTHING: Final = -2
@@ -198,7 +199,7 @@ class _WorkCount(ValueCount):
         """Charge for iterations that take less time than a sum needs before it is added to."""
         iterations = self.iterations(len(self.loops)) * loop.extent
         spent = (math.fsum(self.nest.cycles) - before) / iterations
-        exposed = 1.0 if loop.extent >= LONG_SUM else EXPOSED
+        exposed = 1.0 if loop.extent >= LONG_SUM else OVERLAPPED
         self.nest.cycles[CHAIN] += exposed * max(0.0, LATENCY - spent) * iterations
 
     def _within(self, loop: Loop, body: Any, *, vector: bool = False) -> None:

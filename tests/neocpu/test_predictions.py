@@ -91,6 +91,8 @@ def test_every_kernel_has_a_prediction(name):
     assert all(math.isfinite(k["cost_us"]) and k["cost_us"] > 0 for k in plan["kernels"])
     assert sum(kernel["share"] for kernel in plan["kernels"]) == pytest.approx(1)
     assert plan["predicted_us"] == pytest.approx(sum(k["cost_us"] for k in plan["kernels"]))
+    kinds = {op["kernel"]: op["kind"] for op in plan["ops"] if op["kernel"]}
+    assert all(kernels[kernel]["kind"] == kind for kernel, kind in kinds.items())
     for op in plan["ops"]:
         assert (op["share"] is None) == (op["kernel"] not in kernels)
         if op["share"] is not None:

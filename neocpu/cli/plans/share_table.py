@@ -47,21 +47,21 @@ def show_shares(plan: Mapping[str, Any], *, sort: bool) -> None:
     print_table(
         (
             *(("op", "computes in") if mixed else ("op",)),
-            *("workload", "scheme", "in", "out", "µs", "share", *cost, "source"),
+            *("workload", "scheme", "in", "out", "share", "µs", *cost, "source"),
         ),
         [
             (
                 row.name,
                 *([row.precision] if mixed else []),
                 *row.cells,
-                f"{row.microseconds:.1f}",
                 row.share,
+                f"{row.microseconds:.1f}",
                 *(_saved(layers.get(row.layer)) if layers else ()),
                 row.source,
             )
             for row in rows
         ],
-        right=("µs", "share", *cost),
+        right=("share", "µs", *cost),
     )
 
 
@@ -74,7 +74,8 @@ def _rows(plan: Mapping[str, Any]) -> list[_Row]:
         _Row(
             op["name"],
             (op["workload"], scheme_text(op["scheme"]), op["in_layout"], op["out_layout"]),
-            op["cost_us"],
+            # What it takes in the run, where the plan has that: the search compared costs.
+            op["cost_us"] if op.get("predicted_us") is None else op["predicted_us"],
             _share(op.get("share"), plan),
             op["cost_source"],
             op.get("precision", "fp32"),

@@ -54,7 +54,8 @@ class ProductOp:
 
     def in_network(self, costs: NetworkCosts) -> float:
         """Return the seconds of its kernel in a run."""
-        return self.estimate(costs.warm, costs.threads)
+        pace = costs.pace(self.name.rpartition("_")[0])
+        return self.estimate(costs.warm, costs.threads) * pace
 
     def _lower(self, target: CpuTarget, threads: int) -> Any:
         if isinstance(self.workload, AttentionWorkload):

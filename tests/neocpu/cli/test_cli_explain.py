@@ -134,3 +134,33 @@ def test_operators_in_integers_are_told_apart(cli: Cli, linear: Any) -> None:
     assert any(line.startswith("op computes in workload") for line in lines)
     assert any(line.startswith("conv2d_0 int8 1x3x16x16") for line in lines)
     assert any(line.startswith("relu_1 fp32 1x3x16x16") for line in lines)
+
+
+def test_shares_of_a_run(cli: Cli, linear: Any) -> None:
+    """Of operators, of what fusion made of others, of all transforms; what is fused has none."""
+    conv = {**OP, "kernel": "conv2d_0", "predicted_us": 20.0, "share": 0.2}
+    relu = {**OP, "name": "relu_1", "kind": "relu", "kernel": None}
+    shares = {"fused_add": ("other", 2, 50.0), "transform": ("transform", 2, 5.0)}
+    shares |= {"conv2d_0": ("conv2d", 1, 20.0), "runtime": ("runtime", 1, 25.0)}
+    kernels = [
+        {"kernel": name, "kind": kind, "calls": calls, "cost_us": cost, "share": cost / 100}
+        | {"cost_source": "estimated"}
+        for name, (kind, calls, cost) in shares.items()
+    ]
+    plan = {**PLAN, "ops": [conv, {**relu, "share": None}], "kernels": kernels}
+    plan["predicted_us"] = 100.0
+    write_artifact(linear.built, linear.weights, replace(linear.header, plan=plan), "net.so")
+    for order in ((), ("--sort",)):
+        rows = [
+            " ".join(line.split()) for line in cli("explain", "net.so", *order).out.splitlines()
+        ]
+        table = rows[rows.index("") + 2 :]
+        names = [row.split()[0] for row in table]
+        sorted_names = ["fused_add", "runtime", "conv2d_0", "layouts", "relu_1", "total"]
+        plain_names = ["conv2d_0", "relu_1", "fused_add", "runtime", "layouts", "total"]
+        assert names == (sorted_names if order else plain_names)
+        assert "fused_add 2 calls - - - 50.0% 50.0 estimated" in table
+        assert "layouts 2 transforms - - - 5.0% 5.0 measured" in table
+        assert any(row.endswith("20.0% 20.0 measured") for row in table)
+        assert any(row.endswith("fused 12.3 measured") for row in table)
+        assert "total 100.0% 100.0" in table
