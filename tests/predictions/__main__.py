@@ -17,13 +17,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.predictions.measured import Measurement, table
-from tests.zoo.__main__ import AT_A_TIME, exported
 from tests.zoo.architectures import ARCHITECTURES
+from tests.zoo.exports import exports
 
 SECONDS = 900
 
@@ -42,14 +41,11 @@ def measured(model: str, name: str, threads: int, rounds: int) -> Measurement:
 
 
 def zoo(python: str, only: str, done: set[str]) -> Iterator[tuple[str, str]]:
-    """Export architectures, a few at a time; yield the file and name of each while it is there."""
+    """Export architectures; yield the file and name of each while it is there."""
     left = [each for each in ARCHITECTURES if only in each.name and each.name not in done]
-    for first in range(0, len(left), AT_A_TIME):
-        with tempfile.TemporaryDirectory(prefix="neocpu-predictions-") as folder:
-            said = exported(python, "torchscript", left[first : first + AT_A_TIME], Path(folder))
-            for each in left[first : first + AT_A_TIME]:
-                if said.get(each.name) == "ok":
-                    yield f"{folder}/{each.name}.torchscript.onnx", each.name
+    for name, path, _ in exports(python, "torchscript", left):
+        if path is not None:
+            yield str(path), name
 
 
 def main() -> None:
