@@ -41,7 +41,8 @@ TORCHVISION = [
         "fcn_resnet50 deeplabv3_mobilenet_v3_large deeplabv3_resnet50 lraspp_mobilenet_v3_large",
         *(1, 3, 128, 160),
     ),
-    *_family("torchvision", "r3d_18 mc3_18 r2plus1d_18 s3d", 1, 3, 16, 64, 64),
+    *_family("torchvision", "r3d_18 mc3_18 r2plus1d_18", 1, 3, 16, 64, 64),
+    *_family("torchvision", "s3d", 1, 3, 16, 224, 224),
     *_family("torchvision", "mvit_v2_s", 1, 3, 16, 224, 224),
     *_family("torchvision", "raft_small", 1, 6, 128, 128),
     *_family(
