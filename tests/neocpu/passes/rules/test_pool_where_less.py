@@ -80,6 +80,7 @@ STAYING = {
     "a strided convolution": pooled(halved, strides=2),
     "maxima": pooled(lambda x: R.nn.max_pool2d(x, (2, 2), strides=(2, 2))),
     "means of rows": pooled(lambda x: R.mean(x, [3], keepdims=True)),
+    "a mean of channels, too": pooled(lambda x: R.mean(x, [1, 2, 3], keepdims=True), 1),
     "read twice": read_twice,
     "returned": returned,
 }
