@@ -52,13 +52,16 @@ def _project_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
         if resize is None or id(resize) not in moved
     ]
     terms = [rewrite.emit(_together(rest, rewrite).call())] if rest else []
+    enlarging = bool(rest) or any(_pixels(resize.args[0]) > 1 for _, resize in small)
     for piece, resize in small:
         projected = rewrite.emit(piece.call())
-        if _pixels(resize.args[0]) > 1:  # or it is added as it is
+        if _pixels(resize.args[0]) > 1 or not enlarging:  # or it is added as it is
             args = [projected, *resize.args[1:]]
             projected = rewrite.emit(Call(resize.op, args, resize.attrs, resize.ty_args))
         terms.append(projected)
     total = terms[0]
+    if len(terms) == 1:
+        return total
     for term in terms[1:-1]:
         total = rewrite.emit(relax.op.add(total, term))
     return relax.op.add(total, terms[-1])

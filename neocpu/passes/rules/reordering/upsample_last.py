@@ -66,6 +66,8 @@ def _of_small(expr: Expr, resize: Call) -> Expr | None:
         constant = constant_value(expr.args[1])
         if constant is None or channel_vector(constant, shape[1]) is None:
             return None
+        if static_shape(expr) != shape:
+            return None  # the constant has more dimensions
     elif str(resize.attrs.method) != "nearest_neighbor":
         return None
     return Call(expr.op, [resize.args[0], *expr.args[1:]], expr.attrs, expr.ty_args)

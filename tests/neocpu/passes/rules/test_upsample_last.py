@@ -80,6 +80,7 @@ STAYING = {
     "both": chain(lambda x: resized(x, size=(2, 9)), lambda x: conv(x, 6)),
     "cubic": chain(lambda x: resized(x, "cubic"), lambda x: conv(x, 6)),
     "pixels apart": chain(nearest, lambda x: R.add(x, const(RNG, 6, 10))),
+    "one dimension more": chain(nearest, lambda x: R.add(x, const(RNG, 1, 1, 1, 1, 1))),
     "read twice": read_twice,
 }
 
@@ -124,6 +125,18 @@ def test_maps_that_stay_are_projected_together():
     before = module(body, (1, 8, 6, 10), (1, 40, 3, 5), (1, 3, 6, 10))
     after = PROJECT_BEFORE_CONCAT(before)
     assert names(after) == ["concat", "nn.conv2d", "nn.conv2d", "image.resize2d", "add"]
+    assert_same_results(before, after)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_maps_of_one_pixel_alone_are_enlarged(count):
+    def body(bb, *maps):
+        parts = [bb.emit(resized(each)) for each in maps]
+        return bb.emit(conv(bb.emit(R.concat(parts, 1)), 4))
+
+    before = module(body, *[(1, 40, 1, 1)] * count)
+    after = PROJECT_BEFORE_CONCAT(before)
+    assert names(after)[:2] == ["nn.conv2d", "image.resize2d"]
     assert_same_results(before, after)
 
 
