@@ -17,7 +17,7 @@ def _of_inputs(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """Take a part of a concatenation from the inputs that it lies in."""
     part = part_of(expr, rewrite)
     found = None if part is None else inputs_of(rewrite.definition(part.source), rewrite)
-    if part is None or found is None or found[0] != part.axis:
+    if part is None or found is None or found[0] != part.axis or part.first == part.end:
         return None
     axis, inputs = found
     ends = list(accumulate(extent_of(each, axis) for each in inputs))

@@ -265,6 +265,10 @@ STAYS = {
         "slice-of-concat",
         concat_and(lambda bb, joined: R.strided_slice(joined, [1], [4], [8])),
     ),
+    "nothing of what is concatenated": (
+        "slice-of-concat",
+        concat_and(lambda bb, joined: R.strided_slice(joined, [1], [6], [6])),
+    ),
     "along another axis": (
         "slice-of-concat",
         concat_and(lambda bb, joined: R.strided_slice(joined, [2], [0], [3])),
