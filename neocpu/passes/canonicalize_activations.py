@@ -44,8 +44,13 @@ def _canonicalize(expr: Expr, rewrite: Rewrite) -> Expr | None:
             return Call(expr.op, [expr.args[1], expr.args[0]], ret_ty=expr.ty)
     elif name == "relax.multiply":
         found = (named(expr, rewrite) for named in (_silu, _gelu, _hard_swish, _mish))
-        return next((call for call in found if call is not None), None)
+        return next((call for call in found if call is not None and _keeps_rank(call, expr)), None)
     return None
+
+
+def _keeps_rank(activation: Call, expr: Call) -> bool:
+    """Whether no constant of an activation in pieces has more dimensions than its data."""
+    return static_shape(activation.args[0]) == static_shape(expr)
 
 
 def _without_inverse(call: Call) -> Expr | None:

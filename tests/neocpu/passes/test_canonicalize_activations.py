@@ -107,6 +107,25 @@ def test_gelu_with_another_factor_is_no_gelu(half):
     assert "nn.gelu" not in names(CANONICALIZE_ACTIVATIONS(module(body, SHAPE)))
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_activations_whose_constants_have_more_dimensions_stay(place):
+    def number(value, at):
+        return relax.const(np.full([1] * 5 if place == at else [], value, "float32"))
+
+    def gelu(bb, x):
+        erf = bb.emit(R.erf(bb.emit(R.multiply(x, number(math.sqrt(0.5), 0)))))
+        gated = bb.emit(R.multiply(x, bb.emit(R.add(erf, number(1, 1)))))
+        return bb.emit(R.multiply(gated, number(0.5, 2)))
+
+    def hard_swish(bb, x):
+        clipped = bb.emit(R.clip(bb.emit(R.add(x, number(3, 0))), 0, 6))
+        return bb.emit(R.multiply(bb.emit(R.multiply(x, clipped)), number(1 / 6, place or 1)))
+
+    for body in (gelu, hard_swish):
+        before = module(body, SHAPE)
+        assert CANONICALIZE_ACTIVATIONS(before)["main"].same_as(before["main"])
+
+
 def test_gelu_whose_partial_product_is_also_read_stays():
     def body(bb, x):
         product = bb.emit(R.multiply(x, erf_gate(bb, x, False)))

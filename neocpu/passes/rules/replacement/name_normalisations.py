@@ -76,6 +76,8 @@ def _epsilon(deviation: Expr, centred: Expr, axes: list[int], rewrite: Rewrite) 
     if least is None or least.size != 1 or not is_op(mean, "relax.mean"):
         return None
     assert mean is not None
+    if static_shape(total) != static_shape(mean):
+        return None  # the constant has more dimensions
     square, rank = rewrite.sole_definition(mean.args[0]), len(static_shape(centred) or ())
     if square is None or not is_op(square, "relax.multiply") or _axes(mean, rank) != axes:
         return None

@@ -56,6 +56,7 @@ def test_normalisations_are_found(name):
 UNLIKE = {
     "another variance": normal([-1], (6,), (6,), other=R.exp),
     "a root of a negative": normal([-1], (6,), (6,), root="r", other=R.abs),
+    "one dimension more": normal([-1], (6,), (6,), epsilon=np.full((1, 1, 1, 1), 1e-5)),
 }
 
 
