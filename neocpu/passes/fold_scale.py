@@ -100,12 +100,16 @@ def data_and_constant(expr: Expr | None) -> tuple[Expr, Array] | None:
 
 
 def _merge(operation: np.ufunc, first: Array, second: Array) -> Array | None:
-    """Combine two constants in float64, unless their outer product would be stored."""
+    """Combine two constants in float64, unless that overflows or stores their outer product."""
     shape = np.broadcast_shapes(first.shape, second.shape)
     if np.prod(shape) > max(first.size, second.size):
         return None
     merged = operation(first.astype(np.float64), second.astype(np.float64))
-    return np.asarray(merged, first.dtype)
+    try:
+        with np.errstate(over="raise"):
+            return np.asarray(merged, first.dtype)
+    except FloatingPointError:
+        return None  # one after the other they may leave numbers, for zero times infinity is none
 
 
 def _scale_weights(call: Call, scale: Array) -> Expr | None:
@@ -118,7 +122,11 @@ def _scale_weights(call: Call, scale: Array) -> Expr | None:
     if factor is None:
         return None
     scaled = aligned_empty(weight.shape, weight.dtype)
-    np.multiply(weight, factor.astype(weight.dtype), out=scaled)
+    try:
+        with np.errstate(over="raise"):
+            np.multiply(weight, factor.astype(weight.dtype), out=scaled)
+    except FloatingPointError:
+        return None
     return Call(call.op, [data, make_const(scaled)], call.attrs, call.ty_args, ret_ty=call.ty)
 
 

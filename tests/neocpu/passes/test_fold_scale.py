@@ -168,6 +168,18 @@ def test_constants_whose_outer_product_is_bigger_are_not_merged():
     assert unchanged(body, (1, 5, 4, 4))
 
 
+def test_constants_that_overflow_together_stay():
+    def twice(bb, x):
+        return bb.emit(R.multiply(bb.emit(R.multiply(x, ones(value=-3e38))), ones(value=2.0)))
+
+    def weights(bb, x):
+        y = bb.emit(R.nn.conv2d(x, ones(4, 5, 1, 1, value=1e30)))
+        return bb.emit(R.multiply(y, ones(value=1e30)))
+
+    assert unchanged(twice, (2, 5, 4, 4))
+    assert unchanged(weights, (2, 5, 4, 4))
+
+
 def test_a_weight_that_is_an_input_is_not_folded():
     def body(bb, x, weight):
         y = bb.emit(R.nn.conv2d(x, weight))

@@ -37,7 +37,11 @@ def _into_weights(call: Expr, rewrite: Rewrite) -> Expr | None:
     if factor is None:
         return None
     if is_op(before, "relax.multiply"):
-        scaled = np.multiply(weight, factor, dtype=np.float64).astype(weight.dtype)
+        try:
+            with np.errstate(over="raise"):
+                scaled = np.multiply(weight, factor, dtype=np.float64).astype(weight.dtype)
+        except FloatingPointError:
+            return None
         return Call(call.op, [data, make_const(scaled)], call.attrs, call.ty_args, ret_ty=call.ty)
     if not _takes_sums(call) or not _is_scaled(data, rewrite):
         return None

@@ -90,6 +90,15 @@ NOT_BEFORE = {
     ),
     "other readers": (read_twice, IMAGE),
     "a sum that may be exact": (only_shifted, IMAGE),
+    "a product that overflows": (
+        lambda bb, x: bb.emit(
+            R.nn.conv2d(
+                bb.emit(R.multiply(x, relax.const(1e30, "float32"))),
+                make_const(np.full((8, 6, 1, 1), 1e30, "float32")),
+            )
+        ),
+        IMAGE,
+    ),
 }
 
 
