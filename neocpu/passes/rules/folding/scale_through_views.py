@@ -17,6 +17,7 @@ import numpy as np
 from tvm.ir import Call
 
 from neocpu.passes.fold_scale import WEIGHTED, data_and_constant, per_channel
+from neocpu.passes.rules.redundancy.axis_parts import ranges_of
 from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.relax_utils import Array, Expr, Rewrite, is_op, make_const, static_shape
 
@@ -70,6 +71,8 @@ def _before(view: Call, constant: Array) -> Array | None:
         axes = view.attrs.axes
         order = range(len(after))[::-1] if axes is None else [int(a) % len(after) for a in axes]
         return padded.transpose(np.argsort(order))
+    if ranges_of(view) is None:
+        return None  # what runs backwards keeps its extent
     cut = [axis for axis, extent in enumerate(before) if extent != after[axis]]
     return padded if all(padded.shape[axis] == 1 for axis in cut) else None
 

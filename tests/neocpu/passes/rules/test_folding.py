@@ -197,6 +197,16 @@ def test_scale_goes_through_slices_of_other_axes_alone():
     assert RULE["scale-through-views"](before)["main"].same_as(before["main"])
 
 
+def test_scale_stays_after_a_slice_that_runs_backwards():
+    def body(bb, x):
+        y = bb.emit(R.nn.conv2d(x, const(RNG, 4, 3, 1, 1)))
+        y = bb.emit(R.strided_slice(y, [1], [3], [-5], [-1]))
+        return bb.emit(R.multiply(y, const(RNG, 4, 1, 1)))
+
+    before = module(body, (2, 3, 4, 5))
+    assert RULE["scale-through-views"](before)["main"].same_as(before["main"])
+
+
 def mixed(bb, x, *, activation=False, read_twice=False, axis=1):
     """Convolutions beside each other, of another size each, and one scale and shift of all."""
     maps = [
