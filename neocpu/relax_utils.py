@@ -210,12 +210,26 @@ class Rewrite:
         self._variables: dict[Expr, Var] = {}
         self._func = func
         self.changed = False
+        #: The variable whose value is being rewritten.
+        self.current: Var | None = None
         #: What rules that compare expressions have met so far, by keys of their own.
         self.met: dict[Hashable, Expr] = {}
 
     @cached_property
     def _uses(self) -> dict[Var, int]:
         return count_uses(self._func)
+
+    @cached_property
+    def _readers(self) -> dict[Var, list[Any]]:
+        readers: dict[Var, list[Any]] = {}
+        for binding in bindings(self._func):
+            for var in used_vars(binding.value):
+                readers.setdefault(var, []).append(binding)
+        return readers
+
+    def readers(self, var: Var | None) -> list[Any]:
+        """Return the bindings whose values read a variable, as they were before this walk."""
+        return self._readers.get(var, [])
 
     @cached_property
     def reads_all(self) -> bool:
@@ -300,7 +314,7 @@ class _RuleMutator(relax.PyExprMutator):  # type: ignore[misc]
         return self._rewrite.apply(self.builder_.normalize(super().visit_tuple_getitem_(op)))
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        var = binding.var
+        var = self._rewrite.current = binding.var
         value = self.visit_expr(binding.value)
         if _is_leaf(value) and isinstance(var, relax.DataflowVar):
             self._replaced[var] = value

@@ -16,6 +16,7 @@ from tvm.ir import Call, Var
 from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.planning.activations import HARD_SWISH, MISH, activation
 from neocpu.relax_utils import (
+    SHAPING,
     Expr,
     Rewrite,
     constant_value,
@@ -29,11 +30,23 @@ from neocpu.relax_utils import (
 #: Exporters print sqrt(2), sqrt(2 / pi) and 0.044715 with six digits or more.
 COEFFICIENT_RTOL = 1e-5
 
+_ROUNDING: Final = tuple(
+    f"relax.{name}"
+    for name in (
+        *("ceil", "floor", "floor_divide", "floor_mod", "mod", "round", "trunc"),
+        *("equal", "greater", "greater_equal", "less", "less_equal", "not_equal"),
+    )
+)
+_KEEPING: Final = (
+    *SHAPING,
+    *("relax.abs", "relax.clip", "relax.maximum", "relax.minimum", "relax.nn.relu", "relax.where"),
+)
+
 
 def _canonicalize(expr: Expr, rewrite: Rewrite) -> Expr | None:
     name = op_name(expr)
     if name in ("relax.subtract", "relax.divide", "relax.power"):
-        return _without_inverse(expr)
+        return _without_inverse(expr, rewrite)
     if name in ("relax.nn.relu", "relax.clip", "relax.maximum", "relax.minimum"):
         return _clamp(expr, rewrite)
     if name == "relax.sum":
@@ -53,8 +66,11 @@ def _keeps_rank(activation: Call, expr: Call) -> bool:
     return static_shape(activation.args[0]) == static_shape(expr)
 
 
-def _without_inverse(call: Call) -> Expr | None:
-    """Write ``x - c`` as ``x + -c``, ``x / c`` as ``x * (1 / c)`` and ``x ** 2`` as ``x * x``."""
+def _without_inverse(call: Call, rewrite: Rewrite) -> Expr | None:
+    """Write ``x - c`` as ``x + -c``, ``x / c`` as ``x * (1 / c)`` and ``x ** 2`` as ``x * x``.
+
+    A quotient that is rounded stays: ``41 * (1 / 41)`` is less than 1.
+    """
     data, constant = call.args[0], constant_value(call.args[1])
     if constant is None or not np.issubdtype(constant.dtype, np.floating):
         return None
@@ -63,11 +79,26 @@ def _without_inverse(call: Call) -> Expr | None:
         return relax.op.multiply(data, data) if square else None
     if is_op(call, "relax.subtract"):
         return relax.op.add(data, make_const(-constant))
+    if _is_rounded(rewrite.current, rewrite):
+        return None
     with np.errstate(all="ignore"):
         reciprocal = 1 / constant
     if not np.isfinite(reciprocal).all():
         return None
     return relax.op.multiply(data, make_const(reciprocal))
+
+
+def _is_rounded(var: Var | None, rewrite: Rewrite, depth: int = 3) -> bool:
+    """Whether a value becomes an integer or a truth, which may be another for the next number."""
+    for binding in rewrite.readers(var):
+        reader = binding.value
+        if is_op(reader, *_ROUNDING):
+            return True
+        if is_op(reader, "relax.astype") and not dtype_of(reader).startswith(("float", "bfloat")):
+            return True
+        if depth and is_op(reader, *_KEEPING) and _is_rounded(binding.var, rewrite, depth - 1):
+            return True
+    return False
 
 
 def _keeps_shape(call: Call) -> bool:

@@ -283,6 +283,15 @@ def test_division_by_zero_and_of_a_constant_stay():
     assert CANONICALIZE_ACTIVATIONS(before)["main"].same_as(before["main"])
 
 
+@pytest.mark.parametrize("rounded", [R.floor, lambda x: R.astype(x, "int32")])
+def test_a_quotient_that_is_rounded_stays(rounded):
+    def body(bb, x):
+        return bb.emit(rounded(bb.emit(R.abs(bb.emit(R.divide(x, scalar(41.0)))))))
+
+    before = module(body, (3,))
+    assert CANONICALIZE_ACTIVATIONS(before)["main"].same_as(before["main"])
+
+
 def test_integer_arithmetic_stays():
     def body(bb, x):
         two = relax.const(2, "int32")
