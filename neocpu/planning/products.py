@@ -236,8 +236,12 @@ def _sole_definition(function: Function, expr: Expr) -> Expr | None:
 
 
 def _over(found: Seen, shape: Sequence[int]) -> Seen | None:
-    """Return matrices over another shape of the batch; None if they are then not regular."""
-    view = found.view.reshaped(shape)
+    """Return matrices over another shape of the batch; None if they are then not regular.
+
+    None too if they would be repeated, as weights are that several batches of values share.
+    """
+    same = math.prod(found.view.shape) == math.prod(shape)
+    view = found.view.reshaped(shape) if same else None
     return None if view is None or not _has_matrices(view) else replace(found, view=view)
 
 

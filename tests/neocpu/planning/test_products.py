@@ -163,3 +163,12 @@ def test_a_negative_scale_is_no_attention():
         return net.emit(relax.op.matmul(weights, v))
 
     assert kinds(check(build(body, (6, 5), (5, 7), (7, 6)))) == ["product", "product"]
+
+
+def test_weights_that_several_batches_of_values_share_are_no_attention():
+    def body(net, q, k, v):
+        weights = net.emit(relax.op.nn.softmax(net.emit(relax.op.matmul(q, k)), -1))
+        return net.emit(relax.op.matmul(weights, v))
+
+    found = kinds(check(build(body, (3, 6, 5), (3, 5, 7), (2, 3, 7, 6))))
+    assert found == ["product", "product"]
