@@ -108,7 +108,7 @@ class _Extractor:
                     ops.append(found)
         inputs = frozenset(self._func.params)
         reads = self._nchw_reads(ops)
-        tokens = {var: each for var, each in find_tokens(self).items() if var not in self._claimed}
+        tokens = find_tokens(self, self._claimed)
         return Network(
             tuple(ops), tuple(dense), reads, inputs, self.grids, tuple(products.values()), tokens
         )

@@ -9,7 +9,7 @@ writes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,14 +30,19 @@ FEWEST_ROWS = 4
 def find_products(function: Function) -> Iterator[ProductOp]:
     """Yield attention, and the other products of activations, none of which is part of another."""
     taken: set[Var] = set()
+    read: set[Expr] = set()
     definitions = function.definitions()
     for match in (_attention, _product):
-        for var, value in reversed(definitions.items()):
+        # Nothing is seen through what others make: what they absorb does not exist.
+        visible = {var: value for var, value in definitions.items() if var not in taken}
+        for var, value in reversed(visible.items()):
             if var in taken or not is_op(value, "relax.matmul"):
                 continue
-            found = match(function, var, value)
-            if found is not None and not taken & found.absorbed:
+            found = match(function, visible, read, var, value)
+            # A product may read what it would absorb, as a softmax of scores added to themselves.
+            if found is not None and found.absorbed.isdisjoint((*taken, *found.sources)):
                 taken |= {*found.absorbed, var, found.result}
+                read.update(found.sources)
                 yield found
 
 
@@ -93,15 +98,17 @@ def _has_matrices(view: StridedView) -> bool:
     return view.is_regular(last) and view.is_regular(last - 1)
 
 
-def _product(function: Function, var: Var, call: Call) -> ProductOp | None:
+def _product(
+    function: Function, visible: Mapping[Var, Expr], read: Set[Expr], var: Var, call: Call
+) -> ProductOp | None:
     """Return the product of two activations that ``var`` is."""
-    factors = _factors(call, function.definitions(), scaled=True)
+    factors = _factors(call, visible, scaled=True)
     if factors is None or not math.isfinite(factors.scale):
         return None
     weights = weight_values(call.args[1], function.definitions())
     if weights is not None and (weights.ndim == 2 or constant_value(call.args[0]) is not None):
         return None  # a dense layer, or a constant
-    result, output, after = _written(function, var)
+    result, output, after = _written(function, var, read)
     depth, columns = factors.right.view.shape[-2:]
     rows = factors.left.view.shape[-2]
     if min(rows, columns) < FEWEST_ROWS:
@@ -118,17 +125,19 @@ def _product(function: Function, var: Var, call: Call) -> ProductOp | None:
     return ProductOp(function.name("product"), result, absorbed, workload, tuple(sources))
 
 
-def _attention(function: Function, var: Var, call: Call) -> ProductOp | None:
+def _attention(
+    function: Function, visible: Mapping[Var, Expr], read: Set[Expr], var: Var, call: Call
+) -> ProductOp | None:
     """Return the attention whose product with the values ``var`` is."""
     shape, own = static_shape(call), static_shape(call.args[1])
     scores = _softmax_of(function, call.args[0])
     if shape is None or own is None or len(own) < 2 or scores is None:
         return None
-    definitions, batch = function.definitions(), shape[:-2]
+    batch = shape[:-2]
     queries, (keys, width) = shape[-2], own[-2:]
     if scores.product.left.view.shape[-2] != queries or scores.product.right.view.shape[-1] != keys:
         return None
-    values = _regular(call.args[1], (*batch, keys, width), definitions, scaled=False)
+    values = _regular(call.args[1], (*batch, keys, width), visible, scaled=False)
     depth = scores.product.left.view.shape[-1]
     q = _over(scores.product.left, (*batch, queries, depth))
     k = _over(scores.product.right, (*batch, depth, keys))
@@ -138,7 +147,7 @@ def _attention(function: Function, var: Var, call: Call) -> ProductOp | None:
         return None
     if any(bias.view.stride(len(batch) + 1) not in (0, 1) for bias in biases):
         return None
-    result, output, after = _written(function, var)
+    result, output, after = _written(function, var, read)
     k = replace(k, view=k.view.permuted((*range(len(batch)), len(batch) + 1, len(batch))))
     workload = AttentionWorkload(
         batch, queries, keys, depth, width, scores.scale,
@@ -245,8 +254,15 @@ def _over(found: Seen, shape: Sequence[int]) -> Seen | None:
     return None if view is None or not _has_matrices(view) else replace(found, view=view)
 
 
-def _written(function: Function, var: Var) -> tuple[Var, StridedView, tuple[Var, ...]]:
+def _written(
+    function: Function, var: Var, read: Set[Expr]
+) -> tuple[Var, StridedView, tuple[Var, ...]]:
     """Return what a product becomes by transposes and reshapes, where its elements are in that.
+
+    Parameters
+    ----------
+    read : set of Expr
+        What other products read, which must exist.
 
     Returns
     -------
@@ -261,7 +277,9 @@ def _written(function: Function, var: Var) -> tuple[Var, StridedView, tuple[Var,
     assert shape is not None
     result, output, chain, count = var, StridedView.of(shape), [var], 1
     last, moved = var, output
-    while len(readers := function.readers(last)) == 1 and not function.is_result(last):
+    while last not in read and not function.is_result(last):
+        if len(readers := function.readers(last)) != 1:
+            break
         (reader,) = readers
         value = function.definition(reader)
         if is_op(value, "relax.permute_dims"):

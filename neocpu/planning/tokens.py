@@ -7,13 +7,14 @@ the map is transformed to is made of them at once; and the other way round.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from tvm.ir import Var
 
 from neocpu.planning.operators.layout_op import Function, Shape4
 from neocpu.planning.views import read_within, seen
-from neocpu.relax_utils import feature_map_shape, static_shape
+from neocpu.relax_utils import Expr, feature_map_shape, static_shape
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.strided_view import StridedView
@@ -49,17 +50,24 @@ class Tokens:
         return Format(DataLayout(self.shape[1]), "float32")
 
 
-def find_tokens(function: Function) -> dict[Var, Tokens]:
-    """Return what is made of feature maps or of rows by transposing them, with reshapes."""
-    found = ((var, _tokens(function, var)) for var in function.definitions())
+def find_tokens(function: Function, claimed: Set[Var]) -> dict[Var, Tokens]:
+    """Return what is made of feature maps or of rows by transposing them, with reshapes.
+
+    Parameters
+    ----------
+    claimed : set of Var
+        What operators make or absorb: it is not made by transposing, nor seen through.
+    """
+    visible = {var: value for var, value in function.definitions().items() if var not in claimed}
+    found = ((var, _tokens(visible, var)) for var in visible)
     tokens = {var: each for var, each in found if each is not None}
     inner = {between for each in tokens.values() for between in each.absorbed} - tokens.keys()
     absorbed = read_within(function, inner, tokens.keys())
     return {var: replace(each, absorbed=each.absorbed & absorbed) for var, each in tokens.items()}
 
 
-def _tokens(function: Function, var: Var) -> Tokens | None:
-    whole = seen(var, function.definitions())
+def _tokens(visible: Mapping[Var, Expr], var: Var) -> Tokens | None:
+    whole = seen(var, visible)
     if whole is None or not isinstance(whole.source, Var):
         return None
     shape, view = static_shape(var) or (), whole.view

@@ -172,3 +172,32 @@ def test_weights_that_several_batches_of_values_share_are_no_attention():
 
     found = kinds(check(build(body, (3, 6, 5), (3, 5, 7), (2, 3, 7, 6))))
     assert found == ["product", "product"]
+
+
+@pytest.mark.parametrize("again", ["attention", "product"])
+def test_what_another_product_reads_exists(again):
+    """The first product could be stored transposed, but the second reads it as it is."""
+
+    def body(net, q, k, v):
+        weights = net.emit(relax.op.nn.softmax(net.emit(relax.op.matmul(q, k)), -1))
+        turned = transposed(net, net.emit(relax.op.matmul(weights, v)))
+        scores = net.emit(relax.op.matmul(q, turned))
+        if again == "attention":
+            weights = net.emit(relax.op.nn.softmax(scores, -1))
+            scores = net.emit(relax.op.matmul(weights, v))
+        return net.emit(relax.op.add(scores, net.relu(turned)))
+
+    found = kinds(check(build(body, (2, 6, 6), (2, 6, 6), (2, 6, 6))))
+    assert found == sorted(["attention", again])
+
+
+@pytest.mark.parametrize("step", ["bias", "values"])
+def test_what_attention_would_read_and_absorb_is_stored(step):
+    def body(net, q, k, v):
+        scores = net.emit(relax.op.matmul(q, k))
+        scores = net.emit(relax.op.add(scores, scores)) if step == "bias" else scores
+        weights = net.emit(relax.op.nn.softmax(scores, -1))
+        return net.emit(relax.op.matmul(weights, v if step == "bias" else weights))
+
+    found = kinds(check(build(body, *[(2, 6, 6)] * 3)))
+    assert found == ["product", "product"]

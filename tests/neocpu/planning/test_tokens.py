@@ -83,6 +83,20 @@ def test_rows_that_are_read_in_between():
     check(build(body, (1, 30, 16)))
 
 
+def test_rows_that_attention_stores_transposed():
+    """They do not exist as rows, so that the map is a reshape of what it stores."""
+
+    def body(net, x):
+        scores = net.emit(relax.op.matmul(x, net.emit(relax.op.permute_dims(x, [0, 2, 1]))))
+        weights = net.emit(relax.op.nn.softmax(scores, -1))
+        turned = net.emit(relax.op.matmul(weights, x))
+        turned = net.emit(relax.op.permute_dims(turned, [0, 2, 1]))
+        pixels = net.emit(relax.op.reshape(turned, (1, 16, 6, 5)))
+        return net.emit(relax.Tuple([net.conv(pixels, 8), net.relu(turned)]))
+
+    check(build(body, (1, 30, 16)))
+
+
 def test_other_transposes_and_few_channels_stay():
     def body(net, x):
         swapped = net.emit(relax.op.permute_dims(x, [0, 1, 3, 2]))
