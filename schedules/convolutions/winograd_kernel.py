@@ -140,10 +140,11 @@ class Emitter:
         write = self._writer(patch)
         with T.serial(down.span) as i, T.serial(across.span) as k:
             write(i, k, self._zero(w.numerics.data))
-        rows, above = _overlap(down.span, w.dilation[0], w.height, y)
+        top, left = w.padding[:2]
+        rows, above = _overlap(down.span, w.dilation[0], w.height, y, top)
         if exists:
             rows = T.Select(tirx.all(*exists), rows, 0)
-        columns, before = _overlap(across.span, w.dilation[1], w.width, x)
+        columns, before = _overlap(across.span, w.dilation[1], w.width, x, left)
         with T.serial(rows) as i, T.serial(columns) as k:
             write(above + i, before + k, pixel(above + i, before + k))
         return patch
@@ -309,15 +310,20 @@ def _written(tile: int, dilation: int, length: int, start: Any) -> Any:
     """Pixels, ``dilation`` apart, of a tile that starts at ``start`` which the output has."""
     if dilation == 1 or length % (tile * dilation) == 0:
         return _within(tile, length // dilation, start)
-    return T.max(T.min(tile, _apart(length - start, dilation)), 0)
+    return T.min(tile, _apart(length - start, dilation))
 
 
-def _overlap(count: int, dilation: int, length: int, start: Any) -> tuple[Any, Any]:
+def _overlap(count: int, dilation: int, length: int, start: Any, padding: int) -> tuple[Any, Any]:
     """How many of ``count`` pixels from ``start`` the image has, and how many it lacks before."""
-    before = T.Bind(_apart(T.max(-start, 0), dilation))
+    # TVM cannot generate every division of what may be negative: ``start``, by the padding.
+    lines = ceil_div(padding, dilation)
+    begun = start if dilation == 1 else tirx.floordiv(start + lines * dilation, dilation) - lines
+    before = T.Bind(T.max(-begun, 0))
     return T.max(T.min(count, _apart(length - start, dilation)) - before, 0), before
 
 
 def _apart(length: Any, dilation: int) -> Any:
-    """How many pixels, ``dilation`` apart, the first so many hold."""
-    return length if dilation == 1 else tirx.floordiv(length + (dilation - 1), dilation)
+    """How many pixels, ``dilation`` apart, the first so many hold: none below zero."""
+    if dilation == 1:
+        return length
+    return tirx.floordiv(T.max(length, 0) + (dilation - 1), dilation)
