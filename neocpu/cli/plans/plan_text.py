@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neocpu.foundation.units import duration, plural, size
-from neocpu.runtime.header import Repeat
+
+if TYPE_CHECKING:
+    from neocpu.runtime.header import Repeat
 
 
 def scheme_text(scheme: Mapping[str, Any] | None) -> str:

@@ -223,7 +223,7 @@ def test_an_artifact_says_what_integers_saved_and_cost(monkeypatch, tmp_path, ca
     assert saved in lines
     assert any(line.startswith("off float32 ") and "allowed: at most 0.2" in line for line in lines)
     header = next(line for line in lines if line.startswith("op "))
-    assert header.endswith("µs saves µs noise source")
+    assert header.endswith("share µs saves µs noise source")
 
 
 def test_float32_that_is_faster_says_so(monkeypatch, tmp_path, capsys):
