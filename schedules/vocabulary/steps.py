@@ -86,7 +86,7 @@ def _emit_gelu_tanh(x: Any, _: None) -> Any:
 
 def _emit_hard_swish(x: Any, _: None) -> Any:
     gate = _tirx().max(_tirx().min(x + _const(3.0, x), _const(6.0, x)), _const(0.0, x))
-    return x * gate * _const(1 / 6, x)
+    return x * (gate * _const(1 / 6, x))  # six times a large x would be infinite
 
 
 def _emit_mish(x: Any, _: None) -> Any:
@@ -144,7 +144,7 @@ def _gelu_tanh(x: Any) -> Any:
 
 
 def _hard_swish(x: Any) -> Any:
-    return x * np.clip(x + 3, 0, 6) / 6
+    return x * (np.clip(x + 3, 0, 6) / 6)
 
 
 def _mish(x: Any) -> Any:

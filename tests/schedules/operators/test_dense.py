@@ -50,6 +50,15 @@ def test_epilogues(epilogue, m, n):
     check(DenseWorkload(m, n, 40, epilogue=epilogue))
 
 
+def test_hard_swish_of_large_numbers_is_finite():
+    """As ONNX has it, where six times as much would be infinite."""
+    workload = DenseWorkload(1, 1, 1, epilogue=(EpilogueOp("hard_swish"),))
+    data, one = np.array([[2e38]], "float32"), np.ones((1, 1), "float32")
+    packed = pack_weights(one, workload, HOST)
+    shape = argument_shapes(workload, HOST)[-1][0]
+    assert run(lower_dense(workload, HOST), [data, packed], shape) == data
+
+
 @pytest.mark.parametrize("m", [301, 293])
 def test_many_rows_come_in_strips(m):
     target = replace(HOST, l2=16 << 10)
