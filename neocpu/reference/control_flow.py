@@ -60,9 +60,11 @@ def _loop(node: OpRun, inputs: Sequence[Any], run: RunBody) -> list[Any]:
     limit, condition, *states = (*inputs, None)[: max(len(inputs), 2)]
     goes_on = condition is None or condition.item()
     rows: list[list[Any]] = [[] for _ in node.body.output_names[1 + len(states) :]]
+    # PyTorch declares a vector of one element at times, and ONNX Runtime then hands one over.
+    counter = (1,) * len(node.body.input_types[0].tensor_type.shape.dim)
     step = 0
     while goes_on and (limit is None or step < limit.item()):
-        given = [np.array(step, np.int64), np.array(True), *states]
+        given = [np.full(counter, step, np.int64), np.array(True), *states]
         again, *results = run(node.body, given)
         goes_on, states, step = again.item(), results[: len(states)], step + 1
         for row, result in zip(rows, results[len(states) :], strict=True):

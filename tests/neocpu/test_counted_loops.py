@@ -325,6 +325,38 @@ def test_data_decide_how_often_a_loop_runs(compiled):
         compare(model, module, {"x": x, "n": np.int64(count), "go": np.array(go)})
 
 
+def test_data_decide_but_a_loop_never_runs(compiled):
+    model = parsed(BOUNDED.replace("int64 {7}", "int64 {-5}"))
+    module, header = compiled(model)
+    assert loops_of(header) == []
+    compare(model, module, {"x": normal(2, 3), "n": np.int64(3), "go": np.array(True)})
+
+
+# A counter that is a vector of one element, as PyTorch's scripts declare it: so is a row of it.
+BY_VECTORS = """
+g (float[300,4] x) => (float[4] y, int64[300,1] numbers, float[300,1,4] rows) {
+  count = Constant<value = int64 {300}>()
+  four = Constant<value = int64[1] {4}>()
+  zero = ConstantOfShape<value = float[1] {0}>(four)
+  y, numbers, rows = Loop (count, , zero) <body = b (int64[1] i, bool c, float[4] s)
+      => (bool d, float[4] t, int64[1] number, float[1,4] row) {
+    d = Identity(c)
+    row = Gather(x, i)
+    flat = Squeeze(row)
+    e = Sin(s)
+    t = Add(e, flat)
+    number = Identity(i)
+  }>
+}"""
+
+
+def test_a_counter_that_is_a_vector(compiled):
+    model = parsed(BY_VECTORS)
+    module, header = compiled(model)
+    assert loops_of(header) == [300]
+    compare(model, module, {"x": normal(300, 4)})
+
+
 # A recurrent layer of a thousand steps, as a Scan.
 RECURRENT = """
 g (float[1000,1,8] x, float[1,6] h0) => (float[1,6] h, float[1000,1,6] all) {

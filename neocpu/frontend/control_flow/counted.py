@@ -150,7 +150,7 @@ class _Counter:
         self._places = {number: False}  # of elements, and whether they are those from the end
         self.nodes: list[onnx.NodeProto] = []
         elements = [self._element(*each) for each in loop.scanned]
-        before = [] if loop.is_scan else [number, rewriting.constant(np.True_)]
+        before = [] if loop.is_scan else [self._counter(), rewriting.constant(np.True_)]
         instance = loop.body.instance([*before, *states, *elements], f"{self._name}/step")
         self.nodes += map(self._from_list, instance.nodes)
         stacked = zip(loop.stacked, loop.node.output[len(states) :], strict=False)
@@ -163,6 +163,14 @@ class _Counter:
             *(made for made, (_, _, name) in rows if name),
         ]
         self._rows = [row for row in self._rows if row[2]]
+
+    def _counter(self) -> str:
+        """Return the number of the step, a vector of one element where the body declares one."""
+        rank = self._loop.body.rank(0)
+        if rank == 0:
+            return self.own[0]
+        shape = self._rewriting.constant(np.ones(rank, np.int64))
+        return self._make("Reshape", [self.own[0], shape])
 
     def _element(self, value: str, axis: int, backward: bool) -> str:
         position = self.own[0]

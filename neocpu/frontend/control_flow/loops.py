@@ -45,7 +45,7 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
         begins=not isinstance(first, np.ndarray) or bool(first.item()),
         goes_on=_goes_on(body, rewriting),
     )
-    loop = _ended_by_constants(loop, rewriting)
+    loop = _ended_by_constants(_never_begun(loop, rewriting), rewriting)
     counting = _count(loop, rewriting)
     if counting is not Counting.UNLIKE:
         return counting is Counting.DONE
@@ -108,6 +108,12 @@ def _count(loop: _Loop, rewriting: Rewriting) -> Counting:
             elements = rewriting.elements(rows, limit, 0)
             rewriting.lists[after] = (*rewriting.lists[before], *elements)
     return counting
+
+
+def _never_begun(loop: _Loop, rewriting: Rewriting) -> _Loop:
+    """Return the loop as one that runs no times, if data decide how often but never more."""
+    most = None if loop.decider is None else rewriting.bound(loop.decider)
+    return loop if most is None or most > 0 else replace(loop, count=0, decider=None)
 
 
 def _ended_by_constants(loop: _Loop, rewriting: Rewriting) -> _Loop:
