@@ -211,6 +211,20 @@ def test_repeated_operators_in_one_function():
     check(build, reference, (1, 8, 28, 28), (1, 8, 1, 1), rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["exp", "erf"])
+def test_chains_of_exponentials_are_cut(name):
+    """Of six within each other TVM would take more than a minute."""
+
+    def chain(op, x):
+        for _ in range(6):
+            x = getattr(op, name)(x)
+        return x
+
+    func, _ = fuse(chain, (3, 41))
+    blocks = schedule_function(func, HOST).script().count('T.sblock("compute')
+    assert blocks > 1
+
+
 def test_resize():
     check(
         lambda op, x: op.image.resize2d(
