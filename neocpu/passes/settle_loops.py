@@ -126,7 +126,11 @@ class _Settling:
         return isinstance(kernel.body, SBlockRealize) and relax.analysis.has_reshape_pattern(kernel)
 
     def _hoisted(self, given: list[Any], name: str) -> list[Any]:
-        """Return bindings with those of a loop before it that do not depend on its step."""
+        """Return bindings with those of a loop before it that do not depend on its step.
+
+        The begin of a loop within it may be one of those. It is behind again once that loop has had
+        its turn, which is why inner ones come last: what does not depend on them goes before them.
+        """
         first = next(i for i, each in enumerate(given) if self._mark(each, LOOP_BEGIN) == name)
         last = next(i for i, each in enumerate(given) if self._mark(each, LOOP_END) == name)
         inner = {given[first].var}
