@@ -153,10 +153,10 @@ def _attention(
         batch, queries, keys, depth, width, scores.scale,
         q.view, k.view, values.view, output, tuple(bias.view for bias in biases),
     )  # fmt: skip
-    read = (q, k, values, *biases)
-    through = {*scores.through, *(inner for one in read for inner in one.through), var, *after}
+    operands = (q, k, values, *biases)
+    through = {*scores.through, *(inner for one in operands for inner in one.through), var, *after}
     absorbed = read_within(function, through - {result}, {result})
-    sources = tuple(one.source for one in read)
+    sources = tuple(one.source for one in operands)
     return ProductOp(function.name("attention"), result, absorbed, workload, sources)
 
 
