@@ -8,7 +8,7 @@ uses any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -220,15 +220,15 @@ class Rewrite:
         return count_uses(self._func)
 
     @cached_property
-    def _readers(self) -> dict[Var, list[Any]]:
-        readers: dict[Var, list[Any]] = {}
-        for binding in bindings(self._func):
-            for var in used_vars(binding.value):
-                readers.setdefault(var, []).append(binding)
-        return readers
+    def _readers(self) -> dict[Var, list[tuple[Var, Expr]]]:
+        values = definitions(self._func)
+        return {
+            var: [(reader, values[reader]) for reader in readers]
+            for var, readers in consumers(self._func).items()
+        }
 
-    def readers(self, var: Var | None) -> list[Any]:
-        """Return the bindings whose values read a variable, as they were before this walk."""
+    def readers(self, var: Var | None) -> list[tuple[Var, Expr]]:
+        """Return the variables whose values read one, and these, as they were before this walk."""
         return self._readers.get(var, [])
 
     @cached_property
@@ -365,6 +365,51 @@ def feature_map_shape(expr: Expr) -> tuple[int, int, int, int] | None:
         return None
     n, c, h, w = shape
     return n, c, h, w
+
+
+def is_tensor(expr: Expr) -> bool:
+    """Whether an expression is one tensor: no tuple, shape or number."""
+    return isinstance(expr.ty, relax.TensorType)
+
+
+def permutation_of(call: Call) -> tuple[int, ...]:
+    """Return the axes of a ``permute_dims``, none below zero."""
+    rank, axes = int(call.ty.ndim), call.attrs.axes
+    if axes is None:
+        return tuple(reversed(range(rank)))
+    return tuple(int(axis) % rank for axis in axes)
+
+
+def with_rank(constant: Array, rank: int) -> Array:
+    """Return a constant with as many dimensions as what it is broadcast to has."""
+    return constant.reshape((1,) * (rank - constant.ndim) + constant.shape)
+
+
+def vector_along(constant: Array, rank: int, axis: int) -> Array | None:
+    """Return a constant that varies along one axis of a tensor alone as ``(C,)``, or ``(1,)``.
+
+    None if it varies along others, or has more dimensions than the tensor.
+    """
+    if constant.ndim > rank:
+        return None
+    if constant.size != 1 and with_rank(constant, rank).shape[axis] != constant.size:
+        return None
+    return constant.reshape(constant.size)
+
+
+def summed(terms: Sequence[Expr], rewrite: Rewrite) -> Expr:
+    """Return the sum of one term or more, added up in order; all but the last sum is bound."""
+    total, *rest = terms
+    for number, term in enumerate(rest, 1):
+        total = relax.op.add(total, term)
+        if number < len(rest):
+            total = rewrite.emit(total)
+    return total
+
+
+def integers_of(values: Any) -> list[int]:
+    """Return an attribute of several numbers."""
+    return [int(value) for value in values]
 
 
 def pair_of(values: Any) -> tuple[int, int]:

@@ -32,6 +32,7 @@ from neocpu.relax_utils import (
     is_op,
     make_const,
     op_name,
+    permutation_of,
     static_shape,
     used_vars,
 )
@@ -188,8 +189,12 @@ def _shuffle(
     if not isinstance(data, Var) or shape is None or static_shape(data) != shape:
         return None
     n, c, h, w = shape
-    axes = tuple(int(axis) for axis in swapped.attrs.axes or ())
-    if axes != (0, 2, 1, 3, 4) or parts is None or parts[0::3] != (n, h) or parts[4] != w:
+    if (
+        permutation_of(swapped) != (0, 2, 1, 3, 4)
+        or parts is None
+        or parts[0::3] != (n, h)
+        or parts[4] != w
+    ):
         return None
     order = np.arange(c).reshape(parts[1:3]).T.ravel()
     return [data], [(data, int(channel)) for channel in order], [call.args[0], swapped.args[0]]

@@ -25,6 +25,7 @@ from neocpu.relax_utils import (
     make_const,
     op_name,
     static_shape,
+    summed,
 )
 
 #: Exporters print sqrt(2), sqrt(2 / pi) and 0.044715 with six digits or more.
@@ -90,13 +91,12 @@ def _without_inverse(call: Call, rewrite: Rewrite) -> Expr | None:
 
 def _is_rounded(var: Var | None, rewrite: Rewrite, depth: int = 3) -> bool:
     """Whether a value becomes an integer or a truth, which may be another for the next number."""
-    for binding in rewrite.readers(var):
-        reader = binding.value
+    for result, reader in rewrite.readers(var):
         if is_op(reader, *_ROUNDING):
             return True
         if is_op(reader, "relax.astype") and not dtype_of(reader).startswith(("float", "bfloat")):
             return True
-        if depth and is_op(reader, *_KEEPING) and _is_rounded(binding.var, rewrite, depth - 1):
+        if depth and is_op(reader, *_KEEPING) and _is_rounded(result, rewrite, depth - 1):
             return True
     return False
 
@@ -160,12 +160,7 @@ def _sum_of_stack(call: Call, rewrite: Rewrite) -> Expr | None:
     terms = rewrite.definition(stack.args[0])
     if axes != [int(stack.attrs.axis or 0) % rank] or not isinstance(terms, relax.Tuple):
         return None
-    total, *rest = terms.fields
-    if not rest:
-        return total
-    for term in rest[:-1]:
-        total = rewrite.emit(relax.op.add(total, term))
-    return relax.op.add(total, rest[-1])
+    return summed(terms.fields, rewrite)
 
 
 def _silu(call: Call, rewrite: Rewrite) -> Expr | None:

@@ -25,6 +25,7 @@ from neocpu.relax_utils import (
     is_op,
     make_const,
     op_name,
+    permutation_of,
     shape_values,
     static_shape,
 )
@@ -56,8 +57,7 @@ def _permuted(call: Call, stored: Expr) -> Expr | None:
     values = constant_value(stored.args[0]) if is_op(stored, "relax.dequantize") else None
     if values is None:
         return None
-    axes = call.attrs.axes
-    order = [*range(values.ndim)][::-1] if axes is None else [int(a) % values.ndim for a in axes]
+    order = permutation_of(call)
     axis = order.index(int(stored.attrs.axis) % values.ndim)
     permuted = make_const(np.ascontiguousarray(values.transpose(order)))
     return relax.op.dequantize(permuted, *stored.args[1:], axis, str(stored.attrs.out_dtype))

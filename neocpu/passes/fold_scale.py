@@ -25,6 +25,8 @@ from neocpu.relax_utils import (
     is_op,
     make_const,
     static_shape,
+    vector_along,
+    with_rank,
 )
 from neocpu.runtime.aligned_memory import aligned_empty
 
@@ -158,14 +160,9 @@ def per_channel(call: Call, constant: Array) -> Array | None:
     """Return ``constant`` as one value per output channel ``(C,)``, or one in all ``(1,)``."""
     shape = static_shape(call)
     axis = None if shape is None else _channel_axis(call, len(shape))
-    if shape is None or axis is None or constant.ndim > len(shape):
+    if shape is None or axis is None:
         return None
-    if constant.size == 1:
-        return constant.reshape(1)
-    padded = (1,) * (len(shape) - constant.ndim) + constant.shape
-    if padded[axis] != constant.size:
-        return None
-    return constant.reshape(constant.size)
+    return vector_along(constant, len(shape), axis)
 
 
 def _normalize_constant(
@@ -185,7 +182,7 @@ def _normalize_constant(
     elif constant.size == 1:
         normal = constant.reshape(())
     elif len(shape) == 4:
-        normal = constant.reshape((1,) * (4 - constant.ndim) + constant.shape)
+        normal = with_rank(constant, 4)
     if normal.shape == constant.shape:
         return None
     assert dtype_of(data) == str(normal.dtype)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from tvm import relax
 from tvm.ir import Call, Var
 
+from neocpu.passes.rules.redundancy.axis_parts import inputs_of
 from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.passes.sink_squeezes import View, sink
 from neocpu.planning.operators import frame_calls
@@ -22,8 +23,10 @@ from neocpu.relax_utils import (
     Rewrite,
     constant_value,
     dtype_of,
+    integers_of,
     is_op,
     make_const,
+    permutation_of,
     static_shape,
 )
 from neocpu.schedules.vocabulary.frames import Frames
@@ -32,7 +35,7 @@ _POOLS = {
     "relax.nn.max_pool3d": ("max", relax.op.nn.max_pool2d),
     "relax.nn.avg_pool3d": ("avg", relax.op.nn.avg_pool2d),
 }
-_SWAPPED = [0, 2, 1, 3, 4]
+_SWAPPED = (0, 2, 1, 3, 4)
 
 
 def _keep(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -50,7 +53,7 @@ def _keep(expr: Expr, rewrite: Rewrite) -> Expr | None:
 def _convolution(call: Call, rewrite: Rewrite) -> Expr | None:
     attrs, weights = call.attrs, rewrite.definition(call.args[1])
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
-    strides, padding, dilation = map(_integers, (attrs.strides, attrs.padding, attrs.dilation))
+    strides, padding, dilation = map(integers_of, (attrs.strides, attrs.padding, attrs.dilation))
     stored = weights.args[0] if is_op(weights, "relax.dequantize") else weights
     if (
         not _is_plain(call)
@@ -96,7 +99,7 @@ def _pooling(call: Call, rewrite: Rewrite) -> Expr | None:
         return None
     kind, within = _POOLS[call.op.name]
     size, strides, padding, dilation = map(
-        _integers, (attrs.pool_size, attrs.strides, attrs.padding, attrs.dilation)
+        integers_of, (attrs.pool_size, attrs.strides, attrs.padding, attrs.dilation)
     )
     depth = (static_shape(call.args[0]) or ())[2]
     include = bool(attrs.count_include_pad)
@@ -130,13 +133,13 @@ def _mean(call: Call, rewrite: Rewrite) -> Expr | None:
 
 def _concat(call: Call, rewrite: Rewrite) -> Expr | None:
     """Concatenate channels of frames, where any are at hand."""
-    parts, shape = rewrite.definition(call.args[0]), static_shape(call)
-    if not isinstance(parts, relax.Tuple) or shape is None or len(shape) != 5:
+    found, shape = inputs_of(call, rewrite), static_shape(call)
+    if found is None or shape is None or len(shape) != 5:
         return None
-    at_hand = any(_shown(field, rewrite) is not None for field in parts.fields)
-    if int(call.attrs.axis) % 5 != 1 or not at_hand:
+    axis, volumes = found
+    if axis != 1 or all(_shown(each, rewrite) is None for each in volumes):
         return None
-    frames = [_frames_of(field, rewrite) for field in parts.fields]
+    frames = [_frames_of(each, rewrite) for each in volumes]
     return _restored(rewrite.emit(relax.op.concat(frames, 1)), shape, rewrite)
 
 
@@ -171,7 +174,7 @@ def _shown(volumes: Expr, rewrite: Rewrite) -> Expr | None:
     inner = made
     if is_op(made, "relax.permute_dims"):
         inner = rewrite.definition(made.args[0])
-        if _integers(made.attrs.axes or ()) != _SWAPPED:
+        if permutation_of(made) != _SWAPPED:
             return None
     elif c > 1 and d > 1:  # else the transposition is no more than a reshape
         return None
@@ -190,10 +193,6 @@ def _image(volumes: Expr, result: Expr, rewrite: Rewrite) -> Expr | None:
 def _constant(shape: tuple[int, ...]) -> tuple[int, ...] | None:
     v, c, d, h, w = shape
     return (1, c, h, w) if v == d == 1 else None
-
-
-def _integers(values: Any) -> list[int]:
-    return [int(value) for value in values]
 
 
 _VOLUMES: Final = View(image=_image, rank=5, constant=_constant, restore=_restored)

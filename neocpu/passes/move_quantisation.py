@@ -21,6 +21,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
+from neocpu.passes.rules.redundancy.axis_parts import part_of
 from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.planning.grids import is_nearest
 from neocpu.relax_utils import (
@@ -30,7 +31,6 @@ from neocpu.relax_utils import (
     constant_value,
     is_op,
     make_const,
-    shape_values,
 )
 
 _KEEPING: Final = (*SHAPING, "relax.nn.max_pool2d", "relax.strided_slice")
@@ -72,16 +72,10 @@ def _split_of(part: Expr | None, rewrite: Rewrite) -> Call | None:
 
 def _as_slice(part: relax.TupleGetItem, rewrite: Rewrite) -> Call | None:
     """Return the slice that one part of a split is, which alone can be rounded before."""
-    split = _split_of(part, rewrite)
-    if split is None:
+    found = part_of(part, rewrite)
+    if found is None:
         return None
-    shapes = [shape_values(each.shape) for each in split.ty.fields]
-    axis = int(split.attrs.axis)
-    extents = [shape[axis] for shape in shapes if shape is not None]
-    if len(extents) < len(shapes):
-        return None
-    first = sum(extents[: part.index])
-    return relax.op.strided_slice(split.args[0], [axis], [first], [first + extents[part.index]])
+    return relax.op.strided_slice(found.source, [found.axis], [found.first], [found.end])
 
 
 def _keeps(call: Expr) -> bool:

@@ -22,9 +22,11 @@ from neocpu.relax_utils import (
     Rewrite,
     constant_value,
     is_op,
+    is_tensor,
     make_const,
     op_name,
     static_shape,
+    with_rank,
 )
 
 _MOVED = NAMES | {"relax.divide", "relax.nn.prelu"}
@@ -108,14 +110,14 @@ def _normalised(expr: relax.TupleGetItem, rewrite: Rewrite, view: View) -> Expr 
 
 def _operand(arg: Expr, view: View) -> Expr | None:
     """Return a constant as images broadcast with it; None for what is no constant."""
-    if not isinstance(arg.ty, relax.TensorType):
+    if not is_tensor(arg):
         return arg
     value = constant_value(arg)
     if value is None or value.ndim > view.rank:
         return None
     if value.ndim == 0:
         return arg
-    shape = view.constant((1,) * (view.rank - value.ndim) + value.shape)
+    shape = view.constant(with_rank(value, view.rank).shape)
     return None if shape is None else make_const(value.reshape(shape))
 
 

@@ -18,8 +18,15 @@ from tvm.ir import Call, Var
 from neocpu.planning.operators.layout_op import Function
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.stored_weights import weight_values
-from neocpu.planning.views import Seen, permutation_of, read_within, seen, stored
-from neocpu.relax_utils import Expr, constant_value, dtype_of, is_op, static_shape
+from neocpu.planning.views import Seen, read_within, seen, stored
+from neocpu.relax_utils import (
+    Expr,
+    constant_value,
+    dtype_of,
+    is_op,
+    permutation_of,
+    static_shape,
+)
 from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView
 

@@ -15,6 +15,7 @@ from neocpu.relax_utils import (
     dtype_of,
     is_op,
     op_name,
+    permutation_of,
     shape_values,
     static_shape,
 )
@@ -99,14 +100,6 @@ def _with(inner: Seen, view: StridedView | None) -> Seen | None:
 def _reshape(call: Call, inner: Seen) -> Seen | None:
     shape = static_shape(call)
     return None if shape is None else _with(inner, inner.view.reshaped(shape))
-
-
-def permutation_of(call: Call) -> tuple[int, ...]:
-    """Return the axes of a ``permute_dims``."""
-    rank, axes = len(static_shape(call) or ()), call.attrs.axes
-    if axes is None:
-        return tuple(reversed(range(rank)))
-    return tuple(int(axis) % rank for axis in axes)
 
 
 def _permute(call: Call, inner: Seen) -> Seen | None:

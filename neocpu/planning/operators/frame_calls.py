@@ -8,14 +8,20 @@ them, and layout operators take them all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import Call, Op
 
-from neocpu.relax_utils import Array, Expr, dtype_of, static_shape
+from neocpu.relax_utils import (
+    Array,
+    Expr,
+    dtype_of,
+    integers_of,
+    static_shape,
+)
 from neocpu.schedules.operators.frame_pool import FramePoolWorkload
 from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.numerics import Numerics
@@ -88,8 +94,8 @@ def frame_workload(call: Call) -> Conv2dWorkload:
     attrs, data, kernel = call.attrs, static_shape(call.args[0]), static_shape(call.args[1])
     assert data is not None
     assert kernel is not None
-    strides, dilation = _integers(attrs["strides"]), _integers(attrs["dilation"])
-    front, top, left, back, bottom, right = _integers(attrs["padding"])
+    strides, dilation = integers_of(attrs["strides"]), integers_of(attrs["dilation"])
+    front, top, left, back, bottom, right = integers_of(attrs["padding"])
     frames = Frames(int(attrs["depth"]), kernel[2], strides[0], dilation[0], (front, back))
     images, channels, height, width = data
     return Conv2dWorkload(
@@ -112,7 +118,7 @@ def pool_workload(call: Call) -> FramePoolWorkload:
     """Return the workload of a pooling along the depth."""
     attrs, shape = call.attrs, static_shape(call.args[0])
     assert shape is not None
-    frames = Frames.from_json(_integers(attrs["frames"]))
+    frames = Frames.from_json(integers_of(attrs["frames"]))
     images, channels, height, width = shape
     return FramePoolWorkload(
         str(attrs["kind"]),
@@ -121,10 +127,6 @@ def pool_workload(call: Call) -> FramePoolWorkload:
         frames,
         bool(attrs["count_include_pad"]),
     )
-
-
-def _integers(values: Any) -> list[int]:
-    return [int(value) for value in values]
 
 
 def _type_of_convolution(call: Call, _: relax.BlockBuilder) -> relax.TensorType:

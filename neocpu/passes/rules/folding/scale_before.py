@@ -23,6 +23,7 @@ from neocpu.relax_utils import (
     is_op,
     make_const,
     static_shape,
+    vector_along,
 )
 
 
@@ -71,7 +72,7 @@ def _takes_sums(call: Call) -> bool:
 def _per_input(call: Call, constant: Array, weight: tuple[int, ...]) -> Array | None:
     """Return a constant of the data as it broadcasts over the weights; None if it does not."""
     shape = static_shape(call.args[0])
-    if shape is None or constant.ndim > len(shape):
+    if shape is None:
         return None
     if is_op(call, "relax.matmul"):
         axis = len(shape) - 1
@@ -81,10 +82,10 @@ def _per_input(call: Call, constant: Array, weight: tuple[int, ...]) -> Array | 
         axis = 1
         if not str(call.attrs.data_layout).startswith("NC"):
             return None
-    padded = (1,) * (len(shape) - constant.ndim) + constant.shape
-    if constant.size != 1 and padded[axis] != constant.size:
+    vector = vector_along(constant, len(shape), axis)
+    if vector is None:
         return None
-    channels = np.broadcast_to(constant.reshape(-1), (shape[axis],))
+    channels = np.broadcast_to(vector, (shape[axis],))
     if is_op(call, "relax.matmul"):
         return channels.reshape(-1, 1)
     rest = [1] * (len(weight) - 2)

@@ -17,7 +17,7 @@ from neocpu.passes.fold_scale import data_and_constant, per_channel
 from neocpu.passes.rules.folding.scale_through_views import weighted_before
 from neocpu.passes.rules.redundancy.axis_parts import extent_of, inputs_of
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Expr, Rewrite, make_const
+from neocpu.relax_utils import Expr, Rewrite, make_const, with_rank
 
 
 def _before_concat(call: Expr, rewrite: Rewrite) -> Expr | None:
@@ -27,8 +27,7 @@ def _before_concat(call: Expr, rewrite: Rewrite) -> Expr | None:
     if operands is None or found is None:
         return None
     (axis, inputs), constant = found, operands[1]
-    rank = len(call.ty.shape.values)
-    padded = constant.reshape((1,) * (rank - constant.ndim) + constant.shape)
+    padded = with_rank(constant, len(call.ty.shape.values))
     ends = list(accumulate(extent_of(each, axis) for each in inputs))[:-1]
     same = padded.shape[axis] == 1
     parts = [padded] * len(inputs) if same else np.split(padded, ends, axis)

@@ -19,7 +19,16 @@ from tvm.ir import Call
 from neocpu.passes.fold_scale import WEIGHTED, data_and_constant, per_channel
 from neocpu.passes.rules.redundancy.axis_parts import ranges_of
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Array, Expr, Rewrite, is_op, make_const, static_shape
+from neocpu.relax_utils import (
+    Array,
+    Expr,
+    Rewrite,
+    is_op,
+    make_const,
+    permutation_of,
+    static_shape,
+    with_rank,
+)
 
 _VIEWS: Final = ("relax.reshape", "relax.permute_dims", "relax.strided_slice")
 
@@ -64,13 +73,11 @@ def _before(view: Call, constant: Array) -> Array | None:
     after, before = static_shape(view), static_shape(view.args[0])
     if after is None or before is None:
         return None
-    padded = constant.reshape((1,) * (len(after) - constant.ndim) + constant.shape)
+    padded = with_rank(constant, len(after))
     if is_op(view, "relax.reshape"):
         return _before_reshape(padded, before, after)
     if is_op(view, "relax.permute_dims"):
-        axes = view.attrs.axes
-        order = range(len(after))[::-1] if axes is None else [int(a) % len(after) for a in axes]
-        return padded.transpose(np.argsort(order))
+        return padded.transpose(np.argsort(permutation_of(view)))
     if ranges_of(view) is None:
         return None  # what runs backwards keeps its extent
     cut = [axis for axis, extent in enumerate(before) if extent != after[axis]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import relax
@@ -77,6 +78,19 @@ def region_of(call: Expr) -> tuple[tuple[int, int], ...] | None:
     if taken is None or any(each.step != 1 for each in taken):
         return None
     return tuple((each.start, each.stop) for each in taken)
+
+
+def cut_to(data: Expr, taken: Sequence[range]) -> Expr:
+    """Return the slice that takes these elements along each axis; the data, if that is all."""
+    shape = static_shape(data)
+    assert shape is not None
+    axes = [axis for axis, extent in enumerate(shape) if taken[axis] != range(extent)]
+    if not axes:
+        return data
+    firsts, ends, steps = zip(
+        *((taken[axis].start, taken[axis].stop, taken[axis].step) for axis in axes), strict=True
+    )
+    return relax.op.strided_slice(data, axes, firsts, ends, steps)
 
 
 def _slice(call: Call) -> Part | None:

@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Expr, Rewrite, constant_value, make_const, static_shape
+from neocpu.relax_utils import Expr, Rewrite, constant_value, integers_of, make_const, static_shape
 
 _CONVOLUTIONS: Final = {
     "relax.nn.conv2d": (relax.op.nn.conv2d, "NCHW", "OIHW"),
@@ -26,17 +26,12 @@ class _Axis:
     """A convolution along one axis, of ``extent`` elements, with padding on both sides."""
 
     extent: int
+    outputs: int
     taps: int
     stride: int
     dilation: int
     before: int
     behind: int
-
-    @property
-    def outputs(self) -> int:
-        """How many elements come of it."""
-        padded = self.extent + self.before + self.behind
-        return (padded - self.dilation * (self.taps - 1) - 1) // self.stride + 1
 
     def reads(self, tap: int) -> bool:
         """Whether a tap meets an element for any output."""
@@ -64,16 +59,23 @@ class _Axis:
 
 def _crop(call: Expr, rewrite: Rewrite) -> Expr | None:
     make, data_layout, kernel_layout = _CONVOLUTIONS[call.op.name]
-    attrs, weights, shape = call.attrs, constant_value(call.args[1]), static_shape(call.args[0])
+    attrs, weights = call.attrs, constant_value(call.args[1])
+    shape, result = static_shape(call.args[0]), static_shape(call)
     layouts = str(attrs.data_layout), str(attrs.kernel_layout)
-    if weights is None or shape is None or layouts != (data_layout, kernel_layout):
+    if (
+        weights is None
+        or shape is None
+        or result is None
+        or layouts != (data_layout, kernel_layout)
+    ):
         return None
-    padding = [int(each) for each in attrs.padding]
+    padding = integers_of(attrs.padding)
     rank = len(shape) - 2
     axes = [
         _Axis(*map(int, numbers))
         for numbers in zip(
             shape[2:],
+            result[2:],
             weights.shape[2:],
             attrs.strides,
             attrs.dilation,
@@ -98,7 +100,7 @@ def _crop(call: Expr, rewrite: Rewrite) -> Expr | None:
     ]
     cropped: Call = make(
         call.args[0],
-        make_const(weights[part].copy()),
+        make_const(weights[part]),
         strides=list(attrs.strides),
         padding=[*before, *behind],
         dilation=dilation,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from tvm import relax
 
-from neocpu.passes.rules.redundancy.axis_parts import ranges_of, region_of
+from neocpu.passes.rules.redundancy.axis_parts import cut_to, ranges_of, region_of
 from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.relax_utils import Expr, Rewrite, is_op, static_shape
 
@@ -20,7 +19,7 @@ def _cut_once(call: Expr, rewrite: Rewrite) -> Expr | None:
     if outer is None or inner is None:
         return None
     pairs = zip(inner, outer, strict=True)
-    return _cut(inner_call.args[0], [whole[r.start : r.stop : r.step] for whole, r in pairs])
+    return cut_to(inner_call.args[0], [whole[r.start : r.stop : r.step] for whole, r in pairs])
 
 
 def _of_padded(call: Expr, rewrite: Rewrite) -> Expr | None:
@@ -35,26 +34,13 @@ def _of_padded(call: Expr, rewrite: Rewrite) -> Expr | None:
     moved = [(a - w, b - w) for (a, b), w in zip(region, widths[::2], strict=True)]
     bounds = list(zip(moved, shape, strict=True))
     if all(first >= 0 and end <= extent for (first, end), extent in bounds):
-        return _cut(data, [range(*bounds) for bounds in moved])
+        return cut_to(data, [range(*bounds) for bounds in moved])
     if any(first > 0 or end < extent for (first, end), extent in bounds):
         return None
     if str(pad.attrs.pad_mode) != "constant":
         return None
     less = [width for (first, end), extent in bounds for width in (-first, end - extent)]
     return relax.op.nn.pad(data, less, pad_value=float(pad.attrs.pad_value))
-
-
-def _cut(data: Expr, taken: Sequence[range]) -> Expr:
-    """Return the slice that takes these elements along each axis; the data, if that is all."""
-    shape = static_shape(data)
-    assert shape is not None
-    axes = [axis for axis, extent in enumerate(shape) if taken[axis] != range(extent)]
-    if not axes:
-        return data
-    firsts, ends, steps = zip(
-        *((taken[axis].start, taken[axis].stop, taken[axis].step) for axis in axes), strict=True
-    )
-    return relax.op.strided_slice(data, axes, firsts, ends, steps)
 
 
 MERGE_SLICES: Final = LocalRule(

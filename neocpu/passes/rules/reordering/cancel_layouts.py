@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
-from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.passes.rules.elementwise import ELEMENTWISE
@@ -21,9 +19,12 @@ from neocpu.relax_utils import (
     Rewrite,
     constant_value,
     is_op,
+    is_tensor,
     make_const,
     op_name,
+    permutation_of,
     static_shape,
+    with_rank,
 )
 
 _MAX_DEPTH = 16
@@ -53,9 +54,8 @@ class _Undoing:
         if not is_op(made, str(op_name(self._call))):
             return None
         if is_op(made, "relax.permute_dims"):
-            rank = len(self._shape or ())
-            both = np.arange(rank)[_axes(made, rank)][_axes(self._call, rank)]
-            opposite = both.tolist() == list(range(rank))
+            first, second = permutation_of(made), permutation_of(self._call)
+            opposite = all(first[axis] == place for place, axis in enumerate(second))
         else:
             opposite = static_shape(made.args[0]) == static_shape(self._call)
         return made.args[0] if opposite else None
@@ -72,7 +72,7 @@ class _Undoing:
         made = self._rewrite.sole_definition(value)
         if depth and op_name(made) in ELEMENTWISE and static_shape(made) == self._shape:
             assert made is not None
-            plans = [self.plan(arg, depth - 1) if _is_tensor(arg) else arg for arg in made.args]
+            plans = [self.plan(arg, depth - 1) if is_tensor(arg) else arg for arg in made.args]
             if any(plan is None for plan in plans):
                 return None
             return lambda: self._moved(made, plans)
@@ -89,21 +89,11 @@ class _Undoing:
     def _constant(self, constant: Array) -> Array | None:
         if constant.size == 1:
             return constant.reshape(())
-        rank = len(self._shape or ())
         if is_op(self._call, "relax.permute_dims"):
-            whole = constant.reshape((1,) * (rank - constant.ndim) + constant.shape)
-            return whole.transpose(_axes(self._call, rank))
+            axes = permutation_of(self._call)
+            return with_rank(constant, len(axes)).transpose(axes)
         shape = static_shape(self._call)
         return constant.reshape(shape) if constant.shape == self._shape else None
-
-
-def _axes(call: Call, rank: int) -> list[int]:
-    axes = call.attrs.axes
-    return list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]
-
-
-def _is_tensor(arg: Expr) -> bool:
-    return isinstance(arg.ty, relax.TensorType)
 
 
 def _cancel(expr: Expr, rewrite: Rewrite) -> Expr | None:

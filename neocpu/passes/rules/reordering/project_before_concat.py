@@ -17,10 +17,15 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.passes.rules.convolution import Convolution, convolution_of
-from neocpu.passes.rules.redundancy.axis_parts import extent_of
+from neocpu.passes.rules.redundancy.axis_parts import extent_of, inputs_of
 from neocpu.passes.rules.reordering.upsample_last import enlarged
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Expr, Rewrite, is_op
+from neocpu.relax_utils import (
+    Expr,
+    Rewrite,
+    is_op,
+    summed,
+)
 
 _SUM = 16
 """Multiply-adds that take as long as reading one element of memory, and adding to it there."""
@@ -31,11 +36,10 @@ def _project_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
     made = None if whole is None else rewrite.sole_definition(whole.data)
     if whole is None or not whole.mixes_pixels or not is_op(made, "relax.concat"):
         return None
-    assert made is not None
-    parts = rewrite.definition(made.args[0])
-    if not isinstance(parts, relax.Tuple) or int(made.attrs.axis or 0) % 4 != 1:
+    found = inputs_of(made, rewrite)
+    if found is None or found[0] != 1:
         return None
-    fields = list(parts.fields)
+    fields = found[1]
     resized = [enlarged(field, rewrite) for field in fields]
     pieces = _pieces(whole, fields)
     small = [
@@ -59,12 +63,7 @@ def _project_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
             args = [projected, *resize.args[1:]]
             projected = rewrite.emit(Call(resize.op, args, resize.attrs, resize.ty_args))
         terms.append(projected)
-    total = terms[0]
-    if len(terms) == 1:
-        return total
-    for term in terms[1:-1]:
-        total = rewrite.emit(relax.op.add(total, term))
-    return relax.op.add(total, terms[-1])
+    return summed(terms, rewrite)
 
 
 def _pieces(whole: Convolution, fields: list[Expr]) -> list[Convolution]:

@@ -15,14 +15,17 @@ from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.passes.rules.elementwise import ELEMENTWISE
+from neocpu.passes.rules.redundancy.axis_parts import cut_to, ranges_of
 from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.relax_utils import (
     Expr,
     Rewrite,
     constant_value,
     is_op,
+    is_tensor,
     make_const,
     op_name,
+    permutation_of,
     static_shape,
 )
 
@@ -56,33 +59,22 @@ def _kept_by(call: Call) -> Part | None:
 
     One that runs backwards anywhere is None, too.
     """
-    shape = static_shape(call.args[0])
-    if shape is None:
+    part = ranges_of(call)
+    if part is None or not all(part):
         return None
-    numbers = [[int(number) for number in each.fields] for each in call.args[1:]]
-    axes, begins, ends = numbers[:3]
-    steps = numbers[3] if len(numbers) > 3 else [1] * len(axes)
-    part = [range(extent) for extent in shape]
-    for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
-        if step < 1:
-            return None
-        part[axis] = part[axis][begin:end:step]
-    kept = tuple(map(len, part))
-    return tuple(part) if kept == static_shape(call) != shape and all(part) else None
+    return None if static_shape(call) == static_shape(call.args[0]) else part
 
 
 def _sliced(value: Expr, part: Part, rewrite: Rewrite) -> Expr:
     """Return a part of ``value``: bound, a constant, or itself where it is all of it."""
     shape = static_shape(value)
     assert shape is not None
-    cut = [axis for axis, kept in enumerate(part) if len(kept) < shape[axis]]
-    if not cut:
+    if _is_whole(part, shape):
         return value
     constant = constant_value(value)
     if constant is not None:
         return make_const(constant[tuple(slice(r.start, r.stop, r.step) for r in part)])
-    begins, ends, steps = ([getattr(part[a], x) for a in cut] for x in ("start", "stop", "step"))
-    return rewrite.emit(relax.op.strided_slice(value, cut, begins, ends, steps))
+    return rewrite.emit(cut_to(value, part))
 
 
 def _cuts_epilogue(made: Call, part: Part, rewrite: Rewrite, steps: int = _MAX_CHAIN) -> bool:
@@ -115,14 +107,10 @@ def _broadcast(shape: Sequence[int], part: Sequence[range]) -> Part:
 
 
 def _elementwise(call: Call, part: Part) -> list[Part | None] | None:
-    shapes = [static_shape(arg) if _is_tensor(arg) else () for arg in call.args]
+    shapes = [static_shape(arg) if is_tensor(arg) else () for arg in call.args]
     if any(shape is None for shape in shapes):
         return None
     return [_broadcast(shape, part) if shape else None for shape in shapes if shape is not None]
-
-
-def _is_tensor(arg: Expr) -> bool:
-    return isinstance(arg.ty, relax.TensorType)
 
 
 def _is_whole(part: Sequence[range], shape: Sequence[int]) -> bool:
@@ -144,8 +132,7 @@ def _layer_norm(call: Call, part: Part) -> list[Part | None] | None:
 
 
 def _permute_dims(call: Call, part: Part) -> list[Part | None]:
-    axes = call.attrs.axes
-    order = range(len(part))[::-1] if axes is None else [int(a) % len(part) for a in axes]
+    order = permutation_of(call)
     return [tuple(part[order.index(axis)] for axis in range(len(part)))]
 
 

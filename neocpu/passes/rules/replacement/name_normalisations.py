@@ -22,6 +22,7 @@ from neocpu.relax_utils import (
     is_op,
     make_const,
     static_shape,
+    with_rank,
 )
 
 _NAMED = ("relax.nn.layer_norm", "relax.nn.group_norm")
@@ -122,7 +123,7 @@ def _along(call: Call, constant: Array, extents: tuple[int, ...]) -> Array | Non
         axes = [1]
     else:
         axes = [int(axis) % len(shape) for axis in call.attrs.axes]
-    whole = (1,) * (len(shape) - constant.ndim) + constant.shape
+    whole = with_rank(constant, len(shape)).shape
     if axes != sorted(axes) or any(e > 1 for i, e in enumerate(whole) if i not in axes):
         return None
     return np.broadcast_to(constant.reshape([whole[axis] for axis in axes]), extents)

@@ -12,12 +12,19 @@ from itertools import combinations
 from typing import Final
 
 import numpy as np
-from tvm import relax
 from tvm.ir import Var
 
 from neocpu.passes.rules.convolution import Convolution, channel_vector, convolution_of
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Array, Expr, Rewrite, constant_value, is_op, static_shape
+from neocpu.relax_utils import (
+    Array,
+    Expr,
+    Rewrite,
+    constant_value,
+    is_op,
+    static_shape,
+    summed,
+)
 
 _MAX_TERMS: Final = 8
 """Of the branches of a block; a longer sum is taken in pieces."""
@@ -139,14 +146,8 @@ def _of_both(first: Convolution, second: Convolution) -> Convolution | None:
 
 def _sum(merged: Convolution, rest: list[Expr], shape: tuple[int, ...], rewrite: Rewrite) -> Expr:
     """Add up the constants, which may be folded, before everything else."""
-    total = rewrite.emit(merged.call())
     ordered = sorted(rest, key=lambda value: constant_value(value) is None)
-    for number, value in enumerate(ordered, 1):
-        added = relax.op.add(total, value)
-        if number == len(ordered):
-            return added
-        total = rewrite.emit(added)
-    return total
+    return summed([rewrite.emit(merged.call()), *ordered], rewrite)
 
 
 SUM_CONVOLUTIONS: Final = LocalRule(
