@@ -131,7 +131,7 @@ class PlanReport:
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, which artifacts carry; every cost is in microseconds."""
-        search = self.search
+        search, total = self.search, self.predicted_seconds
         return {
             "target": self.target,
             "threads": self.threads,
@@ -139,7 +139,7 @@ class PlanReport:
             "precision": str(self.precision),
             "accuracy": {"name": self.accuracy.name, "bound": self.accuracy.bound},
             "admission": self.admission.name,
-            "predicted_us": self.predicted_seconds * MICRO,
+            "predicted_us": total * MICRO,
             "search": {
                 "solver": search.solver,
                 "cost_us": search.cost * MICRO,
@@ -149,9 +149,9 @@ class PlanReport:
                 "seconds": search.seconds,
                 "variables": search.variables,
             },
-            "ops": self._ops(),
+            "ops": self._ops(total),
             "transforms": [_transform(each) for each in self.transforms],
-            "kernels": [kernel.to_json(self.predicted_seconds) for kernel in self.kernels],
+            "kernels": [kernel.to_json(total) for kernel in self.kernels],
             "weights": dict(self.weights),
             "calibration": None if self.calibration is None else self.calibration.to_json(),
             "processing": list(self.processing),
@@ -178,13 +178,13 @@ class PlanReport:
                 kinds[each.kernel] = TRANSFORM
         return {name: _known(kinds[name], costs[name]) for name in costs}
 
-    def _ops(self) -> list[dict[str, Any]]:
+    def _ops(self, total: float) -> list[dict[str, Any]]:
         layers = () if self.calibration is None else self.calibration.layers
         names = {layer.result: {"layer": layer.name} for layer in layers}
         sharing = Counter(op.kernel for op in self.ops)  # a loop's are called more often
         takes = {each.name: each.seconds / max(1, sharing[each.name]) for each in self.kernels}
         return [
-            op.to_json(takes.get(op.kernel or ""), self.predicted_seconds)
+            op.to_json(takes.get(op.kernel or ""), total)
             | next((names[each] for each in op.tensors if each in names), {})
             for op in self.ops
         ]

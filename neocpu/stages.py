@@ -304,10 +304,10 @@ class Builder:
             built = finish_build(building)
         outcome = Outcome(built.planned.arena_bytes, dict(self.clock.seconds))
         report = replace(planned.report, outcome=outcome, kernels=self._kernels(planned, built))
-        self.dump("plan", partial(json.dumps, report.to_json(), indent=1), "json")
         compiled = CompiledModule(self._header(planned.loaded, report), report)
         with ExitStack() as on_failure:
             on_failure.enter_context(compiled)
+            self.dump("plan", partial(json.dumps, compiled.plan, indent=1), "json")
             with self.clock.phase("link"):
                 compiled.header = write_artifact(
                     built, planned.weights, compiled.header, compiled.path
