@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from neocpu.building.kernel_report import TRANSFORM, KernelReport, KnownCalls
 from neocpu.calibration_report import CalibrationReport
 from neocpu.passes.apply_plan import RewrittenModule, Transform
-from neocpu.planning.choice import Cost
-from neocpu.planning.network_costs import ESTIMATED, NetworkCosts
+from neocpu.planning.choice import Cost, is_estimated
+from neocpu.planning.network_costs import NetworkCosts
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.operator_report import (
     MICRO,
@@ -192,7 +192,7 @@ class PlanReport:
 
 def _known(kind: str, costs: Sequence[Cost]) -> KnownCalls:
     # Convolutions' estimates are of computing alone.
-    computing = kind == "conv2d" and any(each.source.startswith(ESTIMATED) for each in costs)
+    computing = kind == "conv2d" and any(is_estimated(each.source) for each in costs)
     return KnownCalls(kind, tuple(costs), computing)
 
 

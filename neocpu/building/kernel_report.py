@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from neocpu.building.program import Program
-from neocpu.planning.choice import Cost
+from neocpu.planning.choice import ESTIMATED, Cost
 from neocpu.planning.network_costs import NetworkCosts
 from neocpu.schedules.estimates.kernel_work import KernelWork, work_seconds
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
@@ -122,6 +122,6 @@ def kernel_reports(
         else:
             seconds = work_seconds(work[name], network.warm, network.threads)
             kind = known[name].kind if name in known else OTHER
-            reports.append(KernelReport(name, kind, calls, calls * seconds, "estimated"))
+            reports.append(KernelReport(name, kind, calls, calls * seconds, ESTIMATED))
     between = RUN_SECONDS + counted.total() * CALL_SECONDS + input_bytes / COPY_RATE
-    return (*reports, KernelReport(RUNTIME, RUNTIME, 1, between, "estimated"))
+    return (*reports, KernelReport(RUNTIME, RUNTIME, 1, between, ESTIMATED))

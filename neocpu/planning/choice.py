@@ -8,16 +8,23 @@ from typing import Final
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.scheme import Scheme
 
+ESTIMATED: Final = "estimated"
+"""The source of what no record tells."""
 IN_PLACE: Final = "in place"
 """The source of the cost of what no kernel does."""
 
 
+def is_estimated(source: str) -> bool:
+    """Whether seconds from ``source`` are estimates, be it of a kernel between other layouts."""
+    return source.startswith(ESTIMATED)
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds, and where they come from: ``estimated``, a `Measured.source`, or `IN_PLACE`."""
+    """Seconds, and where they come from: `ESTIMATED`, a `Measured.source`, or `IN_PLACE`."""
 
     seconds: float
-    source: str = "estimated"
+    source: str = ESTIMATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,7 @@ class Choice:
     scheme : Scheme or None
         For convolutions only.
     source : str
-        ``estimated``, or the `Measured.source` of the records it was chosen by; either ends with
+        `ESTIMATED`, or the `Measured.source` of the records it was chosen by; either ends with
         ``and folded`` for a kernel that is known between other layouts.
     weight_bytes : int
         Its weights and per-channel operands, as they are packed.
@@ -38,7 +45,7 @@ class Choice:
     in_format: Format
     out_format: Format
     seconds: float
-    source: str = "estimated"
+    source: str = ESTIMATED
     scheme: Scheme | None = None
     weight_bytes: int = 0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from neocpu.planning.choice import Choice
+from neocpu.planning.choice import ESTIMATED, Choice
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
@@ -82,7 +82,7 @@ class CostModel(MemoryCosts):
         for scheme in schemes:
             known = records.get(scheme)
             seconds = known if known is not None else estimates[scheme] * scale
-            source = found.source if known is not None else "estimated"
+            source = found.source if known is not None else ESTIMATED
             pair = formats(workload, scheme)
             # Splitting sums hardly takes time, so that the cost is the plain scheme's.
             exact = registry.exact_form(self.admission, scheme, workload)

@@ -11,13 +11,11 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from neocpu.planning.choice import Choice
+from neocpu.planning.choice import Choice, is_estimated
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-
-ESTIMATED: Final = "estimated"
 
 PACE: Final[dict[str, dict[str, float]]] = {
     "znver5": {
@@ -71,7 +69,7 @@ class NetworkCosts:
         """
         assert choice.scheme is not None
         here = self._estimate(workload, choice.scheme, self.warm)
-        if not choice.source.startswith(ESTIMATED):
+        if not is_estimated(choice.source):
             alone = self._estimate(workload, choice.scheme, self.cold)
             return IN_COMPANY * choice.seconds * here / alone
         folded = choice.seconds / self._estimate(workload, choice.scheme, self.plan)

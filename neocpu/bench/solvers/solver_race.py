@@ -17,6 +17,7 @@ from neocpu.compiler import read_network
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.network_tuning import measured_schemes, open_store
+from neocpu.planning.choice import is_estimated
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
@@ -150,7 +151,7 @@ def _compare(model: str, request: SolverRequest, costs: CostModel) -> SolverRepo
     choices = operator_choices(network, costs)
     graph = build_graph(network, choices, costs)
     measured = [
-        any(not choice.source.startswith("estimated") for choice in options)
+        any(not is_estimated(choice.source) for choice in options)
         for op, options in zip(network.ops, choices, strict=True)
         if isinstance(op, ConvOp)
     ]

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm.ir import Var
 
-from neocpu.planning.choice import Choice, Cost
+from neocpu.planning.choice import Choice, Cost, is_estimated
 from neocpu.planning.grids import Grid
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
-from neocpu.planning.network_costs import ESTIMATED, NetworkCosts
+from neocpu.planning.network_costs import NetworkCosts
 from neocpu.planning.precision import Precision
 from neocpu.relax_utils import Expr
 from neocpu.schedules.vocabulary.format import Format
@@ -210,7 +210,7 @@ class LayoutOp:
 
     def in_network(self, choice: Choice, costs: NetworkCosts) -> float | None:
         """Return the seconds of its kernel in a run; None if its loops tell them."""
-        return None if choice.source.startswith(ESTIMATED) else choice.seconds
+        return None if is_estimated(choice.source) else choice.seconds
 
     def parts(self, form: Format) -> tuple[Read, ...]:
         """Return what its result in ``form`` is made of, end to end, if that is all there is."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import DTYPES
-from neocpu.planning.choice import Choice
+from neocpu.planning.choice import ESTIMATED, Choice
 from neocpu.planning.network_costs import NetworkCosts
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.layout_op import LayoutOp
@@ -155,7 +155,7 @@ def report_of_layer(
         "NC",
         op.precision,
         op.estimate(target, threads),
-        "estimated",
+        ESTIMATED,
         kernel,
         op.in_network(costs),
         frozenset(str(var.name) for var in (op.result, *op.absorbed)),
