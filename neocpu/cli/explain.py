@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,7 +26,9 @@ from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import Terminal, echo, print_fields
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.units import duration, plural, size
-from neocpu.runtime.header import ArtifactHeader
+
+if TYPE_CHECKING:
+    from neocpu.runtime.header import ArtifactHeader
 
 EPILOG = """\b
 Examples:
