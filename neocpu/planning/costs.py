@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from neocpu.planning.choice import ESTIMATED, Choice
@@ -78,18 +78,18 @@ class CostModel(MemoryCosts):
         estimates = {s: listed[s] if s in listed else self._estimate(workload, s) for s in schemes}
         ratios = [sec / estimates[s] for s, sec in records.items() if sec and s in estimates]
         scale = statistics.median(ratios) * ESTIMATE_PENALTY if ratios else 1.0
-        best: dict[tuple[Format, Format], Choice] = {}
+        best = BestChoices(self, workload)
         for scheme in schemes:
             known = records.get(scheme)
             seconds = known if known is not None else estimates[scheme] * scale
             source = found.source if known is not None else ESTIMATED
-            pair = formats(workload, scheme)
-            # Splitting sums hardly takes time, so that the cost is the plain scheme's.
-            exact = registry.exact_form(self.admission, scheme, workload)
-            choice = Choice(*pair, seconds, source, exact, packed_bytes(workload, scheme))
-            if pair not in best or self.price(choice) < self.price(best[pair]):
-                best[pair] = choice
-        return tuple(sorted(best.values(), key=self.price))
+            best.offer(*formats(workload, scheme), seconds, source, scheme)
+        # Splitting sums hardly takes time, so that the cost is the plain scheme's.
+        return tuple(replace(each, scheme=self._exact(workload, each)) for each in best.in_order())
+
+    def _exact(self, workload: Conv2dWorkload, choice: Choice) -> Scheme:
+        assert choice.scheme is not None
+        return registry.exact_form(self.admission, choice.scheme, workload)
 
     def _listed(self, workload: Conv2dWorkload) -> dict[Scheme, float]:
         """Return every scheme of the templates' spaces, best first, with its estimate."""
@@ -112,3 +112,36 @@ class CostModel(MemoryCosts):
 
     def _estimate(self, workload: Conv2dWorkload, scheme: Scheme) -> float:
         return registry.estimate(workload, scheme, self.target, self.threads)
+
+
+class BestChoices:
+    """The cheapest way to run a convolution for every pair of formats.
+
+    Parameters
+    ----------
+    known : iterable of Choice
+        Ways that others are compared with, one of each pair.
+    """
+
+    def __init__(
+        self, costs: CostModel, workload: Conv2dWorkload, known: Iterable[Choice] = ()
+    ) -> None:
+        self._costs, self._workload = costs, workload
+        self._best = {(choice.in_format, choice.out_format): choice for choice in known}
+
+    def offer(
+        self, in_format: Format, out_format: Format, seconds: float, source: str, scheme: Scheme
+    ) -> None:
+        """Take a way to run it, if it is cheaper than what is known of its formats."""
+        best = self._best.get((in_format, out_format))
+        # A choice costs its seconds at least: of few is it worth knowing how weights are packed.
+        if best is not None and seconds >= self._costs.price(best):
+            return
+        size = packed_bytes(self._workload, scheme)
+        choice = Choice(in_format, out_format, seconds, source, scheme, size)
+        if best is None or self._costs.price(choice) < self._costs.price(best):
+            self._best[in_format, out_format] = choice
+
+    def in_order(self) -> tuple[Choice, ...]:
+        """Return the cheapest of each pair, best first."""
+        return tuple(sorted(self._best.values(), key=self._costs.price))

@@ -10,12 +10,11 @@ alone).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 from neocpu.planning.choice import Choice
-from neocpu.planning.costs import CostModel
-from neocpu.planning.weights import packed_bytes
+from neocpu.planning.costs import BestChoices, CostModel
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout, channel_blocks
@@ -32,17 +31,7 @@ def with_folds(
     choices : sequence of Choice
         `CostModel.conv_choices` of ``workload``.
     """
-    best = {(choice.in_format, choice.out_format): choice for choice in choices}
-    for folded in _folds(choices, workload, costs):
-        pair = (folded.in_format, folded.out_format)
-        if pair not in best or costs.price(folded) < costs.price(best[pair]):
-            best[pair] = folded
-    return tuple(sorted(best.values(), key=costs.price))
-
-
-def _folds(
-    choices: Sequence[Choice], workload: Conv2dWorkload, costs: CostModel
-) -> Iterator[Choice]:
+    best = BestChoices(costs, workload, choices)
     target, threads = costs.target, costs.threads
     records = costs.measured(workload)
     numerics = workload.numerics
@@ -64,7 +53,8 @@ def _folds(
             seconds = plain.seconds * after / before * penalty
             how = f"{plain.source} and folded"
         if seconds is not None:
-            yield Choice(source, dest, seconds, how, scheme, packed_bytes(workload, scheme))
+            best.offer(source, dest, seconds, how, scheme)
+    return best.in_order()
 
 
 def _blocked(channels: int, lanes: int, dtype: str) -> set[Format]:
