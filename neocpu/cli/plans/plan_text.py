@@ -128,7 +128,7 @@ def calibration_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
 def loop_fields(repeats: Iterable[Repeat]) -> list[tuple[str, str]]:
     """Return what there is to say of loops that the runtime repeats."""
     limits = [str(repeat.limit) for repeat in repeats if repeat.index is not None]
-    counts = f"{', '.join(limits)} times at most; the µs of operators are of one time"
+    counts = f"{', '.join(limits)} times at most; where data decide how often, µs are of one time"
     return [("loops", counts)] if limits else []
 
 

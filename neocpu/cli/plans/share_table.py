@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from neocpu.cli.plans.plan_text import scheme_text
 from neocpu.cli.terminal import echo, print_table
 from neocpu.foundation.units import plural
 
+FUSED: Final = "fused"
+"""The share of what has no kernel of its own: that of the kernel it became a part of has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A part of a run; ``seconds`` is None of what another row has."""
+    """A part of a run; its share is `FUSED` where another row has what it takes."""
 
     name: str
     cells: tuple[str, ...]  # what it computes: workload, scheme, layouts
@@ -63,10 +66,6 @@ def show_shares(plan: Mapping[str, Any], *, sort: bool) -> None:
         ],
         right=("share", "µs", *cost),
     )
-
-
-FUSED = "fused"
-"""The share of what has no kernel of its own: that of the kernel it became a part of has it."""
 
 
 def _rows(plan: Mapping[str, Any]) -> list[_Row]:
