@@ -16,6 +16,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.planning.network import Network
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.dense_op import DenseOp
@@ -102,7 +103,7 @@ def _arrays_of(operands: tuple[Any, ...]) -> Iterator[int]:
 
 
 def _size(shape: tuple[int, ...], dtype: str) -> int:
-    return math.prod(shape) * np.dtype(dtype).itemsize
+    return math.prod(shape) * bytes_of(dtype)
 
 
 def _leaves(value: Expr) -> Iterator[Expr]:
