@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from neocpu.frontend.constant_tensors import constant_of, constant_tensors
+from neocpu.frontend.control_flow.bodies import live_nodes
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.subgraphs import graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
@@ -160,7 +161,7 @@ def _recognised(model: onnx.ModelProto, node: onnx.NodeProto, around: _Around) -
         rows.append(joined.input[1])
     if not around.is_true(node.input[1]):
         return None
-    nodes = _needed(body.node, rows)
+    nodes = live_nodes(body.node, rows)
     if any(map(graphs_of, nodes)):
         return None
     reads = dict.fromkeys(
@@ -176,7 +177,7 @@ def _recognised(model: onnx.ModelProto, node: onnx.NodeProto, around: _Around) -
     if names - extents.keys() - outer.keys() or any(t not in reads for t, _ in extents.values()):
         return None
     kept = [each for each in nodes if each.op_type != "Constant"]
-    given = {**{name: inner[name] for name in inner}, **outer, index: np.array(0)}
+    given = {**inner, **outer, index: np.array(0)}
     counted, axis = around.extent(node.input[0]) or ("", 0)
     counted = "" if axis else counted
     return RowLoop(model, node.input[0], counted, tuple(reads), tuple(rows), extents, kept, given)
@@ -187,13 +188,3 @@ def _source(makers: Mapping[str, onnx.NodeProto], name: str) -> str:
     while _is(makers.get(name), "Cast") or _is(makers.get(name), "Identity"):
         name = makers[name].input[0]
     return name
-
-
-def _needed(nodes: Sequence[onnx.NodeProto], results: Sequence[str]) -> list[onnx.NodeProto]:
-    """Return the nodes that values depend on."""
-    wanted, kept = {*results}, []
-    for node in reversed(nodes):
-        if wanted.intersection(node.output):
-            wanted.update(node.input)
-            kept.append(node)
-    return kept[::-1]
