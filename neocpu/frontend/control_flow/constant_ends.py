@@ -7,10 +7,9 @@ from typing import Final
 
 import numpy as np
 import onnx
-from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
-from neocpu.frontend.control_flow.known_values import Array, Knowledge
+from neocpu.frontend.control_flow.bodies import free_names, live_nodes
+from neocpu.frontend.control_flow.known_values import Array, Knowledge, evaluator_of
 from neocpu.frontend.subgraphs import graphs_of
 
 MAX_COUNTED: Final = 100_000
@@ -43,11 +42,13 @@ def constant_steps(
     """
     inputs = [each.name for each in body.input]
     outputs = [each.name for each in body.output]
-    nodes, read = _deciding(body, {outputs[0]})
+    results = [outputs[0]]
+    nodes, read = _deciding(body, results)
     kept: list[int] = []
     while new := [i for i, name in enumerate(inputs[2:]) if name in read and i not in kept]:
         kept += new
-        nodes, read = _deciding(body, {outputs[0], *(outputs[1 + i] for i in kept)})
+        results += [outputs[1 + i] for i in new]
+        nodes, read = _deciding(body, results)
     if any(graphs_of(node) for node in nodes):
         return None
     current = {inputs[2 + i]: value(states[i]) for i in kept}
@@ -58,11 +59,10 @@ def constant_steps(
             return None
         given[name] = known
     given[inputs[1]] = np.array(True)
-    results = [outputs[0], *(outputs[1 + i] for i in kept)]
     limit = MAX_COUNTED if most is None else min(most, MAX_COUNTED)
     try:
         with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
-            evaluator = _evaluator(nodes, [*given, inputs[0]], results, opsets)
+            evaluator = evaluator_of(nodes, [*given, inputs[0]], results, opsets)
             for step in range(limit):
                 again, *made = evaluator.run(None, {**given, inputs[0]: np.array(step)})
                 if not again.item():
@@ -73,27 +73,9 @@ def constant_steps(
     return most if most == limit else None
 
 
-def _deciding(body: onnx.GraphProto, wanted: set[str]) -> tuple[list[onnx.NodeProto], set[str]]:
+def _deciding(
+    body: onnx.GraphProto, results: Sequence[str]
+) -> tuple[list[onnx.NodeProto], set[str]]:
     """Return the nodes that values depend on, in order, and what they read that no node makes."""
-    nodes, read = [], set(wanted)
-    for node in reversed(body.node):
-        if not read.isdisjoint(node.output):
-            nodes.append(node)
-            read.difference_update(node.output)
-            read.update(name for name in node.input if name)
-    return nodes[::-1], read
-
-
-def _evaluator(
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    opsets: Sequence[onnx.OperatorSetIdProto],
-) -> ReferenceEvaluator:
-    graph = helper.make_graph(
-        nodes,
-        "condition",
-        [helper.make_empty_tensor_value_info(name) for name in inputs],
-        [helper.make_empty_tensor_value_info(name) for name in outputs],
-    )
-    return ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
+    nodes = live_nodes(body.node, results)
+    return nodes, {*free_names(nodes, results, ())}

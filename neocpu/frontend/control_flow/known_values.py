@@ -166,16 +166,28 @@ class KnownValues:
         given = {each: self._known[each] for each in node.input if each}
         if _made_of(node, [self._known[each] for each in node.input if each]) > _MAX_ELEMENTS:
             return Unknown.RUN
-        inputs = [helper.make_empty_tensor_value_info(each) for each in given]
-        output = helper.make_empty_tensor_value_info(name)
-        graph = helper.make_graph([node], "one", inputs, [output])
-        model = helper.make_model(graph, opset_imports=self._opsets)
         try:
             with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
-                result = ReferenceEvaluator(model).run(None, given)[0]
+                result = evaluator_of([node], [*given], [name], self._opsets).run(None, given)[0]
         except Exception:  # whatever it trips over, the importer names it
             return Unknown.RUN
         return _small(np.asarray(result))
+
+
+def evaluator_of(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opsets: Sequence[onnx.OperatorSetIdProto],
+) -> ReferenceEvaluator:
+    """Return what computes values of values, whatever these are."""
+    graph = helper.make_graph(
+        nodes,
+        "values",
+        [helper.make_empty_tensor_value_info(name) for name in inputs],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+    )
+    return ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
 
 
 def _made_of(node: onnx.NodeProto, inputs: Sequence[Any]) -> float:
