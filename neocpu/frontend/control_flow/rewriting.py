@@ -157,9 +157,6 @@ class Rewriting:
 
     def kind(self, name: str) -> Kind | None:
         """Return a value's element type and shape, or None if they are not known."""
-        if self._known.is_constant(name):
-            tensor = next(each for each in self._initializers if each.name == name)
-            return Kind(tensor.data_type, tuple(tensor.dims))
         return self._kinds.get(name)
 
     def declare(self, values: Iterable[onnx.ValueInfoProto]) -> None:
@@ -429,6 +426,7 @@ class Rewriting:
     def _keep(self, tensors: Sequence[onnx.TensorProto]) -> None:
         self._initializers.extend(tensors)
         self._known.add_tensors(tensors)
+        self._kinds |= {each.name: Kind(each.data_type, tuple(each.dims)) for each in tensors}
 
 
 def attributes_of(node: onnx.NodeProto) -> Mapping[str, Any]:
