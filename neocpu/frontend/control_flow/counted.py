@@ -230,7 +230,8 @@ class _Counter:
             rewriting.alias(name, result)
         each = self.results[len(self.results) - len(rows) :]
         for name, row, (axis, _, result) in zip(rows, each, self._rows, strict=True):
-            self._place_rows(name, axis, 1 + len(kinds[row].shape), result)
+            rank = 1 + len(kinds[row].shape)
+            rewriting.alias(rewriting.with_axis_at(name, rank, axis % rank), result)
 
     def _as_element(self, node: onnx.NodeProto, kinds: Mapping[str, Kind]) -> onnx.NodeProto:
         """Return a node that takes the step's element as one that need not look where it is."""
@@ -257,13 +258,3 @@ class _Counter:
         once = rewriting.make("Cast", [flag], f"{self._name}/begins", to=TensorProto.INT64)
         limit = count or rewriting.constant(np.int64(self._loop.limit))
         return rewriting.make("Mul", [once, limit], f"{self._name}/count")
-
-    def _place_rows(self, rows: str, axis: int, rank: int, result: str) -> None:
-        """Give rows the name of an output, along an axis of its own."""
-        order = [*range(1, rank)]
-        order.insert(axis % rank, 0)
-        if order == [*range(rank)]:
-            self._rewriting.alias(rows, result)
-        else:
-            node = helper.make_node("Transpose", [rows], [result], name=result, perm=order)
-            self._rewriting.emit([node])

@@ -302,7 +302,7 @@ class Rewriting:
         found = self._whole(self.lists.get(name, ()))
         return None if found is None else found[0]
 
-    def _with_axis_at(self, whole: str, rank: int, axis: int) -> str:
+    def with_axis_at(self, whole: str, rank: int, axis: int) -> str:
         """Return a value with its first axis at another place."""
         order = [*range(1, rank)]
         order.insert(axis, 0)
@@ -315,7 +315,7 @@ class Rewriting:
             self.join([self.unsqueeze(part, axis) for part in parts], axis, name)
             return
         whole, shape = found
-        self.alias(self._with_axis_at(whole, len(shape), axis % len(shape)), name)
+        self.alias(self.with_axis_at(whole, len(shape), axis % len(shape)), name)
 
     def join(self, parts: Sequence[str], axis: int, name: str) -> None:
         """Join values along an axis."""
@@ -325,7 +325,7 @@ class Rewriting:
             return
         whole, (count, *extents) = found
         axis %= len(extents)
-        moved = self._with_axis_at(whole, 1 + len(extents), axis)
+        moved = self.with_axis_at(whole, 1 + len(extents), axis)
         extents[axis] *= count
         shape = self.constant(np.array(extents, np.int64))
         self.emit([helper.make_node("Reshape", [moved, shape], [name], name=name)])
