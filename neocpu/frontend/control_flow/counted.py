@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from neocpu.frontend.control_flow import loop_nodes
-from neocpu.frontend.control_flow.bodies import Body, free_names
+from neocpu.frontend.control_flow.bodies import Body, attributes_of, free_names
 from neocpu.frontend.control_flow.loop_nodes import Kind
 from neocpu.frontend.control_flow.rewriting import Rewriting
 from neocpu.frontend.unsupported import OWN_DOMAIN, STANDARD_DOMAINS, node_name
@@ -238,7 +238,7 @@ class _Counter:
         if node.op_type != "Gather" or node.domain not in STANDARD_DOMAINS:
             return node
         value, place = node.input
-        axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
+        axis = int(attributes_of(node).get("axis", 0))
         shape, limit = kinds[value].shape, self._loop.limit
         if place not in self._places or shape[axis] < limit:
             return node

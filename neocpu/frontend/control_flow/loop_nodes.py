@@ -15,6 +15,7 @@ from typing import Final
 import onnx
 from onnx import TensorProto, helper
 
+from neocpu.frontend.control_flow.bodies import attributes_of
 from neocpu.frontend.unsupported import OWN_DOMAIN
 
 BEGIN: Final = "LoopBegin"
@@ -125,7 +126,7 @@ def element(
 
 def _attributes(node: onnx.NodeProto) -> tuple[int, int, str]:
     """Return how many states there are, how often a body runs at most, and the ways of its rows."""
-    given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    given = attributes_of(node)
     return int(given["states"]), int(given.get("limit", 0)), given.get("backward", b"").decode()
 
 
@@ -147,7 +148,7 @@ def _is(node: onnx.NodeProto, op_type: str) -> bool:
 
 
 def _loop(node: onnx.NodeProto) -> bytes:
-    return next(bytes(each.s) for each in node.attribute if each.name == "loop")
+    return bytes(attributes_of(node)["loop"])
 
 
 def kinds_of(graph: onnx.GraphProto) -> dict[str, Kind]:
@@ -168,7 +169,7 @@ def made_by(node: onnx.NodeProto, kinds: Mapping[str, Kind]) -> list[Kind] | Non
         value = kinds.get(node.input[0])
         if value is None or node.op_type == OUTER:
             return None if value is None else [value]
-        (axis,) = (each.i for each in node.attribute if each.name == "axis")
+        axis = int(attributes_of(node)["axis"])
         return [Kind(value.element, (*value.shape[:axis], *value.shape[axis + 1 :]))]
     states, limit, ways = _attributes(node)
     first = 1 if node.op_type == END else 0  # behind the number of the step

@@ -427,8 +427,3 @@ class Rewriting:
         self._initializers.extend(tensors)
         self._known.add_tensors(tensors)
         self._kinds |= {each.name: Kind(each.data_type, tuple(each.dims)) for each in tensors}
-
-
-def attributes_of(node: onnx.NodeProto) -> Mapping[str, Any]:
-    """Return a node's attributes by name."""
-    return {each.name: helper.get_attribute_value(each) for each in node.attribute}
