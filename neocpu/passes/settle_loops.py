@@ -16,17 +16,16 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.ir import Call, GlobalVar, Var
+from tvm.ir import GlobalVar, Var
 from tvm.s_tir.stmt import SBlockRealize
 
-from neocpu.passes.tensor_uses import mark_of
+from neocpu.passes.tensor_uses import mark_of, replace_vars
 from neocpu.relax_utils import Expr, bindings, dtype_of, is_op, static_shape, used_vars
 from neocpu.schedules.operators.gather import VIEW
 from neocpu.schedules.recurrent.counted_loop import (
     LOOP_BEGIN,
     LOOP_END,
     LOOP_OUTER,
-    LOOP_STATES,
     Tensor,
     lower_copy,
 )
@@ -79,29 +78,23 @@ class _Settling:
         """Return bindings with copies of the states that the ends of steps read."""
         made: list[Any] = []
         states: set[Var] = set()  # and what may be a view of one
-        tuples: dict[Var, int] = {}
+        tuples: set[Var] = set()
+
+        def kept(var: Var) -> Expr:
+            if var not in states:
+                return var
+            made.append(self._copy(var))
+            return made[-1].var
+
         for each in given:
             value = each.value
             if self._mark(each, LOOP_BEGIN) is not None:
-                tuples[each.var] = int(self._mark(each, LOOP_STATES))
+                tuples.add(each.var)
             elif isinstance(value, relax.TupleGetItem) and value.tuple_value in tuples:
                 if value.index > 0:
                     states.add(each.var)
             elif self._mark(each, LOOP_END) is not None:
-                arguments = []
-                for argument in value.args[1].fields:
-                    if argument in states:
-                        made.append(self._copy(argument))
-                        argument = made[-1].var
-                    arguments.append(argument)
-                value = Call(
-                    value.op,
-                    [value.args[0], relax.Tuple(arguments)],
-                    value.attrs,
-                    value.ty_args,
-                    ret_ty=value.ty,
-                )
-                each = relax.VarBinding(each.var, value)
+                each = relax.VarBinding(each.var, replace_vars(value, kept))
             elif self._is_view(value) and any(var in states for var in used_vars(value)):
                 states.add(each.var)
             made.append(each)

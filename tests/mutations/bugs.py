@@ -323,8 +323,8 @@ BUGS = (
     Bug(
         "loops: states that change places are not copied",
         "neocpu/passes/settle_loops.py",
-        "if argument in states:",
-        "if False:",
+        "if var not in states:",
+        "if var is not None:",
         ("tests/neocpu/test_counted_loops.py",),
     ),
     Bug(
