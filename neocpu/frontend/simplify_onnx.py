@@ -23,7 +23,7 @@ from onnxscript.optimizer import fold_constants_ir
 
 from neocpu.foundation.errors import ModelError
 from neocpu.frontend.constant_tensors import constant_tensors
-from neocpu.frontend.control_flow.flatten import flatten_control_flow, needs_flattening
+from neocpu.frontend.control_flow.flatten import Infer, flatten_control_flow, needs_flattening
 from neocpu.frontend.custom_shapes import declare, infer_custom
 from neocpu.frontend.expansions.expand import expand_operators
 from neocpu.frontend.extents import known_shapes, refuse_kernels
@@ -133,14 +133,9 @@ def _flatten(
 
 def _infer_what_is_known(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Infer shapes where there is control flow, whatever contradicts itself in it."""
-    light = onnx.ModelProto()
-    light.CopyFrom(strip_weights(proto).model)
+    light = strip_weights(proto).model
     _hide_group_norms(light.graph)
-    inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
-    while found := infer_custom(inferred):
-        declare(light.graph, found)
-        inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
-    return inferred
+    return _through_custom(light, partial(onnx.shape_inference.infer_shapes, data_prop=True))
 
 
 def _forget_shapes(graph: onnx.GraphProto) -> None:
@@ -157,12 +152,18 @@ def _forget_shapes(graph: onnx.GraphProto) -> None:
 
 def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     groups = _hide_group_norms(proto.graph)
-    inferred = _inferred(proto)
-    while found := infer_custom(inferred):
-        declare(proto.graph, found)
-        inferred = _inferred(proto)
+    inferred = _through_custom(proto, _inferred)
     for index in groups:
         inferred.graph.node[index].op_type = _GROUP_NORM
+    return inferred
+
+
+def _through_custom(proto: onnx.ModelProto, infer: Infer) -> onnx.ModelProto:
+    """Infer shapes, also of what custom operators and ours make, which is declared in place."""
+    inferred = infer(proto)
+    while found := infer_custom(inferred):
+        declare(proto.graph, found)
+        inferred = infer(proto)
     return inferred
 
 

@@ -38,8 +38,7 @@ def specialise(
 
 def empty_outputs(model: onnx.ModelProto) -> dict[str, AnyArray]:
     """Return the outputs that have no elements, as far as shape inference tells."""
-    light = onnx.ModelProto()
-    light.CopyFrom(strip_weights(model).model)
+    light = strip_weights(model).model
     for value in light.graph.output:
         value.type.tensor_type.ClearField("shape")
     try:

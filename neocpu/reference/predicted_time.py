@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.subgraphs import graphs_of
 from neocpu.frontend.weightless_model import strip_weights
@@ -70,14 +71,9 @@ def _runs(
 
 def _integers(graph: onnx.GraphProto) -> dict[str, int]:
     """Return the constants of one integer."""
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        values = [each.t for each in node.attribute if each.name == "value"]
-        if node.op_type == "Constant" and values:
-            tensors[node.output[0]] = values[0]
     of_one = {
         name: tensor
-        for name, tensor in tensors.items()
+        for name, tensor in constant_tensors(graph).items()
         if tensor.data_type == onnx.TensorProto.INT64 and math.prod(tensor.dims) == 1
     }
     return {name: int(numpy_helper.to_array(tensor).item()) for name, tensor in of_one.items()}
