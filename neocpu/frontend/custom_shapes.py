@@ -10,7 +10,6 @@ from onnx.helper import make_tensor_value_info, np_dtype_to_tensor_dtype, tensor
 
 from neocpu.custom_operators.registry import find_operator
 from neocpu.frontend.control_flow.loop_nodes import declared, kinds_of
-from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.unsupported import OWN_DOMAIN, node_name
 
 
@@ -41,14 +40,9 @@ def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     # Here, because without a custom operator TVM need not be imported yet.
     from neocpu.custom_operators.lowering import TensorType, attributes_of, output_types
 
-    shapes = known_shapes(graph)
-    values = (*graph.input, *graph.value_info, *graph.output)
-    kinds = {value.name: value.type.tensor_type.elem_type for value in values}
-    kinds |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     types = {
-        name: TensorType(tensor_dtype_to_np_dtype(kinds[name]).name, shape)
-        for name, shape in shapes.items()
-        if kinds.get(name)
+        name: TensorType(tensor_dtype_to_np_dtype(kind.element).name, kind.shape)
+        for name, kind in kinds_of(graph).items()
     }
     found = []
     for node, operator in custom:
