@@ -15,7 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutations.bugs import BUGS, Bug
+from tests.mutations.bug import Bug
+from tests.mutations.bugs import BUGS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core", "foundation", "schedules", "search", "tuning_db")

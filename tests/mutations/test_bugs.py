@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutations.bugs import BUGS, Bug
+from tests.mutations.bug import Bug
+from tests.mutations.bugs import BUGS
 
 ROOT = Path(__file__).parents[2]
 
