@@ -80,14 +80,14 @@ BUGS = (
         "neocpu/frontend/control_flow/loops.py",
         "row[::-1] if backward else row for",
         "row for",
-        ("tests/neocpu/frontend/control_flow/test_flatten.py",),
+        ("tests/neocpu/frontend/control_flow/test_loops.py",),
     ),
     Bug(
         "loops: a step that data skip counts",
         "neocpu/frontend/control_flow/loops.py",
         "still = rewriting.choose(active, still, false",
         "still = rewriting.choose(active, still, true",
-        ("tests/neocpu/frontend/control_flow/test_flatten.py",),
+        ("tests/neocpu/frontend/control_flow/test_loops.py",),
     ),
     Bug(
         "loops: what is made before a loop makes room after the first step's last use",

@@ -8,9 +8,8 @@ import pytest
 
 import neocpu
 from neocpu.reference.runner import run_reference
-from tests.neocpu.frontend.control_flow.control_flow_models import BRANCHES, parsed
+from tests.neocpu.frontend.control_flow.control_flow_models import BRANCHES, WHILE_SMALL, parsed
 from tests.neocpu.frontend.control_flow.random_control_flow import FLAGS, SHAPE, random_model
-from tests.neocpu.frontend.control_flow.test_flatten import WHILE_SMALL
 
 
 @pytest.fixture

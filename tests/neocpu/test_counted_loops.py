@@ -14,9 +14,8 @@ from neocpu.frontend.control_flow import counted
 from neocpu.reference.runner import run_reference
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.guarding import GUARD_VARIABLE
-from tests.neocpu.frontend.control_flow.control_flow_models import parsed
+from tests.neocpu.frontend.control_flow.control_flow_models import parsed, scanning
 from tests.neocpu.frontend.control_flow.random_control_flow import FLAGS, SHAPE, random_model
-from tests.neocpu.frontend.control_flow.test_flatten import scanning
 
 RNG = np.random.default_rng(0)
 

@@ -3,45 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
-from neocpu.foundation.errors import NeoCPUError, UnsupportedError, UsageError
+from neocpu.foundation.errors import UnsupportedError, UsageError
 from neocpu.frontend import load_model
-from neocpu.frontend.control_flow.flatten import REWRITTEN
 from neocpu.input_shapes import InputShapes, parse_given
 from neocpu.reference.runner import run_reference
 from tests.neocpu.frontend.control_flow.control_flow_models import parsed
+from tests.neocpu.frontend.control_flow.flat_comparison import NO, YES, X, compare, run_onnxruntime
 from tests.neocpu.frontend.control_flow.random_control_flow import FLAGS, SHAPE, random_model
-
-X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-YES, NO = np.array(True), np.array(False)
-
-
-def run_onnxruntime(model, feeds):
-    options = onnxruntime.SessionOptions()
-    # Its optimiser crashes on some nested bodies.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    taken = {value.name for value in session.get_inputs()}
-    return session.run(None, {name: feeds[name] for name in feeds if name in taken})
-
-
-def compare(model, *all_feeds):
-    """Hold what a model becomes, and the reference on what it was, to ONNX Runtime."""
-    loaded = load_model(model)
-    assert not REWRITTEN.intersection(node.op_type for node in loaded.simplified.graph.node)
-    for feeds in all_feeds:
-        expected = run_onnxruntime(model, feeds)
-        for how in ({}, {"double": True}):
-            for which in (loaded.simplified, loaded.original):
-                actual = list(run_reference(which, feeds, **how).values())
-                for one, other in zip(actual, expected, strict=True):
-                    assert one.shape == other.shape
-                    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
-    return loaded.simplified.graph
 
 
 def branching(then, other, condition="c", inputs="float[3,4] x, bool c", outputs="float[3,4] y"):
@@ -90,179 +61,6 @@ def test_a_condition_on_a_frozen_shape(shape, expected):
     loaded = load_model(model, {"x": shape})
     assert loaded.outputs[0].shape == expected
     assert "Where" not in [node.op_type for node in loaded.simplified.graph.node]
-
-
-LOOPS = {
-    # Counted: states, rows, the number of the step, a value of the outer graph.
-    "counted": """
-g (float[3,4] x) => (float[3,4] y, float[5,3,4] rows, float[5] sums) {
-  count = Constant<value = int64 {5}>()
-  y, rows, sums = Loop (count, , x) <body = b (int64 i, bool c, float[3,4] s)
-      => (bool again, float[3,4] t, float[3,4] row, float sum) {
-    again = Identity(c)
-    f = Cast<to = 1>(i)
-    t = Add(s, f)
-    row = Mul(t, x)
-    sum = ReduceSum<keepdims = 0>(row)
-  }>
-}""",
-    # A counter that is a vector of one element, as PyTorch's scripts declare it.
-    "counted by vectors": """
-g (float[3,4] x) => (float[1,4] y) {
-  count = Constant<value = int64 {2}>()
-  yes = Constant<value = bool {1}>()
-  y = Loop (count, yes, x) <body = b (int64[1] i, bool c, float[] s) => (bool again, float[] t) {
-    again = Identity(c)
-    one = Constant<value_ints = [1]>()
-    zero = Constant<value_ints = [0]>()
-    end = Add(i, one)
-    t = Slice(s, zero, end, zero)
-  }>
-}""",
-    # A state whose shape grows.
-    "growing": """
-g (float[3,4] x) => (float[24,4] y) {
-  count = Constant<value = int64 {3}>()
-  yes = Constant<value = bool {1}>()
-  y = Loop (count, yes, x) <body = b (int64 i, bool c, float[] s) => (bool again, float[] t) {
-    again = Identity(c)
-    t = Concat<axis = 0>(s, s)
-  }>
-}""",
-    # `while i < 4`, as PyTorch's scripts have it: the condition is constant, step by step.
-    "while": """
-g (float[3,4] x) => (float[3,4] y, int64 n) {
-  many = Constant<value = int64 {9223372036854775807}>()
-  zero = Constant<value = int64 {0}>()
-  four = Constant<value = int64 {4}>()
-  yes = Less(zero, four)
-  y, n = Loop (many, yes, x, zero) <body = b (int64 i, bool c, float[] s, int64 j)
-      => (bool again, float[] t, int64 k) {
-    one = Constant<value = int64 {1}>()
-    k = Add(j, one)
-    again = Less(k, four)
-    t = Sin(s)
-  }>
-}""",
-    # No step at all.
-    "never": """
-g (float[3,4] x) => (float[3,4] y) {
-  count = Constant<value = int64 {7}>()
-  no = Constant<value = bool {0}>()
-  s = Loop (count, no, x) <body = b (int64 i, bool c, float[] s) => (bool again, float[] t) {
-    again = Identity(c)
-    t = Exp(s)
-  }>
-  y = Neg(s)
-}""",
-    # Names of the body that the outer graph has too, and a loop in a branch in a loop.
-    "nested": """
-g (float[3,4] x, bool c) => (float[3,4] y, float[2,3,4] rows) {
-  count = Constant<value = int64 {2}>()
-  yes = Constant<value = bool {1}>()
-  t = Exp(x)
-  y, rows = Loop (count, yes, x) <body = b (int64 i, bool k, float[] s)
-      => (bool again, float[] u, float[] row) {
-    again = Identity(yes)
-    u = If (c) <
-      then_branch = p () => (float[] a) {
-        three = Constant<value = int64 {3}>()
-        a = Loop (three, yes, s) <body = q (int64 j, bool l, float[] r) => (bool m, float[] n) {
-          m = Identity(l)
-          v = Mul(r, t)
-          n = Tanh(v)
-        }>
-      },
-      else_branch = o () => (float[] a) { a = Sub(s, t) }
-    >
-    row = Add(u, t)
-  }>
-}""",
-}
-
-
-@pytest.mark.parametrize("name", LOOPS)
-def test_loops(name):
-    compare(parsed(LOOPS[name]), {"x": X, "c": YES}, {"x": X, "c": NO})
-
-
-WHILE_SMALL = """
-g (float[3,4] x, float most, bool first) => (float[3,4] y) {
-  count = Constant<value = int64 {6}>()
-  y = Loop (count, first, x) <body = b (int64 i, bool c, float[] s) => (bool again, float[] t) {
-    t = Add(s, x)
-    size = ReduceMax<keepdims = 0>(t)
-    again = Less(size, most)
-  }>
-}"""
-
-
-def test_data_decide_whether_a_loop_runs():
-    model = parsed("""
-g (float[3,4] x, bool c) => (float[3,4] y) {
-  count = Constant<value = int64 {3}>()
-  y = Loop (count, c, x) <body = b (int64 i, bool k, float[] s) => (bool d, float[] t) {
-    d = Identity(k) t = Sin(s) }>
-}""")
-    graph = compare(model, {"x": X, "c": YES}, {"x": X, "c": NO})
-    conditions = {node.input[0] for node in graph.node if node.op_type == "Where"}
-    assert conditions == {"c"}
-
-
-@pytest.mark.parametrize("again", ["Identity(c)", "Constant<value = bool {0}>()"])
-def test_a_condition_from_outside_ends_a_loop(again):
-    model = parsed(f"""
-g (float[3,4] x, bool c) => (float[3,4] y) {{
-  count = Constant<value = int64 {{3}}>()
-  y = Loop (count, , x) <body = b (int64 i, bool k, float[] s) => (bool d, float[] t) {{
-    d = {again} t = Sin(s) }}>
-}}""")
-    compare(model, {"x": X, "c": YES}, {"x": X, "c": NO})
-
-
-@pytest.mark.parametrize("first", [YES, NO])
-def test_data_end_a_loop(first):
-    most = [np.float32(scale * X.max()) for scale in (0, 2.5, 4.5, 100)]
-    feeds = [{"x": X, "most": np.array(each), "first": first} for each in most]
-    compare(parsed(WHILE_SMALL), *feeds)
-
-
-def scanning(axes=(0, 0), ways=(0, 0), out=0, out_way=0):
-    """A Scan over two inputs of five steps, along other axes and in other directions."""
-    body = parsed("""
-b (float[2] s, float[2] u, float v) => (float[2] t, float[2] row) {
-  p = Mul(u, v)
-  t = Add(s, p)
-  row = Sub(t, u)
-}""").graph
-    node = helper.make_node(
-        "Scan", ["s", "u", "v"], ["y", "rows"], body=body, num_scan_inputs=2,
-        scan_input_axes=axes, scan_input_directions=ways, scan_output_axes=[out],
-        scan_output_directions=[out_way],
-    )  # fmt: skip
-    shapes = {"s": (2,), "u": [(5, 2), (2, 5)][axes[0] % 2], "v": (5,)}
-    values = [
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
-        for name, shape in shapes.items()
-    ]
-    results = [
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
-        for name, dims in (("y", [2]), ("rows", ["k", "l"]))
-    ]
-    graph = helper.make_graph([node], "scan", values, results)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
-    random = np.random.default_rng(1)
-    feeds = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    return model, feeds
-
-
-@pytest.mark.parametrize(
-    ("axes", "ways", "out", "out_way"),
-    [((0, 0), (0, 0), 0, 0), ((1, 0), (0, 1), -1, 1), ((-1, -1), (1, 0), 1, 0)],
-)
-def test_scans(axes, ways, out, out_way):
-    model, feeds = scanning(axes, ways, out, out_way)
-    compare(model, feeds)
 
 
 SEQUENCES = {
@@ -354,27 +152,6 @@ def test_sequences(name):
     compare(parsed(SEQUENCES[name]), {"x": X, "c": YES}, {"x": X, "c": NO})
 
 
-def test_steps_that_take_an_element_each_share_a_split():
-    model = parsed("""
-g (float[5,4] x) => (float[4] y) {
-  count = Constant<value = int64 {5}>()
-  zero = Constant<value = int64 {0}>()
-  last = Constant<value = int64 {-1}>()
-  start = Gather<axis = 0>(x, zero)
-  end = Gather<axis = -2>(x, last)
-  first = Add(start, end)
-  y = Loop (count, , first) <body = b (int64 i, bool c, float[] s) => (bool again, float[] t) {
-    again = Identity(c)
-    row = Gather<axis = 0>(x, i)
-    t = Mul(s, row)
-  }>
-}""")
-    graph = compare(model, {"x": np.random.default_rng(2).normal(size=(5, 4)).astype(np.float32)})
-    kinds = [node.op_type for node in graph.node]
-    assert kinds.count("Split") == 1
-    assert "Gather" not in kinds
-
-
 def test_functions_have_control_flow_too():
     function = """
 <domain: "own", opset_import: ["" : 16]>
@@ -392,15 +169,6 @@ g (float[3,4] x, bool c) => (float[3,4] y) {
         functions=function,
     )
     compare(model, {"x": X, "c": YES}, {"x": X, "c": NO})
-
-
-def test_weights_of_a_body_are_there_once():
-    model = parsed(LOOPS["counted"])
-    body = model.graph.node[1].attribute[0].g
-    body.initializer.append(numpy_helper.from_array(np.full((3, 4), 2, np.float32), "w"))
-    body.node[2].input[1] = "w"
-    graph = compare(model, {"x": X})
-    assert sum(tensor.dims == [3, 4] for tensor in graph.initializer) == 1
 
 
 def test_old_opsets():
@@ -557,10 +325,3 @@ def test_an_input_that_decides_may_be_fixed():
 )
 def test_what_an_option_says_of_an_input(text, given):
     assert parse_given(text) == given
-
-
-def test_scans_of_different_lengths_are_refused():
-    model, _ = scanning()
-    model.graph.input[2].type.tensor_type.shape.dim[0].dim_value = 4
-    with pytest.raises(NeoCPUError, match="Scan 'y' scans inputs of different lengths: 4 and 5"):
-        load_model(model)
