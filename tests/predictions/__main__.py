@@ -23,6 +23,7 @@ from pathlib import Path
 from tests.predictions.measured import Measurement, table
 from tests.zoo.architectures import ARCHITECTURES
 from tests.zoo.exports import exports
+from tests.zoo.kept_results import keep, kept
 
 SECONDS = 900
 
@@ -59,10 +60,7 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="compare kernels' fastest rounds")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/predictions.jsonl"))
     options = parser.parse_args()
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.touch()
-    lines = options.output.read_text().splitlines()
-    found = {each.name: each for each in (Measurement(**json.loads(line)) for line in lines)}
+    found = {each.name: each for each in kept(options.output, Measurement)}
     given = [(os.fspath(model), Path(model).stem) for model in options.models]
     more = zoo(options.zoo, options.only, set(found)) if options.zoo else iter(())
     for model, name in itertools.chain(given, more):
@@ -70,8 +68,7 @@ def main() -> None:
             continue
         found[name] = measured(model, name, options.threads, options.rounds)
         print(found[name], flush=True)
-        with options.output.open("a") as file:
-            file.write(found[name].to_line())
+        keep(options.output, found[name])
     print(table(list(found.values()), alone=options.alone))
 
 

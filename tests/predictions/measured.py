@@ -55,10 +55,6 @@ class Measurement:
             return self.predicted / self.median - 1
         return sum(each[3] for each in self.kernels) / sum(each[4] for each in self.kernels) - 1
 
-    def to_line(self) -> str:
-        """Return it as a line of JSON."""
-        return json.dumps(asdict(self)) + "\n"
-
     def __str__(self) -> str:
         if self.failure:
             return f"{self.name}: {self.failure}"
@@ -130,4 +126,4 @@ def table(found: list[Measurement], *, alone: bool) -> str:
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    print(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])).to_line(), end="")
+    print(json.dumps(asdict(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))))

@@ -18,12 +18,13 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tests.zoo.architectures import ARCHITECTURES, EXPORTERS, Architecture
 from tests.zoo.check import Outcome
 from tests.zoo.exports import exports
+from tests.zoo.kept_results import keep, kept
 
 COMPILE_SECONDS = 600
 
@@ -82,9 +83,7 @@ def main() -> None:
     parser.add_argument("--verify", action="store_true")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/zoo.jsonl"))
     options = parser.parse_args()
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.touch()
-    results = [Outcome(**json.loads(line)) for line in options.output.read_text().splitlines()]
+    results = kept(options.output, Outcome)
     done = {(each.name, each.exporter) for each in results}
     for exporter in options.exporter or EXPORTERS:
         left = [
@@ -95,8 +94,7 @@ def main() -> None:
         for found in outcomes(options.python, exporter, left, options.verify):
             results.append(found)
             print(f"{found.name} ({exporter}): {found.outcome} {found.message[:200]}", flush=True)
-            with options.output.open("a") as file:
-                file.write(json.dumps(asdict(found)) + "\n")
+            keep(options.output, found)
     print(table(results))
 
 

@@ -11,9 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """One network with random weights. Attributes ---------- name : str Such as ``timm.resnet50``.
-    shape : tuple of int Of its input, float32: smaller than it is used with, where it allows
-    that, for time's sake."""
+    """One network with random weights.
+
+    Attributes
+    ----------
+    name : str
+        Such as ``timm.resnet50``.
+    shape : tuple of int
+        Of its input, float32: smaller than it is used with, where it allows that, for time's sake.
+    """
 
     name: str
     shape: tuple[int, ...]

@@ -14,12 +14,13 @@ import json
 import statistics
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from neocpu.foundation.cpu_identity import host_cpu
 from tests.zoo.architectures import ARCHITECTURES
 from tests.zoo.exports import exports
+from tests.zoo.kept_results import keep, kept
 
 PEERS = ("onnxruntime", "openvino")
 RACE_SECONDS = 600
@@ -152,17 +153,14 @@ def main() -> None:
     parser.add_argument("--document", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/races.jsonl"))
     options = parser.parse_args()
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.touch()
-    races = [Race(**json.loads(line)) for line in options.output.read_text().splitlines()]
+    races = kept(options.output, Race)
     done = {each.name for each in races}
     left = [each for each in ARCHITECTURES if options.only in each.name and each.name not in done]
     for name, path, why in exports(options.python, "torchscript", left):
         found = Race(name, message=why) if path is None else raced(name, path, options.rounds)
         races.append(found)
         print(f"{name}: {found.ratio:.2f} {found.message[:200]}", flush=True)
-        with options.output.open("a") as file:
-            file.write(json.dumps(asdict(found)) + "\n")
+        keep(options.output, found)
     print("\n".join(summary(races)))
     if options.document:
         options.document.write_text(document(races, options.rounds))
