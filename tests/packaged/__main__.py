@@ -31,11 +31,8 @@ def main() -> None:
     if importlib.util.find_spec(ocr.MODULE) is None:
         print(f"PP-OCR: not there (pip install {ocr.PACKAGE})")
     else:
-        theirs, ours = ocr.reader(), ocr.reader()
-        sessions = ocr.replace_sessions(ours)
-        for turned in (False, True):
-            picture = ocr.page(turned)
-            expected, found = (ocr.lines_of(read, picture) for read in (theirs, ours))
+        pages, sessions = ocr.read_pages()
+        for expected, found in pages:
             failed |= found != expected
             print("\n".join(found))
             print("as ONNX Runtime reads it" if found == expected else f"it reads {expected}")

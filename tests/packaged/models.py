@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 import neocpu
 from tests import needs
-from tests.zoo.check import difference
+from tests.zoo.check import difference, onnxruntime_session
 
 TOLERANCE = 1e-3
 """Of an output's largest value."""
@@ -84,9 +83,7 @@ MODELS = (*SPEECH, FACES)
 
 def compare(model: PackagedModel, calls: int = 5) -> float:
     """Return the largest difference in successive calls, of an output's largest value."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(model.file), options, ["CPUExecutionProvider"])
+    session = onnxruntime_session(model.file)
     with (
         neocpu.compile(model.file, shapes=dict(model.shapes), verify=False) as compiled,
         compiled.module() as module,

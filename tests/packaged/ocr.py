@@ -99,6 +99,14 @@ def replace_sessions(read: Any) -> dict[str, Session]:
     return sessions
 
 
+def read_pages() -> tuple[list[tuple[list[str], list[str]]], dict[str, Session]]:
+    """Return the lines of both pages, ONNX Runtime's and ours, and our sessions by their parts."""
+    theirs, ours = reader(), reader()
+    sessions = replace_sessions(ours)
+    pictures = [page(turned) for turned in (False, True)]
+    return [(lines_of(theirs, each), lines_of(ours, each)) for each in pictures], sessions
+
+
 def lines_of(read: Any, picture: np.ndarray) -> list[str]:
     """Return the lines that a reader finds, from the top."""
     found, _ = read(picture)

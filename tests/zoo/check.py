@@ -51,12 +51,11 @@ class Outcome:
     verify_seconds: float = 0.0
 
 
-def in_onnxruntime(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Return the outputs."""
+def onnxruntime_session(path: Path) -> onnxruntime.InferenceSession:
+    """Return the model in ONNX Runtime, which says nothing of it."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
-    return session.run(None, feeds)
+    return onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
 
 
 def difference(got: np.ndarray, wanted: np.ndarray) -> float:
@@ -87,7 +86,7 @@ def check(path: Path, verify: bool) -> Outcome:
             }
             got = module.run(feeds).values()
         found.outcome = "alone"
-        wanted = in_onnxruntime(path, feeds)
+        wanted = onnxruntime_session(path).run(None, feeds)
     except NeoCPUError as error:
         found.outcome, found.message = "refused", str(error)
     except Exception:
