@@ -14,6 +14,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,6 +43,7 @@ OFFSETS = (-np.array(MEAN) / np.array(STD)).astype(np.float32)
 SETTLED = 0.05
 """Seconds until the other side's threads no longer wait at work, and use a CPU for it."""
 Resizing = Callable[[np.ndarray, tuple[int, int]], np.ndarray]
+Call = Callable[[], Any]
 
 
 def resizings(threads: int) -> Mapping[str, Resizing]:
@@ -88,6 +90,36 @@ def prepare(pixels: np.ndarray, resize: Resizing, out: np.ndarray) -> np.ndarray
     return out
 
 
+def contests(
+    alone: Call, whole: Call, prepared: Call, plain: neocpu.Module, others: Mapping[str, Session]
+) -> dict[str, tuple[Call, Call]]:
+    """Return what is raced against what.
+
+    Parameters
+    ----------
+    alone, whole : callable
+        Prepare a picture in the artifact, and run the network on it too.
+    prepared : callable
+        Prepares it before, and returns it.
+    plain : neocpu.Module
+        The network.
+    others : mapping of str to Session
+        The network in other engines, which read what ``prepared`` writes.
+    """
+
+    def after(run: Call) -> Call:
+        return lambda: (prepared(), run())
+
+    return {
+        "preparation": (alone, prepared),
+        "the whole": (whole, lambda: plain(prepared())),
+        **{
+            f"the whole, {engine} in float32": (whole, after(peer.run))
+            for engine, peer in others.items()
+        },
+    }
+
+
 def passing(name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
     """Return a model that returns its input: what is left is the preparation."""
     values = [
@@ -99,9 +131,7 @@ def passing(name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-def race(
-    first: Callable[[], Any], second: Callable[[], Any], rounds: int
-) -> tuple[tuple[float, float], tuple[float, float]]:
+def race(first: Call, second: Call, rounds: int) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return how many milliseconds calls in turns take: each side's median and fastest."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds + 5):
@@ -159,26 +189,13 @@ def main() -> None:
             whole = compiled(model, processing=processing)
             seen = alone.run({name: pixels[None]})["same"]
             steps = np.abs(seen - prepare(pixels, resize, image)) / FACTORS[:, None, None]
-            pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-                "preparation": (
-                    lambda alone=alone: alone(pixels[None]),  # type: ignore[misc]
-                    lambda resize=resize: prepare(pixels, resize, image),  # type: ignore[misc]
-                ),
-                "the whole": (
-                    lambda whole=whole: whole(pixels[None]),  # type: ignore[misc]
-                    lambda resize=resize: plain(prepare(pixels, resize, image)),  # type: ignore[misc]
-                ),
-            }
-            pairs |= {
-                f"the whole, {engine} in float32": (
-                    lambda whole=whole: whole(pixels[None]),  # type: ignore[misc]
-                    lambda resize=resize, run=peer.run: (  # type: ignore[misc]
-                        prepare(pixels, resize, image),
-                        run(),
-                    ),
-                )
-                for engine, peer in others.items()
-            }
+            pairs = contests(
+                partial(alone, pixels[None]),
+                partial(whole, pixels[None]),
+                partial(prepare, pixels, resize, image),
+                plain,
+                others,
+            )
             for what, pair in pairs.items():
                 ours, theirs = race(*pair, asked.rounds)
                 ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
