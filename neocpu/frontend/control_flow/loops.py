@@ -121,14 +121,19 @@ def _ended_by_constants(loop: _Loop, rewriting: Rewriting) -> _Loop:
     given = loop.condition is not None or loop.decider is not None
     if loop.goes_on or given or not loop.begins or loop.count == 0:
         return loop
-    steps = constant_steps(
-        inner_graph(loop.node, "body"),
-        loop.node.input[2:],
-        rewriting.value,
-        rewriting.opsets,
-        loop.count,
-    )
-    return loop if steps is None else replace(loop, count=steps, goes_on=True)
+    name = next(filter(None, loop.node.output))
+    if name not in rewriting.steps:
+        steps = constant_steps(
+            inner_graph(loop.node, "body"),
+            loop.node.input[2:],
+            rewriting.value,
+            rewriting.opsets,
+            loop.count,
+        )
+        if steps is None:
+            return loop
+        rewriting.steps[name] = steps
+    return replace(loop, count=rewriting.steps[name], goes_on=True)
 
 
 def _goes_on(body: Body, rewriting: Rewriting) -> bool:

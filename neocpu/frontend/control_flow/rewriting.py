@@ -70,6 +70,8 @@ class Rewriting:
         Optional values that are none.
     selects : list of Select
         The values between which the run chooses.
+    steps : dict of str to int
+        How often loops run that constants end, by an output: counted once, not in every round.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Rewriting:
         self.lists: dict[str, tuple[str, ...]] = {}
         self.empties: set[str] = set()
         self.selects: list[Select] = []
+        self.steps: dict[str, int] = {}
         self._model = model
         self._initializers = model.graph.initializer
         self._names = names
