@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 
 import onnx
-from onnx.helper import get_attribute_value
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.model_limits import refuse_ranks
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 # Kernels index with 32-bit integers, and blocks of channels may pad a tensor to about twice its
@@ -198,7 +198,7 @@ def _misfit(node: onnx.NodeProto, shapes: _Shapes) -> tuple[int, int] | None:
 
     None if there is no such axis, or if an extent is unknown.
     """
-    attributes = {a.name: get_attribute_value(a) for a in node.attribute}
+    attributes = attributes_of(node)
     image = shapes.get(node.input[0], ())[2:]
     kernel = attributes.get("kernel_shape") or shapes.get((*node.input, "")[1], ())[2:]
     rank = len(image)

@@ -17,6 +17,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.node_writer import NodeWriter, free_prefix
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 from neocpu.frontend.weightless_model import strip_weights
@@ -170,7 +171,7 @@ class _Rewriter(NodeWriter):
 
     def _cast(self, node: onnx.NodeProto) -> None:
         source, target = self.types[node.input[0]], self.types[node.output[0]]
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        attributes = attributes_of(node)
         value = self._wide(node.input[0])
         if not _is_narrow(target):
             self.op("Cast", value, to=target, output=node.output[0])
@@ -186,7 +187,7 @@ class _Rewriter(NodeWriter):
     def _quantise(self, node: onnx.NodeProto) -> None:
         target = self.types[node.output[0]]
         scale, zero = self._wide(node.input[1]), (*node.input, "")[2]
-        kept = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        kept = attributes_of(node)
         axis = {"axis": kept["axis"]} if "axis" in kept else {}
         if target in _FLOATS:
             value = self.op("Div", node.input[0], self._along(node, scale))

@@ -26,6 +26,7 @@ from onnxscript.rewriter.rules.common import (
 
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.opset_raising import named
 from neocpu.frontend.rows.bound_rows import row_values
 from neocpu.frontend.shapes import static_dims
@@ -218,7 +219,7 @@ def _layer(node: onnx.NodeProto, arrays: Mapping[str, Any]) -> Layer | None:
         return None
     if node.input[0] in arrays or arrays[node.input[1]].data_type != onnx.TensorProto.FLOAT:
         return None
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    attributes = attributes_of(node)
     bias = node.input[2] if len(node.input) > 2 and node.input[2] else None
     axis = 0
     if node.op_type == "MatMul":

@@ -20,6 +20,7 @@ from onnx import numpy_helper
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.batching.batch_rules import RULES, CannotBatch, Site
 from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.shapes import real_inputs, set_dims, static_dims
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
@@ -137,7 +138,7 @@ class _Site(Site):
     def __init__(self, node: onnx.NodeProto, batched: Mapping[int, int], whole: _Rewriting) -> None:
         shapes = whole.shapes
         super().__init__(
-            attributes={a.name: onnx.helper.get_attribute_value(a) for a in node.attribute},
+            attributes=attributes_of(node),
             inputs=tuple(shapes[name] if name else None for name in node.input),
             output=shapes[node.output[0]],
             batched=batched,

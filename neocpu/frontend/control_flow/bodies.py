@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import onnx
 
@@ -163,11 +162,6 @@ def forget_inner_shapes(graph: onnx.GraphProto) -> None:
                 if value.type.HasField("tensor_type"):
                     value.type.tensor_type.ClearField("shape")
             forget_inner_shapes(inner)
-
-
-def attributes_of(node: onnx.NodeProto) -> Mapping[str, Any]:
-    """Return a node's attributes by name."""
-    return {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
 
 
 def inner_graph(node: onnx.NodeProto, attribute: str) -> onnx.GraphProto:

@@ -13,9 +13,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from neocpu.frontend.control_flow import loop_nodes
-from neocpu.frontend.control_flow.bodies import Body, attributes_of, free_names
+from neocpu.frontend.control_flow.bodies import Body, free_names
 from neocpu.frontend.control_flow.loop_nodes import Kind
 from neocpu.frontend.control_flow.rewriting import Rewriting
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import OWN_DOMAIN, STANDARD_DOMAINS, node_name
 
 COUNTED_FROM: Final = 256

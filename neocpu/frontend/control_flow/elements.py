@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import onnx
 
-from neocpu.frontend.control_flow.bodies import attributes_of
 from neocpu.frontend.control_flow.rewriting import Rewriting
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 _FEWEST: Final = 4

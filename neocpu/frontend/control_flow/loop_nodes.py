@@ -15,7 +15,7 @@ from typing import Final
 import onnx
 from onnx import TensorProto, helper
 
-from neocpu.frontend.control_flow.bodies import attributes_of
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import OWN_DOMAIN
 
 BEGIN: Final = "LoopBegin"

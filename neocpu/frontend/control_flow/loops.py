@@ -9,12 +9,13 @@ import numpy as np
 import onnx
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.control_flow.bodies import Body, attributes_of, inner_graph
+from neocpu.frontend.control_flow.bodies import Body, inner_graph
 from neocpu.frontend.control_flow.constant_ends import constant_steps
 from neocpu.frontend.control_flow.counted import CountedLoop, Counting, count_loop
 from neocpu.frontend.control_flow.growing_lists import with_rows
 from neocpu.frontend.control_flow.known_values import Unknown
 from neocpu.frontend.control_flow.rewriting import FIXING, MAX_UNROLLED, Rewriting
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import describe
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.control_flow.bodies import attributes_of
 from neocpu.frontend.control_flow.known_values import Unknown
 from neocpu.frontend.control_flow.rewriting import MAX_UNROLLED, Rewriting
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import describe
 
 Rewriter: TypeAlias = Callable[[onnx.NodeProto, Rewriting], bool]

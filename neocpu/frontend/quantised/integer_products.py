@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.frontend.constant_tensors import constant_tensors
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.rewrites import optional_input
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
@@ -118,7 +119,7 @@ class _Known:
             axis = product.axis if place else 0
             made.append(helper.make_node("DequantizeLinear", inputs, [real], axis=axis))
             operands.append(real)
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        attributes = attributes_of(node)
         in_float = self._is_read_as_real(node)
         sums = result if in_float else f"{result}_real{suffix}"
         made.append(helper.make_node(product.real, operands, [sums], name=node.name, **attributes))

@@ -14,6 +14,7 @@ import onnx
 from onnx import helper
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.opset_raising import raise_opset
 from neocpu.frontend.quantised.integer_products import (
     INTEGER_PRODUCTS,
@@ -140,7 +141,7 @@ def _expanded(node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
 def _around(node: onnx.NodeProto, form: _Form, suffix: str) -> list[onnx.NodeProto]:
     """Return the operator on real numbers with what is around it."""
     _require(node, form.needed())
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    attributes = attributes_of(node)
     if attributes.get("channels_last"):
         raise UnsupportedError(f"{describe(node)} has channels last; export it in NCHW")
     made: list[onnx.NodeProto] = []

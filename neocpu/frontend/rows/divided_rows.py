@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.rows.row_graph import RowGraph
 from neocpu.frontend.rows.row_value import Value
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
@@ -101,7 +102,7 @@ def _write_parts(
         part = graph.emit_one("Slice", data, *limits)
         for node in chain:
             parameters = [graph.by_name(name) if name else None for name in node.input[1:]]
-            attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            attributes = attributes_of(node)
             part = graph.emit(node.op_type, [part, *parameters], attributes)[0]
         otherwise = graph.emit_one("Expand", nothing, graph.integers(*part.shape))
         parts.append(graph.emit_one("Where", scalar, part, otherwise))

@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.rows.extent import Extent
 from neocpu.frontend.rows.row_graph import Array, RowGraph
 from neocpu.frontend.rows.row_value import RowError, Value
@@ -36,7 +37,7 @@ class Step:
     @property
     def attributes(self) -> Mapping[str, Any]:
         """Its attributes, by name."""
-        return {a.name: onnx.helper.get_attribute_value(a) for a in self.node.attribute}
+        return attributes_of(self.node)
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute's value."""

@@ -1,0 +1,13 @@
+"""What a node's attributes are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+
+
+def attributes_of(node: onnx.NodeProto) -> Mapping[str, Any]:
+    """Return a node's attributes by name."""
+    return {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
