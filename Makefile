@@ -41,7 +41,7 @@ test-arm: build/arm/.ready ## compile for ARM and run what comes of it under qem
 soak: $(VENV)/.test ## load, serve and attack thousands of times, and show that nothing grows
 	NEOCPU_SOAK=full $(BIN)/pytest tests/neocpu/soak -s --timeout 3600 $(PYTEST)
 
-mutations: $(VENV)/.test ## plant planted bugs in a copy, one at a time: the tests must catch each
+mutations: $(VENV)/.test ## plant a hundred bugs in a copy, one at a time: the tests must catch each
 	$(BIN)/python -m tests.mutations
 
 object-code: $(VENV)/.test ## compare the machine code of all networks with that of another tree: OLD=/its/.venv/bin/neocpu
