@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tvm.tirx.script.builder import ir as T
@@ -15,12 +16,14 @@ from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
     PARALLEL_ELEMENTS,
     build_kernel,
+    flat,
+    for_share,
     for_vectors,
     span,
     task_loop,
 )
 from neocpu.schedules.vocabulary.format import ALIGNMENT, Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, ceil_div
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 #: Attribute of a kernel whose inputs, as they lie, are the parts of its output: it need not run if
@@ -90,11 +93,6 @@ def _is_shifted(shapes: Sequence[tuple[int, ...]], axis: int, form: Format) -> b
     return axis == 1 and is_shifted([shape[1] for shape in shapes], form.layout.block)
 
 
-def _flat(buffer: Any) -> Any:
-    size = math.prod(int(extent) for extent in buffer.shape)
-    return T.decl_buffer((size,), str(buffer.dtype), data=buffer.data, layout=None)
-
-
 def _emit_runs(axis: int, lanes: int, inputs: Sequence[Any], output: Any) -> None:
     """Emit the copies of contiguous runs, one per input and index of the axes before ``axis``.
 
@@ -106,29 +104,19 @@ def _emit_runs(axis: int, lanes: int, inputs: Sequence[Any], output: Any) -> Non
     outer = math.prod(int(extent) for extent in output.shape[:axis])
     runs = [math.prod(int(extent) for extent in buffer.shape[axis:]) for buffer in inputs]
     size = outer * sum(runs)
-    sources, destination = [_flat(buffer) for buffer in inputs], _flat(output)
+    sources, destination = [flat(buffer) for buffer in inputs], flat(output)
     starts = [sum(runs[:i]) for i in range(len(runs))]
 
-    def copy(source: Any, at: Any, to: Any, width: int) -> None:
-        T.buffer_store(destination, source[span(at, width)], [span(to, width)])
-
-    def copy_run(source: Any, at: Any, to: Any, length: int) -> None:
-        for_vectors(length, lanes, lambda i, width: copy(source, at + i, to + i, width))
+    def copy(source: Any, at: Any, to: Any, i: Any, width: int) -> None:
+        T.buffer_store(destination, source[span(at + i, width)], [span(to + i, width)])
 
     if outer >= ENOUGH_TASKS or size < PARALLEL_ELEMENTS:
         with task_loop(outer, size) as index:
             for source, run, start in zip(sources, runs, starts, strict=True):
-                copy_run(source, index * run, index * sum(runs) + start, run)
+                to = index * sum(runs) + start
+                for_vectors(run, lanes, partial(copy, source, index * run, to))
         return
     with task_loop(ENOUGH_TASKS, size) as task, T.serial(outer) as index:
         for source, run, start in zip(sources, runs, starts, strict=True):
-            share = ceil_div(run, ENOUGH_TASKS * lanes) * lanes
-            first = task * share
-            count = T.max(T.min(share, run - first), 0)
-            at = index * run + first
-            to = index * sum(runs) + start + first
-            with T.serial(count // lanes) as i:
-                copy(source, at + i * lanes, to + i * lanes, lanes)
-            with T.serial(count % lanes) as i:
-                tail = count // lanes * lanes + i
-                copy(source, at + tail, to + tail, 1)
+            to = index * sum(runs) + start
+            for_share(task, run, lanes, partial(copy, source, index * run, to))

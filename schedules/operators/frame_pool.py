@@ -13,7 +13,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
+from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -80,10 +80,7 @@ def _emit(pool: FramePoolWorkload, data: Any, output: Any, target: CpuTarget) ->
     dtype, frames = str(output.dtype), pool.frames
     images, chunks, *rest = (int(extent) for extent in output.shape)
     length = math.prod(rest)
-    read, written = (
-        T.decl_buffer((math.prod(map(int, b.shape)),), dtype, data=b.data, layout=None)
-        for b in (data, output)
-    )
+    read, written = flat(data), flat(output)
     with task_loop(images * chunks, images * chunks * length * frames.kernel) as task:
         image = T.Bind(task // chunks)
         start = T.Bind(image % frames.out_depth * frames.stride - frames.padding[0])

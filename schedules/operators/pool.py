@@ -18,7 +18,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
-from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
+from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -469,10 +469,10 @@ def _emit_global(
         group *= 2
     wide = group * block
     size = n * chunks * pixels * block
-    flat = T.decl_buffer((size,), str(data.dtype), data=data.data, layout=None)
+    source = flat(data)
 
     def read(first: Any, width: int) -> Any:
-        value = flat[span(first, width)]
+        value = source[span(first, width)]
         return stored.above_zero(value) if stored else value
 
     with task_loop(n * chunks, size) as task:

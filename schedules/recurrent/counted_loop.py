@@ -20,10 +20,11 @@ from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
     PARALLEL_ELEMENTS,
     build_kernel,
+    flat,
+    for_share,
     for_vectors,
     span,
 )
-from neocpu.schedules.vocabulary.layout import ceil_div
 
 LOOP_BEGIN: Final = "neocpu.loop_begin"
 """Attribute of the first kernel, whose value is the loop's name."""
@@ -198,16 +199,11 @@ def _step(number: Any, limit: int) -> Any:
     return T.cast(T.max(T.min(step, last), tirx.const(0, "int64")), "int32")
 
 
-def _flat(buffer: Any) -> Any:
-    size = math.prod(int(extent) for extent in buffer.shape)
-    return T.decl_buffer((size,), str(buffer.dtype), data=buffer.data, layout=None)
-
-
 def _copy(source: Any, destination: Any, *, start: Any = 0, first: Any = 0, size: int = 0) -> None:
     """Emit a copy of a tensor, or of ``size`` elements from ``first``, to those from ``start``."""
     size = size or math.prod(int(extent) for extent in source.shape)
     lanes = _VECTOR // bytes_of(str(source.dtype))
-    given, made = _flat(source), _flat(destination)
+    given, made = flat(source), flat(destination)
 
     def copy(at: Any, width: int) -> None:
         T.buffer_store(made, given[span(first + at, width)], [span(start + at, width)])
@@ -215,11 +211,5 @@ def _copy(source: Any, destination: Any, *, start: Any = 0, first: Any = 0, size
     if size < PARALLEL_ELEMENTS:
         for_vectors(size, lanes, copy)
         return
-    share = ceil_div(size, ENOUGH_TASKS * lanes) * lanes
     with T.parallel(ENOUGH_TASKS) as task:
-        begin = task * share
-        count = T.max(T.min(share, size - begin), 0)
-        with T.serial(count // lanes) as i:
-            copy(begin + i * lanes, lanes)
-        with T.serial(count % lanes) as i:
-            copy(begin + count // lanes * lanes + i, 1)
+        for_share(task, size, lanes, copy)

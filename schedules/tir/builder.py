@@ -16,6 +16,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.tir.vector_math import vectorize_calls
+from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 # Below this many elements a fork and join (about 4 us) costs more than the second core saves.
@@ -104,6 +105,12 @@ def loop_nest(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]
         yield tuple(index)
 
 
+def flat(buffer: Any) -> Any:
+    """Return a buffer as one axis, where it lies."""
+    size = math.prod(int(extent) for extent in buffer.shape)
+    return T.decl_buffer((size,), str(buffer.dtype), data=buffer.data, layout=None)
+
+
 def span(start: Any, width: int) -> Any:
     """Index ``width`` consecutive elements from ``start``."""
     return start if width == 1 else T.ramp(start, 1, width)
@@ -145,3 +152,20 @@ def for_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> No
             emit(i * lanes, lanes)
     if tail:
         emit(full * lanes, tail)
+
+
+def for_share(task: Any, length: int, lanes: int, emit: Callable[[Any, int], None]) -> None:
+    """Cover the share that a task, of `ENOUGH_TASKS`, has of ``length`` elements.
+
+    ::
+
+        for i in range(count // lanes): emit(first + i * lanes, lanes)
+        for i in range(count % lanes): emit(first + count // lanes * lanes + i, 1)
+    """
+    share = ceil_div(length, ENOUGH_TASKS * lanes) * lanes
+    first = task * share
+    count = T.max(T.min(share, length - first), 0)
+    with T.serial(count // lanes) as i:
+        emit(first + i * lanes, lanes)
+    with T.serial(count % lanes) as i:
+        emit(first + count // lanes * lanes + i, 1)

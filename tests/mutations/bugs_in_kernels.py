@@ -144,9 +144,9 @@ BUGS = (
     ),
     Bug(
         "concat: a share begins at its row",
-        "schedules/operators/concat.py",
-        "at = index * run + first",
-        "at = index * run",
+        "schedules/tir/builder.py",
+        "first = task * share",
+        "first = 0",
         (f"{_OPERATORS}concat.py",),
     ),
     Bug(
