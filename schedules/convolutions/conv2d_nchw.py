@@ -17,6 +17,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.input_pixels import padded_pixels, stored_pixels
 from neocpu.schedules.estimates.memory_traffic import with_memory
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
@@ -27,7 +28,7 @@ from neocpu.schedules.estimates.register_tile import (
 from neocpu.schedules.operators.epilogue import apply_epilogue, convolution_arguments
 from neocpu.schedules.tir.builder import PARALLEL_ELEMENTS
 from neocpu.schedules.tir.vector_math import vectorize_calls
-from neocpu.schedules.vocabulary.frame_reads import place_of, reads_outside
+from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.steps import TENSOR
@@ -143,29 +144,18 @@ def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> Any:
     Column ``x`` of the padded image lies at ``[x % stride, x // stride]``, so the pixels that one
     tap needs for neighbouring outputs are neighbours in memory. ``data`` itself if it serves.
     """
-    top, left, _, _ = workload.padding
-    height, width = workload.height, workload.width
     (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
     rows = (workload.out_height - 1) * stride_h + (workload.kernel[0] - 1) * dil_h + 1
     per_phase = columns + (workload.kernel[1] - 1) * dil_w // stride_w
     each = workload.image_channels // workload.groups
-    fits = stride_w == 1 and (top, left) == (0, 0) and rows <= height and per_phase <= width
+    fits = rows <= workload.height and per_phase <= workload.width
+    fits = fits and stride_w == 1 and workload.padding[:2] == (0, 0)
     if fits and not reads_outside(workload):
-        if workload.frames is None:
-            return data
-
-        def pixel(b: Any, ch: Any, *place: Any) -> Any:
-            image, channel, _ = place_of(workload, b, ch, each)
-            return data(image, channel, *place)
-
-        return pixel
+        return stored_pixels(data, workload, each)
+    padded = padded_pixels(data, workload, each)
 
     def element(b: Any, ch: Any, h: Any, *column: Any) -> Any:
-        x = column[0] if stride_w == 1 else column[1] * stride_w + column[0]
-        image, channel, conditions = place_of(workload, b, ch, each)
-        conditions = (*conditions, h >= top, h < height + top, x >= left, x < width + left)
-        value = data(image, channel, h - top, x - left)
-        return tirx.if_then_else(tirx.all(*conditions), value, tirx.const(0, data.dtype))
+        return padded(b, ch, h, column[0] if stride_w == 1 else column[1] * stride_w + column[0])
 
     phases = min(stride_w, (workload.kernel[1] - 1) * dil_w + 1)
     row = (per_phase,) if stride_w == 1 else (phases, per_phase)

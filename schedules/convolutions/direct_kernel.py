@@ -10,11 +10,12 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.input_pixels import padded_pixels, stored_pixels
 from neocpu.schedules.estimates.memory_traffic import LINE
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import fraction, prefetch_to_l2
 from neocpu.schedules.tir.vector_math import vectorize_calls
-from neocpu.schedules.vocabulary.frame_reads import place_of, reads_outside
+from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -95,7 +96,7 @@ def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list
     kernel = te.placeholder(kernel_shape, workload.numerics.weights, name="kernel")
     rows = ceil_div(workload.out_height, scheme.reg_oh) * scheme.reg_oh
     columns = ceil_div(workload.out_width, scheme.reg_n) * scheme.reg_n
-    source = _padded(data, workload, scheme, (rows, columns), pitch)
+    source = _padded(data, workload, rows, columns, pitch)
     chunks_out, chunks_in = kernel_shape[0], kernel_shape[1]
     chunks_out_group = chunks_out // workload.groups if workload.groups > 1 else chunks_out
     each = scheme.sum_chunks or chunks_in
@@ -124,48 +125,26 @@ def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list
     return [data, kernel, *operands, output]
 
 
-def _padded(
-    data: te.Tensor,
-    workload: Conv2dWorkload,
-    scheme: DirectScheme,
-    size: tuple[int, int],
-    pitch: int,
-) -> Any:
-    """Return ``data`` with every pixel that rows by columns of output read, zeros outside.
+def _padded(data: te.Tensor, workload: Conv2dWorkload, rows: int, columns: int, pitch: int) -> Any:
+    """Return ``data`` with every pixel that ``rows`` by ``columns`` of output read, zeros outside.
 
     As a function of the image, its chunk, row, column and lane.
     """
-    top, left, _, _ = workload.padding
-    height, width = workload.height, workload.width
     reach = [
         (count - 1) * stride + (kernel - 1) * dilation + 1
         for count, stride, kernel, dilation in zip(
-            size, workload.stride, workload.kernel, workload.dilation, strict=True
+            (rows, columns), workload.stride, workload.kernel, workload.dilation, strict=True
         )
     ]
     _, chunks, _, _, *block = (int(extent) for extent in data.shape)
     each = chunks // workload.groups
-    fits = (top, left) == (0, 0) and reach[0] <= height and reach[1] <= width
+    fits = reach[0] <= workload.height and reach[1] <= workload.width
+    fits = fits and workload.padding[:2] == (0, 0)
     if fits and not reads_outside(workload):
-        if workload.frames is None:
-            return data
-
-        def pixel(b: tirx.Var, c: tirx.Expr, *place: tirx.Expr) -> tirx.Expr:
-            image, chunk, _ = place_of(workload, b, c, each)
-            return data(image, chunk, *place)
-
-        return pixel
-    zero = tirx.const(0, data.dtype)
-
-    def element(b: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, *i: tirx.Var) -> tirx.Expr:
-        image, chunk, conditions = place_of(workload, b, c, each)
-        conditions = (*conditions, h >= top, h < height + top, w >= left, w < width + left)
-        value = data(image, chunk, h - top, w - left, *i)
-        return tirx.if_then_else(tirx.all(*conditions), value, zero)
-
+        return stored_pixels(data, workload, each)
     chunks *= workload.frames.kernel if workload.frames else 1
     shape = (workload.batch, chunks, reach[0], ceil_div(reach[1], pitch) * pitch, *block)
-    return te.compute(shape, element, name="pad")
+    return te.compute(shape, padded_pixels(data, workload, each), name="pad")
 
 
 def _sum_in_parts(sch: Schedule, part: object, lanes: int) -> list[object]:

@@ -53,9 +53,9 @@ BUGS = (
     ),
     Bug(
         "direct: a row below the image",
-        "schedules/convolutions/direct_kernel.py",
-        "h < height + top,",
-        "h <= height + top,",
+        "schedules/convolutions/input_pixels.py",
+        "h < workload.height + top",
+        "h <= workload.height + top",
         (f"{_CONV}direct.py",),
     ),
     Bug(
