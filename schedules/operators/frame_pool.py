@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
+from neocpu.schedules.tir.frame_window import taps_inside
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -84,9 +85,7 @@ def _emit(pool: FramePoolWorkload, data: Any, output: Any, target: CpuTarget) ->
     with task_loop(images * chunks, images * chunks * length * frames.kernel) as task:
         image = T.Bind(task // chunks)
         start = T.Bind(image % frames.out_depth * frames.stride - frames.padding[0])
-        first = T.Bind(T.max((frames.dilation - 1 - start) // frames.dilation, 0))
-        ahead = (frames.depth - start + frames.dilation - 1) // frames.dilation
-        count = T.Bind(T.max(T.min(ahead, frames.kernel) - first, 0))
+        first, count = taps_inside(frames, start)
         frame = image // frames.out_depth * frames.depth + start + first * frames.dilation
         base = T.Bind((frame * chunks + task % chunks) * length)
         divisor = frames.kernel if pool.count_include_pad else T.max(count, 1)

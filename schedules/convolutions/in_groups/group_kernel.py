@@ -17,6 +17,7 @@ from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers, in_
 from neocpu.schedules.tir import neon
 from neocpu.schedules.tir.bfloat16 import bits_of
 from neocpu.schedules.tir.builder import span, splat, task_loop
+from neocpu.schedules.tir.frame_window import taps_inside
 from neocpu.schedules.vocabulary.frame_reads import frame_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import GroupScheme
@@ -276,10 +277,7 @@ class Emitter:
             return
         if frames.reads_outside:
             place = image if self._workload.volumes == 1 else image % frames.out_depth
-            start = T.Bind(place * frames.stride - frames.padding[0])
-            first = T.Bind(T.max((frames.dilation - 1 - start) // frames.dilation, 0))
-            ahead = (frames.depth - start + frames.dilation - 1) // frames.dilation
-            count = T.max(T.min(ahead, frames.kernel) - first, 0)
+            first, count = taps_inside(frames, T.Bind(place * frames.stride - frames.padding[0]))
         else:
             first, count = 0, frames.kernel
         with T.serial(count) as turn:
