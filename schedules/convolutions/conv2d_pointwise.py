@@ -20,6 +20,7 @@ from tvm import tirx
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.pointwise_kernel import Emitter
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling, output_blocks
+from neocpu.schedules.convolutions.vector_fold import fold
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
@@ -30,7 +31,7 @@ from neocpu.schedules.estimates.register_tile import (
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
-from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.layout import ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -144,28 +145,6 @@ def _strip(workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget)
     whole = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes)
     fitting = int(STRIP_L2 * target.l2) // (whole.panel_bytes // whole.strip_blocks)
     return max(1, min(fitting, whole.blocks))
-
-
-def fold(
-    workload: Conv2dWorkload,
-    scheme: PointwiseScheme,
-    in_layout: DataLayout,
-    out_layout: DataLayout,
-    target: CpuTarget,
-) -> PointwiseScheme | None:
-    """Return the scheme with this one's register tiles between other layouts; None if none does.
-
-    A vector of input channels, pixel by pixel, is read from any block, and one of output channels
-    is stored to any.
-    """
-    lanes, ic_bn, oc_bn = (
-        target.dot_unit(workload.numerics).lanes,
-        in_layout.block,
-        out_layout.block,
-    )
-    if ic_bn % lanes or oc_bn % lanes:
-        return None
-    return replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
 
 
 def argument_shapes(

@@ -22,6 +22,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions import winograd
+from neocpu.schedules.convolutions.vector_fold import fold
 from neocpu.schedules.convolutions.winograd_kernel import Emitter, frames_as_rows
 from neocpu.schedules.convolutions.winograd_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
@@ -35,7 +36,7 @@ from neocpu.schedules.estimates.register_tile import (
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.frame_reads import turned
-from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.layout import ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -155,27 +156,6 @@ def _strips(
             too_much = oc_split and tiling.input_bytes > MAX_SHARED_BYTES
             if not too_much and (strip == 1 or held <= MAX_STRIP_L2 * target.l2):
                 yield candidate
-
-
-def fold(
-    workload: Conv2dWorkload,
-    scheme: WinogradScheme,
-    in_layout: DataLayout,
-    out_layout: DataLayout,
-    target: CpuTarget,
-) -> WinogradScheme | None:
-    """Return the scheme with this one's tiles between other layouts; None if there is none.
-
-    The tiles' transforms read and write a vector of channels at a time, in whatever block.
-    """
-    lanes, ic_bn, oc_bn = (
-        target.dot_unit(workload.numerics).lanes,
-        in_layout.block,
-        out_layout.block,
-    )
-    if ic_bn % lanes or oc_bn % lanes:
-        return None
-    return replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
 
 
 def argument_shapes(

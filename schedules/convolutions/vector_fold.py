@@ -1,0 +1,32 @@
+"""Layout transforms folded into kernels that load and store channels a vector at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.scheme import PointwiseScheme, WinogradScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+_Scheme = TypeVar("_Scheme", PointwiseScheme, WinogradScheme)
+
+
+def fold(
+    workload: Conv2dWorkload,
+    scheme: _Scheme,
+    in_layout: DataLayout,
+    out_layout: DataLayout,
+    target: CpuTarget,
+) -> _Scheme | None:
+    """Return the scheme with this one's tiles between other layouts; None if there is none.
+
+    A vector of input channels, pixel by pixel, is read from any block, and one of output channels
+    is stored to any.
+    """
+    lanes = target.dot_unit(workload.numerics).lanes
+    ic_bn, oc_bn = in_layout.block, out_layout.block
+    if ic_bn % lanes or oc_bn % lanes:
+        return None
+    return replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
