@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
 from neocpu.foundation.dtypes import DTYPES
+from neocpu.schedules.estimates.index_values import BINARY
 
 # Arithmetic that LLVM has vector instructions for, whatever it is called.
 PLAIN_CALLS: Final = frozenset(
@@ -22,16 +23,11 @@ PLAIN_CALLS: Final = frozenset(
         *("prefetch", "address_of", "clz", "popcount", "copysign"),
     )
 )
-_LEAVES: Final = (Var, tirx.IntImm, tirx.FloatImm, str)
-_BINARY: Final = (
-    *(tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod),
-    *(tirx.Min, tirx.Max, tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.And, tirx.Or),
-)
 
 
 def parts(expr: Any) -> tuple[Any, ...]:
     """Return the operands of an expression, but for the indices of what it loads."""
-    if isinstance(expr, _BINARY):
+    if type(expr) in BINARY:
         return (expr.a, expr.b)
     if isinstance(expr, tirx.Select):
         return (expr.condition, expr.true_value, expr.false_value)

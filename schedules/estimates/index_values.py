@@ -12,7 +12,7 @@ from tvm.ir import Call, Var
 
 Number = int | float
 
-_BINARY: Final[dict[type, Callable[[Any, Any], Any]]] = {
+BINARY: Final[dict[type, Callable[[Any, Any], Any]]] = {
     tirx.Add: operator.add,
     tirx.Sub: operator.sub,
     tirx.Mul: operator.mul,
@@ -31,6 +31,8 @@ _BINARY: Final[dict[type, Callable[[Any, Any], Any]]] = {
     tirx.And: lambda a, b: bool(a) and bool(b),
     tirx.Or: lambda a, b: bool(a) or bool(b),
 }
+"""What computes each expression of two operands, ``a`` and ``b``."""
+
 _CALLS: Final[dict[str, Callable[..., Any]]] = {
     "prim.if_then_else": lambda condition, then, other: then if condition else other,
     "prim.likely": lambda condition: condition,
@@ -67,14 +69,15 @@ class Indices:
         loops : mapping of Var to int
             Which iteration each loop is in; the first one where nothing is said.
         """
-        if isinstance(expr, tirx.IntImm | tirx.FloatImm):
-            return int(expr) if isinstance(expr, tirx.IntImm) else float(expr.value)
-        if isinstance(expr, Var):
-            if expr in self.bound:
-                return self.value(self.bound[expr], loops)
-            return loops.get(expr, 0)
-        if (compute := _BINARY.get(type(expr))) is not None:
+        if (compute := BINARY.get(type(expr))) is not None:
             return self._computed(compute, (expr.a, expr.b), loops)
+        if isinstance(expr, tirx.IntImm):
+            return int(expr)
+        if isinstance(expr, tirx.FloatImm):
+            return float(expr.value)
+        if isinstance(expr, Var):
+            bound = self.bound.get(expr)
+            return loops.get(expr, 0) if bound is None else self.value(bound, loops)
         if isinstance(expr, tirx.Cast):
             whole = str(expr.ty).startswith(("int", "uint"))
             return self._computed(int if whole else float, (expr.value,), loops)
