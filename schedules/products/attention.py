@@ -20,8 +20,8 @@ from neocpu.schedules.estimates.memory_traffic import fork_seconds
 from neocpu.schedules.products.panel import VECTORS, allocate, each_panel, matrix_at, pack, reader
 from neocpu.schedules.products.row_softmax import RowSoftmax
 from neocpu.schedules.products.row_tile import RowTile, choose_tile, parts_of
-from neocpu.schedules.products.workloads import AttentionWorkload, compute_seconds, digits
-from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
+from neocpu.schedules.products.workloads import AttentionWorkload, compute_seconds
+from neocpu.schedules.tir.builder import build_kernel, digits, span, splat, task_loop
 from neocpu.schedules.tir.opaque_number import opaque_numbers
 from neocpu.schedules.tir.vector_math import LOG2_E, vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div

@@ -12,8 +12,8 @@ from tvm.tirx.script.builder import ir as T
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
 from neocpu.schedules.products.panel import VECTORS, allocate, each_panel, matrix_at, pack, reader
 from neocpu.schedules.products.row_tile import choose_tile, parts_of
-from neocpu.schedules.products.workloads import ProductWorkload, compute_seconds, digits
-from neocpu.schedules.tir.builder import build_kernel, task_loop
+from neocpu.schedules.products.workloads import ProductWorkload, compute_seconds
+from neocpu.schedules.tir.builder import build_kernel, digits, task_loop
 from neocpu.schedules.tir.opaque_number import opaque_numbers
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.target import CpuTarget

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from neocpu.schedules.tir.builder import strides_of
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.strided_view import StridedView
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -98,15 +97,6 @@ class AttentionWorkload:
     def __str__(self) -> str:
         size = f"{math.prod(self.batch)} of {self.queries}x{self.keys}, {self.depth}"
         return size + (f" -> {self.width}" if self.width != self.depth else "")
-
-
-def digits(number: Any, extents: tuple[int, ...]) -> list[Any]:
-    """Return the index that has ``number`` in the row-major order of an array of ``extents``."""
-    strides = strides_of(extents)
-    return [
-        0 if extent == 1 else number // stride % extent
-        for stride, extent in zip(strides, extents, strict=True)
-    ]
 
 
 def compute_seconds(flops: int, target: CpuTarget, threads: int) -> float:

@@ -86,6 +86,12 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
+def digits(number: Any, extents: Sequence[int]) -> list[Any]:
+    """Return the index that has ``number`` in the row-major order of an array of ``extents``."""
+    strides = strides_of(extents)
+    return [number // stride % extent for stride, extent in zip(strides, extents, strict=True)]
+
+
 @contextmanager
 def loop_nest(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]]:
     """Emit what is in its body for every index into ``extents``, the last axis innermost.
@@ -98,9 +104,7 @@ def loop_nest(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]
     tasks = extents[:lead]
     with ExitStack() as nest:
         task = nest.enter_context(task_loop(math.prod(tasks), elements))
-        index = [
-            task // stride % extent for stride, extent in zip(strides_of(tasks), tasks, strict=True)
-        ]
+        index = digits(task, tasks)
         index += [nest.enter_context(T.serial(extent)) for extent in extents[lead:]]
         yield tuple(index)
 

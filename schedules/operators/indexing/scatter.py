@@ -21,6 +21,7 @@ from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
     PARALLEL_ELEMENTS,
     build_kernel,
+    digits,
     part_start,
     strides_of,
     task_loop,
@@ -113,10 +114,7 @@ def lower_scatter_elements(workload: ElementsWorkload) -> Any:
             _emit_copy(values, output)
         with task_loop(tasks, math.prod(data) if alone else count) as task:
             before, part = task // parts, task % parts
-            front = [
-                before // stride % extent
-                for stride, extent in zip(strides_of(indices[:axis]), indices[:axis], strict=True)
-            ]
+            front = digits(before, indices[:axis])
             if alone:
                 with ExitStack() as nest:
                     here = offset(front + behind(nest, data[axis], part), data)

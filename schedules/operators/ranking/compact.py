@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.operators.ranking.radix_sort import add, variable
-from neocpu.schedules.tir.builder import build_kernel, strides_of
+from neocpu.schedules.tir.builder import build_kernel, digits
 
 
 def clipped(count: Any, most: int) -> Any:
@@ -38,20 +38,17 @@ def lower_compact(shape: Sequence[int]) -> Any:
         ("places", (rank, elements), "int64"),
         ("count", (1,), "int64"),
     )
-    strides = strides_of(shape)
 
     def body(data: Any, places: Any, count: Any) -> None:
         found = variable("int32", 0)
         with T.serial(elements) as i:
-            at = [i // stride % extent for stride, extent in zip(strides, shape, strict=True)]
             T.buffer_store(places, T.cast(i, "int64"), [0, found[0]])
-            add(found, T.cast(data[tuple(at)], "int32"))
+            add(found, T.cast(data[tuple(digits(i, shape))], "int32"))
         if rank > 1:
             with T.serial(found[0]) as i:
                 element = T.Bind(T.cast(places[0, i], "int32"))
-                for axis, (stride, extent) in enumerate(zip(strides, shape, strict=True)):
-                    index = T.cast(element // stride % extent, "int64")
-                    T.buffer_store(places, index, [axis, i])
+                for axis, index in enumerate(digits(element, shape)):
+                    T.buffer_store(places, T.cast(index, "int64"), [axis, i])
         for axis in range(rank):
             with T.serial(elements - found[0]) as i:
                 T.buffer_store(places, tirx.const(0, "int64"), [axis, found[0] + i])
