@@ -21,7 +21,7 @@ from tvm.s_tir import Schedule
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.estimates.memory_traffic import LINE, fork_seconds, stream_seconds
-from neocpu.schedules.estimates.register_tile import broadcast_limit, steps_cycles
+from neocpu.schedules.estimates.register_tile import broadcast_limit, compute_seconds, steps_cycles
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import prefetch_to_l2
 from neocpu.schedules.tir.vector_math import vectorize_calls
@@ -81,11 +81,11 @@ def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> fl
     size = workload.n * workload.k * bytes_of(numerics.weights)
     size += workload.m * workload.n * bytes_of(numerics.output)
     size += workload.m * workload.k * bytes_of(numerics.data)
-    peak = 2 * unit.macs * unit.per_cycle * target.frequency * threads
     steps = workload.m * ceil_div(workload.n, unit.lanes) * steps_cycles(workload.epilogue)
     after = steps / (target.frequency * threads)
     return fork_seconds(threads, target) + max(
-        stream_seconds(size, target, threads, cold=True), workload.flops / peak + after
+        stream_seconds(size, target, threads, cold=True),
+        compute_seconds(workload.flops, unit, target, threads) + after,
     )
 
 

@@ -134,7 +134,7 @@ def lower_resize(workload: ResizeWorkload, form: Format, target: CpuTarget) -> A
         if form.layout == NCHW:
             _emit_rows(workload, sums, data, output, target.lanes(form.dtype))
         else:
-            _emit_blocks(workload, sums, data, output, target.lanes(form.dtype))
+            _emit_blocks(sums, data, output, target.lanes(form.dtype))
 
     return build_kernel(parameters, body)
 
@@ -165,7 +165,7 @@ class _Sums:
         return total
 
 
-def _emit_blocks(workload: ResizeWorkload, sums: _Sums, data: Any, output: Any, lanes: int) -> None:
+def _emit_blocks(sums: _Sums, data: Any, output: Any, lanes: int) -> None:
     """Emit the loop nest in NCHW[x]c.
 
     ::

@@ -17,10 +17,11 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
+from neocpu.schedules.estimates.register_tile import compute_seconds
 from neocpu.schedules.products.panel import VECTORS, allocate, each_panel, matrix_at, pack, reader
 from neocpu.schedules.products.row_softmax import RowSoftmax
 from neocpu.schedules.products.row_tile import RowTile, choose_tile, parts_of
-from neocpu.schedules.products.workloads import AttentionWorkload, compute_seconds
+from neocpu.schedules.products.workloads import AttentionWorkload
 from neocpu.schedules.tir.builder import build_kernel, digits, span, splat, task_loop
 from neocpu.schedules.tir.opaque_number import opaque_numbers
 from neocpu.schedules.tir.vector_math import LOG2_E, vectorize_calls
@@ -37,7 +38,8 @@ def estimate(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -
     """Return analytic seconds."""
     scores = math.prod(workload.batch) * workload.queries * workload.keys
     flops = workload.flops + SOFTMAX_FLOPS * scores
-    return fork_seconds(threads, target) + compute_seconds(flops, target, threads)
+    unit = target.dot_unit(workload.numerics)
+    return fork_seconds(threads, target) + compute_seconds(flops, unit, target, threads)
 
 
 def lower_attention(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -> Any:

@@ -10,9 +10,10 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
+from neocpu.schedules.estimates.register_tile import compute_seconds
 from neocpu.schedules.products.panel import VECTORS, allocate, each_panel, matrix_at, pack, reader
 from neocpu.schedules.products.row_tile import choose_tile, parts_of
-from neocpu.schedules.products.workloads import ProductWorkload, compute_seconds
+from neocpu.schedules.products.workloads import ProductWorkload
 from neocpu.schedules.tir.builder import build_kernel, digits, task_loop
 from neocpu.schedules.tir.opaque_number import opaque_numbers
 from neocpu.schedules.tir.vector_math import vectorize_calls
@@ -21,7 +22,8 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 def estimate(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> float:
     """Return analytic seconds."""
-    return fork_seconds(threads, target) + compute_seconds(workload.flops, target, threads)
+    unit = target.dot_unit(workload.numerics)
+    return fork_seconds(threads, target) + compute_seconds(workload.flops, unit, target, threads)
 
 
 def lower_product(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> Any:

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.strided_view import StridedView
-from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +96,3 @@ class AttentionWorkload:
     def __str__(self) -> str:
         size = f"{math.prod(self.batch)} of {self.queries}x{self.keys}, {self.depth}"
         return size + (f" -> {self.width}" if self.width != self.depth else "")
-
-
-def compute_seconds(flops: int, target: CpuTarget, threads: int) -> float:
-    """Return the seconds that so many float32 operations take at least."""
-    unit = target.dot_unit(FLOAT32)
-    return flops / (2 * unit.macs * unit.per_cycle * target.frequency * threads)
