@@ -1,6 +1,7 @@
 """Export architectures of other packages, compile each, and hold it to ONNX Runtime.
 
-    python -m tests.zoo PYTHON [--only WORD] [--exporter dynamo] [--verify] [-o results.jsonl]
+    python -m tests.zoo PYTHON [--only WORD] [--exporter dynamo] [--verify]
+                        [--kept FOLDER] [-o results.jsonl]
 
 PYTHON is another environment's, with these packages (6 GB of them):
 
@@ -43,10 +44,14 @@ def checked(path: Path, verify: bool) -> Outcome:
 
 
 def outcomes(
-    python: str, exporter: str, architectures: list[Architecture], verify: bool
+    python: str,
+    exporter: str,
+    architectures: list[Architecture],
+    verify: bool,
+    folder: Path | None = None,
 ) -> Iterator[Outcome]:
     """Export and check one after the other."""
-    for name, path, why in exports(python, exporter, architectures):
+    for name, path, why in exports(python, exporter, architectures, folder):
         if path is None:
             found = Outcome(outcome="not exported", message=why)
         else:
@@ -82,6 +87,7 @@ def main() -> None:
     parser.add_argument("--exporter", choices=EXPORTERS, action="append")
     parser.add_argument("--verify", action="store_true")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/zoo.jsonl"))
+    parser.add_argument("--kept", type=Path, help="folder where exports are kept for other runs")
     options = parser.parse_args()
     results = kept(options.output, Outcome)
     done = {(each.name, each.exporter) for each in results}
@@ -91,7 +97,7 @@ def main() -> None:
             for each in ARCHITECTURES
             if options.only in each.name and (each.name, exporter) not in done
         ]
-        for found in outcomes(options.python, exporter, left, options.verify):
+        for found in outcomes(options.python, exporter, left, options.verify, options.kept):
             results.append(found)
             print(f"{found.name} ({exporter}): {found.outcome} {found.message[:200]}", flush=True)
             keep(options.output, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -35,19 +36,34 @@ def _exported(
 
 
 def exports(
-    python: str, exporter: str, architectures: list[Architecture]
+    python: str, exporter: str, architectures: list[Architecture], folder: Path | None = None
 ) -> Iterator[tuple[str, Path | None, str]]:
-    """Yield the name, the file and, where there is none, why. A file lasts until the next one."""
+    """Yield the name, the file and, where there is none, why.
+
+    Files lie in ``folder`` from then on, and what it has is not exported again; without it each
+    lasts until the next one.
+    """
     for first in range(0, len(architectures), AT_A_TIME):
         some = architectures[first : first + AT_A_TIME]
         with tempfile.TemporaryDirectory(prefix="neocpu-zoo-") as name:
-            folder = Path(name)
-            said = _exported(python, exporter, some, folder)
-            for each in some:
-                path = folder / f"{each.name}.{exporter}.onnx"
-                why = said.get(each.name, "the exporter died or did not end")
-                if why == "ok":
-                    yield each.name, path, ""
-                    path.unlink()
+            place = Path(name) if folder is None else folder
+            paths = {each.name: place / f"{each.name}.{exporter}.onnx" for each in some}
+            left = [each for each in some if not paths[each.name].exists()]
+            said = _exported(python, exporter, left, Path(name)) if left else {}
+            for architecture, path in paths.items():
+                if said.get(architecture) == "ok" and folder is not None:
+                    _move(Path(name) / path.name, path)
+                if path.exists():
+                    yield architecture, path, ""
                 else:
-                    yield each.name, None, why
+                    why = said.get(architecture, "the exporter died or did not end")
+                    yield architecture, None, why
+                if folder is None:
+                    path.unlink(missing_ok=True)
+
+
+def _move(file: Path, to: Path) -> None:
+    """Move an export, after the file of its weights if it has one of its own."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    for each in sorted(file.parent.glob(f"{file.name}*"), reverse=True):
+        shutil.move(each, to.parent / each.name)

@@ -1,6 +1,7 @@
 """Race architectures of other packages against other engines, as they come: nothing is tuned.
 
-    python -m tests.zoo.race PYTHON [--only WORD] [--rounds N] [-o races.jsonl] [--document OUT.md]
+    python -m tests.zoo.race PYTHON [--only WORD] [--rounds N] [--kept FOLDER]
+                             [-o races.jsonl] [--document OUT.md]
 
 PYTHON is the environment that ``python -m tests.zoo`` asks for. Every model is raced by ``neocpu
 bench race`` on a quiet machine; what OUT has already is not raced again. The document is a table of
@@ -152,11 +153,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--document", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/races.jsonl"))
+    parser.add_argument("--kept", type=Path, help="folder where exports are kept for other runs")
     options = parser.parse_args()
     races = kept(options.output, Race)
     done = {each.name for each in races}
     left = [each for each in ARCHITECTURES if options.only in each.name and each.name not in done]
-    for name, path, why in exports(options.python, "torchscript", left):
+    for name, path, why in exports(options.python, "torchscript", left, options.kept):
         found = Race(name, message=why) if path is None else raced(name, path, options.rounds)
         races.append(found)
         print(f"{name}: {found.ratio:.2f} {found.message[:200]}", flush=True)
