@@ -11,8 +11,8 @@
  *     neocpu_free(model);
  *
  * A process may hold any number of models, and any number of threads may call one: calls run one
- * after another, each on the thread that makes it and on the model's own. Nothing here ends the
- * process.
+ * after another, each on the thread that makes it and on the model's own; those of its streams
+ * (neocpu_load_stream) at once. Nothing here ends the process.
  */
 #ifndef NEOCPU_H_
 #define NEOCPU_H_
@@ -137,6 +137,13 @@ NEOCPU_API neocpu_status neocpu_load(const char *path, const neocpu_options *opt
  * that starts on a multiple of 128 bytes is used as it is, of other memory the weights are copied. */
 NEOCPU_API neocpu_status neocpu_open_memory(const void *data, size_t size,
                                             const neocpu_options *options, neocpu_model **model);
+
+/* Load another stream of a model: the two share file and weights and the check of these, and each has
+ * its threads and its memory between kernels, so that calls of both are made at once. It is a model
+ * like any other, and either may be freed first. Of the options, `threads`, `pin` and `pool` count.
+ */
+NEOCPU_API neocpu_status neocpu_load_stream(neocpu_model *model, const neocpu_options *options,
+                                            neocpu_model **stream);
 
 /* Make threads for models to share: as many as neocpu_options.threads says, pinned or not. */
 NEOCPU_API neocpu_status neocpu_pool_start(int threads, int pin, neocpu_pool **pool);

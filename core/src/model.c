@@ -3,27 +3,25 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "artifact.h"
 #include "cpus.h"
 #include "error.h"
 #include "neocpu.h"
 #include "pool.h"
 #include "queue.h"
 #include "session.h"
-#include "verification.h"
+#include "source.h"
 
 /* Far more threads than CPUs are a mistake of the caller's. */
 enum { THREADS_PER_CPU = 16 };
 
 struct neocpu_model {
   pid_t process; /* that loaded it: a child has none of its threads */
-  nc_artifact artifact;
+  nc_source *source;
   nc_pool *pool;
   nc_session session;
   nc_trace *trace; /* what was noted last, or is being noted; null: nothing */
   nc_queue queue;
   neocpu_description description;
-  nc_verification verification; /* all zero if the weights are trusted */
 };
 
 /* Check the options, and write how many threads a call runs on. */
@@ -54,16 +52,11 @@ static neocpu_status choose_pool(neocpu_model *model, const neocpu_options *opti
   return NEOCPU_OK;
 }
 
-static neocpu_status open_model(neocpu_model *model, const nc_file *file,
-                                const neocpu_options *options) {
-  nc_artifact *artifact = &model->artifact;
-  const nc_header *header = &artifact->header;
-  int threads = 0;
-  neocpu_status status = choose_threads(options, &threads);
-  if (status == NEOCPU_OK) status = nc_artifact_open(file, artifact);
-  if (status == NEOCPU_OK) status = nc_artifact_check_host(artifact);
-  if (status == NEOCPU_OK) status = choose_pool(model, options, threads);
-  if (status != NEOCPU_OK) return status;
+static const neocpu_options DEFAULTS;
+
+/* Make a session of the source and the pool that the model has. */
+static neocpu_status start(neocpu_model *model) {
+  const nc_header *header = &model->source->artifact.header;
   model->description = (neocpu_description){
       .name = header->name,
       .target = header->target,
@@ -73,21 +66,43 @@ static neocpu_status open_model(neocpu_model *model, const nc_file *file,
       .outputs = header->outputs,
       .output_count = header->output_count,
   };
-  if (!options->trust_weights) {
-    status = nc_verification_start(&model->verification, artifact, model->description.threads);
-    if (status != NEOCPU_OK) return status;
-  }
-  return nc_session_start(&model->session, artifact, model->pool, options->huge_pages);
+  return nc_session_start(&model->session, model->source, model->pool);
 }
 
-static neocpu_status load(const nc_file *file, const neocpu_options *options,
+static neocpu_status open_model(neocpu_model *model, const nc_file *file,
+                                const neocpu_options *options) {
+  int threads = 0;
+  neocpu_status status = choose_threads(options, &threads);
+  if (status == NEOCPU_OK) status = nc_source_open(file, &model->source);
+  if (status == NEOCPU_OK) status = choose_pool(model, options, threads);
+  if (status == NEOCPU_OK && !options->trust_weights) {
+    status = nc_source_start_check(model->source, nc_pool_size(model->pool));
+  }
+  if (status == NEOCPU_OK && options->huge_pages) status = nc_source_copy_weights(model->source);
+  return status == NEOCPU_OK ? start(model) : status;
+}
+
+static neocpu_status open_stream(neocpu_model *stream, nc_source *source,
+                                 const neocpu_options *options) {
+  int threads = 0;
+  neocpu_status status = choose_threads(options, &threads);
+  if (status == NEOCPU_OK) status = choose_pool(stream, options, threads);
+  if (status != NEOCPU_OK) return status;
+  nc_source_retain(source);
+  stream->source = source;
+  return start(stream);
+}
+
+/* Make a model: of a file, or a stream of the one that has `source`. */
+static neocpu_status make(const nc_file *file, nc_source *source, const neocpu_options *options,
                           neocpu_model **model) {
-  static const neocpu_options defaults;
+  if (options == NULL) options = &DEFAULTS;
   neocpu_model *made = calloc(1, sizeof *made);
   if (made == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory");
   made->process = getpid();
   nc_queue_init(&made->queue);
-  const neocpu_status status = open_model(made, file, options == NULL ? &defaults : options);
+  const neocpu_status status = source == NULL ? open_model(made, file, options)
+                                              : open_stream(made, source, options);
   if (status == NEOCPU_OK) {
     *model = made;
   } else {
@@ -103,7 +118,7 @@ neocpu_status neocpu_load(const char *path, const neocpu_options *options, neocp
   if (path == NULL) return nc_fail(NEOCPU_USAGE, "the path of the model is a null pointer");
   neocpu_status status = nc_file_open(path, &file);
   if (status != NEOCPU_OK) return status;
-  status = load(&file, options, model);
+  status = make(&file, NULL, options, model);
   nc_file_close(&file);
   return status;
 }
@@ -114,7 +129,7 @@ neocpu_status neocpu_open_memory(const void *data, size_t size, const neocpu_opt
   *model = NULL;
   if (data == NULL) return nc_fail(NEOCPU_USAGE, "the model in memory is a null pointer");
   nc_file file = nc_file_of_memory(data, size);
-  return load(&file, options, model);
+  return make(&file, NULL, options, model);
 }
 
 neocpu_status neocpu_pool_start(int threads, int pin, neocpu_pool **pool) {
@@ -139,7 +154,7 @@ const neocpu_description *neocpu_describe(const neocpu_model *model) {
 }
 
 const char *neocpu_metadata(const neocpu_model *model) {
-  return model == NULL ? NULL : model->artifact.metadata;
+  return model == NULL ? NULL : model->source->artifact.metadata;
 }
 
 static neocpu_status check_input(const neocpu_spec *spec, const neocpu_input *input) {
@@ -187,19 +202,14 @@ static neocpu_status check_call(const neocpu_model *model, const neocpu_input *i
   return status;
 }
 
-static neocpu_status verdict_of(neocpu_model *model) {
-  if (model->verification.artifact == NULL) return NEOCPU_OK;
-  return nc_verification_wait(&model->verification);
-}
-
 neocpu_status neocpu_verify(neocpu_model *model) {
   const neocpu_status status = check_model(model);
-  return status == NEOCPU_OK ? verdict_of(model) : status;
+  return status == NEOCPU_OK ? nc_source_verify(model->source) : status;
 }
 
 static neocpu_status run(neocpu_model *model, const neocpu_input *inputs, neocpu_output *outputs) {
   /* Before the run and not after it: damaged indices could lead a kernel anywhere. */
-  const neocpu_status verdict = verdict_of(model);
+  const neocpu_status verdict = nc_source_verify(model->source);
   if (verdict != NEOCPU_OK) return verdict;
   nc_pool_enter(model->pool);
   const neocpu_status status = nc_session_run(&model->session, inputs, outputs);
@@ -264,6 +274,14 @@ neocpu_status neocpu_trace_stop(neocpu_model *model, const neocpu_event **events
   return nc_trace_collect(trace, events, count);
 }
 
+neocpu_status neocpu_load_stream(neocpu_model *model, const neocpu_options *options,
+                                 neocpu_model **stream) {
+  if (stream == NULL) return nc_fail(NEOCPU_USAGE, "the place for the stream is a null pointer");
+  *stream = NULL;
+  const neocpu_status status = check_model(model);
+  return status == NEOCPU_OK ? make(NULL, model->source, options, stream) : status;
+}
+
 void neocpu_intercept(neocpu_model *model, const nc_interception *interception) {
   nc_session_intercept(&model->session, interception);
 }
@@ -276,7 +294,6 @@ void neocpu_free(neocpu_model *model) {
   nc_session_free(&model->session);
   nc_trace_free(model->trace);
   nc_pool_release(model->pool);
-  nc_verification_end(&model->verification);
-  nc_artifact_free(&model->artifact);
+  nc_source_release(model->source);
   free(model);
 }

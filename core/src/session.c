@@ -2,44 +2,24 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "error.h"
+#include "memory.h"
 #include "program.h"
 
-/* Zeros, on huge pages where the kernel has them; null if there is no memory. */
-static void *map_memory(size_t size) {
-  void *memory =
-      mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return NULL;
-  madvise(memory, size, MADV_HUGEPAGE); /* fails on a kernel without them */
-  return memory;
-}
-
-static neocpu_status out_of_memory(size_t size) {
-  return nc_fail(NEOCPU_FAILURE, "out of memory: %zu bytes are needed", size);
-}
-
-static neocpu_status make_memory(nc_session *session, const nc_artifact *artifact,
-                                 int huge_pages) {
+static neocpu_status make_memory(nc_session *session) {
   const nc_header *header = session->header;
   session->arena_size = header->arena_bytes;
   if (session->arena_size > 0) {
-    session->arena = map_memory(session->arena_size);
-    if (session->arena == NULL) return out_of_memory(session->arena_size);
-  }
-  if (huge_pages && artifact->weights_size > 0) {
-    session->weights_size = artifact->weights_size;
-    session->weights = map_memory(session->weights_size);
-    if (session->weights == NULL) return out_of_memory(session->weights_size);
-    memcpy(session->weights, artifact->weights, artifact->weights_size);
+    session->arena = nc_memory_map(session->arena_size);
+    if (session->arena == NULL) return nc_memory_missing(session->arena_size);
   }
   const size_t count = nc_header_tensor_count(header);
   session->tensors = calloc(count + 1, sizeof *session->tensors);
   session->staging = calloc(header->input_count + 1, sizeof *session->staging);
   session->places = calloc(header->output_count, sizeof *session->places);
   if (session->tensors == NULL || session->staging == NULL || session->places == NULL) {
-    return out_of_memory(count * sizeof *session->tensors);
+    return nc_memory_missing(count * sizeof *session->tensors);
   }
   return NEOCPU_OK;
 }
@@ -51,10 +31,8 @@ static nc_tensor describe(void *data, const neocpu_spec *spec) {
   return tensor;
 }
 
-static void describe_memory(nc_session *session, const nc_artifact *artifact) {
+static void describe_memory(nc_session *session, char *weights) {
   const nc_header *header = session->header;
-  /* Kernels only read weights, so the mapping of the file may stay read-only. */
-  char *weights = session->weights != NULL ? session->weights : (char *)artifact->weights;
   char *arena = session->arena;
   nc_tensor *tensor = session->tensors;
   for (size_t i = 0; i < header->input_count; ++i) *tensor++ = describe(NULL, &header->inputs[i]);
@@ -69,14 +47,14 @@ static void describe_memory(nc_session *session, const nc_artifact *artifact) {
   }
 }
 
-neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, nc_pool *pool,
-                               int huge_pages) {
+neocpu_status nc_session_start(nc_session *session, const nc_source *source, nc_pool *pool) {
+  const nc_artifact *artifact = &source->artifact;
   const char *path = artifact->where;
   session->header = &artifact->header;
   session->pool = pool;
-  neocpu_status status = make_memory(session, artifact, huge_pages);
+  neocpu_status status = make_memory(session);
   if (status != NEOCPU_OK) return status;
-  describe_memory(session, artifact);
+  describe_memory(session, nc_source_weights(source));
   status = nc_code_load(path, artifact->code, artifact->code_size, &session->code);
   if (status == NEOCPU_OK) status = nc_program_prepare(session, path);
   for (size_t i = 0; status == NEOCPU_OK && i < session->header->output_count; ++i) {
@@ -106,7 +84,7 @@ static neocpu_status stage(nc_session *session, size_t index, const neocpu_input
   void **buffer = &session->staging[index];
   if (*buffer == NULL) {
     *buffer = aligned_alloc(NC_ALIGN, (input->bytes + NC_ALIGN - 1) / NC_ALIGN * NC_ALIGN);
-    if (*buffer == NULL) return out_of_memory(input->bytes);
+    if (*buffer == NULL) return nc_memory_missing(input->bytes);
   }
   memcpy(*buffer, input->data, input->bytes);
   session->tensors[index].data = *buffer;
@@ -283,7 +261,6 @@ void nc_session_free(nc_session *session) {
   free(session->calls);
   free(session->arguments);
   free(session->tasks);
-  if (session->arena != NULL) munmap(session->arena, session->arena_size);
-  if (session->weights != NULL) munmap(session->weights, session->weights_size);
+  nc_memory_unmap(session->arena, session->arena_size);
   *session = (nc_session){0};
 }

@@ -2,10 +2,10 @@
 #ifndef NEOCPU_SESSION_H_
 #define NEOCPU_SESSION_H_
 
-#include "artifact.h"
 #include "code.h"
 #include "interception.h"
 #include "pool.h"
+#include "source.h"
 
 /* DLPack's description of an array (DLTensor). */
 typedef struct nc_tensor {
@@ -36,14 +36,13 @@ typedef struct nc_session {
   uint32_t *tasks;     /* of all calls */
   void **staging;      /* of each input: an aligned buffer, once it was needed */
   void **places;       /* of each output that may lie elsewhere: its place in the arena, else null */
-  void *arena, *weights; /* anonymous memory; the latter is a copy of the weights, or null */
-  size_t arena_size, weights_size;
+  void *arena;         /* anonymous memory; null: none is needed */
+  size_t arena_size;
 } nc_session;
 
-/* Get memory, load the code, and check every call against it: then none reads or writes outside its
+/* Get memory, load the code of a source that stays as long, and check every call against it: then none reads or writes outside its
  * tensors. Free with nc_session_free, also after a failure. */
-neocpu_status nc_session_start(nc_session *session, const nc_artifact *artifact, nc_pool *pool,
-                               int huge_pages);
+neocpu_status nc_session_start(nc_session *session, const nc_source *source, nc_pool *pool);
 
 /* Run the model; its outputs are then at the caller's: of bounded ones, the rows that count. Between
  * nc_pool_enter and nc_pool_leave. */

@@ -116,6 +116,7 @@ _CALLS: Final[dict[str, tuple[Any, ...]]] = {
     "neocpu_check_weights": (c_void_p, c_size_t, POINTER(c_uint64)),
     "neocpu_inspect": (c_char_p, POINTER(c_void_p)),
     "neocpu_load": (c_char_p, POINTER(Options), POINTER(c_void_p)),
+    "neocpu_load_stream": (c_void_p, POINTER(Options), POINTER(c_void_p)),
     "neocpu_open_memory": (c_void_p, c_size_t, POINTER(Options), POINTER(c_void_p)),
     "neocpu_pool_start": (c_int, c_int, POINTER(c_void_p)),
     "neocpu_verify": (c_void_p,),
@@ -201,10 +202,11 @@ class Handle:
     made of, and goes after it.
     """
 
-    __slots__ = ("__weakref__", "address")
+    __slots__ = ("__weakref__", "address", "memory")
 
     def __init__(self, address: int, free: Callable[[int], None], memory: Any = None) -> None:
         self.address: Final = address
+        self.memory: Final = memory
         # An interpreter that exits frees nothing: other threads may be amid calls.
         weakref.finalize(self, _free, free, address, memory).atexit = False
 

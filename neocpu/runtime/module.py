@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_named, check_positional
 from neocpu.runtime.outputs import check_named_out, check_positional_out
-from neocpu.runtime.session import Session, Source
+from neocpu.runtime.session import Session, Source, open_session
 from neocpu.runtime.thread_pool import ThreadPool
 from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.tensor_spec import TensorSpec
@@ -24,6 +24,7 @@ from neocpu.tensor_spec import TensorSpec
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from neocpu.runtime.streams import StreamedSession, StreamPools
     from neocpu.runtime.timeline import Timeline
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
@@ -36,6 +37,7 @@ def load(
     threads: int | None = None,
     *,
     pool: ThreadPool | None = None,
+    streams: int | Literal["auto"] = 1,
     pin: bool = False,
     verify: bool = True,
     hugepages: bool = False,
@@ -55,6 +57,11 @@ def load(
     pool : ThreadPool, optional
         Threads to run on, instead of the module's own: modules of one pool share them, and their
         calls take turns.
+    streams : int or "auto"
+        How many calls are made at once, for callers that care for how many are done in a second:
+        each stream has ``threads`` threads, by default its share of the CPUs, and memory between
+        kernels of its own; weights are there once. "auto" measures how many make the most calls,
+        which takes a second or so.
     pin : bool
         Keep each of the module's own threads but the calling one on one CPU: see `ThreadPool`.
     verify : bool
@@ -73,27 +80,44 @@ def load(
     TargetError
         If it is compiled for another machine or for instructions this host lacks.
     UsageError
-        If ``threads`` is not positive, or given beside ``pool``, or the pool is closed.
+        If ``threads`` or ``streams`` is not positive, or given beside ``pool``, or the pool is
+        closed.
     """
     if pool is not None and (threads is not None or pin):
         raise UsageError("threads= and pin= exclude pool=: a pool has its threads")
-    own = ThreadPool(threads, pin=pin, name="neocpu-submitted") if pool is None else None
-    used = pool or own
-    assert used is not None
+    if streams != 1:
+        if pool is not None or pin:
+            raise UsageError("pool= and pin= exclude streams=: each stream has threads of its own")
+        return _load_streams(path, threads, streams, verify=verify, hugepages=hugepages)
+    if pool is not None:
+        return Module(open_session(path, pool, verify=verify, hugepages=hugepages), pool, None)
+    own = ThreadPool(threads, pin=pin, name="neocpu-submitted")
     try:
-        return Module(path, used, own, verify=verify, hugepages=hugepages)
+        return Module(open_session(path, own, verify=verify, hugepages=hugepages), own, own)
     except BaseException:
-        if own is not None:
-            own.close()
+        own.close()
         raise
+
+
+def _load_streams(
+    path: Source, threads: int | None, streams: int | str, *, verify: bool, hugepages: bool
+) -> Module:
+    from neocpu.runtime.streams import fastest_streams, open_streams
+
+    if streams == "auto":
+        streams = fastest_streams(path, threads, hugepages=hugepages)
+    if not isinstance(streams, int):
+        raise UsageError(f"streams must be a positive number or 'auto', got {streams!r}")
+    session, pools = open_streams(path, streams, threads, verify=verify, hugepages=hugepages)
+    return Module(session, pools, pools)
 
 
 class Module(Unpicklable):
     """A compiled model, ready to run. Made by `load`.
 
     It has threads of its own or a pool shared with others. It may be called from many threads at
-    once; calls run one after another, each on the thread that makes it and those of the pool.
-    Outputs are new arrays every time, or the caller's.
+    once; calls run one after another, each on the thread that makes it and those of the pool, or
+    as many at once as there are streams. Outputs are new arrays every time, or the caller's.
 
     An input that is C-contiguous, of this machine's byte order and starts on a multiple of 64
     bytes (`aligned_empty` makes such arrays) is read where it lies; any other is copied once, which
@@ -106,27 +130,26 @@ class Module(Unpicklable):
     ----------
     threads : int
         How many threads a call runs on.
+    streams : int
+        How many calls run at once.
     """
 
     _instead = "neocpu.load() the artifact in each process, by its path"
 
     def __init__(
         self,
-        source: Source,
-        pool: ThreadPool,
-        own_pool: ThreadPool | None,
-        *,
-        verify: bool,
-        hugepages: bool,
+        session: Session | StreamedSession,
+        pool: ThreadPool | StreamPools,
+        own_pool: ThreadPool | StreamPools | None,
     ) -> None:
-        session = Session(source, pool, verify=verify, hugepages=hugepages)
         self.threads = pool.threads
+        self.streams = 1 if isinstance(session, Session) else len(session.sessions)
         self._name = session.name
         self._specs = session.inputs, session.outputs
         self._header = session.metadata
         self._pool = pool
         self._own_pool = own_pool
-        self._session: Session | None = session
+        self._session: Session | StreamedSession | None = session
 
     @cached_property
     def metadata(self) -> ArtifactHeader:
@@ -223,7 +246,7 @@ class Module(Unpicklable):
         return self._pool.submit(call)
 
     def warmup(self, n: int = 3) -> None:
-        """Run ``n`` times on zeros, so that later calls find memory and threads ready.
+        """Run ``n`` times on zeros, each stream, so that later calls find memory and threads ready.
 
         Raises
         ------
@@ -233,8 +256,10 @@ class Module(Unpicklable):
         zeros = [aligned_empty(spec.shape, spec.dtype) for spec in self.inputs]
         for array in zeros:
             array.fill(0)
-        for _ in range(n):
-            self._usable().run(zeros)
+        session = self._usable()
+        for one in [session] if isinstance(session, Session) else session.sessions:
+            for _ in range(n):
+                one.run(zeros)
 
     def wait_verified(self) -> None:
         """Wait until the weights are checked, if they are to be.
@@ -278,6 +303,22 @@ class Module(Unpicklable):
         events = self._usable().stop_trace()
         return Timeline(self._name, describe_calls(self.metadata), events)
 
+    def stream(self, pool: ThreadPool) -> Module:
+        """Return another module of the same weights, which runs on another pool at the same time.
+
+        Either may be closed first.
+
+        Raises
+        ------
+        UsageError
+            If this module or the pool is closed, it has several streams, or it was loaded before
+            this process forked.
+        """
+        session = self._usable()
+        if not isinstance(session, Session):
+            raise UsageError("a module of several streams makes no other: load it with streams=1")
+        return Module(session.stream(pool), pool, None)
+
     def close(self) -> None:
         """Wait for calls made so far, then free threads, weights and code. May be repeated.
 
@@ -302,7 +343,10 @@ class Module(Unpicklable):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<neocpu.Module {self.metadata.summary}, on {plural(self.threads, 'thread')}>"
+        streams = "" if self.streams == 1 else f", {self.streams} at once"
+        return (
+            f"<neocpu.Module {self.metadata.summary}, on {plural(self.threads, 'thread')}{streams}>"
+        )
 
     def _positional_call(self, inputs: Any, out: Any) -> Callable[[], Outputs]:
         """Check arguments; return the call to make."""
@@ -328,7 +372,7 @@ class Module(Unpicklable):
 
         return call
 
-    def _usable(self) -> Session:
+    def _usable(self) -> Session | StreamedSession:
         """Return the loaded model.
 
         Raises

@@ -1,4 +1,4 @@
-"""Calls that are made in turn, on a thread of their own, while whoever wants them goes on."""
+"""Calls that are made in turn, on threads of their own, while whoever wants them goes on."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 T = TypeVar("T")
-Job = Callable[[], None]
+Job = Callable[[], object]
 
 
 class QueuedCalls:
-    """A queue of calls, and from the first one on a thread that makes them.
+    """A queue of calls, and from the first one on threads that make them.
 
     Parameters
     ----------
     name : str
-        Of the thread.
+        Of the threads.
+    threads : int
+        How many: calls are begun in order, and so many of them are made at once.
 
-    In a child of the process that made it there is no such thread: nothing can be submitted, and
+    In a child of the process that made it there are no such threads: nothing can be submitted, and
     there is nothing to wait for. Locks are not touched there, for another thread may have held them
     when the process forked.
     """
 
-    __slots__ = ("_jobs", "_lock", "_name", "_process", "_stopped", "_thread")
+    __slots__ = ("_alive", "_count", "_jobs", "_lock", "_name", "_process", "_stopped", "_threads")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, threads: int = 1) -> None:
         self._name = name
+        self._count = self._alive = threads
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         # The garbage collector may call `end` amid what this very thread does here.
         self._lock = threading.RLock()
         self._stopped = False
-        self._thread: threading.Thread | None = None
+        self._threads: tuple[threading.Thread, ...] = ()
         self._process = os.getpid()
 
     def submit(self, call: Callable[[], T]) -> Future[T] | None:
@@ -57,7 +60,7 @@ class QueuedCalls:
         return future if self._put(lambda: _make(waiting, future)) else None
 
     def end(self) -> None:
-        """Take no more calls; the thread ends after those queued. Any number of times.
+        """Take no more calls; the threads end after those queued. Any number of times.
 
         Nothing is waited for, so that the garbage collector may call it: it runs on any thread,
         even the one that makes calls, with locks held that the last calls may need.
@@ -67,7 +70,8 @@ class QueuedCalls:
         with self._lock:
             if not self._stopped:
                 self._stopped = True
-                self._jobs.put(None)
+                for _ in range(self._count):
+                    self._jobs.put(None)
 
     @property
     def is_ended(self) -> bool:
@@ -75,31 +79,40 @@ class QueuedCalls:
         return self._stopped
 
     def wait(self) -> None:
-        """Wait for the calls queued so far, unless this is the thread that makes them."""
-        if self._is_elsewhere or self._thread in (None, threading.current_thread()):
+        """Wait for the calls queued so far, unless this is a thread that makes them."""
+        if self._is_elsewhere or threading.current_thread() in self._threads:
             return
-        over = threading.Event()
-        if self._put(over.set):
+        if not self._threads:
+            return
+        # All threads meet, so that none is still at a call from before.
+        over = threading.Barrier(self._count + 1)
+        if self._put(over.wait, self._count):
             over.wait()
-        elif self._thread is not None:
-            self._thread.join()
+        else:
+            for thread in self._threads:
+                thread.join()
 
     @property
     def _is_elsewhere(self) -> bool:
         return os.getpid() != self._process
 
-    def _put(self, job: Job) -> bool:
+    def _put(self, job: Job, times: int = 1) -> bool:
         if self._is_elsewhere:
             return False
         with self._lock:
             if self._stopped:
                 return False
-            if self._thread is None:
-                # A daemon, or an interpreter that exits would wait for it for ever.
-                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-                self._thread.start()
+            if not self._threads:
+                # Daemons, or an interpreter that exits would wait for them for ever.
+                self._threads = tuple(
+                    threading.Thread(target=self._serve, name=self._name, daemon=True)
+                    for _ in range(self._count)
+                )
                 _serving.add(self)
-            self._jobs.put(job)
+                for thread in self._threads:
+                    thread.start()
+            for _ in range(times):
+                self._jobs.put(job)
             return True
 
     def _serve(self) -> None:
@@ -110,7 +123,10 @@ class QueuedCalls:
                 thread = threading.current_thread()
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
             del job
-        _serving.discard(self)
+        with self._lock:
+            self._alive -= 1
+            if not self._alive:
+                _serving.discard(self)
 
 
 def _make(waiting: list[Callable[[], Any]], future: Future[Any]) -> None:

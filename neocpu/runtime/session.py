@@ -39,16 +39,36 @@ _ALIGN: Final = 64
 """Bytes that an array starts on a multiple of, for kernels to read or write it where it lies."""
 
 
-class Session:
-    """A loaded model, freed with the last reference to it.
+def open_session(
+    source: Source, pool: ThreadPool, *, verify: bool = True, hugepages: bool = False
+) -> Session:
+    """Load a model, to run on a pool.
 
     Parameters
     ----------
-    source : path or buffer
-    pool : ThreadPool
-        What runs it.
-    verify, hugepages : bool
+    source, verify, hugepages
         As `neocpu.load` has them.
+
+    Raises
+    ------
+    ArtifactError, TargetError, UsageError
+        As `neocpu.load`.
+    """
+    core = library()
+    used = pool.handle  # while it is loaded; a model keeps its threads
+    options = Options(trust_weights=not verify, huge_pages=hugepages, pool=used.address)
+    memory: AnyArray | None = None
+    if isinstance(source, str | os.PathLike):
+        address = made_by(core.neocpu_load, encoded_path(source), byref(options))
+    else:
+        memory = _bytes_of(source)
+        place = address_of(memory)
+        address = made_by(core.neocpu_open_memory, place, memory.nbytes, byref(options))
+    return Session(Handle(address, core.neocpu_free, memory))
+
+
+class Session:
+    """A loaded model, freed with the last reference to it. `open_session` makes one.
 
     Attributes
     ----------
@@ -57,11 +77,6 @@ class Session:
         In graph order.
     metadata : bytes
         The header, in JSON.
-
-    Raises
-    ------
-    ArtifactError, TargetError, UsageError
-        As `neocpu.load`.
     """
 
     __slots__ = (
@@ -69,18 +84,10 @@ class Session:
         *("inputs", "metadata", "name", "outputs"),
     )
 
-    def __init__(self, source: Source, pool: ThreadPool, *, verify: bool, hugepages: bool) -> None:
+    def __init__(self, handle: Handle) -> None:
         self._core = core = library()
-        used = pool.handle  # while it is loaded; a model keeps its threads
-        options = Options(trust_weights=not verify, huge_pages=hugepages, pool=used.address)
-        memory: AnyArray | None = None
-        if isinstance(source, str | os.PathLike):
-            address = made_by(core.neocpu_load, encoded_path(source), byref(options))
-        else:
-            memory = _bytes_of(source)
-            place = address_of(memory)
-            address = made_by(core.neocpu_open_memory, place, memory.nbytes, byref(options))
-        self._handle = Handle(address, core.neocpu_free, memory)
+        self._handle = handle
+        address = handle.address
         description: Description = core.neocpu_describe(address).contents
         self.name: Final[str] = description.name.decode()
         self.inputs: Final = _specs(description.inputs, description.input_count)
@@ -93,6 +100,21 @@ class Session:
 
             self._guard = Guard()
             self._guard.attach(self._handle)
+
+    def stream(self, pool: ThreadPool) -> Session:
+        """Return another session of the model, to run on another pool at the same time.
+
+        The two share its weights and their check, and each has an arena.
+
+        Raises
+        ------
+        UsageError
+            If this is a child of the process that loaded the model, or the pool is closed.
+        """
+        used, mine = pool.handle, self._handle
+        options = Options(pool=used.address)
+        address = made_by(self._core.neocpu_load_stream, mine.address, byref(options))
+        return Session(Handle(address, self._core.neocpu_free, mine.memory))
 
     def run(
         self, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None

@@ -91,8 +91,9 @@ class ServedModel:
         self._seconds = 0.0
         self._modules: list[Module] = []
         try:
-            for lane in lanes:
-                self._modules.append(load(entry.path, pool=lane.pool))
+            self._modules.append(load(entry.path, pool=lanes[0].pool))
+            for lane in lanes[1:]:
+                self._modules.append(self._modules[0].stream(lane.pool))
             _check_types(entry, self.header)
             for module in self._modules:
                 module.wait_verified()

@@ -72,6 +72,13 @@ def test_shared_pools_jobs_and_models_in_memory(request, kind, linear, two_way, 
     assert int(done.stdout) > 0
 
 
+@pytest.mark.parametrize("kind", ["sanitized", "watched"])
+def test_streams_outlive_their_model_and_race_for_nothing(request, kind, linear, two_way, small):
+    bundle = request.getfixturevalue(kind)
+    done = bundle.run(bundle.compile("streams.c"), linear.path, two_way.path, small.path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_many_callers_race_for_nothing(watched, linear, small):
     done = watched.run(watched.compile("threads.c"), linear.path, small.path)
     assert done.returncode == 0, done.stderr

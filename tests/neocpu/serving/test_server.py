@@ -47,7 +47,11 @@ def modules(monkeypatch):
 
     def load(path, *, pool):
         made.log.append(f"load {path} on {pool.threads}")
+        return stream(pool)
+
+    def stream(pool):
         made.all.append(FakeModule(log=made.log))
+        made.all[-1].stream = stream
         return made.all[-1]
 
     monkeypatch.setattr(served, "load", load)

@@ -1,0 +1,18 @@
+/* Large anonymous memory. */
+#ifndef NEOCPU_MEMORY_H_
+#define NEOCPU_MEMORY_H_
+
+#include <stddef.h>
+
+#include "neocpu.h"
+
+/* Zeros, on huge pages where the kernel has them; null if there is no memory. */
+void *nc_memory_map(size_t size);
+
+/* Give it back; null is ignored. */
+void nc_memory_unmap(void *memory, size_t size);
+
+/* Fail for want of so much memory. */
+neocpu_status nc_memory_missing(size_t size);
+
+#endif

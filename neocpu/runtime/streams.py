@@ -1,0 +1,225 @@
+"""Streams of a model: sessions that run at once, each on threads and in an arena of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from queue import LifoQueue
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.host import usable_cpus
+from neocpu.runtime.aligned_memory import aligned_empty
+from neocpu.runtime.queued_calls import QueuedCalls
+from neocpu.runtime.session import AnyArray, Session, Source, open_session
+from neocpu.runtime.thread_pool import ThreadPool
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from neocpu.runtime.timeline import TraceEvent
+
+T = TypeVar("T")
+
+TRIAL_SECONDS: Final = 0.25
+"""How long each number of streams is tried, after a call of each stream."""
+WORTH: Final = 1.03
+"""How many times as many calls a second more streams must make: each call takes longer on them."""
+
+
+class StreamPools:
+    """A pool of threads for each stream, and which of them are free.
+
+    Parameters
+    ----------
+    streams, threads : int
+        How many pools, and of how many threads each.
+
+    Attributes
+    ----------
+    pools : tuple of ThreadPool
+    threads : int
+        Of each.
+
+    Raises
+    ------
+    UsageError
+        If there is not at least one stream, or as `ThreadPool`.
+    """
+
+    def __init__(self, streams: int, threads: int) -> None:
+        if streams < 1:
+            raise UsageError(f"streams must be a positive number or 'auto', got {streams!r}")
+        self.pools: Final = tuple(ThreadPool(threads) for _ in range(streams))
+        self.threads: Final[int] = self.pools[0].threads
+        # The one used last is taken first: its arena is in the caches.
+        self._free: LifoQueue[int] = LifoQueue()
+        for position in reversed(range(streams)):
+            self._free.put(position)
+        self._queue = QueuedCalls("neocpu-streams", streams)
+        self._process = os.getpid()
+        weakref.finalize(self, self._queue.end).atexit = False  # the queue sees to that itself
+
+    @contextmanager
+    def taken(self) -> Iterator[int]:
+        """Wait for a free stream; it is the caller's for the time being."""
+        if os.getpid() != self._process:  # its streams may have been taken when it forked
+            yield 0
+            return
+        position = self._free.get()
+        try:
+            yield position
+        finally:
+            self._free.put(position)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._queue.is_ended
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Queue a function and return at once: as many are called at once as there are streams.
+
+        Raises
+        ------
+        UsageError
+            If this is closed, or was made before this process forked.
+        """
+        future = self._queue.submit(function)
+        if future is None:
+            what = "are closed" if self.is_closed else "were made before this process forked"
+            raise UsageError(f"the streams {what}: load the artifact again")
+        return future
+
+    def wait(self) -> None:
+        """Wait for the calls that were made or queued so far."""
+        self._queue.wait()
+        for pool in self.pools:
+            pool.wait()
+
+    def close(self) -> None:
+        """Finish the calls already made, then give up the threads. May be repeated."""
+        self._queue.end()
+        self.wait()
+        for pool in self.pools:
+            pool.close()
+
+
+class StreamedSession:
+    """A loaded model that many can run at once; else as a `Session`.
+
+    Parameters
+    ----------
+    session : Session
+        On the first of the pools; the others share its weights.
+    pools : StreamPools
+
+    Attributes
+    ----------
+    sessions : list of Session
+        One for each stream.
+    """
+
+    def __init__(self, session: Session, pools: StreamPools) -> None:
+        self.sessions = [session, *(session.stream(pool) for pool in pools.pools[1:])]
+        self._pools = pools
+        self.name: Final = session.name
+        self.inputs: Final = session.inputs
+        self.outputs: Final = session.outputs
+        self.metadata: Final = session.metadata
+
+    def run(
+        self, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None
+    ) -> tuple[AnyArray, ...]:
+        """Run the model once, on whichever stream is free; see `Session.run`."""
+        with self._pools.taken() as position:
+            return self.sessions[position].run(inputs, out)
+
+    def verify(self) -> None:
+        """Wait until the weights are checked; see `Session.verify`."""
+        self.sessions[0].verify()
+
+    def start_trace(self) -> NoReturn:
+        """Refuse.
+
+        Raises
+        ------
+        UsageError
+        """
+        raise UsageError("a module of several streams is not traced: load it with streams=1")
+
+    def stop_trace(self) -> tuple[TraceEvent, ...]:
+        """Refuse, as `start_trace`."""
+        self.start_trace()
+
+
+def open_streams(
+    source: Source, streams: int, threads: int | None, *, verify: bool, hugepages: bool
+) -> tuple[StreamedSession, StreamPools]:
+    """Load a model on so many streams; by default they share the CPUs evenly.
+
+    Raises
+    ------
+    ArtifactError, TargetError, UsageError
+        As `neocpu.load`.
+    """
+    pools = StreamPools(streams, threads or max(1, usable_cpus() // max(1, streams)))
+    try:
+        session = open_session(source, pools.pools[0], verify=verify, hugepages=hugepages)
+        return StreamedSession(session, pools), pools
+    except BaseException:
+        pools.close()
+        raise
+
+
+def fastest_streams(source: Source, threads: int | None, *, hugepages: bool) -> int:
+    """Measure how many streams make the most calls a second on the CPUs this process may use.
+
+    Powers of two are tried, up to a stream for each CPU (or for each ``threads`` of them). More
+    streams are taken only if they make 3 % more calls.
+
+    Raises
+    ------
+    ArtifactError, TargetError, UsageError
+        As `neocpu.load`.
+    """
+    most = max(1, usable_cpus() // (threads or 1))
+    best, calls = 1, 0.0
+    streams = 1
+    while streams <= most:
+        session, pools = open_streams(source, streams, threads, verify=True, hugepages=hugepages)
+        try:
+            found = _calls_per_second(session)
+        finally:
+            pools.close()
+        if found > WORTH * calls:
+            best, calls = streams, found
+        streams *= 2
+    return best
+
+
+def _calls_per_second(session: StreamedSession) -> float:
+    """Call on zeros from as many threads as there are streams."""
+    from concurrent.futures import ThreadPoolExecutor  # here, because that takes 5 ms
+
+    zeros = [aligned_empty(spec.shape, spec.dtype) for spec in session.inputs]
+    for array in zeros:
+        array.fill(0)
+    for one in session.sessions:
+        one.run(zeros)
+
+    def call_until(end: float) -> int:
+        calls = 0
+        while calls == 0 or time.perf_counter() < end:
+            session.run(zeros)
+            calls += 1
+        return calls
+
+    streams = len(session.sessions)
+    with ThreadPoolExecutor(streams) as callers:
+        start = time.perf_counter()
+        calls = sum(callers.map(call_until, [start + TRIAL_SECONDS] * streams))
+        return calls / (time.perf_counter() - start)
