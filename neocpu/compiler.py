@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import onnx
 
@@ -51,7 +51,9 @@ from neocpu.search.measuring.fleet import parse_fleet
 from neocpu.search.tuner import TuneReport
 from neocpu.stages import Builder, Generating, Simplified
 from neocpu.tuning_db.store import Store
-from neocpu.verification import Verifier
+
+if TYPE_CHECKING:
+    from neocpu.verification import Verifier
 
 ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 

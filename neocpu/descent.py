@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import AccuracyError
@@ -22,7 +23,9 @@ from neocpu.reference.verdict import Verdict
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.stages import Attempt, Builder, Generating, Simplified
 from neocpu.tensor_spec import random_inputs
-from neocpu.verification import Arrays, Verifier
+
+if TYPE_CHECKING:
+    from neocpu.verification import Arrays, Verifier
 
 _log = logging.getLogger("neocpu")
 
@@ -42,6 +45,8 @@ def finish_unchecked(builder: Builder, first: Generating, reason: str) -> Compil
 
 def verifier_of(loaded: LoadedModel, accuracy: Accuracy) -> Verifier:
     """Return what judges a model's outputs, on random inputs; nothing is computed yet."""
+    from neocpu.verification import Verifier  # here: what is not checked waits for no reference
+
     inputs = random_inputs(loaded.inputs, seed=0)
     return Verifier(loaded.reference, inputs, accuracy, loaded.row_groups)
 

@@ -21,8 +21,8 @@ import onnx
 from neocpu.frontend.subgraphs import model_nodes
 from neocpu.reference.comparison import Comparison, compare
 from neocpu.reference.evaluator import Noise
-from neocpu.reference.oracles import REFERENCE, Truth, find_truth, find_truth_soon
-from neocpu.reference.verdict import Verdict
+from neocpu.reference.oracles import Truth, find_truth, find_truth_soon
+from neocpu.reference.verdict import REFERENCE, Verdict
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy
 
 Array: TypeAlias = npt.NDArray[Any]

@@ -33,13 +33,15 @@ from neocpu.building.object_cache import (
     anonymous,
     key_of,
 )
+from neocpu.building.program import buffer_bytes
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork
+from neocpu.schedules.estimates.kernel_work import CLASSES, KernelWork, LoopWork
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.search.measuring.measuring_process import describe
 
 logger = logging.getLogger(__name__)
 
@@ -74,12 +76,15 @@ class _Job:
 
     @property
     def notes(self) -> Path:
-        """Where it is noted what the function launches, and its work, as JSON."""
+        """Where it is noted what the function launches, its work, and any doubts, as JSON."""
         return self.path.with_suffix(".json")
 
     def code(self) -> KernelCode:
         """Return what came of it."""
-        launches, work = json.loads(self.notes.read_text())
+        launches, work, doubt = json.loads(self.notes.read_text())
+        if doubt:
+            text = "kernel '%s'%s is predicted to move its tensors and nothing else: %s"
+            logger.warning(text, self.name, _origin(self), doubt)
         nests = tuple(map(LoopWork.of_json, work))
         return KernelCode.of(self.function, self.path.read_bytes(), launches, nests)
 
@@ -254,8 +259,19 @@ def _do(job: _Job, target: CpuTarget) -> None:
     schedule = _as_it_stands if job.plain else _scheduled
     mod, how = schedule(job.function, target)
     _generate(mod, how).write_to_file(str(job.path))
-    work = [nest.to_json() for nest in count_work(mod[SYMBOL], target)]
-    job.notes.write_text(json.dumps([_launches(mod[SYMBOL]), work]))
+    launches = _launches(mod[SYMBOL])
+    work, doubt = _work(mod[SYMBOL], launches, target)
+    job.notes.write_text(json.dumps([launches, [nest.to_json() for nest in work], doubt]))
+
+
+def _work(function: Any, launches: Sequence[int], target: CpuTarget) -> tuple[KernelWork, str]:
+    """Return what a function's loops do, or why nobody knows: then, that they move its tensors."""
+    try:
+        return count_work(function, target), ""
+    except Exception as error:  # a prediction is no reason to be without the code
+        size = float(sum(buffer_bytes(parameter.ty) for parameter in function.params))
+        tasks, cycles = float(max(1, *launches, 1)), (0.0,) * len(CLASSES)
+        return (LoopWork(tasks, len(launches), cycles, size, size, 0.0),), describe(error)
 
 
 def _plainly(job: _Job, reason: str, target: CpuTarget) -> _Job:

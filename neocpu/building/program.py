@@ -199,10 +199,10 @@ def _kernels(mod: tvm.IRModule, written: Mapping[str, int]) -> Iterator[Kernel]:
                     f"kernel '{name}' computes in {type_}, which modules cannot hold: compute with "
                     "float32 or float16 in the model instead"
                 )
-        yield Kernel(name, tuple(map(_size, buffers)), types, written.get(name, 1))
+        yield Kernel(name, tuple(map(buffer_bytes, buffers)), types, written.get(name, 1))
 
 
-def _size(buffer: Any) -> int:
+def buffer_bytes(buffer: Any) -> int:
     """Return the bytes of a buffer of static shape."""
     elements = math.prod(int(extent) for extent in buffer.shape)
     return elements * bytes_of(str(buffer.dtype))

@@ -12,7 +12,7 @@ from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.own_process import collect_rarely, wait_idly
+from neocpu.foundation.own_process import collect_rarely, import_little, wait_idly
 from neocpu.foundation.units import plural, size
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ def command(
     from neocpu.foundation.files import check_destination
 
     collect_rarely()
+    import_little()
     wait_idly()
     path = output if output is not None else Path(f"{Path(model).stem}.int8.onnx")
     if path.exists() and Path(model).exists() and path.samefile(model):

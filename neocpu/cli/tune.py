@@ -14,7 +14,7 @@ from neocpu.cli.networks import with_suite
 from neocpu.cli.plans.plan_text import scheme_text
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.own_process import collect_rarely
+from neocpu.foundation.own_process import collect_rarely, import_little
 from neocpu.foundation.units import duration, plural
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def command(
     convolution's winner is checked.
     """
     collect_rarely()
+    import_little()
     networks = with_suite(models, suite)
     if tracker is not None:
         _require_explicit("target", "threads")

@@ -19,7 +19,6 @@ import onnx
 import onnx.inliner
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
-from onnxscript.optimizer import fold_constants_ir
 
 from neocpu.foundation.errors import ModelError
 from neocpu.frontend.constant_tensors import constant_tensors
@@ -27,6 +26,7 @@ from neocpu.frontend.control_flow.flatten import Infer, flatten_control_flow, ne
 from neocpu.frontend.custom_shapes import declare, infer_custom
 from neocpu.frontend.expansions.expand import expand_operators
 from neocpu.frontend.extents import known_shapes, refuse_kernels
+from neocpu.frontend.foldable import is_foldable
 from neocpu.frontend.model_limits import FoldingBudget
 from neocpu.frontend.opset_raising import IR_VERSION, named, raise_opset
 from neocpu.frontend.quantised.kept_weights import keeps_stored
@@ -209,15 +209,8 @@ def _optimise(module: ir.Model, most_repeated: int) -> None:
     for node in module.graph:
         if node.domain == "ai.onnx":  # the long name of the standard domain
             node.domain = ""
-    # Everything constant is folded, the weights of ConstantOfShape included: what is left for
-    # the compiler is what depends on the inputs.
-    with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
-        fold_constants_ir(
-            module,
-            onnx_shape_inference=True,
-            output_size_limit=_UNLIMITED,
-            should_fold=partial(_is_folded, FoldingBudget(), most_repeated),
-        )
+    if is_foldable(module.graph):
+        _fold_constants(module, most_repeated)
     ir.passes.Sequential(
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         passes.IdentityEliminationPass(),
@@ -229,6 +222,22 @@ def _optimise(module: ir.Model, most_repeated: int) -> None:
         passes.RemoveUnusedOpsetsPass(),
     )(module)
     _name_outputs(module.graph, names)
+
+
+def _fold_constants(module: ir.Model, most_repeated: int) -> None:
+    """Fold everything constant, the weights of ConstantOfShape included, in place.
+
+    What is left for the compiler is what depends on the inputs.
+    """
+    from onnxscript.optimizer import fold_constants_ir  # here, for it takes long to import
+
+    with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
+        fold_constants_ir(
+            module,
+            onnx_shape_inference=True,
+            output_size_limit=_UNLIMITED,
+            should_fold=partial(_is_folded, FoldingBudget(), most_repeated),
+        )
 
 
 def _is_folded(budget: FoldingBudget, most_repeated: int, node: ir.Node) -> bool:

@@ -22,11 +22,11 @@ from neocpu.reference.custom_operators import custom_operators_of
 from neocpu.reference.evaluator import Noise
 from neocpu.reference.predicted_time import predicted_seconds
 from neocpu.reference.runner import image_count, run_reference
+from neocpu.reference.verdict import REFERENCE
 
 Array: TypeAlias = npt.NDArray[Any]
 Outputs: TypeAlias = dict[str, Array]
 
-REFERENCE: Final = "numpy in float64"
 SINGLE: Final = "numpy in float32"
 
 

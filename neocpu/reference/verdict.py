@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from neocpu.reference.comparison import Comparison
-from neocpu.reference.oracles import REFERENCE
 from neocpu.schedules.vocabulary.accuracy import Accuracy
+
+REFERENCE: Final = "numpy in float64"
+"""What the truth is from, wherever that can run a model."""
 
 FLOAT32_FACTOR: Final = 4.0
 """How many times as much as numpy in float32 an artifact may err where no plan keeps the promise.

@@ -9,8 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import helper, numpy_helper, reference
 
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
@@ -179,7 +178,7 @@ def evaluator_of(
     inputs: Sequence[str],
     outputs: Sequence[str],
     opsets: Sequence[onnx.OperatorSetIdProto],
-) -> ReferenceEvaluator:
+) -> reference.ReferenceEvaluator:
     """Return what computes values of values, whatever these are."""
     graph = helper.make_graph(
         nodes,
@@ -187,7 +186,7 @@ def evaluator_of(
         [helper.make_empty_tensor_value_info(name) for name in inputs],
         [helper.make_empty_tensor_value_info(name) for name in outputs],
     )
-    return ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
+    return reference.ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
 
 
 def _made_of(node: onnx.NodeProto, inputs: Sequence[Any]) -> float:

@@ -190,6 +190,17 @@ def test_a_kernel_that_ends_code_generation_is_compiled_plainly_and_computes_the
     assert re.search(rf"kernel 'conv2d_1' \(which makes 'x2'\).*{reason}", warning)
 
 
+def test_a_kernel_whose_work_cannot_be_told_is_compiled_as_well(monkeypatch, caplog):
+    expected = compile_objects(kernels(3), 1)
+    monkeypatch.setattr(parallel_codegen, "count_work", lambda *arguments: fail())
+    generation = CodeGeneration(kernels(3), HOST, 1)
+    assert objects_of(generation) == expected
+    assert [nest.size for nest in generation.work["k02"]] == [2 * 66 * 4]
+    reason = "'k02' is predicted to move its tensors and nothing else: RuntimeError: LLVM has had"
+    assert len(caplog.messages) == 3
+    assert reason in caplog.text
+
+
 def test_ctrl_c_ends_the_children_at_once_and_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     spoil(monkeypatch, "k02", hang)
