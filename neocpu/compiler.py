@@ -270,7 +270,7 @@ def _builder(
         options.threads,
         options.plan,
         options.templates,
-        partial(measured_schemes, store, cpu, options.threads),
+        partial(measured_schemes, store, cpu, options.threads, keep=generations.kept),
         options.accuracy,
         clock,
         Dump(),

@@ -10,18 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import duration, plural
+from neocpu.planning.costs import Keep, make_anew
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.memory_workloads import memory_workloads
 from neocpu.planning.network import Network
 from neocpu.planning.precision import Precision
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
-from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.budget import Budget
 from neocpu.search.cost_model import LearnedCostModel
@@ -90,13 +91,33 @@ def open_store(
     return store
 
 
-def measured_schemes(store: Store, target: CpuTarget, threads: int, workload: Workload) -> Measured:
+def measured_schemes(
+    store: Store, target: CpuTarget, threads: int, workload: Workload, keep: Keep = make_anew
+) -> Measured:
     """Return the best seconds of each scheme on record; None for one that failed.
 
     A workload that has only failures on record for ``target`` and ``threads``, or nothing, gets the
     records of the closest relative besides, each multiplied by the median ratio of the estimates
     here to those there. That keeps their order and makes them compare with estimates.
+
+    Parameters
+    ----------
+    keep : callable
+        Where an earlier compilation may have left the answer.
     """
+
+    def find() -> tuple[str, list[tuple[Any, float | None]]]:
+        found = _measured_schemes(store, target, threads, workload)
+        return found.source, [(scheme.to_json(), best) for scheme, best in found.seconds.items()]
+
+    keep = keep if registry.is_ours() else make_anew
+    source, rows = keep(f"records {workload!r} {target!r} {threads} {store.state}", find)
+    return Measured({scheme_from_json(scheme): best for scheme, best in rows}, source)
+
+
+def _measured_schemes(
+    store: Store, target: CpuTarget, threads: int, workload: Workload
+) -> Measured:
     own = store.results(workload, target, threads)
     if any(record.result.error is None for record in own.values()):
         return Measured(_best_seconds(own))

@@ -1,4 +1,4 @@
-"""Record files that come with neocpu: a line is parsed when somebody asks for its workload.
+"""Record files that come with neocpu: read when somebody asks, a line when it is its workload's.
 
 They hold tens of thousands of records, of which a compilation needs some dozen. neocpu wrote them,
 so a workload and target have one spelling in them, and equal bytes are all that is looked for.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,8 @@ from neocpu.tuning_db.record_file import SkippedLine, read_database, skipped_lin
 
 _SCHEME: Final = b',"scheme":'
 """What ends a subject on its line."""
+_TARGET: Final = b',"target":'
+"""What its last part begins with."""
 
 _log = logging.getLogger("neocpu")
 
@@ -30,18 +33,59 @@ class Shelf:
     paths : sequence of Path
         Files whose lines `Record.to_line` wrote.
 
-    Raises
-    ------
-    DatabaseError
-        If one is missing or unreadable.
+    Attributes
+    ----------
+    state : str
+        Changes with the files, which are not read for it.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)
         self._parser = LineParser()
+        self._is_read = False
         self._lines: dict[bytes, list[bytes]] = {}
+        self._samples: list[bytes] = []
+        looks = [(str(path), path.stat()) for path in paths]
+        self.state = repr([(name, look.st_size, look.st_mtime_ns) for name, look in looks])
+
+    @cached_property
+    def targets(self) -> set[TargetKey]:
+        """What the records were measured on."""
+        self._read()
+        found = set()
+        for line in self._samples:
+            try:
+                record, _ = self._parser.parse(line)
+            except ValueError:  # said when it is asked for
+                continue
+            found.add(record.target)
+        return found
+
+    def take(self, workload: Workload, target: TargetKey) -> Iterable[tuple[Record, str]]:
+        """Take all records of a workload on a target, each with its key, in the files' order.
+
+        Raises
+        ------
+        DatabaseError
+            If a file is missing or unreadable, as of all that reads them.
+        """
+        self._read()
+        return self._parse(self._lines.pop(subject_text(workload, target).encode(), []))
+
+    def take_all(self) -> Iterable[tuple[Record, str]]:
+        """Take what is left, in the files' order."""
+        self._read()
+        lines, self._lines = self._lines, {}
+        for found in lines.values():
+            yield from self._parse(found)
+
+    def _read(self) -> None:
+        """Read the files, once."""
+        if self._is_read:
+            return
+        self._is_read = True
         beginning, lines = b"\n", []
-        for path in paths:
+        for path in self._paths:
             for line in read_database(path).split(b"\n"):
                 if not line.startswith(beginning) and line.strip():
                     subject, mark, _ = line.partition(_SCHEME)
@@ -49,28 +93,8 @@ class Shelf:
                     lines = self._lines.setdefault(subject, [])
                 if line.strip():
                     lines.append(line)
-
-    def targets(self) -> set[TargetKey]:
-        """Return what the records were measured on."""
-        tails = {subject.rpartition(b',"target":')[2]: subject for subject in self._lines}
-        found = set()
-        for subject in tails.values():
-            try:
-                record, _ = self._parser.parse(self._lines[subject][0])
-            except ValueError:  # said when it is asked for
-                continue
-            found.add(record.target)
-        return found
-
-    def take(self, workload: Workload, target: TargetKey) -> Iterable[tuple[Record, str]]:
-        """Take all records of a workload on a target, each with its key, in the files' order."""
-        return self._parse(self._lines.pop(subject_text(workload, target).encode(), []))
-
-    def take_all(self) -> Iterable[tuple[Record, str]]:
-        """Take what is left, in the files' order."""
-        lines, self._lines = self._lines, {}
-        for found in lines.values():
-            yield from self._parse(found)
+        tails = {subject.rpartition(_TARGET)[2]: subject for subject in self._lines}
+        self._samples = [self._lines[subject][0] for subject in tails.values()]
 
     def _parse(self, lines: Iterable[bytes]) -> Iterator[tuple[Record, str]]:
         for line in lines:

@@ -7,6 +7,7 @@ parsed where they are asked for: see `shelf`. Many processes may append to one f
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,7 +80,8 @@ class Store:
         self._template_version = template_version
         self._shelf = shelf
         self._records: dict[str, dict[Scheme, Record]] = {}
-        self._targets = shelf.targets()
+        self._targets: set[TargetKey] = set()
+        self._digest = hashlib.sha256()
 
     @classmethod
     def open(
@@ -121,11 +123,17 @@ class Store:
         skipped: list[SkippedLine] = []
         for path in files:
             contents = read_records(path, on_read)
+            store._digest.update(contents.data)
             skipped += contents.skipped
             for line in contents.lines:
                 store._add((line.record, line.key))
         store.skipped = tuple(skipped)
         return store
+
+    @property
+    def state(self) -> str:
+        """What all records there are come to: stores of equal ones give equal answers."""
+        return f"{self._shelf.state} {self._digest.hexdigest()}"
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -150,7 +158,8 @@ class Store:
 
         None if no relative has any; see `nearest.relatives`.
         """
-        for key in relatives(TargetKey.of(target, threads), self._targets):
+        known = self._targets | self._shelf.targets
+        for key in relatives(TargetKey.of(target, threads), known):
             found = self._found(workload, key)
             if any(record.result.error is None for record in found.values()):
                 return Borrowed(key, dict(found))
@@ -180,7 +189,9 @@ class Store:
         """
         if not records:
             return
-        append_lines(self._destination(), [record.to_line().encode() for record in records])
+        lines = [record.to_line().encode() for record in records]
+        append_lines(self._destination(), lines)
+        self._digest.update(b"".join(lines))
         for record in records:
             self._add((record, record.key()))
 

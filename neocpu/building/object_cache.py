@@ -49,11 +49,13 @@ ORIGIN: Final = "neocpu.origin"
 _GENERATING: Final = (
     "neocpu.foundation",
     "neocpu.schedules",
+    "neocpu.tuning_db",
+    "neocpu.network_tuning",
     "neocpu.planning",
     "neocpu.passes",
     "neocpu.building",
 )
-"""Packages whose sources decide what code a kernel becomes."""
+"""Packages and modules whose sources decide what code a kernel becomes, and what is known of it."""
 
 _FORM: Final = "2"
 """Changes where entries are written otherwise than before."""
@@ -230,5 +232,7 @@ def _generator() -> str:
 def _files(package: str, pattern: str) -> list[Path]:
     spec = importlib.util.find_spec(package)  # found, not imported: some of these import this file
     assert spec is not None
-    folders = spec.submodule_search_locations or ()
+    folders = spec.submodule_search_locations
+    if folders is None:
+        return [Path(spec.origin or "")]
     return sorted(path for folder in folders for path in Path(folder).glob(pattern))

@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel
-from neocpu.planning.folds import with_folds
 from neocpu.planning.grids import STORED
 from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
+from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.schedules.vocabulary.accuracy import SHORT_SUMS
 from neocpu.schedules.vocabulary.format import Format
@@ -103,8 +103,7 @@ def operator_choices(
     for kind in {kind for conv in network.convs for kind in conv.ways}:
         workload, finite = kind
         admitted = costs if finite else replace(costs, admission=SHORT_SUMS)
-        found = admitted.conv_choices(workload)
-        convs[kind] = with_folds(found, workload, admitted) if fold else found
+        convs[kind] = convolution_choices(workload, admitted, fold=fold)
     blocks = {c.in_format.layout.block for options in convs.values() for c in options}
     blocks |= {c.out_format.layout.block for options in convs.values() for c in options}
     layouts = [DataLayout(block) for block in sorted(blocks | {1})]

@@ -111,7 +111,7 @@ def network(channels: int = 64) -> onnx.ModelProto:
 def winograd_first(monkeypatch):
     """Let every plan choose Winograd's largest tiles, as long as it may."""
 
-    def measured(store, target, threads, workload):
+    def measured(store, target, threads, workload, keep):
         if not isinstance(workload, Conv2dWorkload):
             return Measured({})
         schemes = registry.schemes(workload, target)

@@ -87,7 +87,7 @@ def test_large_logits_are_no_reason_to_refuse(caplog):
 def test_a_contested_softmax_of_large_logits_is_compiled_again(monkeypatch, caplog):
     """The kernels are Winograd's with large tiles wherever there are some."""
 
-    def measured(store, target, threads, workload):
+    def measured(store, target, threads, workload, keep):
         if not isinstance(workload, Conv2dWorkload):
             return Measured({})
         schemes = registry.schemes(workload, target)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import statistics
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,3 +158,19 @@ def test_only_the_named_databases(tmp_path, monkeypatch):
     assert len(open_store([named], only=True)) == 0
     with pytest.raises(UsageError, match="name one with --db"):
         open_store([], only=True, writing=True)
+
+
+def test_what_an_earlier_compilation_found_is_found_until_something_is_added(store: Store):
+    kept: dict[str, str] = {}
+
+    def keep(subject: str, make: Callable[[], Any]) -> Any:
+        if subject not in kept:
+            kept[subject] = json.dumps(make())
+        return json.loads(kept[subject])
+
+    assert measured_schemes(store, HERE, 2, WORKLOAD, keep).seconds == {}
+    fill(store, "znver4", 2)
+    expected = measured_schemes(store, HERE, 2, WORKLOAD)
+    for _ in range(2):
+        assert measured_schemes(store, HERE, 2, WORKLOAD, keep) == expected
+    assert len(kept) == 2

@@ -262,3 +262,32 @@ def test_the_default_database_is_the_users():
 
 def test_target_key_ignores_what_is_not_measured():
     assert TargetKey.of(TARGET, 2) == RECORD.target
+
+
+def test_its_state_changes_with_what_is_on_record(database: Path, tmp_path: Path):
+    def state(*shipped: Path) -> str:
+        return Store.open([], database, registry.template_version, shipped=shipped).state
+
+    empty = state()
+    assert empty == state()
+    open_store(database).append([RECORD])
+    one = state()
+    assert one == state() != empty
+    store = open_store(database)
+    before = store.state
+    store.append([SLOWER])
+    assert len({before, store.state, empty}) == 3
+    assert store.state == state()
+    shipped = tmp_path / "shipped.jsonl"
+    shipped.write_bytes(RECORD.to_line().encode())
+    with_shipped = state(shipped)
+    shipped.write_bytes(SLOWER.to_line().encode() + b"\n")
+    assert len({state(), with_shipped, state(shipped)}) == 3
+
+
+def test_shipped_records_are_not_read_before_somebody_asks(database: Path, tmp_path: Path):
+    shipped = tmp_path / "shipped.jsonl"
+    shipped.write_bytes(RECORD.to_line().encode())
+    store = Store.open([], database, registry.template_version, shipped=[shipped])
+    shipped.write_bytes(b"")
+    assert store.best(WORKLOAD, TARGET, 2) is None

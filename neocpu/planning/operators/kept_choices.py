@@ -1,0 +1,50 @@
+"""The ways to run a convolution that a search chooses from, perhaps of an earlier compilation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neocpu.planning.choice import Choice
+from neocpu.planning.costs import CostModel, make_anew
+from neocpu.planning.folds import with_folds
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.scheme import scheme_from_json
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+
+def convolution_choices(
+    workload: Conv2dWorkload, costs: CostModel, *, fold: bool
+) -> tuple[Choice, ...]:
+    """Return the best choice for every pair of formats, best first.
+
+    Parameters
+    ----------
+    fold : bool
+        Whether layout transforms may become part of its loads and stores: see `with_folds`.
+    """
+
+    def find() -> list[Any]:
+        found = costs.conv_choices(workload)
+        return list(map(_row, with_folds(found, workload, costs) if fold else found))
+
+    # One price of bytes among many that a limit on them tries is not worth keeping.
+    keep = costs.keep if registry.is_ours() and not costs.byte_price else make_anew
+    algorithms = None if costs.templates is None else sorted(costs.templates)
+    decides = (costs.target, costs.threads, algorithms, costs.admission, costs.measured(workload))
+    return tuple(map(_choice, keep(f"choices {workload!r} {decides!r} {fold}", find)))
+
+
+def _row(choice: Choice) -> list[Any]:
+    assert choice.scheme is not None
+    formats = (choice.in_format, choice.out_format)
+    ends = [(each.layout.block, each.dtype) for each in formats]
+    scheme = choice.scheme.to_json()
+    return [*ends, choice.seconds, choice.source, scheme, choice.weight_bytes]
+
+
+def _choice(row: list[Any]) -> Choice:
+    source, dest, seconds, how, scheme, size = row
+    ends = (Format(DataLayout(block), dtype) for block, dtype in (source, dest))
+    return Choice(*ends, seconds, how, scheme_from_json(scheme), size)

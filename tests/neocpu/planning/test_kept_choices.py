@@ -1,0 +1,62 @@
+"""Ways to run a convolution are found again for what they were found for, and nothing else."""
+
+import dataclasses
+import json
+
+import pytest
+from networks import HOST, cost_model
+
+from neocpu.planning.folds import with_folds
+from neocpu.planning.measured_costs import Measured
+from neocpu.planning.operators.kept_choices import convolution_choices
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.accuracy import STRICT
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+LANES = HOST.lanes("float32")
+WORKLOAD = Conv2dWorkload(1, 4 * LANES, 14, 14, 4 * LANES, (3, 3), padding=(1, 1, 1, 1))
+SCHEMES = registry.schemes(WORKLOAD, HOST)
+RECORDS = Measured({SCHEMES[1]: 1e-3 / 3, SCHEMES[2]: None})
+
+
+@pytest.fixture(name="keep")
+def _keep():
+    """Return what keeps in memory, as JSON brings it back."""
+    kept = {}
+
+    def keep(subject, make):
+        if subject not in kept:
+            kept[subject] = json.dumps(make())
+        return json.loads(kept[subject])
+
+    keep.kept = kept
+    return keep
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_they_are_as_the_search_would_find_them(keep, fold):
+    costs = cost_model(2, measured=lambda workload: RECORDS)
+    plain = costs.conv_choices(WORKLOAD)
+    expected = with_folds(plain, WORKLOAD, costs) if fold else plain
+    costs = dataclasses.replace(costs, keep=keep)
+    for _ in range(2):
+        assert convolution_choices(WORKLOAD, costs, fold=fold) == expected
+        assert sum(subject.startswith("choices") for subject in keep.kept) == 1
+
+
+def test_others_are_not_found_for_them(keep):
+    costs = cost_model(2, measured=lambda workload: RECORDS, keep=keep)
+    others = (
+        {"threads": 1},
+        {"templates": frozenset({"conv2d_direct"})},
+        {"admission": STRICT.admissions[0]},
+        {"measured": lambda workload: Measured({SCHEMES[1]: 2e-3})},
+        {"target": dataclasses.replace(HOST, l2=HOST.l2 * 2)},
+    )
+    for other in ({}, *others):
+        before = len(keep.kept)
+        changed = dataclasses.replace(costs, **other)
+        fresh = dataclasses.replace(changed, keep=lambda subject, make: make())
+        found = convolution_choices(WORKLOAD, changed, fold=True)
+        assert found == convolution_choices(WORKLOAD, fresh, fold=True)
+        assert len(keep.kept) > before
