@@ -10,6 +10,7 @@ import onnx
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.expansions.bodies import BODIES, has_body, inline_bodies
+from neocpu.frontend.expansions.einsum import einsum
 from neocpu.frontend.expansions.empty_tensors import drop_empty, split_constant
 from neocpu.frontend.expansions.matrices import affine_grid, determinant, eye_like, list_numbers
 from neocpu.frontend.expansions.pool_places import max_pool_places
@@ -35,6 +36,7 @@ EXPANSIONS: Final[Mapping[str, Callable[[Writer], None]]] = {
     "DeformConv": deformable_convolution,
     "Det": determinant,
     "Dropout": dropout_mask,
+    "Einsum": einsum,
     "EyeLike": eye_like,
     "MaxPool": max_pool_places,
     "ReverseSequence": reverse_sequence,

@@ -234,3 +234,46 @@ def test_what_is_empty_is_joined_with_nothing():
     ]
     model = make_model(nodes, {"x": DATA}, {"sizes": ints(4, 0, 2)})
     matches_onnx(model, {"x": DATA})
+
+
+EINSUMS = [
+    ("bhqd,bhkd->bhqk", (2, 3, 5, 4), (2, 3, 7, 4)),
+    ("bhqk,bkhd->bqhd", (2, 3, 5, 7), (2, 7, 3, 4)),
+    ("bqc,bchw->bqhw", (2, 5, 4), (2, 4, 3, 7)),
+    ("...ij,jk", (2, 3, 5, 4), (4, 7)),
+    ("ij,...jk->...ik", (5, 4), (3, 4, 2)),
+    ("bnd,dhk->bhnk", (2, 5, 6), (6, 3, 2)),
+    ("abc,cd->ad", (2, 3, 5), (5, 4)),
+    ("bc,bc->b", (3, 5), (3, 5)),
+    ("i,j->ij", (3,), (5,)),
+    ("bci,bc->bic", (2, 3, 5), (2, 3)),
+    ("ab,ab", (3, 5), (3, 5)),
+    ("bcd,dc->b", (2, 3, 5), (5, 3)),
+]
+
+
+@pytest.mark.parametrize(("equation", "one", "other"), EINSUMS)
+def test_einsum_is_a_product(equation, one, other):
+    node = helper.make_node("Einsum", ["x", "z"], ["y"], equation=equation)
+    feeds = {"x": random(*one), "z": random(*other, seed=1)}
+    module = assert_matches_onnxruntime(make_model([node], feeds), feeds)
+    assert not any("einsum" in str(name) for name in module.functions)
+    if other == (4, 7):  # and of weights on either side
+        for side in "xz":
+            model = make_model(
+                [node], {k: v for k, v in feeds.items() if k != side}, {side: feeds[side]}
+            )
+            assert_matches_onnxruntime(model, {k: v for k, v in feeds.items() if k != side})
+
+
+@pytest.mark.parametrize(
+    ("equation", "shape"), [("ij->ji", (3, 5)), ("ijk->k", (2, 3, 5)), ("ii->i", (4, 4))]
+)
+def test_einsum_of_one_tensor(equation, shape):
+    check("Einsum", x=random(*shape), equation=equation)
+
+
+def test_einsums_that_stay():
+    integers = {"x": np.arange(6).reshape(2, 3), "z": np.arange(12).reshape(3, 4)}
+    node = helper.make_node("Einsum", ["x", "z"], ["y"], equation="ij,jk")
+    assert_matches_onnxruntime(make_model([node], integers), integers)
