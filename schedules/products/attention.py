@@ -24,7 +24,7 @@ from neocpu.schedules.products.row_tile import RowTile, choose_tile, parts_of
 from neocpu.schedules.products.workloads import AttentionWorkload
 from neocpu.schedules.tir.builder import build_kernel, digits, span, splat, task_loop
 from neocpu.schedules.tir.opaque_number import opaque_numbers
-from neocpu.schedules.tir.vector_math import LOG2_E, vectorize_calls
+from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
@@ -48,10 +48,10 @@ def lower_attention(workload: AttentionWorkload, target: CpuTarget, threads: int
     ::
 
         parallel batch · part of the queries
-          pack k and v
+          pack scale * k, and v
           for tile of queries
             for block of keys
-              scores = scale * q kᵀ + biases                 # register tiles, into L1
+              scores = q (scale * k)ᵀ + biases               # register tiles, into L1
               for row: largest score, p = 2^(score - it), sum
               sums = sums * 2^(largest before - largest) + p v
             output = sums / sum
@@ -92,15 +92,15 @@ class _Task:
             matrix_at(bias, view, index) for bias, view in zip(biases, w.biases, strict=True)
         ]
         self._keys = allocate(w.depth, w.keys, self._lanes)
-        pack(self._keys, matrix_at(k, w.k, index).transposed(), w.depth, w.keys, self._lanes)
+        # Scaled before sums could overflow; and there are fewer of them than of scores.
+        keys = matrix_at(k, w.k, index).transposed()
+        pack(self._keys, keys, w.depth, w.keys, self._lanes, w.scale)
         self._values = allocate(w.keys, w.width, self._lanes)
         pack(self._values, matrix_at(v, w.v, index), w.keys, w.width, self._lanes)
         panel = VECTORS * self._lanes
         self._block = ceil_div(ceil_div(w.keys, ceil_div(w.keys, BLOCK_KEYS)), panel) * panel
         self._in_blocks = w.keys > self._block
-        # Biases are added to scores that have their scale, else powers of two are given it.
-        factor = LOG2_E * (1.0 if biases else w.scale)
-        self._softmax = RowSoftmax(tile, min(self._block, w.keys), factor)
+        self._softmax = RowSoftmax(tile, min(self._block, w.keys))
         if self._in_blocks:
             shape = (tile.height, ceil_div(w.width, self._lanes), self._lanes)
             self._sums = T.alloc_buffer(shape, "float32", layout=None)
@@ -157,9 +157,6 @@ class _Task:
         self._softmax.emit(keys, is_whole=not self._in_blocks)
 
     def _biased(self, score: Any, query: Any, key: Any) -> Any:
-        if not self._biases:
-            return score
-        score = score * tirx.const(self._workload.scale, "float32")
         for bias in self._biases:
             score = score + bias.element(query, key)
         return score

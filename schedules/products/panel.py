@@ -84,8 +84,10 @@ def reader(panels: Any, number: Any, lanes: int, first: Any = 0) -> Callable[[An
     return lambda row, v: panels[number, first + row, span(v * lanes, lanes)]
 
 
-def pack(panels: Any, source: Matrix, rows: int, columns: int, lanes: int) -> None:
-    """Copy a matrix to its panels. Lanes beyond the columns are left as they are.
+def pack(
+    panels: Any, source: Matrix, rows: int, columns: int, lanes: int, scale: float = 1.0
+) -> None:
+    """Copy a matrix to its panels, scaled. Lanes beyond the columns are left as they are.
 
     ::
 
@@ -94,16 +96,24 @@ def pack(panels: Any, source: Matrix, rows: int, columns: int, lanes: int) -> No
             for tile of rows: panels[...] = transposed(source[...])       # or rows are neighbours
     """
     if source.along != 1 and source.down == 1:
-        _pack_transposed(panels, source, rows, columns, lanes)
+        _pack_transposed(panels, source, rows, columns, lanes, scale)
         return
 
     def copy(column: Any, width: int) -> None:
         panel, lane = _lane(column, lanes)
         with T.serial(rows) as row, T.vectorized(width) as o:
-            value = source.element(row, column + o)
+            value = _times(source.element(row, column + o), scale)
             T.buffer_store(panels, value, [panel, row, lane + o])
 
     for_vectors(columns, lanes, copy)
+
+
+def _times(value: Any, scale: float, lanes: int = 1) -> Any:
+    """Return a number, or a vector of so many, scaled."""
+    if scale == 1:
+        return value
+    factor = tirx.const(scale, "float32")
+    return value * (factor if lanes == 1 else splat(factor, lanes))
 
 
 def _lane(column: Any, lanes: int) -> tuple[Any, Any]:
@@ -111,7 +121,9 @@ def _lane(column: Any, lanes: int) -> tuple[Any, Any]:
     return tirx.floordiv(column, width), tirx.floormod(column, width)
 
 
-def _pack_transposed(panels: Any, source: Matrix, rows: int, columns: int, lanes: int) -> None:
+def _pack_transposed(
+    panels: Any, source: Matrix, rows: int, columns: int, lanes: int, scale: float
+) -> None:
     def tiles(column: Any, width: int) -> None:
         row, edge = 0, lanes
         while row < rows:
@@ -131,6 +143,7 @@ def _pack_transposed(panels: Any, source: Matrix, rows: int, columns: int, lanes
         ]
         panel, lane = _lane(column, lanes)
         for k, vector in enumerate(transpose(loaded)):
-            T.buffer_store(panels, vector, [panel, row + k, span(lane, edge)])
+            stored = _times(vector, scale, edge)
+            T.buffer_store(panels, stored, [panel, row + k, span(lane, edge)])
 
     for_vectors(columns, lanes, tiles)

@@ -6,7 +6,6 @@ import math
 from itertools import product
 from typing import Any
 
-from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
@@ -32,7 +31,7 @@ def lower_product(workload: ProductWorkload, target: CpuTarget, threads: int = 1
     ::
 
         parallel batch · part of the rows
-          pack right
+          pack scale * right                                     # before sums could overflow
           for tile of rows
             for panel
               sums[height, vectors] = 0                            # registers
@@ -56,7 +55,7 @@ def lower_product(workload: ProductWorkload, target: CpuTarget, threads: int = 1
                 for buffer, view in zip(buffers, (w.left, w.right, w.output), strict=True)
             )
             panels = allocate(w.depth, w.columns, lanes)
-            pack(panels, right, w.depth, w.columns, lanes)
+            pack(panels, right, w.depth, w.columns, lanes, w.scale)
             for row in tile.each(task % parts, parts):
                 for panel, widths in each_panel(w.columns, lanes):
                     sums = tile.multiply(
@@ -67,10 +66,7 @@ def lower_product(workload: ProductWorkload, target: CpuTarget, threads: int = 1
                     )
                     for r, (v, width) in product(range(tile.height), enumerate(widths)):
                         with T.vectorized(width) as o:
-                            value = sums[r, v, o]
-                            if w.scale != 1:
-                                value = value * tirx.const(w.scale, "float32")
                             place = output.place(row + r, (panel * VECTORS + v) * lanes + o)
-                            T.buffer_store(output.buffer, value, [place])
+                            T.buffer_store(output.buffer, sums[r, v, o], [place])
 
     return vectorize_calls(build_kernel(parameters, body))

@@ -11,7 +11,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.products.row_tile import RowTile
 from neocpu.schedules.tir.builder import span, splat
-from neocpu.schedules.tir.vector_math import power_of_two
+from neocpu.schedules.tir.vector_math import LOG2_E, power_of_two
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 _LOWEST = -math.inf
@@ -20,7 +20,7 @@ _LOWEST = -math.inf
 class RowSoftmax:
     """Turns scores into powers of two, block after block of a row.
 
-    A power's exponent is the score, scaled, less the largest one so far. Where all are -inf, zero
+    A power is that of e, of the score less the largest one so far. Where all are -inf, zero
     is subtracted in its place: the powers are then zeros, as those of later blocks need not be.
 
     Attributes
@@ -34,9 +34,8 @@ class RowSoftmax:
         ``(height,)``: one over the sum of a row's powers, after `finish`.
     """
 
-    def __init__(self, tile: RowTile, columns: int, factor: float) -> None:
+    def __init__(self, tile: RowTile, columns: int) -> None:
         self._height, self._lanes = tile.height, tile.lanes
-        self._factor = tirx.const(factor, "float32")
         padded = ceil_div(columns, self._lanes) * self._lanes
         self.scores = T.alloc_buffer((self._height, padded), "float32", layout=None)
         self.rescale, self.factor, self._largest, self._sum = (
@@ -83,7 +82,7 @@ class RowSoftmax:
             T.buffer_store(self.factor, tirx.const(1, "float32") / self._sum[r], [r])
 
     def _power(self, distance: Any) -> Any:
-        return power_of_two(distance * self._factor)
+        return power_of_two(distance * tirx.const(LOG2_E, "float32"))
 
     def _reduced(
         self,

@@ -124,6 +124,16 @@ def test_masks(keys):
     assert np.isfinite(np.delete(rows, 3, axis=1)).all()
 
 
+def test_scores_of_which_only_the_scale_makes_numbers():
+    w = contiguous((2,), 5, 21, 8, scale=1e-36)
+    q, k, v = inputs_of(w)
+    check(w, [q * 1e16, k * 1e20, v])
+    # And where keys lie side by side, channel by channel.
+    view = StridedView.of((2, 8, 21)).permuted((0, 2, 1))
+    turned = AttentionWorkload((2,), 5, 21, 8, 8, 1e-36, w.q, view, w.v, w.output)
+    check(turned, [q * 1e16, k * 1e20, v])
+
+
 @pytest.mark.parametrize("keys", [40, 600])
 def test_large_scores_and_what_is_no_number(keys):
     w = contiguous((), 4, keys, 4, scale=1.0)

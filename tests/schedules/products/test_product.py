@@ -34,8 +34,10 @@ def array_of(view, flat):
     return flat[np.broadcast_to(places, view.shape)]
 
 
-def check(w, threads=2):
-    left, right = normal((w.left.size,), 1), normal((w.right.size,), 2)
+def check(w, threads=2, magnitude=1.0):
+    left, right = (
+        normal((view.size,), i) * np.float32(magnitude) for i, view in enumerate((w.left, w.right))
+    )
     flat = run(lower_product(w, HOST, threads), [left, right], (w.output.size,))
     expected = w.scale * (array_of(w.left, left).astype(np.float64) @ array_of(w.right, right))
     got = array_of(w.output, flat)
@@ -54,6 +56,7 @@ def test_matches_numpy(batch, rows, columns, depth, turned):
 def test_scale_and_threads():
     check(product_of((1,), 100, 33, 20, scale=0.25), threads=1)
     check(product_of((1,), 100, 33, 20, scale=0.25), threads=8)
+    check(product_of((1,), 9, 33, 20, scale=1e-36), magnitude=1e18)  # what it scales is infinite
 
 
 def test_a_factor_may_be_one_for_the_whole_batch():
