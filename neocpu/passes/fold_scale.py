@@ -3,7 +3,9 @@
 Within a chain every multiply is moved before every add, neighbours of a kind are merged, and a
 multiply that reaches a convolution (or a dense layer) scales its weights instead:
 ``conv -> add(c1) -> multiply(c2) -> add(c3)`` becomes ``conv' -> add(c1 * c2 + c3)``. Only values
-with a single consumer are folded. Nothing moves across an activation.
+with a single consumer are folded. Nothing moves across an activation. Where there is neither a
+convolution nor a multiply before it, ``(x + c) * s`` stays: of large x and c, the difference of
+``x * s`` and ``c * s`` would be less exact.
 """
 
 from __future__ import annotations
@@ -69,9 +71,19 @@ def _fold_multiply(producer: Expr | None, scale: Array, rewrite: Rewrite) -> Exp
         return None
     if is_op(producer, "relax.multiply"):
         return relax.op.multiply(data, make_const(merged))
+    if not _takes_scale(rewrite.sole_definition(data)):
+        return None
     return relax.op.add(
         rewrite.emit(relax.op.multiply(data, make_const(scale))), make_const(merged)
     )
+
+
+def _takes_scale(value: Expr | None) -> bool:
+    """Whether a product with a constant vanishes in what ``value`` is."""
+    if is_op(value, *WEIGHTED):
+        assert value is not None
+        return constant_value(value.args[1]) is not None
+    return is_op(value, "relax.multiply") and data_and_constant(value) is not None
 
 
 def _fold_add(producer: Expr | None, shift: Array) -> Expr | None:
