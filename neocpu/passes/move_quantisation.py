@@ -72,7 +72,7 @@ def _split_of(part: Expr | None, rewrite: Rewrite) -> Call | None:
 
 def _as_slice(part: relax.TupleGetItem, rewrite: Rewrite) -> Call | None:
     """Return the slice that one part of a split is, which alone can be rounded before."""
-    found = part_of(part, rewrite)
+    found = part_of(part, rewrite.definition)
     if found is None:
         return None
     return relax.op.strided_slice(found.source, [found.axis], [found.first], [found.end])

@@ -16,7 +16,7 @@ from neocpu.relax_utils import Expr, Rewrite, feature_map_shape
 
 
 def _sliced(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    part = part_of(expr, rewrite) if isinstance(expr, relax.TupleGetItem) else None
+    part = part_of(expr, rewrite.definition) if isinstance(expr, relax.TupleGetItem) else None
     if part is None or part.axis != 1 or not isinstance(part.source, Var):
         return None
     return None if feature_map_shape(part.source) is None else slice_of(part)

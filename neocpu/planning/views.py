@@ -106,6 +106,12 @@ def _permute(call: Call, inner: Seen) -> Seen | None:
     return _with(inner, inner.view.permuted(permutation_of(call)))
 
 
+def _broadcast(call: Call, inner: Seen) -> Seen | None:
+    """Repetitions, as of the keys that several heads share."""
+    shape = static_shape(call)
+    return None if shape is None else _with(inner, inner.view.broadcast(shape))
+
+
 def _slice(call: Call, inner: Seen) -> Seen | None:
     """A slice with positive steps."""
     shape, view = static_shape(call), inner.view
@@ -165,6 +171,7 @@ def _part_of_split(
 
 _SCALING = {"relax.multiply": _scaled}
 _RULES = {
+    "relax.broadcast_to": _broadcast,
     "relax.permute_dims": _permute,
     "relax.reshape": _reshape,
     "relax.strided_slice": _slice,

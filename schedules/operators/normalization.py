@@ -1,16 +1,35 @@
-"""Layer and group normalisation, with the variance of centred data.
+"""Layer and group normalisation, with the variance of centred data, and rows divided by norms.
 
-TOPI's definitions take it from one pass, E[x^2] - E[x]^2: of data far from zero that is the
-difference of two large numbers, and may even be negative.
+TOPI's definitions take the variance from one pass, E[x^2] - E[x]^2: of data far from zero that is
+the difference of two large numbers, and may even be negative.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tvm import te, tirx, topi
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What rows are divided by: ``max(sqrt(factor * sum(x * x) + epsilon), least) + added``.
+
+    Attributes
+    ----------
+    factor : float
+        Above zero.
+    epsilon, least, added : float
+        Not below zero.
+    """
+
+    factor: float = 1.0
+    epsilon: float = 0.0
+    least: float = 0.0
+    added: float = 0.0
 
 
 def layer_norm(
@@ -63,6 +82,47 @@ def group_norm(
         return centred * factor(*row) * gamma(channel) + beta(channel)
 
     return te.compute(data.shape, normalized, name="group_norm")
+
+
+def divide_by_root(
+    data: te.Tensor,
+    gamma: te.Tensor,
+    beta: te.Tensor,
+    axes: Sequence[Any],
+    root: Root,
+    *,
+    centred: bool,
+) -> te.Tensor:
+    """data / root * gamma + beta, over ``axes``: RMS and L2 normalisation, and their like.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        Of floating point and any shape.
+    gamma, beta : te.Tensor
+        With the extents of ``axes``.
+    root : Root
+    centred : bool
+        Whether the mean is subtracted from the data, before all else.
+    """
+    axes = [int(axis) % len(data.shape) for axis in axes]
+    if centred:
+        count = tirx.const(prod(int(data.shape[axis]) for axis in axes), data.dtype)
+        data = topi.subtract(data, topi.divide(topi.sum(data, axis=axes, keepdims=True), count))
+    factor, epsilon, least, added, one = (
+        tirx.const(value, data.dtype)
+        for value in (root.factor, root.epsilon, root.least, root.added, 1.0)
+    )
+    squares = topi.multiply(topi.sum(topi.multiply(data, data), axis=axes), factor)
+    norm = topi.sqrt(topi.add(squares, epsilon))
+    inverse = topi.divide(one, topi.add(topi.maximum(norm, least), added))
+
+    def divided(*at: Any) -> Any:
+        row = [index for axis, index in enumerate(at) if axis not in axes]
+        column = [at[axis] for axis in axes]
+        return data(*at) * inverse(*row) * gamma(*column) + beta(*column)
+
+    return te.compute(data.shape, divided, name="divide_by_root")
 
 
 def _statistics(data: te.Tensor, axes: list[int], epsilon: float) -> tuple[te.Tensor, te.Tensor]:

@@ -1,26 +1,22 @@
-"""LSTM, GRU and RNN: one product of all steps' inputs, and a kernel that runs the loop over time.
-
-Weights are packed by operators on constants, which are folded: none is packed at run time.
-"""
+"""LSTM, GRU and RNN: a product of all steps' inputs, and a kernel that runs the loop over time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.node import (
     Node,
     call_kernel,
-    const,
     constant_value,
     dtype_of,
     static_shape,
 )
 from neocpu.frontend.extents import MAX_ELEMENTS
+from neocpu.planning.operators.recurrent_calls import kernel_arguments
 from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
 from neocpu.schedules.recurrent.workload import GATES, RecurrentWorkload
@@ -63,15 +59,7 @@ def _recurrent(node: Node, cell: str) -> relax.Expr:
         if expr is not None and not _says_nothing(name, expr, node)
     }
     w = _workload(node, cell, inputs)
-    packing = _Packing(node, w)
-    bias = inputs.get("bias")
-    projected = packing.projected(inputs["x"], inputs["w"], bias)
-    args = [projected, *packing.recurrent(inputs["r"])]
-    if cell == "GRU" and w.reset_after:
-        args.append(packing.candidate_bias(bias))
-    for name in w.given:
-        of_gates = name == "peepholes"
-        args.append(packing.units(inputs[name], 3) if of_gates else inputs[name])
+    args = kernel_arguments(node.emit, w, inputs)
     types = [relax.TensorType(shape, "float32") for shape in w.result_shapes]
     called = node.bind(call_kernel(node, cell.lower(), lower_recurrent(w), args, types))
     several = len(types) > 1
@@ -179,75 +167,3 @@ def _require_fitting(node: Node, w: RecurrentWorkload, inputs: Mapping[str, rela
     wrong = lengths[(lengths < 0) | (lengths > w.steps)]
     if wrong.size:
         raise ValueError(f"its sequence_lens has {wrong[0]}, where its input has {w.steps} steps")
-
-
-class _Packing:
-    """A layer's tensors as its kernel reads them, gates padded to whole vectors."""
-
-    def __init__(self, node: Node, workload: RecurrentWorkload) -> None:
-        self._node = node
-        self._w = workload
-
-    def units(self, expr: relax.Expr, gates: int, *rest: int) -> relax.Expr:
-        """Return ``(directions, gates * hidden, *rest)`` as ``(directions, gates, units, *rest)``,
-        zeros where there is no hidden unit."""
-        w, node = self._w, self._node
-        apart = node.emit(relax.op.reshape(expr, (w.directions, gates, w.hidden, *rest)))
-        if w.units == w.hidden:
-            return apart
-        missing = (w.directions, gates, w.units - w.hidden, *rest)
-        return node.emit(relax.op.concat([apart, const(np.zeros(missing, np.float32))], 2))
-
-    def projected(self, x: relax.Expr, weights: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
-        """Return the product of all steps' inputs and the input weights, biases added."""
-        w, node = self._w, self._node
-        width, columns = static_shape(x)[2], w.directions * w.columns
-        apart = self.units(weights, GATES[w.cell], width)
-        matrix = node.emit(relax.op.permute_dims(apart, (3, 0, 1, 2)))
-        matrix = node.emit(relax.op.reshape(matrix, (width, columns)))
-        rows = node.emit(relax.op.reshape(x, (w.steps * w.batch, width)))
-        product = node.emit(relax.op.matmul(rows, matrix))
-        if bias is not None:
-            given, recurrent = self._biases(bias)
-            if w.reset_after:  # that of the candidate comes after the product of the state
-                others = self._gates(recurrent, 0, 2)
-                nothing = const(np.zeros((w.directions, 1, w.units), np.float32))
-                recurrent = node.emit(relax.op.concat([others, nothing], 1))
-            total = node.emit(relax.op.add(given, recurrent))
-            vector = node.emit(relax.op.reshape(total, (columns,)))
-            product = node.emit(relax.op.add(product, vector))
-        return node.emit(relax.op.reshape(product, w.sequence_shape(columns)))
-
-    def recurrent(self, weights: relax.Expr) -> list[relax.Expr]:
-        """Return the recurrent weights of each product."""
-        w, node = self._w, self._node
-        apart = self.units(weights, GATES[w.cell], w.hidden)
-        packed = []
-        for product in w.products:
-            gates, together = product.gates, product.together
-            every, blocks, panels, depth, columns = w.packed_shape(product)
-            width = columns // together
-            own = self._gates(apart, product.first, product.first + gates)
-            split = (every, panels, together, blocks, width, depth)
-            shaped = node.emit(relax.op.reshape(own, split))
-            moved = node.emit(relax.op.permute_dims(shaped, (0, 3, 1, 5, 2, 4)))
-            packed.append(node.emit(relax.op.reshape(moved, w.packed_shape(product))))
-        return packed
-
-    def candidate_bias(self, bias: relax.Expr | None) -> relax.Expr:
-        """Return what a GRU adds to the product of the state before it is reset."""
-        w = self._w
-        shape = (w.directions, w.units)
-        if bias is None:
-            return const(np.zeros(shape, np.float32))
-        own = self._gates(self._biases(bias)[1], 2, 3)
-        return self._node.emit(relax.op.reshape(own, shape))
-
-    def _biases(self, bias: relax.Expr) -> Sequence[relax.Expr]:
-        """Return the biases of input and state, ``(directions, gates, units)``."""
-        gates = GATES[self._w.cell]
-        apart = self.units(bias, 2 * gates)
-        return [self._gates(apart, first, first + gates) for first in (0, gates)]
-
-    def _gates(self, apart: relax.Expr, first: int, last: int) -> relax.Expr:
-        return self._node.emit(relax.op.strided_slice(apart, [1], [first], [last]))

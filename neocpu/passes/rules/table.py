@@ -16,6 +16,7 @@ from neocpu.passes.rules.folding.scalar_operands import SCALAR_OPERANDS
 from neocpu.passes.rules.folding.scale_before import SCALE_BEFORE
 from neocpu.passes.rules.folding.scale_through_concat import SCALE_THROUGH_CONCAT
 from neocpu.passes.rules.folding.scale_through_views import SCALE_THROUGH_VIEWS
+from neocpu.passes.rules.recurrent.name_cells import NAME_CELLS
 from neocpu.passes.rules.redundancy.concat_slice import CONCAT_OF_SLICES, SLICE_OF_CONCAT
 from neocpu.passes.rules.redundancy.crop_kernels import CROP_KERNELS
 from neocpu.passes.rules.redundancy.drop_clamps import DROP_CLAMPS
@@ -32,16 +33,24 @@ from neocpu.passes.rules.redundancy.opposites import (
     DROP_SAME_OPERANDS,
 )
 from neocpu.passes.rules.reordering.activate_first import ACTIVATE_FIRST
+from neocpu.passes.rules.reordering.activate_where_less import (
+    ACTIVATE_BEFORE_POOL,
+    POOL_BEFORE_ACTIVATION,
+)
 from neocpu.passes.rules.reordering.cancel_layouts import CANCEL_LAYOUTS
 from neocpu.passes.rules.reordering.pool_where_less import POOL_FIRST, POOL_LAST
 from neocpu.passes.rules.reordering.project_before_concat import PROJECT_BEFORE_CONCAT
+from neocpu.passes.rules.reordering.reduce_first import REDUCE_FIRST
 from neocpu.passes.rules.reordering.slice_before import SLICE_BEFORE
 from neocpu.passes.rules.reordering.upsample_last import UPSAMPLE_LAST
+from neocpu.passes.rules.replacement.attention_scores import MASK_BY_SUM, SCALE_QUERIES
 from neocpu.passes.rules.replacement.compose_convolutions import COMPOSE_CONVOLUTIONS
 from neocpu.passes.rules.replacement.group_convolutions import GROUP_CONVOLUTIONS
+from neocpu.passes.rules.replacement.join_steps import JOIN_STEPS
 from neocpu.passes.rules.replacement.name_activations import LEAKY_OF_ONE_SLOPE, NAME_SOFTMAX
 from neocpu.passes.rules.replacement.name_normalisations import (
     NAME_NORMALISATIONS,
+    NAME_NORMS,
     SCALE_NORMALISATIONS,
 )
 from neocpu.passes.rules.replacement.sum_convolutions import SUM_CONVOLUTIONS
@@ -76,9 +85,18 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     # those over volumes to their frames.
     (SINK_SQUEEZES, KEEP_FRAMES),
     # Operator replacement: one spelling for each activation, for subtract and for divide.
-    (CANONICALIZE_ACTIVATIONS, LEAKY_OF_ONE_SLOPE, NAME_SOFTMAX, NAME_NORMALISATIONS),
+    (
+        CANONICALIZE_ACTIVATIONS,
+        LEAKY_OF_ONE_SLOPE,
+        NAME_SOFTMAX,
+        NAME_NORMALISATIONS,
+        NAME_NORMS,
+    ),
     # What a quantised model rounds is rounded where it is computed.
     (MOVE_QUANTISATION,),
+    # Cells that are written out, step by step, become layers; or their inputs' products one.
+    (NAME_CELLS,),
+    (JOIN_STEPS,),
     # Parts of splits get a layout.
     (SPLIT_CHANNELS,),
     # Batch normalization becomes multiply and add ...
@@ -88,6 +106,8 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     # Less work that computes the same: other operators, and other orders of these.
     (
         SCALE_NORMALISATIONS,
+        MASK_BY_SUM,
+        SCALE_QUERIES,
         SUM_CONVOLUTIONS,
         COMPOSE_CONVOLUTIONS,
         GROUP_CONVOLUTIONS,
@@ -95,7 +115,10 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         POOL_LAST,
         PROJECT_BEFORE_CONCAT,
         UPSAMPLE_LAST,
+        REDUCE_FIRST,
         ACTIVATE_FIRST,
+        ACTIVATE_BEFORE_POOL,
+        POOL_BEFORE_ACTIVATION,
         CANCEL_LAYOUTS,
         SLICE_BEFORE,
     ),

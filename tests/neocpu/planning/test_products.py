@@ -147,6 +147,25 @@ def test_cross_attention_over_feature_maps():
     assert attention.workload.output.stride(1) == 1
 
 
+def test_keys_and_values_that_heads_share():
+    """As grouped-query attention has them: repeated for each head, which reads them in place."""
+
+    def body(net, q, k, v):
+        def repeated(x):
+            x = net.emit(relax.op.reshape(x, (2, 2, 1, 7, 5)))
+            x = net.emit(relax.op.broadcast_to(x, (2, 2, 3, 7, 5)))
+            return net.emit(relax.op.reshape(x, (2, 6, 7, 5)))
+
+        scores = half(net, net.emit(relax.op.matmul(q, transposed(net, repeated(k)))))
+        weights = net.emit(relax.op.nn.softmax(scores, -1))
+        return net.emit(relax.op.matmul(weights, repeated(v)))
+
+    mod = build(body, (2, 6, 4, 5), (2, 2, 7, 5), (2, 2, 7, 5))
+    (attention,) = check(mod)
+    params = mod["main"].params
+    assert all(s.same_as(p) for s, p in zip(attention.sources, params, strict=True))
+
+
 def test_linear_attention():
     def body(net, q, k, v):
         context = net.emit(relax.op.matmul(transposed(net, k), v))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import relax
@@ -21,10 +21,17 @@ class Part:
     end: int
 
 
-def part_of(expr: Expr, rewrite: Rewrite) -> Part | None:
-    """Return what a slice along one axis, or an item of a split, is of its source; else None."""
+def part_of(expr: Expr, definition: Callable[[Expr], Expr]) -> Part | None:
+    """Return what a slice along one axis, or an item of a split, is of its source; else None.
+
+    Parameters
+    ----------
+    expr : Expr
+    definition : callable
+        Returns what a variable is bound to.
+    """
     if isinstance(expr, relax.TupleGetItem):
-        return _item(expr, rewrite)
+        return _item(expr, definition)
     return _slice(expr) if is_op(expr, "relax.strided_slice") else None
 
 
@@ -104,8 +111,8 @@ def _slice(call: Call) -> Part | None:
     return Part(call.args[0], axis, *region[axis])
 
 
-def _item(expr: relax.TupleGetItem, rewrite: Rewrite) -> Part | None:
-    split = rewrite.definition(expr.tuple_value)
+def _item(expr: relax.TupleGetItem, definition: Callable[[Expr], Expr]) -> Part | None:
+    split = definition(expr.tuple_value)
     if not is_op(split, "relax.split") or static_shape(split.args[0]) is None:
         return None
     shapes = [shape_values(each.shape) for each in split.ty.fields]

@@ -15,7 +15,7 @@ from neocpu.relax_utils import Expr, Rewrite
 
 def _of_inputs(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """Take a part of a concatenation from the inputs that it lies in."""
-    part = part_of(expr, rewrite)
+    part = part_of(expr, rewrite.definition)
     found = None if part is None else inputs_of(rewrite.definition(part.source), rewrite)
     if part is None or found is None or found[0] != part.axis or part.first == part.end:
         return None
@@ -58,7 +58,7 @@ def _of_source(expr: Expr, rewrite: Rewrite) -> Expr | None:
     axis, inputs = found
     runs: list[_Run] = []
     for each in inputs:
-        part = part_of(rewrite.definition(each), rewrite)
+        part = part_of(rewrite.definition(each), rewrite.definition)
         part = part if part is not None and part.axis == axis else None
         if runs and runs[-1].takes(part):
             last = runs[-1].part

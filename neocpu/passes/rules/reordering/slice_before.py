@@ -17,6 +17,7 @@ from tvm.ir import Call, Var
 from neocpu.passes.rules.elementwise import ELEMENTWISE
 from neocpu.passes.rules.redundancy.axis_parts import cut_to, ranges_of
 from neocpu.passes.rules.rule import Kind, LocalRule
+from neocpu.planning.operators.norm_calls import DIVISION, normalised_axes
 from neocpu.relax_utils import (
     Expr,
     Rewrite,
@@ -123,10 +124,9 @@ def _softmax(call: Call, part: Part) -> list[Part | None] | None:
     return None if shape is None or len(part[axis]) < shape[axis] else [part]
 
 
-def _layer_norm(call: Call, part: Part) -> list[Part | None] | None:
+def _normalisation(call: Call, part: Part) -> list[Part | None] | None:
     shape = static_shape(call)
-    axes = [int(axis) for axis in call.attrs.axes]
-    if shape is None or any(len(part[axis]) < shape[axis] for axis in axes):
+    if shape is None or any(len(part[axis]) < shape[axis] for axis in normalised_axes(call)):
         return None
     return [part, None, None]
 
@@ -209,12 +209,13 @@ def _reduction(call: Call, part: Part) -> list[Part | None] | None:
 
 
 _RULES: Mapping[str, Callable[[Any, Part], list[Part | None] | None]] = {
+    DIVISION: _normalisation,
     "relax.matmul": _matmul,
     "relax.max": _reduction,
     "relax.mean": _reduction,
     "relax.nn.avg_pool2d": _pool2d,
     "relax.nn.conv2d": _conv2d,
-    "relax.nn.layer_norm": _layer_norm,
+    "relax.nn.layer_norm": _normalisation,
     "relax.nn.log_softmax": _softmax,
     "relax.nn.max_pool2d": _pool2d,
     "relax.nn.softmax": _softmax,

@@ -50,7 +50,7 @@ def _form(branch: Biased) -> tuple[object, ...]:
 
 def _whole(values: list[Expr], rewrite: Rewrite) -> Expr | None:
     """Return the map whose channels ``values`` are, split evenly and in order; else None."""
-    parts = [part_of(rewrite.definition(value), rewrite) for value in values]
+    parts = [part_of(rewrite.definition(value), rewrite.definition) for value in values]
     first = parts[0]
     if first is None or any(part is None or part.axis != 1 for part in parts):
         return None

@@ -1,18 +1,29 @@
-"""Find layer and instance normalisations in the operators that exporters write them as.
+"""Find layer, instance, RMS and L2 normalisations in the operators that exporters write them as.
 
 Before opset 17 PyTorch wrote ``(x - mean(x)) / sqrt(mean((x - mean(x)) ** 2) + epsilon)``, then a
-product and a sum. Named, they are one kernel, and other rules can move past them.
+product and a sum; other forms have a variance that a number corrects, or ``mean(x ** 2) -
+mean(x) ** 2``, or no mean. Named, they are one kernel, and other rules can move past them.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
+from neocpu.passes.rules.replacement.divisors import (
+    Divisor,
+    divisor_of,
+    divisor_of_inverse,
+    is_mean_of,
+)
 from neocpu.passes.rules.rule import Kind, LocalRule
+from neocpu.planning.operators.norm_calls import DIVISION, division, normalised_axes
 from neocpu.relax_utils import (
     Array,
     Expr,
@@ -25,75 +36,118 @@ from neocpu.relax_utils import (
     with_rank,
 )
 
-_NAMED = ("relax.nn.layer_norm", "relax.nn.group_norm")
+_NAMED = ("relax.nn.layer_norm", "relax.nn.group_norm", DIVISION)
 
 
-def _name(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    found = _centred_and_deviation(expr, rewrite)
-    if found is None or dtype_of(expr) != "float32":
+def _name(expr: Expr, rewrite: Rewrite, *, centred: bool) -> Expr | None:
+    """Find a normalisation: of data less their mean, or of others."""
+    if dtype_of(expr) != "float32":
         return None
-    centred, deviation = found
-    difference = rewrite.definition(centred)
-    if not is_op(difference, "relax.subtract"):
-        return None
-    data = difference.args[0]
-    shape, mean = static_shape(data), rewrite.sole_definition(difference.args[1])
-    if shape is None or mean is None or not is_op(mean, "relax.mean"):
-        return None
-    axes = _axes(mean, len(shape))
-    if not mean.args[0].same_as(data) or axes is None:
-        return None
-    epsilon = _epsilon(deviation, centred, axes, rewrite)
-    return None if epsilon is None else _normalised(data, shape, axes, epsilon)
-
-
-def _centred_and_deviation(expr: Expr, rewrite: Rewrite) -> tuple[Expr, Expr] | None:
-    """Return what is divided by a root, and what the root is of."""
-    if is_op(expr, "relax.divide"):
-        root = rewrite.sole_definition(expr.args[1])
-        if root is None or not is_op(root, "relax.sqrt"):
-            return None
-        return expr.args[0], root.args[0]
-    for centred, factor in (expr.args, reversed(expr.args)):
-        root = rewrite.sole_definition(factor)
-        if root is not None and is_op(root, "relax.rsqrt"):
-            return centred, root.args[0]
+    if is_op(expr, "relax.add"):
+        return _sum_of_products(expr, rewrite)
+    for data, divisor, scale in _divisions(expr, rewrite):
+        whole = _spread_of(divisor, rewrite)
+        if centred and whole is not None and _is_centred(data, whole, divisor, rewrite):
+            return _times(_normalised(whole, divisor), scale, rewrite)
+        if not centred and whole is None and divisor.data.same_as(data):
+            return _times(division(data, divisor.axes, divisor.root, centred=False), scale, rewrite)
     return None
 
 
-def _axes(mean: Call, rank: int) -> list[int] | None:
-    """Return over what a mean is that keeps the rank; None of another."""
-    if not mean.attrs.keepdims or mean.attrs.axis is None:
-        return None
-    return sorted(int(axis) % rank for axis in mean.attrs.axis)
+def _divisions(expr: Expr, rewrite: Rewrite) -> Iterator[tuple[Expr, Divisor, Expr | None]]:
+    """Yield data, what these are divided by, and the constant that the quotient is multiplied by.
+
+    Their product has the shape of the data.
+    """
+    if is_op(expr, "relax.divide"):
+        divisor = divisor_of(expr.args[1], rewrite)
+        if divisor is not None and static_shape(expr.args[0]) == static_shape(expr):
+            yield expr.args[0], divisor, None
+        return
+    for data, factor in (expr.args, reversed(expr.args)):
+        divisor, scale = _inverse(rewrite.sole_definition(factor), rewrite)
+        if divisor is not None and static_shape(data) == static_shape(expr):
+            yield data, divisor, scale
 
 
-def _epsilon(deviation: Expr, centred: Expr, axes: list[int], rewrite: Rewrite) -> float | None:
-    """Return what is added to the variance along ``axes``, if that is what ``deviation`` is of."""
-    total = rewrite.sole_definition(deviation)
-    if total is None or not is_op(total, "relax.add"):
-        return None
-    least, mean = constant_value(total.args[1]), rewrite.sole_definition(total.args[0])
-    if least is None or least.size != 1 or not is_op(mean, "relax.mean"):
-        return None
-    assert mean is not None
-    if static_shape(total) != static_shape(mean):
-        return None  # the constant has more dimensions
-    square, rank = rewrite.sole_definition(mean.args[0]), len(static_shape(centred) or ())
-    if square is None or not is_op(square, "relax.multiply") or _axes(mean, rank) != axes:
-        return None
-    return float(least.item()) if all(arg.same_as(centred) for arg in square.args) else None
+def _inverse(factor: Any, rewrite: Rewrite) -> tuple[Divisor | None, Expr | None]:
+    """Return what a factor is one over, and the constant that is part of it."""
+    if is_op(factor, "relax.multiply") and constant_value(factor.args[1]) is not None:
+        inverse = rewrite.sole_definition(factor.args[0])
+        return divisor_of_inverse(inverse, rewrite), factor.args[1]
+    return divisor_of_inverse(factor, rewrite), None
 
 
-def _normalised(data: Expr, shape: tuple[int, ...], axes: list[int], epsilon: float) -> Expr | None:
-    if len(shape) > 3 and axes == list(range(2, len(shape))):
-        one, zero = np.ones(shape[1], np.float32), np.zeros(shape[1], np.float32)
-        return relax.op.nn.group_norm(
-            data, make_const(one), make_const(zero), shape[1], 1, axes, epsilon
-        )
+def _spread_of(divisor: Divisor, rewrite: Rewrite) -> Expr | None:
+    """Return of what a divisor is the deviation from the mean; None if it is of nothing."""
+    if divisor.centred:
+        return divisor.data
+    difference: Any = rewrite.definition(divisor.data)
+    if not is_op(difference, "relax.subtract"):
+        return None
+    whole, mean = difference.args
+    return whole if is_mean_of(mean, whole, divisor.axes, rewrite) else None
+
+
+def _is_centred(data: Expr, whole: Expr, divisor: Divisor, rewrite: Rewrite) -> bool:
+    difference: Any = rewrite.definition(data)
+    if not is_op(difference, "relax.subtract") or not difference.args[0].same_as(whole):
+        return False
+    return is_mean_of(difference.args[1], whole, divisor.axes, rewrite)
+
+
+def _sum_of_products(expr: Call, rewrite: Rewrite) -> Expr | None:
+    """Find ``x * f + (beta - mean(x) * f)``, with f one over a deviation, and a constant in it.
+
+    So Keras writes normalisations, of which nothing else reads f.
+    """
+    for one, other in (expr.args, reversed(expr.args)):
+        product: Any = rewrite.sole_definition(one)
+        rest: Any = rewrite.sole_definition(other)
+        if not is_op(product, "relax.multiply") or not is_op(rest, "relax.subtract"):
+            continue
+        shift, subtracted = constant_value(rest.args[0]), rewrite.sole_definition(rest.args[1])
+        if shift is None or not is_op(subtracted, "relax.multiply"):
+            continue
+        for data, factor in (product.args, reversed(product.args)):
+            assert subtracted is not None
+            means = [arg for arg in subtracted.args if not arg.same_as(factor)]
+            if len(means) != 1 or len(rewrite.readers(factor)) != 2:
+                continue
+            divisor, scale = _inverse(rewrite.definition(factor), rewrite)
+            if divisor is None or static_shape(data) != static_shape(expr):
+                continue
+            whole = _spread_of(divisor, rewrite)
+            if whole is None or not whole.same_as(data):
+                continue
+            if is_mean_of(means[0], data, divisor.axes, rewrite):
+                normal = rewrite.emit(_times(_normalised(data, divisor), scale, rewrite))
+                return relax.op.add(normal, rest.args[0])
+    return None
+
+
+def _times(normal: Call, scale: Expr | None, rewrite: Rewrite) -> Call:
+    return normal if scale is None else relax.op.multiply(rewrite.emit(normal), scale)
+
+
+def _normalised(data: Expr, divisor: Divisor) -> Call:
+    """Return data less their mean, divided by their deviation."""
+    shape, axes, root = static_shape(data), divisor.axes, divisor.root
+    assert shape is not None
+    if root.least or root.added:
+        return division(data, axes, root, centred=True)
     extents = [shape[axis] for axis in axes]
-    one, zero = np.ones(extents, np.float32), np.zeros(extents, np.float32)
-    return relax.op.nn.layer_norm(data, make_const(one), make_const(zero), axes, epsilon)
+    # Of a mean over one element less, what is divided by is the root of so many variances.
+    variances = root.factor * math.prod(extents)
+    epsilon, scale = root.epsilon / variances, 1 / math.sqrt(variances)
+    if math.isclose(variances, 1, rel_tol=1e-7):
+        epsilon, scale = root.epsilon, 1.0
+    groups = len(shape) > 3 and axes == list(range(2, len(shape)))
+    own = shape[1:2] if groups else extents
+    gamma, beta = (make_const(np.full(own, value, np.float32)) for value in (scale, 0))
+    if groups:
+        return relax.op.nn.group_norm(data, gamma, beta, shape[1], 1, axes, epsilon)
+    return relax.op.nn.layer_norm(data, gamma, beta, axes, epsilon)
 
 
 def _absorb(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -122,7 +176,7 @@ def _along(call: Call, constant: Array, extents: tuple[int, ...]) -> Array | Non
     if is_op(call, "relax.nn.group_norm"):
         axes = [1]
     else:
-        axes = [int(axis) % len(shape) for axis in call.attrs.axes]
+        axes = [axis % len(shape) for axis in normalised_axes(call)]
     whole = with_rank(constant, len(shape)).shape
     if axes != sorted(axes) or any(e > 1 for i, e in enumerate(whole) if i not in axes):
         return None
@@ -133,8 +187,15 @@ NAME_NORMALISATIONS: Final = LocalRule(
     "name-normalisations",
     Kind.REPLACEMENT,
     "Means, differences and roots that are a layer or instance normalisation become it.",
+    operators=("relax.add", "relax.divide", "relax.multiply"),
+    apply=partial(_name, centred=True),
+)
+NAME_NORMS: Final = LocalRule(
+    "name-norms",
+    Kind.REPLACEMENT,
+    "What is divided by roots of its squares, as RMS and L2 normalisation do, is one operator.",
     operators=("relax.divide", "relax.multiply"),
-    apply=_name,
+    apply=partial(_name, centred=False),
 )
 SCALE_NORMALISATIONS: Final = LocalRule(
     "scale-normalisations",

@@ -105,10 +105,12 @@ _IMPORT: Final = """
 
 {gone}
 
-Constants are folded whatever the operator, and dead branches and unused outputs dropped, by ONNX's
-own optimizer (`neocpu/frontend/simplify_onnx.py`); zeros padded before a convolution or an average
-pooling become its attribute (`neocpu/frontend/rewrites.py`). Reshapes that are left are views: no
-kernel computes them, before a dense layer or after a global pooling or elsewhere.
+Einsum becomes a matrix product with transposes and reshapes
+(`neocpu/frontend/expansions/einsum.py`). Constants are folded whatever the operator, and dead
+branches and unused outputs dropped, by ONNX's own optimizer (`neocpu/frontend/simplify_onnx.py`);
+zeros padded before a convolution or an average pooling become its attribute
+(`neocpu/frontend/rewrites.py`). Reshapes that are left are views: no kernel computes them, before a
+dense layer or after a global pooling or elsewhere.
 """
 
 

@@ -307,6 +307,49 @@ CHEAPER = {
         ],
         "name-normalisations",
     ),
+    "RMSNormalization in pieces": (
+        [
+            node("Mul", ["a", "a"], ["k"]),
+            node("ReduceMean", ["k", "final"], ["l"]),
+            node("Add", ["l", "tiny"], ["m"]),
+            node("Sqrt", ["m"], ["n"]),
+            node("Div", ["a", "n"], ["b"]),
+        ],
+        "name-norms",
+    ),
+    "MatMul and Mul by head": (
+        [
+            node("Transpose", ["a"], ["k"], perm=[0, 1, 3, 2]),
+            node("MatMul", ["k", "a"], ["l"]),
+            node("Mul", ["l", "per_head"], ["m"]),
+            node("Softmax", ["m"], ["b"]),
+        ],
+        "scale-queries",
+    ),
+    "MatMuls of steps": (
+        [
+            node("Split", ["a"], ["k", "l", "m", "n"], axis=1, num_outputs=4),
+            *(node("MatMul", [step, "square"], [f"{step}w"]) for step in "klmn"),
+            node("Concat", ["kw", "lw", "mw", "nw"], ["b"], axis=1),
+        ],
+        "join-steps",
+    ),
+    "Mul and GlobalAveragePool": (
+        [
+            node("GlobalMaxPool", ["a"], ["k"]),
+            node("Mul", ["a", "k"], ["l"]),
+            node("GlobalAveragePool", ["l"], ["b"]),
+        ],
+        "reduce-first",
+    ),
+    "Relu and MaxPool": (
+        [
+            node("Concat", ["a", "a"], ["k"], axis=1),
+            node("Relu", ["k"], ["l"]),
+            node("MaxPool", ["l"], ["b"], kernel_shape=[2, 2], strides=[2, 2]),
+        ],
+        "pool-before-activation",
+    ),
     "LayerNormalization and Mul": (
         two(("LayerNormalization", ["columns"], {}), ("Mul", ["columns"], {})),
         "scale-normalisations",
@@ -349,6 +392,7 @@ CONSTANTS = {
     "ones": ints(1, 1, 1, 1),
     "per_channel": np.arange(1, 5, dtype=np.float32),
     "per_channel_of_8": np.arange(1, 9, dtype=np.float32),
+    "per_head": np.arange(1, 5, dtype=np.float32).reshape(4, 1, 1) / 4,
     "places": ints(0, 1, 2, 3),
     "point": np.uint8(3),
     "rows": ints(-1, 8),

@@ -1,0 +1,1 @@
+"""Recurrent layers that are written out in small operators, step by step."""

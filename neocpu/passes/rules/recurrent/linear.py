@@ -1,0 +1,150 @@
+"""Sums of products with weights, whatever splits, concatenations and sums they are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Var
+
+from neocpu.relax_utils import Array, Expr, constant_value, dtype_of, is_op, static_shape
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linear:
+    """``sum of row @ weights, plus bias``, for rows of several tensors.
+
+    Attributes
+    ----------
+    terms : mapping of Var to array
+        By the tensor whose rows are multiplied, weights ``(width, outputs)``.
+    bias : array
+        ``(outputs,)``.
+    """
+
+    terms: Mapping[Var, Array]
+    bias: Array
+
+    def columns(self, first: int, end: int) -> Linear:
+        """Return some of the outputs."""
+        terms = {row: weights[:, first:end] for row, weights in self.terms.items()}
+        return Linear(terms, self.bias[first:end])
+
+    def plus(self, other: Linear) -> Linear | None:
+        """Return the sum; None if both multiply rows of one tensor, or have other outputs."""
+        if self.terms.keys() & other.terms.keys() or self.bias.shape != other.bias.shape:
+            return None
+        return Linear({**self.terms, **other.terms}, self.bias + other.bias)
+
+
+def linear_of(tensor: Expr, known: Mapping[Var, Expr]) -> Linear | None:
+    """Return a float32 tensor as a sum of products with constant weights; None if it is none.
+
+    Parameters
+    ----------
+    tensor : Expr
+        Its last axis has the outputs.
+    known : mapping of Var to Expr
+        What variables are bound to.
+    """
+    value: Any = known.get(tensor, tensor) if isinstance(tensor, Var) else tensor
+    if isinstance(value, relax.TupleGetItem):
+        return _item(value, known)
+    if constant_value(value) is not None:
+        return _constant(value)
+    if is_op(value, "relax.matmul"):
+        return _product(value, known)
+    if is_op(value, "relax.add"):
+        one, other = (linear_of(arg, known) for arg in value.args)
+        return None if one is None or other is None else one.plus(other)
+    if is_op(value, "relax.reshape"):
+        same = last_extent(value) == last_extent(value.args[0])
+        return linear_of(value.args[0], known) if same else None
+    if is_op(value, "relax.strided_slice"):
+        return _slice(value, known)
+    return None
+
+
+def last_extent(tensor: Expr) -> int | None:
+    """Return the extent of a tensor's last axis."""
+    shape = static_shape(tensor)
+    return shape[-1] if shape else None
+
+
+def row_of(tensor: Expr, known: Mapping[Var, Expr]) -> Expr:
+    """Return the tensor that another one is, but for a reshape that keeps its last axis."""
+    value: Any = known.get(tensor) if isinstance(tensor, Var) else None
+    if is_op(value, "relax.reshape") and last_extent(value) == last_extent(value.args[0]):
+        return row_of(value.args[0], known)
+    return tensor
+
+
+def _constant(value: Expr) -> Linear | None:
+    array = constant_value(value)
+    if array is None or not array.ndim or array.dtype != np.float32:
+        return None
+    rows = array.reshape(-1, array.shape[-1])
+    return Linear({}, rows[0].astype(np.float64)) if (rows == rows[0]).all() else None
+
+
+def _product(call: Any, known: Mapping[Var, Expr]) -> Linear | None:
+    weights = constant_value(call.args[1])
+    if weights is None or weights.ndim != 2 or dtype_of(call) != "float32":
+        return None
+    nothing = Linear({}, np.zeros(weights.shape[1]))
+    row = row_of(call.args[0], known)
+    value: Any = known.get(row) if isinstance(row, Var) else None
+    if not is_op(value, "relax.concat"):
+        return Linear({row: weights}, nothing.bias) if isinstance(row, Var) else None
+    parts: Any = value.args[0]
+    parts = known.get(parts, parts) if isinstance(parts, Var) else parts
+    axis, rank = int(value.attrs.axis or 0), len(static_shape(value) or ())
+    if not isinstance(parts, relax.Tuple) or axis % rank != rank - 1:
+        return None
+    total: Linear | None = nothing
+    first = 0
+    for part in parts.fields:
+        end = first + (last_extent(part) or 0)
+        own = _product_of_part(row_of(part, known), weights[first:end])
+        total = None if total is None or own is None else total.plus(own)
+        first = end
+    return total
+
+
+def _product_of_part(part: Expr, weights: Array) -> Linear | None:
+    if isinstance(part, Var):
+        return Linear({part: weights}, np.zeros(weights.shape[1]))
+    constant = _constant(part)
+    return None if constant is None else Linear({}, constant.bias @ weights)
+
+
+def _item(item: relax.TupleGetItem, known: Mapping[Var, Expr]) -> Linear | None:
+    split: Any = known.get(item.tuple_value)
+    if not is_op(split, "relax.split"):
+        return None
+    extents = [last_extent_of_type(field) for field in split.ty.fields]
+    rank = len(static_shape(split.args[0]) or ())
+    whole = linear_of(split.args[0], known) if int(split.attrs.axis) % rank == rank - 1 else None
+    first = sum(extents[: item.index])
+    return None if whole is None else whole.columns(first, first + extents[item.index])
+
+
+def last_extent_of_type(kind: Any) -> int:
+    """Return the extent of the last axis of a tensor of static shape, by its type."""
+    return int(kind.shape.values[-1])
+
+
+def _slice(call: Any, known: Mapping[Var, Expr]) -> Linear | None:
+    shape, source = static_shape(call), static_shape(call.args[0])
+    if shape is None or source is None or shape[:-1] != source[:-1]:
+        return None
+    axes, firsts = ([int(number.value) for number in arg.fields] for arg in call.args[1:3])
+    steps = [int(number.value) for number in call.args[4].fields] if len(call.args) > 4 else [1]
+    if [axis % len(shape) for axis in axes] != [len(shape) - 1] or steps != [1]:
+        return None
+    whole = linear_of(call.args[0], known)
+    first = firsts[0] + source[-1] if firsts[0] < 0 else firsts[0]
+    return None if whole is None else whole.columns(first, first + shape[-1])
