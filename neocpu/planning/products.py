@@ -158,7 +158,7 @@ def _attention(
     k = replace(k, view=k.view.permuted((*range(len(batch)), len(batch) + 1, len(batch))))
     workload = AttentionWorkload(
         batch, queries, keys, depth, width, scores.scale,
-        q.view, k.view, values.view, output, tuple(bias.view for bias in biases),
+        q.view, k.view, values.view, output, tuple(bias.view for bias in biases), scores.zeros,
     )  # fmt: skip
     operands = (q, k, values, *biases)
     through = {*scores.through, *(inner for one in operands for inner in one.through), var, *after}
@@ -180,12 +180,15 @@ class _Scores:
         Broadcast to the shape that the scores have where they are added.
     through : tuple of Var
         All variables from the product on.
+    zeros : bool
+        Whether zeros take the place of a softmax that is no numbers.
     """
 
     product: _Factors
     scale: float
     biases: tuple[Seen, ...]
     through: tuple[Var, ...]
+    zeros: bool = False
 
 
 def _softmax_of(function: Function, weights: Expr) -> _Scores | None:
@@ -193,6 +196,27 @@ def _softmax_of(function: Function, weights: Expr) -> _Scores | None:
     value: Any = _sole_definition(function, weights)
     if is_op(value, "relax.reshape"):
         return _followed(_softmax_of(function, value.args[0]), weights)
+    if is_op(value, "relax.where"):
+        return _zeros_for_nan(function, value, weights)
+    return _of_softmax(function, value, weights)
+
+
+def _zeros_for_nan(function: Function, where: Call, weights: Var) -> _Scores | None:
+    """Look at ``where(isnan(w), 0, w)``, as PyTorch writes it of masks that may hide all keys."""
+    condition, zero, own = where.args
+    test: Any = _sole_definition(function, condition)
+    number = constant_value(zero)
+    if not is_op(test, "relax.isnan") or not test.args[0].same_as(own) or function.is_result(own):
+        return None
+    if number is None or number.any() or set(function.readers(own)) != {condition, weights}:
+        return None
+    scores = _of_softmax(function, function.definition(own), own)
+    if scores is None or static_shape(own) != static_shape(weights):
+        return None
+    return replace(scores, through=(*scores.through, condition, weights), zeros=True)
+
+
+def _of_softmax(function: Function, value: Any, weights: Expr) -> _Scores | None:
     if not is_op(value, "relax.nn.softmax"):
         return None
     rank = len(static_shape(value) or ())

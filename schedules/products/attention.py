@@ -56,7 +56,7 @@ def lower_attention(workload: AttentionWorkload, target: CpuTarget, threads: int
               sums = sums * 2^(largest before - largest) + p v
             output = sums / sum
 
-    A row whose scores are all -inf becomes NaN, as a softmax has it.
+    A row whose scores are all -inf becomes NaN, as a softmax has it, or zeros.
     """
     names = ("q", "k", "v", *(f"bias{i}" for i in range(len(workload.biases))), "output")
     views = (workload.q, workload.k, workload.v, *workload.biases, workload.output)
@@ -172,5 +172,9 @@ class _Task:
             with T.vectorized(width) as o:
                 column = (panel * VECTORS + v) * self._lanes + o
                 value = sums[r, first + v, o] * self._softmax.factor[r]
+                if self._workload.zeros:
+                    # One over a sum of no powers is infinite.
+                    is_number = self._softmax.factor[r] < tirx.const(math.inf, "float32")
+                    value = T.Select(is_number, value, tirx.const(0, "float32"))
                 place = self._output.place(row + r, column)
                 T.buffer_store(self._output.buffer, value, [place])

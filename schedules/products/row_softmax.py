@@ -31,7 +31,8 @@ class RowSoftmax:
     rescale : buffer
         ``(height,)``: by what sums of earlier blocks' powers are to be multiplied.
     factor : buffer
-        ``(height,)``: one over the sum of a row's powers, after `finish`.
+        ``(height,)``: one over the sum of a row's powers, after `finish`. It is above zero, or no
+        number.
     """
 
     def __init__(self, tile: RowTile, columns: int) -> None:

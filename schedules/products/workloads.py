@@ -72,6 +72,8 @@ class AttentionWorkload:
     q, k, v, output, biases : StridedView
         Of the batch's axes and two more, which are regular: rows and columns; of a bias, queries
         and keys, and neighbouring keys lie side by side or are one.
+    zeros : bool
+        Whether a query whose softmax is no numbers, as where all keys are masked, gives zeros.
     """
 
     numerics: ClassVar[Numerics] = FLOAT32
@@ -86,6 +88,7 @@ class AttentionWorkload:
     v: StridedView
     output: StridedView
     biases: tuple[StridedView, ...] = ()
+    zeros: bool = False
 
     @property
     def flops(self) -> int:

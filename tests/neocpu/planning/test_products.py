@@ -166,6 +166,28 @@ def test_keys_and_values_that_heads_share():
     assert all(s.same_as(p) for s, p in zip(attention.sources, params, strict=True))
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_masks_that_may_hide_all_keys(again):
+    """PyTorch's, of booleans: what is no number becomes zero."""
+
+    def body(net, q, k, v, mask):
+        scores = net.emit(relax.op.matmul(q, transposed(net, k)))
+        hidden = net.emit(relax.op.less(mask, relax.const(0.0, "float32")))
+        lowest, zero = relax.const(-np.inf, "float32"), relax.const(0.0, "float32")
+        scores = net.emit(relax.op.add(scores, net.emit(relax.op.where(hidden, lowest, zero))))
+        weights = net.emit(relax.op.nn.softmax(scores, -1))
+        some = net.emit(relax.op.where(net.emit(relax.op.isnan(weights)), zero, weights))
+        made = net.emit(relax.op.matmul(some, v))
+        return net.emit(relax.op.matmul(weights, made)) if again else made
+
+    found = check(build(body, *[(3, 4, 4)] * 3, (3, 1, 4)))
+    if again:
+        assert kinds(found) == ["product", "product", "product"]
+    else:
+        (attention,) = found
+        assert attention.workload.zeros
+
+
 def test_linear_attention():
     def body(net, q, k, v):
         context = net.emit(relax.op.matmul(transposed(net, k), v))

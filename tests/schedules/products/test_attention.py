@@ -12,7 +12,7 @@ from neocpu.schedules.products.workloads import AttentionWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
 
-def contiguous(batch, queries, keys, depth, width=None, scale=None, biases=()):
+def contiguous(batch, queries, keys, depth, width=None, scale=None, biases=(), zeros=False):
     """Return a workload whose tensors lie as they are; biases are shapes that broadcast."""
     width = width or depth
     matrices = (*batch, queries, keys)
@@ -23,7 +23,7 @@ def contiguous(batch, queries, keys, depth, width=None, scale=None, biases=()):
         StridedView.of((*batch, keys, depth)),
         StridedView.of((*batch, keys, width)),
         StridedView.of((*batch, queries, width)),
-        tuple(views),
+        tuple(views), zeros,
     )  # fmt: skip
 
 
@@ -122,6 +122,11 @@ def test_masks(keys):
     rows = flat.reshape(2, 6, 8)
     assert np.isnan(rows[:, 3]).all()
     assert np.isfinite(np.delete(rows, 3, axis=1)).all()
+    arguments[0][0] = np.nan  # of the first query
+    zeros = contiguous((2,), 6, keys, 8, biases=((6, keys),), zeros=True)
+    made = run(lower_attention(zeros, HOST), arguments, (w.output.size,)).reshape(2, 6, 8)
+    rows[:, 3] = rows[0, 0] = 0
+    np.testing.assert_array_equal(made, rows)
 
 
 def test_scores_of_which_only_the_scale_makes_numbers():

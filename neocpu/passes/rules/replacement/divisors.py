@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,18 +27,26 @@ class Divisor:
     centred : bool
         Whether the mean along the axes is subtracted before.
     axes : list of int
-        Rising, none below zero; they are kept, with one element each.
+        Rising, none below zero.
+    kept : bool
+        Whether it has these axes, with one element each.
     root : Root
     """
 
     data: Expr
     centred: bool
     axes: list[int]
+    kept: bool
     root: Root
 
     def with_root(self, **changes: float) -> Divisor:
         """Return it with another root."""
         return replace(self, root=replace(self.root, **changes))
+
+    def reshaped(self, shape: tuple[int, ...] | None) -> Divisor | None:
+        """Return it with its axes, if that is its shape; None of another one."""
+        data = static_shape(self.data)
+        return replace(self, kept=True) if data and shape == _kept(data, self.axes) else None
 
 
 def divisor_of(tensor: Expr, rewrite: Rewrite) -> Divisor | None:
@@ -63,7 +71,11 @@ def _divisor(value: Any, rewrite: Rewrite) -> Divisor | None:
     if is_op(value, "relax.power") and _number(value.args[1]) == 0.5 and _keeps(value, 0):
         return _sum_of_squares(value.args[0], rewrite)
     if is_op(value, "relax.broadcast_to"):
-        return divisor_of(value.args[0], rewrite)
+        inner = divisor_of(value.args[0], rewrite)
+        return inner if inner is not None and inner.kept else None
+    if is_op(value, "relax.reshape"):
+        inner = divisor_of(value.args[0], rewrite)
+        return None if inner is None else inner.reshaped(static_shape(value))
     if is_op(value, "relax.where"):
         return _one_for_zero(value, rewrite)
     bound = lower_bound(value)
@@ -127,22 +139,25 @@ def _sum_of_squares(tensor: Expr, rewrite: Rewrite) -> Divisor | None:
             return None
         root = inner.root
         return inner.with_root(factor=root.factor * number, epsilon=root.epsilon * number)
+    if is_op(value, "relax.reshape"):
+        inner = _sum_of_squares(value.args[0], rewrite)
+        return None if inner is None else inner.reshaped(static_shape(value))
     return _reduced(value, rewrite) or _difference(value, rewrite)
 
 
-def _reduced(value: Expr, rewrite: Rewrite) -> Divisor | None:
+def _reduced(value: Any, rewrite: Rewrite) -> Divisor | None:
     """Look at a mean or sum of squares, or a variance."""
-    found = reduction_of(value, rewrite, "relax.mean", "relax.sum", "relax.variance")
-    if found is None:
+    if not is_op(value, "relax.mean", "relax.sum", "relax.variance"):
         return None
-    call, axes = found
-    shape = static_shape(call.args[0])
-    assert shape is not None
-    factor = 1.0 if is_op(call, "relax.sum") else 1 / math.prod(shape[axis] for axis in axes)
-    if is_op(call, "relax.variance"):
-        return Divisor(call.args[0], True, axes, Root(factor))
-    squared = _square_of(call.args[0], rewrite.sole_definition)
-    return None if squared is None else Divisor(squared, False, axes, Root(factor))
+    data, axes = static_shape(value.args[0]), _axes(value)
+    if data is None or axes is None:
+        return None
+    factor = 1.0 if is_op(value, "relax.sum") else 1 / math.prod(data[axis] for axis in axes)
+    kept = static_shape(value) == _kept(data, axes)
+    if is_op(value, "relax.variance"):
+        return Divisor(value.args[0], True, axes, kept, Root(factor))
+    squared = _square_of(value.args[0], rewrite.sole_definition)
+    return None if squared is None else Divisor(squared, False, axes, kept, Root(factor))
 
 
 def _difference(value: Expr, rewrite: Rewrite) -> Divisor | None:
@@ -160,25 +175,26 @@ def _difference(value: Expr, rewrite: Rewrite) -> Divisor | None:
 
 def is_mean_of(tensor: Expr, data: Expr, axes: list[int], rewrite: Rewrite) -> bool:
     """Whether a tensor is the mean of another one along these axes, which it keeps."""
-    found = reduction_of(rewrite.definition(tensor), rewrite, "relax.mean")
-    return found is not None and found[1] == axes and bool(found[0].args[0].same_as(data))
-
-
-def reduction_of(value: Any, rewrite: Rewrite, *names: str) -> tuple[Call, list[int]] | None:
-    """Return a reduction, and its axes, if ``value`` has it with these of one element each."""
+    value: Any = rewrite.definition(tensor)
     if is_op(value, "relax.reshape"):
-        inner: Any = rewrite.sole_definition(value.args[0])
-        shape = static_shape(value)
-    else:
-        inner, shape = value, None
-    if not is_op(inner, *names) or inner.attrs.axis is None:
+        value = rewrite.definition(value.args[0])
+    if not is_op(value, "relax.mean") or not value.args[0].same_as(data) or _axes(value) != axes:
+        return False
+    shape = static_shape(data)
+    return shape is not None and static_shape(tensor) == _kept(shape, axes)
+
+
+def _axes(reduction: Call) -> list[int] | None:
+    """Return over which axes a reduction is, none below zero."""
+    shape, axes = static_shape(reduction.args[0]), reduction.attrs.axis
+    if shape is None or axes is None:
         return None
-    data = static_shape(inner.args[0])
-    if data is None:
-        return None
-    axes = sorted(int(axis) % len(data) for axis in inner.attrs.axis)
-    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(data))
-    return (inner, axes) if kept == (static_shape(inner) if shape is None else shape) else None
+    return sorted(int(axis) % len(shape) for axis in axes)
+
+
+def _kept(shape: tuple[int, ...], axes: Collection[int]) -> tuple[int, ...]:
+    """Return a shape with one element along some axes."""
+    return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
 
 
 def _square_of(tensor: Expr, definition: Callable[[Expr], Expr | None]) -> Expr | None:

@@ -61,12 +61,16 @@ def _divisions(expr: Expr, rewrite: Rewrite) -> Iterator[tuple[Expr, Divisor, Ex
     """
     if is_op(expr, "relax.divide"):
         divisor = divisor_of(expr.args[1], rewrite)
-        if divisor is not None and static_shape(expr.args[0]) == static_shape(expr):
+        if divisor is None or not divisor.kept:
+            return
+        if static_shape(expr.args[0]) == static_shape(expr):
             yield expr.args[0], divisor, None
         return
     for data, factor in (expr.args, reversed(expr.args)):
         divisor, scale = _inverse(rewrite.sole_definition(factor), rewrite)
-        if divisor is not None and static_shape(data) == static_shape(expr):
+        if divisor is None or not divisor.kept:
+            continue
+        if static_shape(data) == static_shape(expr):
             yield data, divisor, scale
 
 
@@ -115,7 +119,7 @@ def _sum_of_products(expr: Call, rewrite: Rewrite) -> Expr | None:
             if len(means) != 1 or len(rewrite.readers(factor)) != 2:
                 continue
             divisor, scale = _inverse(rewrite.definition(factor), rewrite)
-            if divisor is None or static_shape(data) != static_shape(expr):
+            if divisor is None or not divisor.kept or static_shape(data) != static_shape(expr):
                 continue
             whole = _spread_of(divisor, rewrite)
             if whole is None or not whole.same_as(data):

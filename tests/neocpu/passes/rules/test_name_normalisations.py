@@ -78,6 +78,15 @@ def less_one(bb, x):
     return bb.emit(R.divide(y, bb.emit(R.sqrt(bb.emit(R.add(variance, number(1e-2)))))))
 
 
+def dynamo(bb, x):
+    """The same of channels, as PyTorch's newer exporter has it: with the axis put back late."""
+    y = centred(bb, x, (1,))
+    variance = bb.emit(R.mean(bb.emit(R.multiply(y, y)), [1]))
+    variance = bb.emit(R.multiply(variance, number(5 / 4)))
+    root = bb.emit(R.sqrt(bb.emit(R.reshape(variance, (2, 1, 6)))))
+    return bb.emit(R.divide(y, bb.emit(R.add(root, number(1e-2)))))
+
+
 def one_pass(bb, x):
     """Flax: the variance is no less than zero."""
     mean = bb.emit(R.mean(x, [-1], keepdims=True))
@@ -135,6 +144,7 @@ def deviation(bb, x):
 
 FORMS = {
     "less one": (less_one, ["nn.layer_norm"]),
+    "dynamo": (dynamo, [DIVISION]),
     "one pass": (one_pass, ["nn.layer_norm"]),
     "Keras": (keras, ["nn.layer_norm"]),
     "imported": (imported, ["nn.layer_norm"]),
@@ -161,6 +171,16 @@ def test_a_norm_that_something_else_reads_stays():
         return norm, bb.emit(R.divide(x, norm))
 
     before = module(body, (2, 5, 6))
+    tvm.ir.assert_structural_equal(find(before), before)
+
+
+def test_a_norm_of_other_rows_stays():
+    """Without the axis the norms of rows are those of columns, where there are as many."""
+
+    def body(bb, x):
+        return bb.emit(R.divide(x, bb.emit(R.sqrt(bb.emit(R.sum(bb.emit(R.multiply(x, x)), [1]))))))
+
+    before = module(body, (5, 5))
     tvm.ir.assert_structural_equal(find(before), before)
 
 
