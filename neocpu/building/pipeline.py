@@ -36,6 +36,8 @@ TVM's default is 256."""
 
 _OPAQUE: Final = 8
 """``OpPatternKind.kOpaque``: nothing is fused with it."""
+_FUSED_BY: Final = {"op_pattern": 4}
+"""``OpPatternKind.kOutEWiseFusable``: what is elementwise, and comes after it, is fused with it."""
 
 _WHERE: Final = tvm.ir.Op.get("relax.where").get_attr("FLegalize")
 """How TVM computes it."""
@@ -44,12 +46,16 @@ DUMP_VARIABLE = "NEOCPU_DUMP_DIR"
 
 
 def _layer_norm(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
-    return bb.call_te(layer_norm, *call.args, call.attrs.axes, call.attrs.epsilon)
+    return bb.call_te(
+        layer_norm, *call.args, call.attrs.axes, call.attrs.epsilon, primfunc_attrs=_FUSED_BY
+    )
 
 
 def _group_norm(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
     attrs = call.attrs
-    return bb.call_te(group_norm, *call.args, attrs.num_groups, attrs.epsilon)
+    return bb.call_te(
+        group_norm, *call.args, attrs.num_groups, attrs.epsilon, primfunc_attrs=_FUSED_BY
+    )
 
 
 def _quantise(bb: relax.BlockBuilder, call: Call) -> relax.Expr:

@@ -49,6 +49,7 @@ from neocpu.passes.rules.replacement.group_convolutions import GROUP_CONVOLUTION
 from neocpu.passes.rules.replacement.join_steps import JOIN_STEPS
 from neocpu.passes.rules.replacement.name_activations import LEAKY_OF_ONE_SLOPE, NAME_SOFTMAX
 from neocpu.passes.rules.replacement.name_normalisations import (
+    NAME_GROUP_NORMS,
     NAME_NORMALISATIONS,
     NAME_NORMS,
     SCALE_NORMALISATIONS,
@@ -91,6 +92,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         NAME_SOFTMAX,
         NAME_NORMALISATIONS,
         NAME_NORMS,
+        NAME_GROUP_NORMS,
     ),
     # What a quantised model rounds is rounded where it is computed.
     (MOVE_QUANTISATION,),

@@ -154,6 +154,31 @@ def _normalised(data: Expr, divisor: Divisor) -> Call:
     return relax.op.nn.layer_norm(data, gamma, beta, axes, epsilon)
 
 
+def _of_groups(expr: Call, rewrite: Rewrite) -> Expr | None:
+    """Write a normalisation of each group of channels as one, where it is written by reshapes.
+
+    What is multiplied by and added to the channels then can be its own.
+    """
+    normal: Any = rewrite.sole_definition(expr.args[0])
+    shape = static_shape(expr)
+    if not is_op(normal, *_NAMED[:2]) or shape is None or len(shape) < 3:
+        return None
+    inner = static_shape(normal) or ()
+    affine = [constant_value(arg) for arg in normal.args[1:]]
+    if len(inner) < 3 or normalised_axes(normal) != list(range(2, len(inner))):
+        return None
+    if inner[0] != shape[0] or shape[1] % inner[1] or inner[1] == shape[1]:
+        return None
+    if is_op(normal, "relax.nn.group_norm") and int(normal.attrs.num_groups) != inner[1]:
+        return None
+    if any(each is None or not (each == each.flat[0]).all() for each in affine):
+        return None
+    own = [make_const(np.full(shape[1], each.flat[0])) for each in affine if each is not None]
+    data = rewrite.emit(relax.op.reshape(normal.args[0], shape))
+    axes = list(range(2, len(shape)))
+    return relax.op.nn.group_norm(data, *own, inner[1], 1, axes, float(normal.attrs.epsilon))
+
+
 def _absorb(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """Fold a product or a sum after a normalisation into its own."""
     constant, made = constant_value(expr.args[1]), rewrite.sole_definition(expr.args[0])
@@ -200,6 +225,13 @@ NAME_NORMS: Final = LocalRule(
     "What is divided by roots of its squares, as RMS and L2 normalisation do, is one operator.",
     operators=("relax.divide", "relax.multiply"),
     apply=partial(_name, centred=False),
+)
+NAME_GROUP_NORMS: Final = LocalRule(
+    "name-group-norms",
+    Kind.REPLACEMENT,
+    "Normalisations of groups of channels that are written by reshapes are one operator.",
+    operators=("relax.reshape",),
+    apply=_of_groups,
 )
 SCALE_NORMALISATIONS: Final = LocalRule(
     "scale-normalisations",

@@ -9,6 +9,7 @@ from relax_modules import assert_same_results, const, module, names
 from tvm import relax
 
 from neocpu.passes.rules.replacement.name_normalisations import (
+    NAME_GROUP_NORMS,
     NAME_NORMALISATIONS,
     NAME_NORMS,
     SCALE_NORMALISATIONS,
@@ -17,8 +18,9 @@ from neocpu.passes.rules.rule import apply_rules
 from neocpu.planning.operators.norm_calls import DIVISION
 
 R = relax.op
+RULES = (NAME_NORMALISATIONS, NAME_NORMS, NAME_GROUP_NORMS, SCALE_NORMALISATIONS)
 RNG = np.random.default_rng(0)
-find = partial(apply_rules, rules=(NAME_NORMALISATIONS, NAME_NORMS, SCALE_NORMALISATIONS))
+find = partial(apply_rules, rules=RULES)
 
 
 def normal(axes, scale, shift, *, root="sqrt", keepdims=True, other=None, epsilon=1e-5):
@@ -172,6 +174,31 @@ def test_a_norm_that_something_else_reads_stays():
 
     before = module(body, (2, 5, 6))
     tvm.ir.assert_structural_equal(find(before), before)
+
+
+def groups(bb, x, shape, axes, scale=(6, 1, 1)):
+    y = bb.emit(R.reshape(x, shape))
+    y = normal(axes, (1,), (1,))(bb, y)
+    y = bb.emit(R.multiply(bb.emit(R.reshape(y, (2, 6, 4, 3))), const(RNG, *scale)))
+    return bb.emit(R.add(y, const(RNG, 6, 1, 1)))
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 36), (2, 3, 4, 6), (2, 1, 72)])
+def test_groups_are_found(shape):
+    """As PyTorch exports GroupNorm: between reshapes."""
+    axes = list(range(2, len(shape)))
+    before = module(lambda bb, x: groups(bb, x, shape, axes), (2, 6, 12))
+    after = find(find(before))
+    assert [name for name in names(after) if name != "reshape"] == ["nn.group_norm"]
+    assert_same_results(before, after)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((2, 4, 18), [2]), ((1, 4, 36), [2]), ((2, 2, 6, 6), [3])]
+)
+def test_other_groups_stay(shape, axes):
+    before = module(lambda bb, x: groups(bb, x, shape, axes), (2, 6, 12))
+    assert "nn.group_norm" not in names(find(find(before)))
 
 
 def test_a_norm_of_other_rows_stays():
