@@ -53,14 +53,6 @@ BANDWIDTHS: Final[dict[str, tuple[float, float, float]]] = {
     "cortex-a76": (25e9, 15e9, 10e9),
 }
 
-# What predictions of a whole run take instead, of CPUs that were measured in networks: the clock
-# under load, the bandwidths above, that of all cores together from the last-level cache, and the
-# seconds to enter and leave a parallel loop. Plans compare kernels, predictions add them up: the
-# figures above rank convolutions best, and are not what any one thing takes.
-RATES: Final[dict[str, tuple[float, float, float, float, float, float]]] = {
-    "znver5": (4.05e9, 100e9, 60e9, 40e9, 150e9, 1.05e-6),
-}
-
 # Widest multiply-adds, in bytes, of CPUs that split the widest of their instruction set in two.
 FMA_BYTES: Final[dict[str, int]] = {
     "znver1": 16,

@@ -12,7 +12,7 @@ from neocpu.building.kernel_report import TRANSFORM, KernelReport, KnownCalls
 from neocpu.calibration_report import CalibrationReport
 from neocpu.passes.apply_plan import RewrittenModule, Transform
 from neocpu.planning.choice import Cost, is_estimated
-from neocpu.planning.network_costs import NetworkCosts
+from neocpu.planning.network_costs import MOVE, NetworkCosts
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.operator_report import (
     MICRO,
@@ -165,18 +165,18 @@ class PlanReport:
     def known_calls(self) -> dict[str, KnownCalls]:
         """Return what the plan knows of kernels, by their names."""
         costs: dict[str, list[Cost]] = {}
-        kinds: dict[str, str] = {}
+        kinds: dict[str, tuple[str, str]] = {}
         for op in self.ops:
             if op.kernel is not None:
-                kinds[op.kernel] = op.kind
+                kinds[op.kernel] = (op.kind, op.pace)
                 found = costs.setdefault(op.kernel, [])
                 if op.in_network is not None:
                     found.append(Cost(op.in_network, op.cost_source))
         for each in self.transforms:
             if each.kernel is not None:
                 costs.setdefault(each.kernel, []).append(each.cost)
-                kinds[each.kernel] = TRANSFORM
-        return {name: _known(kinds[name], costs[name]) for name in costs}
+                kinds[each.kernel] = (TRANSFORM, MOVE)
+        return {name: _known(*kinds[name], costs[name]) for name in costs}
 
     def _ops(self, total: float) -> list[dict[str, Any]]:
         layers = () if self.calibration is None else self.calibration.layers
@@ -190,10 +190,10 @@ class PlanReport:
         ]
 
 
-def _known(kind: str, costs: Sequence[Cost]) -> KnownCalls:
+def _known(kind: str, pace: str, costs: Sequence[Cost]) -> KnownCalls:
     # Convolutions' estimates are of computing alone.
     computing = kind == "conv2d" and any(is_estimated(each.source) for each in costs)
-    return KnownCalls(kind, tuple(costs), computing)
+    return KnownCalls(kind, tuple(costs), pace, computing)
 
 
 def report_of(

@@ -43,6 +43,14 @@ class KernelReport:
         Of all calls.
     source : str
         Where that is from, of the calls that take the longest.
+    pace : str
+        The kind whose pace it has; nothing where its loops told the seconds.
+    bare : float
+        Seconds at a pace of 1, without entering and leaving parallel loops.
+    forks : int
+        How often it enters and leaves one besides.
+    work : KernelWork
+        What its loops do in a call, where these told the seconds.
     """
 
     name: str
@@ -50,6 +58,10 @@ class KernelReport:
     calls: int
     seconds: float
     source: str
+    pace: str = ""
+    bare: float = 0.0
+    forks: int = 0
+    work: KernelWork = ()
 
     def to_json(self, total: float) -> dict[str, Any]:
         """JSON form; the cost is in microseconds, ``share`` of a run of ``total`` seconds."""
@@ -72,26 +84,31 @@ class KnownCalls:
     kind : str
     costs : tuple of Cost
         None where its loops are to tell.
+    pace : str
+        The kind whose pace the kernel has.
     forks : bool
         Whether entering and leaving its parallel loop is to be added.
     """
 
     kind: str
     costs: tuple[Cost, ...]
+    pace: str
     forks: bool = False
 
-    def report(self, name: str, calls: int, fork: float) -> KernelReport:
+    def report(self, name: str, calls: int, network: NetworkCosts, *, enters: bool) -> KernelReport:
         """Return what all calls take; there are fewer where equal ones became one.
 
         Parameters
         ----------
-        fork : float
-            Seconds it takes to enter and leave its parallel loop, if it has one.
+        enters : bool
+            Whether the kernel has a parallel loop.
         """
-        seconds = math.fsum(cost.seconds for cost in self.costs) / len(self.costs) * calls
-        seconds += calls * fork if self.forks else 0.0
+        bare = math.fsum(cost.seconds for cost in self.costs) / len(self.costs) * calls
+        forks = calls if self.forks and enters else 0
+        seconds = bare * network.pace(self.pace)
+        seconds += forks * fork_seconds(network.threads, network.warm)
         longest = max(self.costs, key=lambda cost: cost.seconds)
-        return KernelReport(name, self.kind, calls, seconds, longest.source)
+        return KernelReport(name, self.kind, calls, seconds, longest.source, self.pace, bare, forks)
 
 
 def kernel_reports(
@@ -113,15 +130,15 @@ def kernel_reports(
     counted: Counter[str] = Counter()
     for (name, _), times in zip(program.calls, program.times, strict=True):
         counted[name] += times
-    entering = fork_seconds(network.threads, network.warm)
     reports = []
     for name, calls in counted.items():
         if name in known and known[name].costs:
-            fork = entering if any(nest.forks for nest in work[name]) else 0.0
-            reports.append(known[name].report(name, calls, fork))
+            enters = any(nest.forks for nest in work[name])
+            reports.append(known[name].report(name, calls, network, enters=enters))
         else:
             seconds = work_seconds(work[name], network.warm, network.threads)
             kind = known[name].kind if name in known else OTHER
-            reports.append(KernelReport(name, kind, calls, calls * seconds, ESTIMATED))
+            report = KernelReport(name, kind, calls, calls * seconds, ESTIMATED, work=work[name])
+            reports.append(report)
     between = RUN_SECONDS + counted.total() * CALL_SECONDS + input_bytes / COPY_RATE
     return (*reports, KernelReport(RUNTIME, RUNTIME, 1, between, ESTIMATED))

@@ -2,7 +2,8 @@
 
 Plans compare kernels with their weights in memory, at rates that rank them best. A prediction adds
 up what each takes: at the rates that networks were measured to run at, with the weights where all
-of the network's find room, and as much longer as kernels of its template were found to take.
+of the network's find room. How much longer kernels of a kind were found to take comes to that at
+the end.
 """
 
 from __future__ import annotations
@@ -11,32 +12,21 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from neocpu.foundation.network_rates import NETWORK_RATES
 from neocpu.planning.choice import Choice, is_estimated
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-PACE: Final[dict[str, dict[str, float]]] = {
-    "znver5": {
-        "conv2d_depthwise": 1.3,
-        "conv2d_grouped": 1.4,
-        "conv2d_pointwise": 1.05,
-        "conv2d_winograd": 1.05,
-        "attention": 1.4,
-        "product": 1.4,
-        "dense": 1.1,
-        "dense of few rows": 0.9,
-    }
-}
-"""How many times its estimate a kernel takes, by CPU and template; 1 where nothing is said.
-
-Found by comparing estimates at these rates with the CPU's tuning records, of the schemes that
-plans choose without them, and of other kernels with what they take in networks.
-"""
+MEASURED_CONVOLUTION: Final = "measured convolution"
+"""The kind of convolutions on record, which were measured alone."""
+MOVE: Final = "move"
+"""That of what moves feature maps, and whose class has records."""
 
 IN_COMPANY: Final = 1.05
-"""How much longer a kernel takes between others than alone, as it was measured."""
+"""How much longer a convolution takes between others than alone, on CPUs of which no more is known.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +53,7 @@ class NetworkCosts:
         return cls(target, warm, cold, threads)
 
     def convolution(self, workload: Conv2dWorkload, choice: Choice) -> float:
-        """Return the seconds of a convolution as a plan chose it.
+        """Return the seconds of a convolution as a plan chose it, at a pace of 1.
 
         What is measured had its weights in memory.
         """
@@ -71,13 +61,16 @@ class NetworkCosts:
         here = self._estimate(workload, choice.scheme, self.warm)
         if not is_estimated(choice.source):
             alone = self._estimate(workload, choice.scheme, self.cold)
-            return IN_COMPANY * choice.seconds * here / alone
+            return choice.seconds * here / alone
         folded = choice.seconds / self._estimate(workload, choice.scheme, self.plan)
-        return folded * here * self.pace(choice.scheme.template)
+        return folded * here
 
-    def pace(self, template: str) -> float:
-        """Return how many times its estimate a kernel of a template takes."""
-        return PACE.get(self.plan.mcpu, {}).get(template, 1.0)
+    def pace(self, kind: str) -> float:
+        """Return how many times its seconds here a kernel of a kind takes."""
+        known = NETWORK_RATES.get(self.plan.mcpu)
+        if known is None:
+            return IN_COMPANY if kind == MEASURED_CONVOLUTION else 1.0
+        return known.paces.get(kind, 1.0)
 
     def _estimate(self, workload: Conv2dWorkload, scheme: Scheme, target: CpuTarget) -> float:
         return registry.estimate(workload, scheme, target, self.threads)

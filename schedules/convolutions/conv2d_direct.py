@@ -33,6 +33,7 @@ from neocpu.schedules.estimates.register_tile import (
     unrolled_limit,
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
+from neocpu.schedules.tir.live_taps import TapAxis, tap_axes
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import DirectScheme
@@ -213,19 +214,19 @@ def estimate(
         cycles += LOOP_CYCLES / scheme.ic_bn
     sums = vectors * pixels
     each_sum = STORE_CYCLES + steps_cycles(workload.epilogue)
-    tile = steps * cycles + sums * each_sum + TILE_CYCLES
+    down, across = tap_axes(workload, scheme)
+    live = down.live * across.live / (down.tiles * down.taps * across.tiles * across.taps)
+    tile = live * steps * cycles + sums * each_sum + TILE_CYCLES
     tile += _conflict_cycles(workload, scheme, target)
     chunks = ceil_div(workload.out_channels, scheme.oc_bn)
-    rows = ceil_div(workload.out_height, scheme.reg_oh)
-    columns = ceil_div(workload.out_width, scheme.reg_n)
-    tasks = workload.batch * chunks * rows
+    tasks = workload.batch * chunks * down.tiles
     each = ceil_div(tasks, threads)
-    busy = each * (columns * tile + TASK_CYCLES)
+    busy = each * (across.tiles * tile + TASK_CYCLES)
     busy += _pad_cycles(workload, scheme, target, threads, each / tasks)
     # Consecutive tasks: of each chunk's one row, or of one chunk all rows.
-    read = min(each, chunks) if rows_first(workload, scheme, target) else ceil_div(each, rows)
+    read = min(each, chunks) if rows_first(workload, scheme, target) else ceil_div(each, down.tiles)
     # Each chunk reads the image again, and L2 has lost what it does not hold.
-    image = _image_bytes(workload)
+    image = _image_bytes(workload, down)
     beyond = chunks * image if image > target.l2 * threads else 0
     fetched, cold = read * block_bytes + beyond / threads, chunks * block_bytes
     if 0 < target.l3 * threads < image:
@@ -233,7 +234,7 @@ def estimate(
     return with_memory(busy / target.frequency, fetched, cold, target)
 
 
-def _image_bytes(workload: Conv2dWorkload) -> int:
+def _image_bytes(workload: Conv2dWorkload, down: TapAxis) -> int:
     """Bytes of the image that tiles read; of a dilated kernel, of the copy that is padded for it.
 
     Its rows of taps lie so far apart that each brings the copy again.
@@ -242,9 +243,8 @@ def _image_bytes(workload: Conv2dWorkload) -> int:
     image = element * math.prod(workload.input_shape)
     if workload.dilation[0] == 1 or workload.kernel[0] == 1:
         return image
-    top, left, bottom, right = workload.padding
-    height, width = workload.height + top + bottom, workload.width + left + right
-    return image * height * width // (workload.height * workload.width) * workload.kernel[0]
+    row = image // workload.height * (workload.width + workload.padding[1] + workload.padding[3])
+    return row // workload.width * down.live * down.tile * down.stride
 
 
 def _pixel_loads(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:

@@ -8,6 +8,7 @@ first copied into a padded image with one plane per phase of the stride.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -144,9 +145,8 @@ def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> Any:
     Column ``x`` of the padded image lies at ``[x % stride, x // stride]``, so the pixels that one
     tap needs for neighbouring outputs are neighbours in memory. ``data`` itself if it serves.
     """
-    (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
-    rows = (workload.out_height - 1) * stride_h + (workload.kernel[0] - 1) * dil_h + 1
-    per_phase = columns + (workload.kernel[1] - 1) * dil_w // stride_w
+    stride_w = workload.stride[1]
+    rows, phases, per_phase = _padded_extents(workload, columns)
     each = workload.image_channels // workload.groups
     fits = rows <= workload.height and per_phase <= workload.width
     fits = fits and stride_w == 1 and workload.padding[:2] == (0, 0)
@@ -157,10 +157,17 @@ def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> Any:
     def element(b: Any, ch: Any, h: Any, *column: Any) -> Any:
         return padded(b, ch, h, column[0] if stride_w == 1 else column[1] * stride_w + column[0])
 
-    phases = min(stride_w, (workload.kernel[1] - 1) * dil_w + 1)
     row = (per_phase,) if stride_w == 1 else (phases, per_phase)
     shape = (workload.batch, workload.in_channels, rows, *row)
     return te.compute(shape, element, name="pad")
+
+
+def _padded_extents(workload: Conv2dWorkload, columns: int) -> tuple[int, int, int]:
+    """Return the rows of the padded image, and the phases and columns of each."""
+    (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
+    rows = (workload.out_height - 1) * stride_h + (workload.kernel[0] - 1) * dil_h + 1
+    across = (workload.kernel[1] - 1) * dil_w
+    return rows, min(stride_w, across + 1), columns + across // stride_w
 
 
 def lower(
@@ -239,7 +246,8 @@ def estimate(
 ) -> float:
     """Return analytic seconds: the tile's steps, the padded copy, and the weights' way.
 
-    Every ``reg_oc`` channels read their image again, the columns of a window at once.
+    Every ``reg_oc`` channels read their image again, the columns of a window at once; from memory,
+    where the last-level cache does not hold it, and each row of a dilated window by itself.
     """
     flat = _flat(workload)
     lanes = _vector(workload, target)
@@ -257,10 +265,15 @@ def estimate(
     padded = any(workload.padding) or workload.stride[1] > 1 or flat.out_width % scheme.reg_n
     padded = padded or reads_outside(workload)
     each = PHASE_CYCLES if workload.stride[1] > 1 else PAD_CYCLES / lanes
-    copy = workload.batch * image * each / threads if padded else 0.0
-    busy = tasks * ceil_div(flat.out_width, scheme.reg_n) * tile + copy
-    weights = steps * chunks * scheme.reg_oc * bytes_of(numerics.weights)
-    return with_memory(busy / target.frequency, weights / min(threads, chunks), weights, target)
+    columns = ceil_div(flat.out_width, scheme.reg_n)
+    rows, *row = _padded_extents(flat, columns * scheme.reg_n)
+    line = workload.batch * workload.in_channels * math.prod(row)
+    busy = tasks * columns * tile + (line * rows * each / threads if padded else 0.0)
+    weights = cold = steps * chunks * scheme.reg_oc * bytes_of(numerics.weights)
+    if padded and 0 < target.l3 * threads < line * rows * bytes_of(numerics.data):
+        read = flat.out_height * flat.kernel[0] if flat.dilation[0] > 1 else rows
+        cold += (rows + chunks * read) * line * bytes_of(numerics.data)
+    return with_memory(busy / target.frequency, weights / min(threads, chunks), cold, target)
 
 
 TEMPLATE = ConvTemplate(

@@ -14,6 +14,7 @@ from neocpu.schedules.convolutions.input_pixels import padded_pixels, stored_pix
 from neocpu.schedules.estimates.memory_traffic import LINE
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import fraction, prefetch_to_l2
+from neocpu.schedules.tir.live_taps import skip_dead_taps, tap_axes
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
@@ -78,6 +79,11 @@ def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> 
     func = sch.mod["main"]
     if not rows_first(workload, scheme, target):
         func = _prefetch_weights(func, workload, scheme, loops, each, target)
+    rows, columns = tap_axes(workload, scheme)
+    chunks = scheme.kernel_layout.shape(workload.kernel_shape)[0]
+    own = loops[0] // chunks if rows_first(workload, scheme, target) else loops[0]
+    func = skip_dead_taps(func, rows, own % rows.tiles, loops[3])
+    func = skip_dead_taps(func, columns, loops[1], loops[4])
     return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
 
 

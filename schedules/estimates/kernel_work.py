@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from neocpu.foundation.network_rates import NETWORK_RATES
 from neocpu.schedules.estimates.memory_traffic import EXPOSED, fork_seconds, stream_seconds
 from neocpu.schedules.vocabulary.target import CpuTarget
 
@@ -24,17 +25,8 @@ for the last one; and quotients and remainders of indices."""
 L2_RATE: Final = 90.0
 """Bytes that a core gets from its L2 in a cycle, beside what it computes."""
 
-PACE: Final[dict[str, tuple[float, ...]]] = {
-    "znver5": (0.32, 0.15, 0.5, 0.85, 0.6, 1.5, 0.01),
-}
-"""Of a CPU by LLVM's name, how many times the cycles of each class are those that were counted.
-
-Found by comparing them with what the kernels of networks take there (``python -m
-tests.predictions``). Indices cost next to nothing: what is counted of them LLVM mostly simplifies.
-"""
-
-DEFAULT_PACE: Final = PACE["znver5"]
-"""Of CPUs that were not compared: those of the one that was, in their own cycles."""
+DEFAULT: Final = "znver5"
+"""Whose cycles other CPUs are taken to need that were not measured, at their own rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +83,8 @@ def nest_seconds(nest: LoopWork, target: CpuTarget, threads: int) -> float:
     Of computing, and of the ways from each cache, the longest hides most of the others.
     """
     busiest = share(nest.tasks, threads)
-    pace = PACE.get(target.mcpu, DEFAULT_PACE)
-    cycles = math.fsum(map(operator.mul, nest.cycles, pace))
+    known = NETWORK_RATES.get(target.mcpu, NETWORK_RATES[DEFAULT])
+    cycles = math.fsum(map(operator.mul, nest.cycles, map(known.cycles.__getitem__, CLASSES)))
     # Each thread moves its part, with its own bandwidth, and with the others' from memory.
     moving = stream_seconds(math.ceil(nest.size), target, threads) * max(1.0, busiest * threads)
     moving += nest.again * busiest / target.rates.beyond

@@ -20,8 +20,13 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.estimates.memory_traffic import LINE, fork_seconds, stream_seconds
-from neocpu.schedules.estimates.register_tile import broadcast_limit, compute_seconds, steps_cycles
+from neocpu.schedules.estimates.memory_traffic import LINE, fork_seconds, with_memory
+from neocpu.schedules.estimates.register_tile import (
+    TILE_CYCLES,
+    broadcast_limit,
+    step_cycles,
+    steps_cycles,
+)
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import prefetch_to_l2
 from neocpu.schedules.tir.vector_math import vectorize_calls
@@ -36,6 +41,9 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, Key
 STACK_BYTES = 1024
 # Rows that are so many times as large as L2 are better read once: at twice its size it cost 2 %.
 FAR_ROWS = 4
+# Storing a vector of sums; and how many times as long that takes, and what is done to sums before,
+# where the last block has columns that nobody needs, and numbers are stored by themselves.
+STORE_CYCLES, RAGGED_FACTOR = 1, 6
 # Strips beyond those, for each thread but one: tasks then differ by less than a tenth.
 STRIPS = 4
 
@@ -76,17 +84,43 @@ def _unit(workload: DenseWorkload, target: CpuTarget) -> DotUnit:
 
 
 def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> float:
-    """Return analytic seconds: the weights' way from memory, or the multiply-adds if more."""
-    numerics, unit = workload.numerics, _unit(workload, target)
-    size = workload.n * workload.k * bytes_of(numerics.weights)
-    size += workload.m * workload.n * bytes_of(numerics.output)
-    size += workload.m * workload.k * bytes_of(numerics.data)
-    steps = workload.m * ceil_div(workload.n, unit.lanes) * steps_cycles(workload.epilogue)
-    after = steps / (target.frequency * threads)
-    return fork_seconds(threads, target) + max(
-        stream_seconds(size, target, threads, cold=True),
-        compute_seconds(workload.flops, unit, target, threads) + after,
-    )
+    """Return analytic seconds: the busiest thread's tiles, and the way of all that it reads.
+
+    The weights come from memory, and so do rows that the last-level cache does not hold.
+    """
+    w, unit = workload, _unit(workload, target)
+    blocks, _, block = packed_shape(w, target, threads)
+    tiling = _tiling(w, target, threads)
+    vectors, size = block // unit.lanes, w.k * block * bytes_of(w.numerics.weights)
+    each_sum = STORE_CYCLES + steps_cycles(w.epilogue)
+    if w.n % block:
+        each_sum *= RAGGED_FACTOR
+    tile = w.k * step_cycles(vectors, tiling.reg_m, unit, target, size)
+    tile += TILE_CYCLES + vectors * tiling.reg_m * each_sum
+    tasks = ceil_div(blocks * tiling.strips, threads)
+    busy = tasks * ceil_div(tiling.tiles, tiling.strips) * tile / target.frequency
+    rows = w.m * (w.n * bytes_of(w.numerics.output) + w.k * bytes_of(w.numerics.data))
+    far = rows / threads if rows > target.l2 * threads else 0
+    cold = blocks * size + (rows if rows > (target.l2 + target.l3) * threads else 0)
+    return fork_seconds(threads, target) + with_memory(busy, far, cold, target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiling:
+    """Rows of a register tile, tiles of the matrix, and strips that share these."""
+
+    reg_m: int
+    tiles: int
+    strips: int
+
+
+def _tiling(workload: DenseWorkload, target: CpuTarget, threads: int) -> _Tiling:
+    unit = _unit(workload, target)
+    blocks, _, block = packed_shape(workload, target, threads)
+    limit = max(1, broadcast_limit(block // unit.lanes, unit))
+    reg_m = ceil_div(workload.m, ceil_div(workload.m, limit))
+    strips = strips_of(workload, reg_m, blocks, target, threads)
+    return _Tiling(reg_m, ceil_div(workload.m, reg_m), strips)
 
 
 def block_width(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> int:
@@ -186,11 +220,9 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
     unit = _unit(workload, target)
     lanes = unit.lanes
     blocks, _, block = packed_shape(workload, target, threads)
-    vectors = block // lanes
-    limit = max(1, broadcast_limit(vectors, unit))
-    reg_m = ceil_div(workload.m, ceil_div(workload.m, limit))
-    strips = strips_of(workload, reg_m, blocks, target, threads)
-    rows = strips * ceil_div(ceil_div(workload.m, reg_m), strips) * reg_m
+    tiling = _tiling(workload, target, threads)
+    reg_m, strips = tiling.reg_m, tiling.strips
+    rows = strips * ceil_div(tiling.tiles, strips) * reg_m
     sch = Schedule(te.create_prim_func(_compute(workload, rows, blocks, block)))
     _drop_pixels(sch, workload)
     conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")

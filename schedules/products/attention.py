@@ -16,30 +16,56 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.estimates.memory_traffic import fork_seconds
-from neocpu.schedules.estimates.register_tile import compute_seconds
-from neocpu.schedules.products.panel import VECTORS, allocate, each_panel, matrix_at, pack, reader
+from neocpu.schedules.products.panel import (
+    VECTORS,
+    allocate,
+    each_panel,
+    matrix_at,
+    pack,
+    pack_cycles,
+    reader,
+)
 from neocpu.schedules.products.row_softmax import RowSoftmax
-from neocpu.schedules.products.row_tile import RowTile, choose_tile, parts_of
+from neocpu.schedules.products.row_tile import RowTile, busiest_seconds, choose_tile, parts_of
 from neocpu.schedules.products.workloads import AttentionWorkload
 from neocpu.schedules.tir.builder import build_kernel, digits, span, splat, task_loop
 from neocpu.schedules.tir.opaque_number import opaque_numbers
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.strided_view import StridedView
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 # Keys whose scores are computed before the softmax: a tile's of more no longer fit L1.
 BLOCK_KEYS: Final = 512
-# Computing the softmax of a score takes as long as so many floating-point operations of a product.
-SOFTMAX_FLOPS: Final = 30
+# Computing the softmax of a vector of scores, where each waits for the last one, and of a row
+# besides: its largest score and the sum of its powers, lane by lane.
+SOFTMAX_CYCLES: Final = 12
+ROW_CYCLES: Final = 60
 
 
 def estimate(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -> float:
-    """Return analytic seconds."""
-    scores = math.prod(workload.batch) * workload.queries * workload.keys
-    flops = workload.flops + SOFTMAX_FLOPS * scores
-    unit = target.dot_unit(workload.numerics)
-    return fork_seconds(threads, target) + compute_seconds(flops, unit, target, threads)
+    """Return analytic seconds: the busiest thread's packing, products and softmax."""
+    w = workload
+    size = 4 * w.keys * (w.depth + w.width)
+    tile = choose_tile(w.queries, size, target)
+    heads = math.prod(w.batch)
+    parts = parts_of(heads, tile.count, threads)
+    blocks = ceil_div(w.keys, BLOCK_KEYS)
+    softmax = SOFTMAX_CYCLES * ceil_div(w.keys, tile.lanes) + ROW_CYCLES * blocks
+    products = tile.cycles(w.depth, w.keys, size, target)
+    products += tile.cycles(w.keys, w.width, size, target)
+    each = ceil_div(tile.count, parts) * (products + tile.height * softmax)
+    each += pack_cycles(_transposed(w.k), w.depth, w.keys, tile.lanes)
+    each += pack_cycles(w.v, w.keys, w.width, tile.lanes)
+    moved = 4 * heads * (w.queries + w.keys) * (w.depth + w.width)
+    moved += 4 * heads * w.queries * w.keys * len(w.biases)
+    return busiest_seconds(heads * parts, each, moved, target, threads)
+
+
+def _transposed(view: StridedView) -> StridedView:
+    """Return a view with rows and columns exchanged."""
+    *batch, row, column = range(len(view.axes))
+    return view.permuted((*batch, column, row))
 
 
 def lower_attention(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -> Any:

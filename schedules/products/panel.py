@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
@@ -16,6 +16,17 @@ from neocpu.schedules.vocabulary.strided_view import StridedView
 
 VECTORS = 2
 """Vectors of a panel: two leave registers for many rows, whose factors are each used twice."""
+
+# Copying a vector to a panel, and making one of what lies transposed.
+COPY_CYCLES: Final = 2
+TRANSPOSE_CYCLES: Final = 6
+
+
+def pack_cycles(view: StridedView, rows: int, columns: int, lanes: int) -> float:
+    """Return the cycles of packing a matrix, whose view has rows and columns as its last axes."""
+    down, along = (view.stride(len(view.axes) - place) for place in (2, 1))
+    each = TRANSPOSE_CYCLES if along != 1 and down == 1 else COPY_CYCLES
+    return rows * ceil_div(columns, lanes) * each
 
 
 @dataclass(frozen=True, slots=True, eq=False)

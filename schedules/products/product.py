@@ -8,21 +8,35 @@ from typing import Any
 
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.estimates.memory_traffic import fork_seconds
-from neocpu.schedules.estimates.register_tile import compute_seconds
-from neocpu.schedules.products.panel import VECTORS, allocate, each_panel, matrix_at, pack, reader
-from neocpu.schedules.products.row_tile import choose_tile, parts_of
+from neocpu.schedules.products.panel import (
+    VECTORS,
+    allocate,
+    each_panel,
+    matrix_at,
+    pack,
+    pack_cycles,
+    reader,
+)
+from neocpu.schedules.products.row_tile import busiest_seconds, choose_tile, parts_of
 from neocpu.schedules.products.workloads import ProductWorkload
 from neocpu.schedules.tir.builder import build_kernel, digits, task_loop
 from neocpu.schedules.tir.opaque_number import opaque_numbers
 from neocpu.schedules.tir.vector_math import vectorize_calls
+from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 def estimate(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> float:
-    """Return analytic seconds."""
-    unit = target.dot_unit(workload.numerics)
-    return fork_seconds(threads, target) + compute_seconds(workload.flops, unit, target, threads)
+    """Return analytic seconds: the busiest thread's packing and register tiles."""
+    w = workload
+    size = 4 * w.depth * w.columns
+    tile = choose_tile(w.rows, size, target)
+    matrices = math.prod(w.batch)
+    parts = parts_of(matrices, tile.count, threads)
+    each = pack_cycles(w.right, w.depth, w.columns, tile.lanes)
+    each += ceil_div(tile.count, parts) * tile.cycles(w.depth, w.columns, size, target)
+    moved = 4 * matrices * (w.rows * (w.depth + w.columns) + w.depth * w.columns)
+    return busiest_seconds(matrices * parts, each, moved, target, threads)
 
 
 def lower_product(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> Any:

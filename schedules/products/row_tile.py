@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.estimates.register_tile import broadcast_limit, step_cycles
+from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
+from neocpu.schedules.estimates.register_tile import TILE_CYCLES, broadcast_limit, step_cycles
 from neocpu.schedules.products.panel import VECTORS
 from neocpu.schedules.tir.builder import part_start, span, splat
 from neocpu.schedules.tir.opaque_number import opaque_number
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.target import CpuTarget
+
+# Storing a vector of sums.
+STORE_CYCLES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,17 @@ class RowTile:
     def count(self) -> int:
         """Tiles of the matrix."""
         return ceil_div(self.rows, self.height)
+
+    def cycles(self, steps: int, columns: int, panel_bytes: int, target: CpuTarget) -> float:
+        """Return the cycles of a tile's products with all panels, and of storing the sums."""
+        unit = target.dot_unit(FLOAT32)
+
+        def panel(vectors: int) -> float:
+            step = step_cycles(vectors, self.height, unit, target, panel_bytes)
+            return steps * step + vectors * self.height * STORE_CYCLES + TILE_CYCLES
+
+        full, rest = divmod(columns, VECTORS * self.lanes)
+        return full * panel(VECTORS) + (panel(ceil_div(rest, self.lanes)) if rest else 0.0)
 
     def first(self, number: Any) -> Any:
         """Return the first row of a tile."""
@@ -110,6 +125,13 @@ def choose_tile(rows: int, panel_bytes: int, target: CpuTarget) -> RowTile:
 
     height = min(range(limit, 0, -1), key=cycles)
     return RowTile(rows, height, unit.lanes)
+
+
+def busiest_seconds(tasks: int, each: float, moved: int, target: CpuTarget, threads: int) -> float:
+    """Return the seconds of equal tasks of so many cycles, which read and write ``moved`` bytes."""
+    busy = ceil_div(tasks, threads) * each / target.frequency
+    far = moved / threads if moved > target.l2 * threads else 0.0
+    return fork_seconds(threads, target) + with_memory(busy, far, 0.0, target)
 
 
 def parts_of(matrices: int, tiles: int, threads: int) -> int:

@@ -22,12 +22,12 @@ from neocpu.foundation.cpus import (
     DEFAULT_CACHES,
     FMA_BYTES,
     INTEGER_MULTIPLIES,
-    RATES,
 )
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import TargetError, UnsupportedError, did_you_mean
 from neocpu.foundation.host import data_caches
 from neocpu.foundation.instruction_sets import host_features, missing_features
+from neocpu.foundation.network_rates import NETWORK_RATES
 from neocpu.schedules.vocabulary.dot_unit import DotUnit, find_dot_unit
 from neocpu.schedules.vocabulary.numerics import Numerics
 
@@ -87,7 +87,7 @@ class CpuTarget:
         Cache bytes of one core; ``l3`` is its share and may be 0.
     rates : Rates
         How fast estimates take it to be: only their ratios to measurements matter, unless they
-        are `rates_in_networks`.
+        are those of `in_network`.
     isa : str
         The vector instruction set: ``avx512``, ``avx2``, ``sse`` or ``neon``.
     """
@@ -179,14 +179,14 @@ class CpuTarget:
         weight_bytes : float
             Of all weights: what the last-level cache keeps of them does not come from memory.
         """
-        known = RATES.get(self.mcpu)
+        known = NETWORK_RATES.get(self.mcpu)
         if known is None:
             return self
-        frequency, own, beyond, memory, cache, fork = known
         kept = kept_share(weight_bytes, self.l3 * threads)
-        mixed = 1 / (kept / cache + (1 - kept) / memory)
+        mixed = 1 / (kept / known.cache + (1 - kept) / known.memory)
+        rates = Rates(known.frequency, known.own, known.beyond, mixed, known.fork)
         found = replace(self)
-        object.__setattr__(found, "rates", Rates(frequency, own, beyond, mixed, fork))
+        object.__setattr__(found, "rates", rates)
         return found
 
     def to_tvm(self) -> Any:

@@ -2,11 +2,17 @@
 
     python -m tests.predictions MODEL [MODEL ...] [-o results.jsonl]
     python -m tests.predictions --zoo PYTHON [--only WORD] [-o results.jsonl]
+    python -m tests.predictions --own --fit [-o results.jsonl]
 
 MODEL is an ONNX file or the name of a built-in network. ``--zoo`` exports architectures of other
 packages in another environment's PYTHON, as `tests.zoo` does. What OUT already has is not measured
 again. At the end: the median and the worst error, and the errors by kind of kernel. On a machine
 that others use, ``--alone`` compares the sums of kernels, each of its fastest rounds.
+
+``--fit`` finds what this CPU does in networks, by all that OUT then has, and writes it to
+``foundation/network_rates.py``: ``--own`` measures built-in networks, with and without records, and
+transformers, on a quiet machine in ten minutes. Of a CPU that is not there yet, the rates of its
+caches and its memory are measured first.
 """
 
 from __future__ import annotations
@@ -15,23 +21,42 @@ import argparse
 import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
+
+from neocpu.foundation.network_rates import NETWORK_RATES
+from neocpu.schedules.vocabulary.target import CpuTarget, host_target
+from tests.predictions.fit import Fit, company, measured_rates, write
 from tests.predictions.measured import Measurement, table
+from tests.predictions.transformer import TRANSFORMERS, transformer
 from tests.zoo.architectures import ARCHITECTURES
 from tests.zoo.exports import exports
 from tests.zoo.kept_results import keep, kept
 
 SECONDS = 900
+NETWORKS = (
+    *("resnet18", "resnet50", "densenet121", "inception_v3", "vgg11", "mobilenet_v1"),
+    *("mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "squeezenet1_0", "unet"),
+    *("shufflenet_v2_x1_0", "resnext50_32x4d", "yolov3_tiny"),
+)
+"""Built-in networks of which the rates of a CPU are found, as it is without records."""
+ON_RECORD = ("resnet50", "mobilenet_v2", "densenet121", "shufflenet_v2_x1_0")
+"""Those which are also measured with the records that ship."""
 
 
-def measured(model: str, name: str, threads: int, rounds: int) -> Measurement:
+def measured(
+    model: str, name: str, threads: int, rounds: int, *, estimated: bool = False
+) -> Measurement:
     """Compile and measure one model in a process that may die of it."""
     command = [sys.executable, "-m", "tests.predictions.measured", model, str(threads)]
-    command.append(str(rounds))
+    command += [str(rounds), *(["--estimated"] if estimated else [])]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -41,12 +66,47 @@ def measured(model: str, name: str, threads: int, rounds: int) -> Measurement:
     return Measurement(**json.loads(done.stdout.splitlines()[-1]) | {"name": name})
 
 
-def zoo(python: str, only: str, done: set[str]) -> Iterator[tuple[str, str]]:
-    """Export architectures; yield the file and name of each while it is there."""
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model to be measured: its file or name, what it is called, and whether without records."""
+
+    model: str
+    name: str
+    estimated: bool = False
+
+
+def zoo(python: str, only: str, done: set[str]) -> Iterator[Subject]:
+    """Export architectures; yield each while its file is there."""
     left = [each for each in ARCHITECTURES if only in each.name and each.name not in done]
     for name, path, _ in exports(python, "torchscript", left):
         if path is not None:
-            yield str(path), name
+            yield Subject(str(path), name)
+
+
+def own_networks(folder: Path) -> Iterator[Subject]:
+    """Yield built-in networks, and transformers, without records; and some with them."""
+    for name in NETWORKS:
+        yield Subject(name, f"{name}, estimated", estimated=True)
+    for width, tokens in TRANSFORMERS:
+        path = folder / f"transformer-{width}-{tokens}.onnx"
+        onnx.save(transformer(width, tokens), path)
+        yield Subject(str(path), path.stem, estimated=True)
+    for name in ON_RECORD:
+        yield Subject(name, name)
+
+
+def fit(found: list[Measurement], target: CpuTarget, threads: int, *, alone: bool) -> None:
+    """Find what a CPU does in networks, write it, and say how far off predictions then are."""
+    rates, done = NETWORK_RATES[target.mcpu], [each for each in found if not each.failure]
+    together = 1.0 if alone else company(done)
+    fitting = Fit(done, target, threads, together)
+    best = fitting.best(rates)
+    path = write({**NETWORK_RATES, target.mcpu: best})
+    print(f"a run takes {together:.3f} times as long as its kernels' fastest rounds")
+    for text, each in (("before", rates), ("fitted", best)):
+        off = sorted(abs(ratio - 1) for ratio in fitting.errors(each))
+        print(f"{text}: median error {statistics.median(off):.1%}, worst {off[-1]:.1%}")
+    print(f"wrote {target.mcpu} to {path}")
 
 
 def main() -> None:
@@ -54,22 +114,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.predictions")
     parser.add_argument("models", nargs="*")
     parser.add_argument("--zoo", metavar="PYTHON")
+    parser.add_argument("--own", action="store_true", help="measure networks that are built in")
     parser.add_argument("--only", default="")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--alone", action="store_true", help="compare kernels' fastest rounds")
+    parser.add_argument("--fit", action="store_true", help="find the rates of this CPU")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/predictions.jsonl"))
     options = parser.parse_args()
     found = {each.name: each for each in kept(options.output, Measurement)}
-    given = [(os.fspath(model), Path(model).stem) for model in options.models]
-    more = zoo(options.zoo, options.only, set(found)) if options.zoo else iter(())
-    for model, name in itertools.chain(given, more):
-        if name in found:
-            continue
-        found[name] = measured(model, name, options.threads, options.rounds)
-        print(found[name], flush=True)
-        keep(options.output, found[name])
+    target = host_target()
+    if options.fit and target.mcpu not in NETWORK_RATES:
+        NETWORK_RATES[target.mcpu] = measured_rates(target, options.threads)
+        write(NETWORK_RATES)  # for the processes that compile
+    with tempfile.TemporaryDirectory() as folder:
+        subjects = itertools.chain(
+            (Subject(os.fspath(model), Path(model).stem) for model in options.models),
+            zoo(options.zoo, options.only, set(found)) if options.zoo else (),
+            own_networks(Path(folder)) if options.own else (),
+        )
+        for one in subjects:
+            if one.name in found:
+                continue
+            found[one.name] = measured(
+                one.model, one.name, options.threads, options.rounds, estimated=one.estimated
+            )
+            print(found[one.name], flush=True)
+            keep(options.output, found[one.name])
     print(table(list(found.values()), alone=options.alone))
+    if options.fit:
+        fit(list(found.values()), target, options.threads, alone=options.alone)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Compile one model untuned, and measure it and each of its kernels, in a process of its own.
 
-python -m tests.predictions.measured MODEL THREADS ROUNDS
+python -m tests.predictions.measured MODEL THREADS ROUNDS [--estimated]
 
 Prints one JSON object: a `Measurement`.
 """
@@ -17,8 +17,45 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import neocpu
+from neocpu.building.kernel_report import RUNTIME
+from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork
 
 WORST_SHOWN = 12
+KERNELS_SHOWN = 25
+
+
+@dataclass(slots=True)
+class KernelTimes:
+    """What all calls of a kernel in a run were predicted to take, and took.
+
+    Attributes
+    ----------
+    kind : str
+        See `neocpu.building.kernel_report.KernelReport`, as of ``pace``, ``bare``, ``forks`` and
+        ``work``.
+    predicted, took : float
+        Seconds; of what was measured the fastest round of each call.
+    """
+
+    kernel: str
+    kind: str
+    calls: int
+    predicted: float
+    took: float
+    pace: str
+    bare: float
+    forks: int
+    work: list
+    workload: str = ""
+
+    def loops(self) -> KernelWork:
+        """Return what its loops do."""
+        return tuple(map(LoopWork.of_json, self.work))
+
+    @property
+    def label(self) -> str:
+        """The kind, of convolutions their pace."""
+        return self.pace if self.kind == "conv2d" else self.kind
 
 
 @dataclass(slots=True)
@@ -29,8 +66,9 @@ class Measurement:
     ----------
     predicted, median, fastest : float
         Seconds of a run.
-    kernels : list of (str, str, int, float, float)
-        Kernel, kind, calls, predicted seconds and those of the fastest rounds of each call.
+    weight_bytes : float
+        Of all weights.
+    kernels : list of KernelTimes
     failure : str
         Why there is nothing.
     """
@@ -39,8 +77,17 @@ class Measurement:
     predicted: float = 0.0
     median: float = 0.0
     fastest: float = 0.0
-    kernels: list[tuple[str, str, int, float, float]] = field(default_factory=list)
+    weight_bytes: float = 0.0
+    kernels: list[KernelTimes] = field(default_factory=list)
     failure: str = ""
+
+    def __post_init__(self) -> None:
+        self.kernels = [KernelTimes(**k) if isinstance(k, dict) else k for k in self.kernels]
+
+    @property
+    def took(self) -> float:
+        """Seconds of all kernels, each of its fastest rounds."""
+        return sum(each.took for each in self.kernels)
 
     def error(self, *, alone: bool) -> float:
         """Return by how much the prediction is off, of what was measured.
@@ -53,7 +100,7 @@ class Measurement:
         """
         if not alone:
             return self.predicted / self.median - 1
-        return sum(each[3] for each in self.kernels) / sum(each[4] for each in self.kernels) - 1
+        return self.predicted / self.took - 1
 
     def __str__(self) -> str:
         if self.failure:
@@ -68,32 +115,51 @@ class Measurement:
         )
 
 
-def kernels_of(plan: dict, calls: list) -> list[tuple[str, str, int, float, float]]:
+def kernels_of(report: neocpu.plan_report.PlanReport, found: dict) -> list[KernelTimes]:
     """Return each kernel, with what its calls were predicted to take and took."""
-    took: dict[str, float] = defaultdict(float)
-    for kernel, _, least, *_ in calls:
+    took: dict[str, float] = defaultdict(float, {RUNTIME: found["between"]})
+    for kernel, _, least, *_ in found["calls"]:
         took[kernel] += least
+    workloads = {op.kernel: op.workload for op in report.ops}
     return [
-        (each["kernel"], each["kind"], each["calls"], each["cost_us"] / 1e6, took[each["kernel"]])
-        for each in plan["kernels"]
-        if each["kernel"] in took
+        KernelTimes(
+            each.name,
+            each.kind,
+            each.calls,
+            each.seconds,
+            took[each.name],
+            each.pace,
+            each.bare,
+            each.forks,
+            [nest.to_json() for nest in each.work],
+            workloads.get(each.name, ""),
+        )
+        for each in report.kernels
+        if each.name in took
     ]
 
 
-def measure(model: str, threads: int, rounds: int) -> Measurement:
-    """Compile a model with the records that ship, and run it."""
-    with neocpu.compile(model, threads=threads, verify=False) as compiled:
-        plan = compiled.plan
+def measure(model: str, threads: int, rounds: int, *, estimated: bool = False) -> Measurement:
+    """Compile a model with the records that ship, and run it.
+
+    Parameters
+    ----------
+    estimated : bool
+        Whether to do without records.
+    """
+    with neocpu.compile(model, threads=threads, verify=False, only_databases=estimated) as compiled:
+        report = compiled.report
         command = [sys.executable, "-m", "neocpu.bench.profile.call_times", str(compiled.path)]
         command += [str(threads), str(rounds)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
     return Measurement(
         Path(model).stem,
-        plan["predicted_us"] / 1e6,
+        report.predicted_seconds,
         found["seconds"],
         found["fastest"],
-        kernels_of(plan, found["calls"]),
+        float(report.weights["packed_bytes"] or 0),
+        kernels_of(report, found),
     )
 
 
@@ -114,16 +180,26 @@ def table(found: list[Measurement], *, alone: bool) -> str:
     ]
     kinds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for each in done:
-        for _, kind, _, predicted, took in each.kernels:
-            kinds[kind][0] += predicted
-            kinds[kind][1] += took
+        for kernel in each.kernels:
+            kinds[kernel.label][0] += kernel.predicted / each.took
+            kinds[kernel.label][1] += kernel.took / each.took
     lines.append("by kind of kernel, of the fastest rounds: predicted over measured, and its share")
-    whole = sum(took for _, took in kinds.values())
     for kind, (predicted, took) in sorted(kinds.items(), key=lambda pair: -pair[1][1]):
-        lines.append(f"  {kind}: {predicted / took:.2f}, {took / whole:.1%}")
+        lines.append(f"  {kind}: {predicted / took:.2f}, {took / len(done):.1%}")
+    lines.append("kernels that are off by most of their runs: predicted and measured microseconds")
+    kernels = [(kernel, each) for each in done for kernel in each.kernels]
+    kernels.sort(key=lambda pair: -abs(pair[0].predicted - pair[0].took) / pair[1].took)
+    for kernel, each in kernels[:KERNELS_SHOWN]:
+        lines.append(
+            f"  {1e6 * kernel.predicted:.0f} {1e6 * kernel.took:.0f} of {1e6 * each.took:.0f}: "
+            f"{kernel.label}, {kernel.kernel} of {each.name} {kernel.workload}"
+        )
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    print(json.dumps(asdict(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))))
+    found = measure(
+        sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), estimated="--estimated" in sys.argv
+    )
+    print(json.dumps(asdict(found)))

@@ -89,10 +89,25 @@ def test_convolutions(workload):
 
 def products_saved(workload, scheme):
     """Products of direct convolution for each one of the scheme."""
+    if isinstance(scheme, DirectScheme) and workload.dilation != (1, 1):
+        return 1 / math.prod(map(share_of_pixels, (workload,) * 2, (0, 1)))
     if not isinstance(scheme, WinogradScheme):
         return 1.0
     lines = filters(scheme.tile, workload.kernel, workload.stride)
     return math.prod(line.tile * line.taps / line.span for line in lines)
+
+
+def share_of_pixels(workload, axis):
+    """Of pairs of an output and a tap along an axis, those that read a pixel and no padding."""
+    outputs, taps = workload.output_shape[2 + axis], workload.kernel[axis]
+    stride, dilation = workload.stride[axis], workload.dilation[axis]
+    places = (
+        output * stride + tap * dilation - workload.padding[axis]
+        for output in range(outputs)
+        for tap in range(taps)
+    )
+    extent = workload.input_shape[2 + axis]
+    return sum(0 <= place < extent for place in places) / (outputs * taps)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)

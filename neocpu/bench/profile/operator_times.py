@@ -65,6 +65,8 @@ class Operator:
     times : int
         How often a run makes it: more than once in a loop. Seconds and operations are those of all
         times. Bytes are those of one, for the next may find them in a cache, or need others.
+    predicted : float
+        Seconds that the compiler predicted; 0 if the plan says nothing of it.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Operator:
     others: int
     sequence: DotSequence | None = None
     times: int = 1
+    predicted: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class Row:
         Which limit is the nearest one, in time.
     least : float
         Seconds that it lets them take at least.
+    predicted : float
+        Seconds that the compiler predicted; 0 if the plan says nothing of them.
     """
 
     label: str
@@ -102,6 +107,7 @@ class Row:
     bytes: int
     bound: Bound
     least: float
+    predicted: float
 
     @property
     def share_of_bound(self) -> float:
@@ -202,6 +208,7 @@ class ProfileReport:
             sum(one.weights + one.others for one in operators),
             max(times, key=times.__getitem__),
             sum(times.values()),
+            sum(one.predicted for one in operators),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -263,13 +270,26 @@ def measure_profile(
         raise ArtifactError(f"cannot profile {artifact.name}: {words[-1]}")
     measured = json.loads(done.stdout.splitlines()[-1])
     operators = operators_of(plan, measured["calls"])
+    predicted = _predictions(plan)
     return ProfileReport(
         limits.threads,
         measured["seconds"],
         measured["instrumented"],
-        (*map(_repeated, operators, measured["times"]), _runtime(measured["between"])),
+        tuple(
+            replace(one, predicted=one.times * predicted.get(one.kernel, 0.0))
+            for one in (
+                *map(_repeated, operators, measured["times"]),
+                _runtime(measured["between"]),
+            )
+        ),
         limits,
     )
+
+
+def _predictions(plan: Mapping[str, Any]) -> dict[str, float]:
+    """Return the seconds that a call of each kernel, or what lies between, is predicted to take."""
+    kernels = plan.get("kernels", ())
+    return {one["kernel"]: one["cost_us"] / 1e6 / one["calls"] for one in kernels}
 
 
 def _repeated(operator: Operator, times: int) -> Operator:

@@ -34,7 +34,10 @@ def profile_tables(where: str, report: ProfileReport) -> list[Table]:
     marked = {row.label for row in report.conspicuous}
     kernels = tuple((row.label, row.kind, row.work, *_cells(report, row)) for row in report.kernels)
     bold = {(i, 5) for i, row in enumerate(report.kernels) if row.label in marked}
-    numbers = ("times", "µs", "of the run", "GFLOP/s", "GB/s", "limit", "of the limit")
+    numbers = (
+        *("times", "µs", "of the run", "GFLOP/s", "GB/s"),
+        *("limit", "of the limit", "predicted µs"),
+    )
     classes = tuple((row.label, *_cells(report, row)) for row in report.classes)
     return [
         Table(f"Profile of {where}", ("class", *numbers), classes, _notes(report)),
@@ -58,6 +61,7 @@ def _cells(report: ProfileReport, row: Row) -> tuple[str, ...]:
         f"{row.bytes / row.seconds / 1e9:.1f}" if row.bytes and made else "",
         row.bound,
         f"{row.share_of_bound:.0%}" if row.least and made else "",
+        f"{row.predicted * 1e6:.1f}" if row.predicted else "",
     )
 
 

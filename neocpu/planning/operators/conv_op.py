@@ -133,7 +133,7 @@ class ConvOp(LayoutOp):
         return self.workload.flops
 
     def in_network(self, choice: Choice, costs: NetworkCosts) -> float:
-        """Return the template's estimate, or what was measured, at the rates of a network."""
+        """Return the template's estimate, or what was measured, in a network and at a pace of 1."""
         return costs.convolution(self.form(choice).workload, choice)
 
     def form(self, choice: Choice) -> ConvForm:

@@ -168,10 +168,14 @@ class DenseOp:
         """Return analytic seconds."""
         return dense.estimate(self.workload, target, threads)
 
+    @property
+    def pace(self) -> str:
+        """The kind whose pace its kernel has."""
+        return "dense of few rows" if self.workload.m <= FEW_ROWS else "dense"
+
     def in_network(self, costs: NetworkCosts) -> float:
-        """Return the seconds of its kernel in a run."""
-        kind = "dense of few rows" if self.workload.m <= FEW_ROWS else "dense"
-        return self.estimate(costs.warm, costs.threads) * costs.pace(kind)
+        """Return the seconds of its kernel in a run, at a pace of 1."""
+        return self.estimate(costs.warm, costs.threads)
 
     def packed_bytes(self, target: CpuTarget, threads: int) -> int:
         """Return the bytes of the weights as its kernel reads them."""

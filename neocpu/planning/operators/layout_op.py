@@ -209,7 +209,7 @@ class LayoutOp:
         return costs.stream(kind, form, moved, math.prod(self.shape), forks=stored)
 
     def in_network(self, choice: Choice, costs: NetworkCosts) -> float | None:
-        """Return the seconds of its kernel in a run; None if its loops tell them."""
+        """Return the seconds of its kernel in a run at a pace of 1; None if its loops tell them."""
         return None if is_estimated(choice.source) else choice.seconds
 
     def parts(self, form: Format) -> tuple[Read, ...]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import DTYPES
-from neocpu.planning.choice import ESTIMATED, Choice
-from neocpu.planning.network_costs import NetworkCosts
+from neocpu.planning.choice import ESTIMATED, Choice, is_estimated
+from neocpu.planning.network_costs import MEASURED_CONVOLUTION, MOVE, NetworkCosts
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.operators.product_op import ProductOp
@@ -46,7 +46,9 @@ class OperatorReport:
     kernel : str or None
         The function that computes it; None if fusion is yet to decide.
     in_network : float or None
-        Seconds that this takes in a run; None if its loops are to tell.
+        Seconds that this takes in a run, at a pace of 1; None if its loops are to tell.
+    pace : str
+        The kind whose pace its kernel has.
     reads_integers : bool
         Whether its weights or its data are integers.
     numerics : Numerics or None
@@ -68,6 +70,7 @@ class OperatorReport:
     cost_source: str
     kernel: str | None
     in_network: float | None
+    pace: str
     tensors: frozenset[str] = frozenset()
     reads_integers: bool = False
     numerics: Numerics | None = None
@@ -121,10 +124,18 @@ def report_of_op(
         choice.source,
         kernel,
         op.in_network(choice, costs),
+        _pace(choice),
         frozenset(str(var.name) for var in (op.result, *op.absorbed)),
         DTYPES[choice.in_format.dtype].is_integer,
         op.numerics(choice),
     )
+
+
+def _pace(choice: Choice) -> str:
+    """Return the kind whose pace an operator's kernel has: of estimates, its template."""
+    if choice.scheme is None:
+        return MOVE
+    return choice.scheme.template if is_estimated(choice.source) else MEASURED_CONVOLUTION
 
 
 def _precision(dtype: str) -> Precision:
@@ -158,6 +169,7 @@ def report_of_layer(
         ESTIMATED,
         kernel,
         op.in_network(costs),
+        op.pace,
         frozenset(str(var.name) for var in (op.result, *op.absorbed)),
         DTYPES[numerics.weights].is_integer,
         numerics if op.precision is Precision.INT8 else None,

@@ -10,6 +10,7 @@ from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules.convolutions import conv2d_direct as template
 from neocpu.schedules.convolutions.conv2d_reference import convolve
+from neocpu.schedules.tir.live_taps import TapAxis, tap_axes
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.target import parse_target
@@ -38,6 +39,38 @@ def test_first_and_last_schemes_match_naive(workload):
     assert len(set(schemes)) == len(schemes) > 0
     for scheme in {*schemes[:2], *schemes[-2:]}:
         check_template(template, workload, scheme)
+
+
+DILATED = Conv2dWorkload(1, 9, 9, 11, 13, (3, 3), padding=(6, 9, 7, 8), dilation=(6, 8))
+
+
+@pytest.mark.parametrize("l2", [1 << 20, 1 << 10], ids=["rows first", "chunks first"])
+@pytest.mark.parametrize(
+    ("workload", "scheme"),
+    [
+        (DILATED, DirectScheme(4, 8, 4, False, 1)),
+        (DILATED, DirectScheme(9, 16, 3, True, 4)),
+        (replace(DILATED, batch=2, stride=(2, 3)), DirectScheme(3, 8, 2, False, 2)),
+        (replace(DILATED, in_channels=80, out_channels=8), DirectScheme(5, 8, 3, False, 1, 0, 2)),
+    ],
+    ids=str,
+)
+def test_taps_in_the_padding_are_left_out(workload, scheme, l2):
+    assert all(axis.skips for axis in tap_axes(workload, scheme))
+    check_template(template, workload, scheme, target=replace(HOST, l2=l2))
+
+
+@pytest.mark.parametrize("tile", [1, 3, 4, 20])
+@pytest.mark.parametrize(("dilation", "stride", "before"), [(6, 1, 6), (5, 2, 0), (9, 3, 17)])
+def test_as_many_taps_are_live_as_read_pixels(tile, dilation, stride, before):
+    axis = TapAxis(11, 13, 3, stride, dilation, before, tile)
+    live = sum(
+        any(0 <= (first + i) * stride + tap * dilation - before < axis.extent for i in range(tile))
+        for first in range(0, axis.tiles * tile, tile)
+        for tap in range(axis.taps)
+    )
+    assert axis.live == live
+    assert replace(axis, dilation=1).live == 3 * axis.tiles
 
 
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)

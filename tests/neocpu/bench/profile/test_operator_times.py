@@ -192,6 +192,8 @@ def test_every_kernel_of_the_plan_is_timed_in_the_running_network(compiled):
     # Data, bias and output are read or written; the packed weights have at least 16 x 10 numbers.
     assert dense.weights >= 4 * (16 * 10 + 10)
     assert dense.others == 4 * (16 + 10)
+    predicted = sum(row.predicted for row in report.kernels)
+    assert predicted == pytest.approx(plan["predicted_us"] / 1e6)
     json.dumps(report.to_json())
 
 

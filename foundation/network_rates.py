@@ -1,0 +1,77 @@
+"""What CPUs were measured to do in networks, of which predictions of a whole run are made.
+
+Written by ``python -m tests.predictions --own --fit``, which measures the CPU that it runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRates:
+    """What a kind of CPU does in a network.
+
+    Plans compare kernels, predictions add them up: what plans assume ranks kernels best, and is not
+    what any one thing takes.
+
+    Attributes
+    ----------
+    frequency : float
+        Cycles per second, under load.
+    own, beyond, memory, cache : float
+        Bytes per second: of one core within L2 and beyond, of all together from memory and from
+        the last-level cache.
+    fork : float
+        Seconds it takes to enter and leave a parallel loop.
+    cycles : mapping of str to float
+        How many times the cycles that are counted in a kernel's loops it takes, by what they are
+        spent on (`neocpu.schedules.estimates.kernel_work.CLASSES`).
+    paces : mapping of str to float
+        How many times its estimate, or its record, a kernel takes, by its kind; 1 where nothing is
+        said.
+    """
+
+    frequency: float
+    own: float
+    beyond: float
+    memory: float
+    cache: float
+    fork: float
+    cycles: Mapping[str, float]
+    paces: Mapping[str, float] = field(default_factory=dict)
+
+
+NETWORK_RATES: Final[dict[str, NetworkRates]] = {
+    "znver5": NetworkRates(
+        frequency=4.050e09,
+        own=1.000e11,
+        beyond=6.000e10,
+        memory=4.000e10,
+        cache=1.500e11,
+        fork=1.050e-06,
+        cycles={
+            "vector": 0.32,
+            "scalar": 0.15,
+            "divide": 0.5,
+            "gather": 0.85,
+            "library": 0.6,
+            "chain": 1.5,
+            "index": 0.01,
+        },
+        paces={
+            "attention": 0.95,
+            "conv2d_depthwise": 1.25,
+            "conv2d_grouped": 1.3,
+            "conv2d_pointwise": 1.05,
+            "conv2d_winograd": 1.1,
+            "dense": 0.97,
+            "dense of few rows": 0.9,
+            "measured convolution": 1.05,
+            "product": 0.93,
+        },
+    ),
+}
+"""By LLVM's name of the CPU."""

@@ -1,0 +1,56 @@
+"""Rates are found that networks were run at, and written as the code that they are read from."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+
+from neocpu.foundation import network_rates
+from neocpu.foundation.network_rates import NETWORK_RATES
+from neocpu.schedules.estimates.kernel_work import CLASSES, LoopWork, work_seconds
+from neocpu.schedules.vocabulary.target import parse_target
+from tests.predictions.fit import Fit, source
+from tests.predictions.measured import KernelTimes, Measurement
+from tests.predictions.transformer import transformer
+
+ZEN5 = parse_target("llvm -mcpu=znver5")
+
+
+def kernel(kind: str, took: float, bare: float = 0.0, work: LoopWork | None = None) -> KernelTimes:
+    loops = [] if work is None else [work.to_json()]
+    return KernelTimes(kind, kind, 1, 0.0, took, "" if work else kind, bare, 0, loops)
+
+
+def network(name: str, *kernels: KernelTimes) -> Measurement:
+    return Measurement(name, 0.0, sum(k.took for k in kernels), 0.0, 1e6, list(kernels))
+
+
+def test_paces_and_cycles_are_found():
+    true = replace(NETWORK_RATES["znver5"], cycles=dict.fromkeys(CLASSES, 0.9))
+    work = [LoopWork(8.0, 1.0, (1e6 * n,) * len(CLASSES), 1e4, 1e4, 0.0) for n in (1, 2, 3)]
+    before = NETWORK_RATES["znver5"]
+    NETWORK_RATES["znver5"] = true
+    took = [work_seconds((each,), ZEN5.in_network(1e6, 2), 2) for each in work]
+    NETWORK_RATES["znver5"] = before
+    found = [
+        network("a", kernel("attention", 3e-3, 1e-3), kernel("x", took[0], work=work[0])),
+        network("b", kernel("attention", 6e-3, 2e-3), kernel("x", took[1], work=work[1])),
+        network("c", kernel("dense", 1e-3, 2e-3), kernel("x", took[2], work=work[2])),
+    ]
+    fit = Fit(found * 10, ZEN5, 2, 1.0)  # so much that changing rates counts little
+    best = fit.best(before)
+    assert fit.error(best) < 0.05 < fit.error(before)
+    assert best.paces["attention"] == pytest.approx(3, rel=0.15)
+    assert best.paces["dense"] == pytest.approx(0.5, rel=0.15)
+    assert best.paces["product"] == before.paces["product"]  # of which nothing was measured
+    assert NETWORK_RATES["znver5"] is before
+
+
+def test_what_is_written_is_what_was_read():
+    text = Path(network_rates.__file__).read_text()
+    assert text.endswith(source(NETWORK_RATES))
+
+
+def test_the_transformer_is_a_model():
+    onnx.checker.check_model(transformer(32, 5), full_check=True)
