@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from neocpu.building.kernel_report import TRANSFORM, KernelReport, KnownCalls
 from neocpu.calibration_report import CalibrationReport
 from neocpu.passes.apply_plan import RewrittenModule, Transform
-from neocpu.planning.choice import Cost, is_estimated
-from neocpu.planning.network_costs import MOVE, NetworkCosts
+from neocpu.planning.choice import is_estimated
 from neocpu.planning.operators.dense_op import DenseOp
+from neocpu.planning.operators.network_costs import MOVE, NetworkCosts, NetworkTime
 from neocpu.planning.operators.operator_report import (
     MICRO,
     OperatorReport,
@@ -164,19 +164,20 @@ class PlanReport:
 
     def known_calls(self) -> dict[str, KnownCalls]:
         """Return what the plan knows of kernels, by their names."""
-        costs: dict[str, list[Cost]] = {}
-        kinds: dict[str, tuple[str, str]] = {}
+        times: dict[str, list[NetworkTime]] = {}
+        kinds: dict[str, str] = {}
         for op in self.ops:
             if op.kernel is not None:
-                kinds[op.kernel] = (op.kind, op.pace)
-                found = costs.setdefault(op.kernel, [])
+                kinds[op.kernel] = op.kind
+                found = times.setdefault(op.kernel, [])
                 if op.in_network is not None:
-                    found.append(Cost(op.in_network, op.cost_source))
+                    found.append(op.in_network)
         for each in self.transforms:
             if each.kernel is not None:
-                costs.setdefault(each.kernel, []).append(each.cost)
-                kinds[each.kernel] = (TRANSFORM, MOVE)
-        return {name: _known(*kinds[name], costs[name]) for name in costs}
+                time = NetworkTime(each.cost.seconds, 0.0, MOVE, each.cost.source)
+                times.setdefault(each.kernel, []).append(time)
+                kinds[each.kernel] = TRANSFORM
+        return {name: _known(kinds[name], times[name]) for name in times}
 
     def _ops(self, total: float) -> list[dict[str, Any]]:
         layers = () if self.calibration is None else self.calibration.layers
@@ -190,10 +191,10 @@ class PlanReport:
         ]
 
 
-def _known(kind: str, pace: str, costs: Sequence[Cost]) -> KnownCalls:
+def _known(kind: str, times: Sequence[NetworkTime]) -> KnownCalls:
     # Convolutions' estimates are of computing alone.
-    computing = kind == "conv2d" and any(is_estimated(each.source) for each in costs)
-    return KnownCalls(kind, tuple(costs), pace, computing)
+    computing = kind == "conv2d" and any(is_estimated(each.source) for each in times)
+    return KnownCalls(kind, tuple(times), computing)
 
 
 def report_of(

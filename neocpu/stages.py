@@ -40,7 +40,7 @@ from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.network import Network
-from neocpu.planning.network_costs import NetworkCosts
+from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.weights import weights_of

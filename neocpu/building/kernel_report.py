@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from neocpu.building.program import Program
-from neocpu.planning.choice import ESTIMATED, Cost
-from neocpu.planning.network_costs import NetworkCosts
+from neocpu.planning.choice import ESTIMATED
+from neocpu.planning.operators.network_costs import MOVING, NetworkCosts, NetworkTime
 from neocpu.schedules.estimates.kernel_work import KernelWork, work_seconds
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
 
@@ -45,8 +45,9 @@ class KernelReport:
         Where that is from, of the calls that take the longest.
     pace : str
         The kind whose pace it has; nothing where its loops told the seconds.
-    bare : float
-        Seconds at a pace of 1, without entering and leaving parallel loops.
+    computing, moving : float
+        Seconds of all calls at a pace of 1, without entering and leaving parallel loops: see
+        `neocpu.planning.operators.network_costs.NetworkTime`.
     forks : int
         How often it enters and leaves one besides.
     work : KernelWork
@@ -59,7 +60,8 @@ class KernelReport:
     seconds: float
     source: str
     pace: str = ""
-    bare: float = 0.0
+    computing: float = 0.0
+    moving: float = 0.0
     forks: int = 0
     work: KernelWork = ()
 
@@ -82,17 +84,14 @@ class KnownCalls:
     Attributes
     ----------
     kind : str
-    costs : tuple of Cost
+    times : tuple of NetworkTime
         None where its loops are to tell.
-    pace : str
-        The kind whose pace the kernel has.
     forks : bool
         Whether entering and leaving its parallel loop is to be added.
     """
 
     kind: str
-    costs: tuple[Cost, ...]
-    pace: str
+    times: tuple[NetworkTime, ...]
     forks: bool = False
 
     def report(self, name: str, calls: int, network: NetworkCosts, *, enters: bool) -> KernelReport:
@@ -103,12 +102,23 @@ class KnownCalls:
         enters : bool
             Whether the kernel has a parallel loop.
         """
-        bare = math.fsum(cost.seconds for cost in self.costs) / len(self.costs) * calls
+        longest = max(self.times, key=lambda time: time.computing + time.moving)
+        computing = calls * statistics.fmean(time.computing for time in self.times)
+        moving = calls * statistics.fmean(time.moving for time in self.times)
         forks = calls if self.forks and enters else 0
-        seconds = bare * network.pace(self.pace)
-        seconds += forks * fork_seconds(network.threads, network.warm)
-        longest = max(self.costs, key=lambda cost: cost.seconds)
-        return KernelReport(name, self.kind, calls, seconds, longest.source, self.pace, bare, forks)
+        return KernelReport(
+            name,
+            self.kind,
+            calls,
+            computing * network.pace(longest.kind)
+            + moving * network.pace(MOVING)
+            + forks * fork_seconds(network.threads, network.warm),
+            longest.source,
+            longest.kind,
+            computing,
+            moving,
+            forks,
+        )
 
 
 def kernel_reports(
@@ -132,7 +142,7 @@ def kernel_reports(
         counted[name] += times
     reports = []
     for name, calls in counted.items():
-        if name in known and known[name].costs:
+        if name in known and known[name].times:
             enters = any(nest.forks for nest in work[name])
             reports.append(known[name].report(name, calls, network, enters=enters))
         else:

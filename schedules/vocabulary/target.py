@@ -184,7 +184,10 @@ class CpuTarget:
             return self
         kept = kept_share(weight_bytes, self.l3 * threads)
         mixed = 1 / (kept / known.cache + (1 - kept) / known.memory)
-        rates = Rates(known.frequency, known.own, known.beyond, mixed, known.fork)
+        return self.at(Rates(known.frequency, known.own, known.beyond, mixed, known.fork))
+
+    def at(self, rates: Rates) -> CpuTarget:
+        """Return the CPU at other rates."""
         found = replace(self)
         object.__setattr__(found, "rates", rates)
         return found

@@ -109,7 +109,7 @@ def test_what_has_an_estimate_of_its_own_keeps_it():
 
 def test_more_weights_than_caches_hold_take_longer():
     """The last-level cache keeps a small network's weights from one run to the next."""
-    from neocpu.planning.network_costs import NetworkCosts
+    from neocpu.planning.operators.network_costs import NetworkCosts
     from neocpu.schedules.operators.dense import DenseWorkload, estimate
     from neocpu.schedules.vocabulary.target import parse_target
 

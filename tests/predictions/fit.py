@@ -13,6 +13,7 @@ from pathlib import Path
 from neocpu.bench.limits.roofline import measure_limits
 from neocpu.foundation import network_rates
 from neocpu.foundation.network_rates import NETWORK_RATES, NetworkRates
+from neocpu.planning.operators.network_costs import MOVING
 from neocpu.schedules.estimates.kernel_work import DEFAULT, KernelWork, work_seconds
 from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -77,6 +78,7 @@ class Fit:
         for each in self._found:
             for kernel in each.kernels:
                 shares[kernel.pace] += kernel.took / each.took
+                shares[MOVING] += kernel.moving / each.took
         return sorted(shares.keys() - {""}, key=lambda kind: -shares[kind])
 
     def best(self, rates: NetworkRates) -> NetworkRates:
@@ -138,7 +140,8 @@ class Fit:
         if not kernel.pace:
             return loops.get(id(kernel), kernel.predicted)
         entered = kernel.forks * rates.fork * (self._threads > 1)
-        return kernel.bare * rates.paces.get(kernel.pace, 1.0) + entered
+        moving = kernel.moving * rates.paces.get(MOVING, 1.0)
+        return kernel.computing * rates.paces.get(kernel.pace, 1.0) + moving + entered
 
     def _loop_seconds(self, rates: NetworkRates) -> dict[int, float]:
         key = repr(replace(rates, paces={}))

@@ -31,8 +31,8 @@ class KernelTimes:
     Attributes
     ----------
     kind : str
-        See `neocpu.building.kernel_report.KernelReport`, as of ``pace``, ``bare``, ``forks`` and
-        ``work``.
+        See `neocpu.building.kernel_report.KernelReport`, as of ``pace``, ``computing``, ``moving``,
+        ``forks`` and ``work``.
     predicted, took : float
         Seconds; of what was measured the fastest round of each call.
     """
@@ -43,7 +43,8 @@ class KernelTimes:
     predicted: float
     took: float
     pace: str
-    bare: float
+    computing: float
+    moving: float
     forks: int
     work: list
     workload: str = ""
@@ -129,7 +130,8 @@ def kernels_of(report: neocpu.plan_report.PlanReport, found: dict) -> list[Kerne
             each.seconds,
             took[each.name],
             each.pace,
-            each.bare,
+            each.computing,
+            each.moving,
             each.forks,
             [nest.to_json() for nest in each.work],
             workloads.get(each.name, ""),

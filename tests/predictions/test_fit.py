@@ -17,9 +17,11 @@ from tests.predictions.transformer import transformer
 ZEN5 = parse_target("llvm -mcpu=znver5")
 
 
-def kernel(kind: str, took: float, bare: float = 0.0, work: LoopWork | None = None) -> KernelTimes:
+def kernel(
+    kind: str, took: float, computing: float = 0.0, work: LoopWork | None = None
+) -> KernelTimes:
     loops = [] if work is None else [work.to_json()]
-    return KernelTimes(kind, kind, 1, 0.0, took, "" if work else kind, bare, 0, loops)
+    return KernelTimes(kind, kind, 1, 0.0, took, "" if work else kind, computing, 0.0, 0, loops)
 
 
 def network(name: str, *kernels: KernelTimes) -> Measurement:

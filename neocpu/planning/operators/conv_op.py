@@ -11,9 +11,9 @@ from tvm.ir import Var
 
 from neocpu.planning.bfloat16_forms import bfloat16_forms
 from neocpu.planning.choice import Choice
-from neocpu.planning.network_costs import NetworkCosts
 from neocpu.planning.operators.frame_calls import CONVOLUTION, frame_workload
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp
+from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised_steps import ConvForm
 from neocpu.relax_utils import (
@@ -132,8 +132,8 @@ class ConvOp(LayoutOp):
         """Those of direct convolution."""
         return self.workload.flops
 
-    def in_network(self, choice: Choice, costs: NetworkCosts) -> float:
-        """Return the template's estimate, or what was measured, in a network and at a pace of 1."""
+    def in_network(self, choice: Choice, costs: NetworkCosts) -> NetworkTime:
+        """Return the template's estimate, or what was measured, at the rates of a network."""
         return costs.convolution(self.form(choice).workload, choice)
 
     def form(self, choice: Choice) -> ConvForm:

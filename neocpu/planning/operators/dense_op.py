@@ -22,8 +22,8 @@ from neocpu.foundation.bfloat16 import NAME
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.planning.bfloat16_forms import rounded_weights
 from neocpu.planning.grids import STORED, Grid
-from neocpu.planning.network_costs import NetworkCosts
 from neocpu.planning.operators.layout_op import Emitter
+from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised_steps import ConvForm, Step, stored_form
 from neocpu.planning.stored_weights import StoredWeights
@@ -168,14 +168,10 @@ class DenseOp:
         """Return analytic seconds."""
         return dense.estimate(self.workload, target, threads)
 
-    @property
-    def pace(self) -> str:
-        """The kind whose pace its kernel has."""
-        return "dense of few rows" if self.workload.m <= FEW_ROWS else "dense"
-
-    def in_network(self, costs: NetworkCosts) -> float:
-        """Return the seconds of its kernel in a run, at a pace of 1."""
-        return self.estimate(costs.warm, costs.threads)
+    def in_network(self, costs: NetworkCosts) -> NetworkTime:
+        """Return what its kernel takes in a run."""
+        kind = "dense of few rows" if self.workload.m <= FEW_ROWS else "dense"
+        return costs.estimated(lambda target: self.estimate(target, costs.threads), kind)
 
     def packed_bytes(self, target: CpuTarget, threads: int) -> int:
         """Return the bytes of the weights as its kernel reads them."""

@@ -20,7 +20,7 @@ from neocpu.planning.choice import Choice, Cost, is_estimated
 from neocpu.planning.grids import Grid
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
-from neocpu.planning.network_costs import NetworkCosts
+from neocpu.planning.operators.network_costs import MOVE, NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.relax_utils import Expr
 from neocpu.schedules.vocabulary.format import Format
@@ -208,9 +208,11 @@ class LayoutOp:
         kind = self.memory_class(form.layout)
         return costs.stream(kind, form, moved, math.prod(self.shape), forks=stored)
 
-    def in_network(self, choice: Choice, costs: NetworkCosts) -> float | None:
-        """Return the seconds of its kernel in a run at a pace of 1; None if its loops tell them."""
-        return None if is_estimated(choice.source) else choice.seconds
+    def in_network(self, choice: Choice, costs: NetworkCosts) -> NetworkTime | None:
+        """Return what its kernel takes in a run; None if its loops tell it."""
+        if is_estimated(choice.source):
+            return None
+        return NetworkTime(choice.seconds, 0.0, MOVE, choice.source)
 
     def parts(self, form: Format) -> tuple[Read, ...]:
         """Return what its result in ``form`` is made of, end to end, if that is all there is."""

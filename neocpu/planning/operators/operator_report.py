@@ -7,10 +7,10 @@ from typing import Any
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import DTYPES
-from neocpu.planning.choice import ESTIMATED, Choice, is_estimated
-from neocpu.planning.network_costs import MEASURED_CONVOLUTION, MOVE, NetworkCosts
+from neocpu.planning.choice import ESTIMATED, Choice
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.layout_op import LayoutOp
+from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.format import Format
@@ -45,10 +45,8 @@ class OperatorReport:
         Where that is from.
     kernel : str or None
         The function that computes it; None if fusion is yet to decide.
-    in_network : float or None
-        Seconds that this takes in a run, at a pace of 1; None if its loops are to tell.
-    pace : str
-        The kind whose pace its kernel has.
+    in_network : NetworkTime or None
+        What it takes in a run; None if its loops are to tell.
     reads_integers : bool
         Whether its weights or its data are integers.
     numerics : Numerics or None
@@ -69,8 +67,7 @@ class OperatorReport:
     seconds: float
     cost_source: str
     kernel: str | None
-    in_network: float | None
-    pace: str
+    in_network: NetworkTime | None
     tensors: frozenset[str] = frozenset()
     reads_integers: bool = False
     numerics: Numerics | None = None
@@ -124,18 +121,10 @@ def report_of_op(
         choice.source,
         kernel,
         op.in_network(choice, costs),
-        _pace(choice),
         frozenset(str(var.name) for var in (op.result, *op.absorbed)),
         DTYPES[choice.in_format.dtype].is_integer,
         op.numerics(choice),
     )
-
-
-def _pace(choice: Choice) -> str:
-    """Return the kind whose pace an operator's kernel has: of estimates, its template."""
-    if choice.scheme is None:
-        return MOVE
-    return choice.scheme.template if is_estimated(choice.source) else MEASURED_CONVOLUTION
 
 
 def _precision(dtype: str) -> Precision:
@@ -169,7 +158,6 @@ def report_of_layer(
         ESTIMATED,
         kernel,
         op.in_network(costs),
-        op.pace,
         frozenset(str(var.name) for var in (op.result, *op.absorbed)),
         DTYPES[numerics.weights].is_integer,
         numerics if op.precision is Precision.INT8 else None,

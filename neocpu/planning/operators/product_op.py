@@ -8,8 +8,8 @@ from typing import Any
 
 from tvm.ir import Var
 
-from neocpu.planning.network_costs import NetworkCosts
 from neocpu.planning.operators.layout_op import Emitter
+from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.relax_utils import Expr, constant_value, static_shape
 from neocpu.schedules.products import attention, product
@@ -52,14 +52,10 @@ class ProductOp:
             return attention.estimate(self.workload, target, threads)
         return product.estimate(self.workload, target, threads)
 
-    @property
-    def pace(self) -> str:
-        """The kind whose pace its kernel has."""
-        return self.name.rpartition("_")[0]
-
-    def in_network(self, costs: NetworkCosts) -> float:
-        """Return the seconds of its kernel in a run, at a pace of 1."""
-        return self.estimate(costs.warm, costs.threads)
+    def in_network(self, costs: NetworkCosts) -> NetworkTime:
+        """Return what its kernel takes in a run."""
+        kind = self.name.rpartition("_")[0]
+        return costs.estimated(lambda target: self.estimate(target, costs.threads), kind)
 
     def _lower(self, target: CpuTarget, threads: int) -> Any:
         if isinstance(self.workload, AttentionWorkload):
