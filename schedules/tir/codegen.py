@@ -11,6 +11,11 @@ the inputs and the weights, and memory planning made the rest.
 Maxima and minima of floats propagate NaN, as every reference does: TVM makes ``a > b ? a : b`` of
 them, one instruction that gives ``b`` if either is NaN, so that ``max(x, 0)`` would hide it.
 
+Loop nests that are written down have their buffers in the shapes that they ask for: TVM would fit
+them to the region that it finds is accessed. Where data decide how many rows of a buffer a task
+uses, it finds no bound, and makes a hundred times as many; and it takes away what keeps rows from
+the same cache lines.
+
 What NEON has instructions for is in `neocpu.schedules.tir.neon`.
 """
 
@@ -23,6 +28,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
+from tvm.s_tir import SBlockRealize
 from tvm.s_tir.pipeline import default_s_tir_pipeline, finalize_device_passes, finalize_host_passes
 
 from neocpu.schedules.tir import neon
@@ -143,6 +149,36 @@ def _mark(alloc: Any) -> Any:
     )
 
 
+_COMPACTION = "s_tir.CompactBufferAllocation"
+
+
+@tvm.transform.module_pass(opt_level=0, name="Lower")
+class Lower:
+    """TVM's lowering, but for the shapes of buffers in loop nests that are written down."""
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Return ``mod`` with every function lowered."""
+        lower = default_s_tir_pipeline()[0]
+        written = {name: func for name, func in mod.functions.items() if _is_written_down(func)}
+        if not written:
+            return lower(mod)
+        rest = {name: func for name, func in mod.functions.items() if name not in written}
+        disabled = [*ctx.disabled_pass, _COMPACTION]
+        with tvm.transform.PassContext(
+            ctx.opt_level, ctx.required_pass, disabled, ctx.instruments, ctx.config
+        ):
+            lowered = lower(tvm.IRModule(written, attrs=mod.attrs))
+        if rest:
+            lowered.update(lower(tvm.IRModule(rest, attrs=mod.attrs)))
+        return lowered
+
+
+def _is_written_down(func: Any) -> bool:
+    """Whether a function allocates in its loops, and no schedule moved its stages into them."""
+    body = func.body if isinstance(func, tirx.PrimFunc) else None
+    return isinstance(body, SBlockRealize) and not body.block.alloc_buffers
+
+
 def _pipeline() -> tuple[Any, Any, Any]:
     def finalize() -> Any:
         passes = [
@@ -156,7 +192,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
         ]
         return tvm.transform.Sequential(passes)
 
-    return default_s_tir_pipeline()[0], finalize, finalize_device_passes
+    return Lower(), finalize, finalize_device_passes
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)

@@ -1,6 +1,7 @@
 """Machine code of the templates: what must, and must not, be in it."""
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -8,10 +9,11 @@ import tvm
 from kernel_harness import HOST
 from tvm import te
 
-from neocpu.schedules.convolutions import conv2d_direct
+from neocpu.schedules.convolutions import conv2d_direct, conv2d_winograd
 from neocpu.schedules.operators.elementwise import schedule_function
-from neocpu.schedules.tir.codegen import PIPELINE, PropagateNaN
-from neocpu.schedules.vocabulary.scheme import DirectScheme
+from neocpu.schedules.tir.codegen import PIPELINE, Lower, PropagateNaN
+from neocpu.schedules.vocabulary.frames import Frames
+from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
@@ -39,6 +41,19 @@ def test_accumulators_stay_in_registers():
     assert len(fmas) >= 14
     body = lines[fmas[0] : fmas[13]]
     assert not any("vmovups\t%zmm" in line and "(%rsp" in line for line in body)
+
+
+def test_loop_nests_keep_the_buffers_that_they_ask_for():
+    """Also where data decide how many rows of them a task uses."""
+    frames = Frames(16, 3, padding=(1, 1))
+    workload = Conv2dWorkload(16, 192, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1), frames=frames)
+    scheme = WinogradScheme(16, 16, 6, 6, 64, 2, False)
+    func = conv2d_winograd.lower(workload, scheme, AVX512, 2).with_attr("global_symbol", "main")
+    target = AVX512.to_tvm()
+    bound = tvm.tirx.transform.BindTarget(target.with_host(target))(tvm.IRModule({"main": func}))
+    sizes = re.findall(r"T\.alloc_buffer\(\((\d+),\)(, \"float32x16\")?", Lower()(bound).script())
+    asked = [24 * (64 * 6 + 1) * 16, 64 * (2 * 6 * 4 + 1) * 16]
+    assert [int(size) * (16 if vectors else 1) for size, vectors in sizes] == asked
 
 
 def test_same_result_as_the_default_pipeline():
