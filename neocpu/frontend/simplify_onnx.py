@@ -31,7 +31,7 @@ from neocpu.frontend.model_limits import FoldingBudget
 from neocpu.frontend.opset_raising import IR_VERSION, named, raise_opset
 from neocpu.frontend.quantised.kept_weights import keeps_stored
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
-from neocpu.frontend.rewrites import absorb_pads
+from neocpu.frontend.rewrites import absorb_pads, state_resized
 from neocpu.frontend.rows.replace_loops import replace_loops
 from neocpu.frontend.shapes import real_inputs
 from neocpu.frontend.source import first_line
@@ -116,7 +116,10 @@ def _modernise(light: Skeleton, counted: bool) -> Skeleton:
     refuse_kernels(proto.graph)  # before anything is computed of the shapes they are said to make
     proto = raise_opset(proto, TARGET_OPSET)
     _forget_shapes(proto.graph)
-    return Skeleton(_infer_shapes(proto), weights)
+    inferred = _infer_shapes(proto)
+    while state_resized(proto, known_shapes(inferred.graph)):
+        inferred = _infer_shapes(proto)
+    return Skeleton(inferred, weights)
 
 
 def _flatten(

@@ -99,7 +99,8 @@ def _plan(node: Node) -> list[_Axis]:
     else:
         assert scales is not None
         factors = [float(scale) for scale in scales]
-        outputs = [math.floor(e * f) for e, f in zip(extents, factors, strict=True)]
+        # In single precision as ONNX Runtime computes it: of 70 pixels, 0.7 are 49 and not 48.
+        outputs = [int(np.float32(e) * np.float32(f)) for e, f in zip(extents, scales, strict=True)]
     count = len(axes)
     region = [0.0] * count + [1.0] * count if roi is None or not roi.size else roi.tolist()
     return [

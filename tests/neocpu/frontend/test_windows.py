@@ -231,6 +231,15 @@ def test_resize(mode, coordinates, nearest, scales, sizes):
     check("Resize", *constants, **attrs)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resize_rounds_sizes_in_single_precision(mode):
+    """Of 70 pixels, 0.7 are 49, though the nearest float32 to 0.7 is smaller."""
+    x, scales = random(1, 1, 70, 30) / 8, floats(1, 1, 0.7, 1.1)
+    check("Resize", None, scales, x=x, mode=mode)
+    made = run_reference(one_op("Resize", x, (None, scales), mode=mode), {"x": x})["y"]
+    assert made.shape == (1, 1, 49, 33)
+
+
 @pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
 @pytest.mark.parametrize("coordinates", ["align_corners", "half_pixel", "asymmetric"])
 @pytest.mark.parametrize(("shape", "sizes"), [((5, 1), (9, 1)), ((1, 4), (1, 8)), ((1, 1), (3, 1))])
