@@ -29,10 +29,11 @@ def bfloat16_forms(
     None of depthwise ones: the instructions add up channels, and rounding what they read as well
     costs networks of them 3 dB.
 
-    None where steps come before the products, and of volumes. Which of them a CPU computes its
-    templates know.
+    None where steps come before the products, and of volumes in groups. Which of them a CPU
+    computes its templates know.
     """
-    others = workload.prologue or workload.frames or workload.is_depthwise
+    in_groups = workload.is_depthwise or (workload.groups > 1 and workload.frames is not None)
+    others = workload.prologue or in_groups
     if workload.numerics != FLOAT32 or others:
         return ()
     kinds = [(NAME, evenly_rounded(weights))]

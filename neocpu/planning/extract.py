@@ -23,7 +23,11 @@ from neocpu.planning.operators.dense_op import (
     integer_forms,
     with_stored_weights,
 )
-from neocpu.planning.operators.frame_calls import CONVOLUTION, folded_weights
+from neocpu.planning.operators.frame_calls import (
+    CONVOLUTION,
+    folded_stored_weights,
+    folded_weights,
+)
 from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.products import find_products
@@ -168,7 +172,9 @@ class _Extractor:
         grid, steps = self.grids.get(call.args[0]), matched.steps
         ends_on_grid = bool(steps) and isinstance(steps[-1][0], Grid)
         forms: list[ConvForm | None] = []
-        if stored is not None and grid is not None and workload.frames is None:
+        if stored is not None and workload.frames is not None:
+            stored = folded_stored_weights(stored) if workload.groups == 1 else None
+        if stored is not None and grid is not None:
             forms += (
                 stored_form(
                     workload, stored, grid, steps, self.grids, store=store, in_integers=whole

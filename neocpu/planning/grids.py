@@ -108,6 +108,8 @@ def grid_of_rows(
 def _grid(value: Any, grids: Mapping[Var, Grid], definitions: Mapping[Var, Expr]) -> Grid | None:
     if is_op(value, "relax.dequantize"):
         return grid_of(value)
+    if is_op(value, *SHAPING):
+        return grid_of_rows(value.args[0], grids, definitions)
     if is_op(value, *_KEEPING) or is_nearest(value):
         return grids.get(value.args[0]) if isinstance(value.args[0], Var) else None
     if is_op(value, "relax.concat"):

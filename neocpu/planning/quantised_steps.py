@@ -19,6 +19,7 @@ from neocpu.planning.stored_weights import StoredWeights
 from neocpu.relax_utils import Array
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.dot_products.int16_sums import SUM_BOUND, largest_sums
+from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.numerics import INT16_SUMS, Numerics, Quantisation
 from neocpu.schedules.vocabulary.steps import NO_OPERAND
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -120,7 +121,7 @@ def stored_form(
     channels = workload.out_channels
     scale = np.float64(data.scale) * np.broadcast_to(weights.scale.reshape(-1), (channels,))
     rest = list(steps)
-    asymmetric = any(workload.padding) and data.zero != 0
+    asymmetric = (any(workload.padding) or reads_outside(workload)) and data.zero != 0
     sums = -data.zero * centred.astype(np.int64).sum(axis=(1, 2, 3))
     if asymmetric and not in_integers:
         sums = np.zeros_like(sums)  # they are of what the data are above it

@@ -176,7 +176,7 @@ def _steps(value: Array, steps: Sequence[EpilogueOp], arrays: Sequence[Array]) -
 
 def convolve(workload: Conv2dWorkload, data: Array, weights: Array, border: int = 0) -> Array:
     """Return the convolution alone, ``(N, O, OH, OW)``, in the data's type."""
-    data = _windows(workload, data)
+    data = _windows(workload, data, border)
     top, left, bottom, right = workload.padding
     around = ((0, 0), (0, 0), (top, bottom), (left, right))
     padded = np.pad(data, around, constant_values=border)
@@ -197,14 +197,15 @@ def convolve(workload: Conv2dWorkload, data: Array, weights: Array, border: int 
     return total.reshape(n, o, out_h, out_w)
 
 
-def _windows(workload: Conv2dWorkload, data: Array) -> Array:
+def _windows(workload: Conv2dWorkload, data: Array, border: int) -> Array:
     """Return what the windows of volumes read of their frames, as the channels of images."""
     frames = workload.frames
     if frames is None:
         return data
     n, channels, h, w = data.shape
     volumes = data.reshape(n // frames.depth, frames.depth, channels, h, w)
-    padded = np.pad(volumes, ((0, 0), frames.padding, (0, 0), (0, 0), (0, 0)))
+    around = ((0, 0), frames.padding, (0, 0), (0, 0), (0, 0))
+    padded = np.pad(volumes, around, constant_values=border)
     first = np.arange(frames.out_depth)[:, None] * frames.stride
     read = padded[:, first + np.arange(frames.kernel) * frames.dilation]
     groups = read.reshape(workload.batch, frames.kernel, workload.groups, -1, h, w)

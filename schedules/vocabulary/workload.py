@@ -168,12 +168,13 @@ class Conv2dWorkload(Keyed):
 
     @property
     def pads_with_zero_point(self) -> bool:
-        """Whether what lies around the image is not 0 but the zero point of its integers.
+        """Whether what lies around images and volumes is not 0 but the integers' zero point.
 
         Sums of float32 are then of what the data are above it.
         """
         roles = dict(self.numerics.quantised)
-        return any(self.padding) and "data" in roles and not roles["data"].symmetric
+        outside = any(self.padding) or (self.frames is not None and self.frames.reads_outside)
+        return outside and "data" in roles and not roles["data"].symmetric
 
     @property
     def flops(self) -> int:

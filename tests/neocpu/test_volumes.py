@@ -200,6 +200,38 @@ def test_stored_weights_within_frames_stay_stored():
         assert schemes[1] == "conv2d_dot"
 
 
+@pytest.mark.parametrize("zero", [0, 131])
+def test_bytes_across_frames(zero):
+    """Around a volume are frames of what stands for zero."""
+    x = random(2, 8, 4, 5, 6)
+    rng = np.random.default_rng(2)
+    constants = {
+        "w": rng.integers(-127, 128, (19, 8, 3, 3, 3), np.int8),
+        "v": rng.integers(-127, 128, (8, 19, 3, 1, 1), np.int8),
+        "s": np.float32(0.05),
+        "z": np.uint8(zero),
+        "each": rng.random(19, np.float32) / 2000 + np.float32(1e-3),
+        "none": np.zeros(19, np.int8),
+        "t": np.float32(0.003),
+    }
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "r"),
+        node("DequantizeLinear", "w each none", "real", axis=0),
+        node("Conv", "r real", "a", pads=[1] * 6),
+        node("Relu", "a", "b"),
+        node("QuantizeLinear", "b s z", "qb"),
+        node("DequantizeLinear", "qb s z", "rb"),
+        node("DequantizeLinear", "v t", "also_real"),
+        node("Conv", "rb also_real", "y", pads=[1, 0, 0, 1, 0, 0], strides=[2, 1, 1]),
+    ]
+    model = make_model(nodes, {"x": x}, constants)
+    with neocpu.compile(model, precision="int8") as compiled:
+        assert compiled.verification.ok
+        convs = [op for op in compiled.plan["ops"] if op["kind"] == "conv2d"]
+        assert [op["scheme"]["template"] for op in convs] == ["conv2d_dot"] * 2
+
+
 def test_reports_name_the_volumes():
     model, x = residual(1)
     workloads = [op["workload"] for op in check(model, x)["ops"] if op["kind"] == "conv2d"]

@@ -8,6 +8,7 @@ them, and layout operators take them all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, Op
 
+from neocpu.planning.stored_weights import StoredWeights
 from neocpu.relax_utils import (
     Array,
     Expr,
@@ -87,6 +89,16 @@ def folded_weights(weights: Array) -> Array:
     """Return ``(O, I, KD, KH, KW)`` weights as ``(O, KD * I, KH, KW)``: frame after frame."""
     o, _, _, *window = weights.shape
     return np.ascontiguousarray(weights.transpose(0, 2, 1, 3, 4)).reshape(o, -1, *window)
+
+
+def folded_stored_weights(stored: StoredWeights) -> StoredWeights | None:
+    """Return a convolution's weights over volumes as those over their frames.
+
+    None if scales vary along what becomes one axis.
+    """
+    if max(stored.scale.size, stored.zero.size) > 1 and stored.axis % 5:
+        return None
+    return replace(stored, values=folded_weights(stored.values), axis=0)
 
 
 def frame_workload(call: Call) -> Conv2dWorkload:

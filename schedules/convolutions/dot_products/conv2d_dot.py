@@ -68,6 +68,8 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     unit = target.find_dot_unit(workload.numerics)
     if unit is None or unit.group not in GROUPS or workload.prologue:
         return False
+    if workload.frames and workload.groups > 1:
+        return False
     made = workload.out_channels // workload.groups
     whole = workload.groups == 1 or made % unit.lanes == 0
     return whole and bool(_input_blocks(workload, unit))
@@ -119,7 +121,7 @@ def _tiles(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[DotScheme]:
 
 def _input_blocks(workload: Conv2dWorkload, unit: DotUnit) -> list[int]:
     """Return blocks of input channels; those of a group are whole ones."""
-    blocks = [max(b, unit.group) for b in channel_blocks(workload.in_channels, unit.lanes)]
+    blocks = [max(b, unit.group) for b in channel_blocks(workload.image_channels, unit.lanes)]
     return [block for block in dict.fromkeys(blocks) if _holds(workload, block)]
 
 
@@ -222,13 +224,13 @@ def estimate(
     if unit.is_sequence and not unit.int16_sums:
         cycles /= WIDENED_SHARE
     cycles += LOOP_CYCLES / t.unrolled_groups
-    if unit.offset and not any(workload.padding):
+    if unit.offset and not t.copies:
         cycles += loads / unit.per_cycle  # else it is taken when they are copied
     each_sum = STORE_CYCLES + steps_cycles(workload.epilogue)
     tile = steps * cycles + t.vectors * pixels * each_sum + TILE_CYCLES
     across = 1 if t.is_flat else t.column_tiles
     work = t.strip_tiles * across * ceil_div(t.oc_blocks, t.groups) * tile
-    if any(workload.padding):
+    if t.copies:
         work += t.image_chunks * t.strip_rows * t.strip_columns * COPY_CYCLES
     busy = ceil_div(t.tasks, threads) * work / target.frequency
     weights = t.oc_blocks * t.block_bytes

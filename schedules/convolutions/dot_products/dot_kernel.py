@@ -21,6 +21,7 @@ from neocpu.schedules.operators.epilogue import as_stored, buffer_readers, epilo
 from neocpu.schedules.tir.bfloat16 import bits_of, dot_products
 from neocpu.schedules.tir.builder import part_start, span
 from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
+from neocpu.schedules.vocabulary.frame_reads import place_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 # Data of one group of products: of a chunk, row and column of what is read, and its number.
@@ -44,7 +45,8 @@ class Emitter:
         )
         self._every = span(0, self._unit.lanes)
         self._copied_type = "int8" if self._unit.offset else str(self._data.dtype)
-        moved = self._unit.offset and any(self._workload.padding)
+        self._each = int(data.shape[1])  # chunks of an image
+        moved = self._unit.offset and tiling.copies
         self._read_type = self._copied_type if moved else self._workload.numerics.data
 
     def emit(self) -> None:
@@ -60,7 +62,7 @@ class Emitter:
             from_block = T.Bind(part_start(group, t.oc_blocks, t.groups))
             to_block = T.Bind(part_start(group + 1, t.oc_blocks, t.groups))
             top = self._first_row(first)
-            source = self._padded(image, top) if any(self._workload.padding) else None
+            source = self._padded(image, top) if t.copies else None
             with T.serial(to_block - from_block) as block:
                 start = self._first_sums(from_block + block)
                 with T.serial(end - first) as tile:
@@ -143,7 +145,11 @@ class Emitter:
         return T.Bind(T.min(group, w.groups - 1) * self._tiling.chunks)
 
     def _stored(self, image: Any, first: Any, top: Any, left: Any) -> Source:
-        return lambda chunk, y, x, at: self._data[image, first + chunk, top + y, left + x, at]
+        def pixel(chunk: Any, y: Any, x: Any, at: Any) -> Any:
+            found, own, _ = place_of(self._workload, image, first + chunk, self._each)
+            return self._data[found, own, top + y, left + x, at]
+
+        return pixel
 
     def _copied(self, padded: Any, first: Any, top: Any, left: Any) -> Source:
         return lambda chunk, y, x, at: padded[first + chunk, top + y, left + x, at]
@@ -164,11 +170,12 @@ class Emitter:
         above, left, _, right = w.padding
         with T.serial(t.image_chunks) as chunk, T.serial(t.strip_rows) as row:
             y = T.Bind(top * w.stride[0] + row - above)
-            with T.If(tirx.all(y >= 0, y < w.height)):
+            found, own, inside = place_of(w, image, chunk, self._each)
+            with T.If(tirx.all(*inside, y >= 0, y < w.height)):
                 with T.Then():
                     fill(chunk, row, 0, left)
                     with T.serial(w.width) as x, T.vectorized(block) as lane:
-                        value = self._data[image, chunk, y, x, lane]
+                        value = self._data[found, own, y, x, lane]
                         place = [chunk, row, left + x, lane]
                         T.buffer_store(padded, self._shifted(value), place)
                     fill(chunk, row, left + w.width, right)

@@ -8,6 +8,7 @@ from math import gcd, prod
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
+from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import DotScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -56,7 +57,12 @@ class DotTiling:
     def is_flat(self) -> bool:
         """Whether an image's pixels count as one row."""
         w = self.workload
-        return w.kernel == (1, 1) and w.stride == (1, 1) and not any(w.padding)
+        return w.kernel == (1, 1) and w.stride == (1, 1) and not self.copies
+
+    @property
+    def copies(self) -> bool:
+        """Whether tasks copy what they read, with what lies around it: frames and pixels."""
+        return any(self.workload.padding) or reads_outside(self.workload)
 
     @property
     def rows(self) -> int:

@@ -1,20 +1,29 @@
 """Convolutions over volumes, by every template, against the definition."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import needs
 import numpy as np
 import pytest
 from conv_reference import EPILOGUES, check_template
-from kernel_harness import HOST, run
+from kernel_harness import HOST, build, call, run
 
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions.conv2d_reference import convolve
+from neocpu.schedules.convolutions.conv2d_reference import (
+    conv2d,
+    convolve,
+    kernel_arguments,
+    random_operands,
+    wrong_answer,
+)
 from neocpu.schedules.operators.frame_pool import FramePoolWorkload, lower_frame_pool
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.layout import DataLayout
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 LANES = HOST.lanes("float32")
 WINDOWS = [
@@ -60,6 +69,25 @@ WORKLOADS = {
     ),
 }
 TEMPLATES = {"direct": "conv2d_direct", "nchw": "conv2d_nchw"}
+HASWELL = parse_target("llvm -mcpu=haswell")
+HALVES = Numerics("bfloat16", "bfloat16", "float32", "float32")
+BYTES = Numerics("uint8", "int8", "int32", "uint8")
+ABOVE_ZERO = replace(BYTES, quantised=(("data", Quantisation("tensor", symmetric=False)),))
+# In integers and in bfloat16, whose frames around a volume are of zero points.
+ROUNDED = {
+    "bytes": lambda f, v: workload(
+        f, v, LANES + 1, (4, 5), LANES + 3, (3, 2), padding=(1, 0, 0, 1), numerics=ABOVE_ZERO
+    ),
+    "bytes of pixels": lambda f, v: workload(
+        f, v, 2 * LANES, (3, 4), LANES, (1, 1), numerics=ABOVE_ZERO
+    ),
+    "symmetric bytes": lambda f, v: workload(
+        f, v, 5, (6, 5), LANES, (1, 3), stride=(2, 1), numerics=BYTES
+    ),
+    "bfloat16": lambda f, v: workload(
+        f, v, LANES + 5, (4, 3), LANES, (3, 3), padding=(1, 1, 1, 1), numerics=HALVES
+    ),
+}
 
 
 def template_of(name):
@@ -75,6 +103,26 @@ def test_templates_agree_with_the_definition(name, number):
     own = [s for s in registry.schemes(made, HOST) if s.template == template_of(name)]
     # Another pair of layouts each time.
     check_template(registry, made, own[number % len(own)], threads=1 + number % 2)
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+@pytest.mark.parametrize("number", range(len(WINDOWS)))
+@needs.one_in(3)
+def test_rounded_volumes_agree_with_the_definition(name, number):
+    made = ROUNDED[name](WINDOWS[number], 1 + number % 2)
+    if made.numerics.output == "uint8":
+        steps = (EpilogueOp("bias_add"), EpilogueOp("rescale"), EpilogueOp("quantise", (101.0,)))
+        made = replace(made, epilogue=steps)
+    target = HASWELL if made.numerics == HALVES else HOST
+    own = [s for s in registry.schemes(made, target) if s.template == "conv2d_dot"]
+    scheme, operands = own[number % len(own)], random_operands(made, number)
+    packed = registry.pack_weights(operands.weights, made, scheme)
+    arguments = kernel_arguments(made, scheme, operands, packed)
+    *shapes, (shape, dtype) = registry.argument_shapes(made, scheme)
+    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
+    kernel = build(registry.lower(made, scheme, target, 1 + number % 2))
+    (got,) = call(kernel, arguments, [np.full(shape, 1, dtype)])
+    assert wrong_answer(scheme, got, conv2d(made, operands)) is None
 
 
 def test_epilogues_and_folded_layouts():
