@@ -8,7 +8,7 @@ uses any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -242,6 +242,11 @@ class Rewrite:
         Constants, parameters and nested expressions come back unchanged.
         """
         return self._definitions.get(expr, expr) if isinstance(expr, Var) else expr
+
+    @property
+    def definitions(self) -> Mapping[Var, Expr]:
+        """What variables are bound to, of those that this walk has come by."""
+        return self._definitions
 
     def sole_definition(self, expr: Expr) -> Expr | None:
         """Return `definition` if ``expr`` is a bound variable that is read only once."""

@@ -20,18 +20,15 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, Var
 
+from neocpu.passes.rules.channel_order import is_channelwise, is_dense_conv, reordered
 from neocpu.passes.rules.rule import FunctionRule, Kind
-from neocpu.planning.activations import HARD_SWISH, MISH
 from neocpu.relax_utils import (
     Expr,
     bindings,
     channel_slice,
-    constant_value,
     consumers,
     definitions,
     is_op,
-    make_const,
-    op_name,
     permutation_of,
     static_shape,
     used_vars,
@@ -40,13 +37,6 @@ from neocpu.relax_utils import (
 #: Channel ``int`` of a feature map.
 Channel = tuple[Var, int]
 
-_UNARY = frozenset(
-    f"relax.{name}"
-    for name in (
-        "nn.relu", "nn.silu", "nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "sigmoid", "tanh", "clip",
-        "nn.max_pool2d", "nn.avg_pool2d",
-    )
-) | {HARD_SWISH, MISH}  # fmt: skip
 # Runs of a concatenation per feature map it is taken from: more cost more than a shuffle.
 MAX_RUNS = 2
 
@@ -110,10 +100,10 @@ def _find(func: relax.Function) -> _Maps:
                 maps.shuffled.add(var)
             maps.root[var] = var
             free.add(var)
-        elif _is_dense_conv(value, known):
+        elif is_dense_conv(value, known):
             maps.root[var] = var
             free.add(var)
-        elif _is_channelwise(value, known):
+        elif is_channelwise(value, known):
             maps.root[var] = maps.root_of(value.args[0])
     inner -= _read_elsewhere(inner, maps, readers, results)
     for var in (*func.params, *known):
@@ -200,46 +190,9 @@ def _shuffle(
     return [data], [(data, int(channel)) for channel in order], [call.args[0], swapped.args[0]]
 
 
-def _weights(call: Call, known: Mapping[Var, Expr]) -> Expr | None:
-    """Return a convolution's weights if they are constants, or dequantised ones."""
-    weights: Expr = known.get(call.args[1]) if isinstance(call.args[1], Var) else call.args[1]
-    stored = weights.args[0] if is_op(weights, "relax.dequantize") else weights
-    return weights if constant_value(stored) is not None else None
-
-
-def _is_dense_conv(value: Expr, known: Mapping[Var, Expr]) -> bool:
-    return (
-        is_op(value, "relax.nn.conv2d")
-        and int(value.attrs.groups) == 1
-        and _weights(value, known) is not None
-        and (str(value.attrs.data_layout), str(value.attrs.kernel_layout)) == ("NCHW", "OIHW")
-    )
-
-
-def _is_channelwise(value: Expr, known: Mapping[Var, Expr]) -> bool:
-    """Whether each output channel is made of the same input channel, by constants."""
-    if not isinstance(value, Call) or not value.args or not isinstance(value.args[0], Var):
-        return False
-    shape = static_shape(value)
-    if shape is None or len(shape) != 4 or (static_shape(value.args[0]) or ())[:2] != shape[:2]:
-        return False
-    if is_op(value, "relax.nn.conv2d"):
-        layouts = (str(value.attrs.data_layout), str(value.attrs.kernel_layout))
-        depthwise = int(value.attrs.groups) == shape[1] and layouts == ("NCHW", "OIHW")
-        return depthwise and _weights(value, known) is not None
-    if is_op(value, "relax.quantize", "relax.dequantize"):
-        numbers = [constant_value(arg) for arg in value.args[1:]]
-        return all(number is not None and number.size == 1 for number in numbers)
-    if is_op(value, "relax.add", "relax.multiply"):
-        constant = constant_value(value.args[1])
-        per_channel = constant is not None and constant.shape == (1, shape[1], 1, 1)
-        return per_channel or (constant is not None and constant.shape in ((), (1, 1, 1, 1)))
-    return op_name(value) in _UNARY
-
-
 def _tolerates(value: Expr, var: Var, known: Mapping[Var, Expr]) -> bool:
     """Whether a reader of ``var`` computes the same of its channels in another order."""
-    takes = _is_dense_conv(value, known) or _is_channelwise(value, known)
+    takes = is_dense_conv(value, known) or is_channelwise(value, known)
     return takes and value.args[0].same_as(var)
 
 
@@ -338,8 +291,9 @@ def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> re
     for binding in bindings(func):
         var, value = binding.var, binding.value
         # Nothing else reads what is permuted; gathers that stay read the feature maps as they were.
-        if _is_dense_conv(value, known) or _is_channelwise(value, known):
-            value = _permuted(var, value, maps, orders, known)
+        if is_dense_conv(value, known) or is_channelwise(value, known):
+            before = orders.get(maps.root_of(value.args[0]))
+            value = reordered(value, known, before, orders.get(var))
             args = [bind(arg, "weights") if isinstance(arg, Call) else arg for arg in value.args]
             args = [replaced.get(arg, arg) if isinstance(arg, Var) else arg for arg in args]
             value = Call(value.op, args, value.attrs, value.ty_args, ret_ty=value.ty)
@@ -357,44 +311,6 @@ def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> re
     body = relax.SeqExpr([block], func.body.body)
     rebuilt = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
     return relax.analysis.remove_all_unused(rebuilt)
-
-
-def _permuted(
-    var: Var,
-    call: Call,
-    maps: _Maps,
-    orders: dict[Var, list[int]],
-    known: Mapping[Var, Expr],
-) -> Call:
-    """Return ``call``, bound to ``var``, with its constants in the orders chosen around it."""
-    order = orders.get(maps.root_of(call.args[0]))
-    if is_op(call, "relax.nn.conv2d"):
-        weights = _weights(call, known)
-        if not _is_dense_conv(call, known):
-            return _with_constant(call, _take(weights, order, 0))
-        return _with_constant(call, _take(_take(weights, order, 1), orders.get(var), 0))
-    if is_op(call, "relax.add", "relax.multiply") and static_shape(call.args[1]):
-        return _with_constant(call, _take(call.args[1], order, 1))
-    return call
-
-
-def _take(constant: Expr, order: list[int] | None, axis: int) -> Expr:
-    if isinstance(constant, Call):  # a dequantisation: its scales are permuted as what they scale
-        stored, *numbers = constant.args
-        along = int(constant.attrs.axis)
-        if along == axis:
-            numbers = [_take(each, order, 0) if each.ty.ndim else each for each in numbers]
-        dtype = str(constant.attrs.out_dtype)
-        return relax.op.dequantize(_take(stored, order, axis), *numbers, along, dtype)
-    value = constant_value(constant)
-    assert value is not None
-    if order is None or order == sorted(order) or value.shape[axis] == 1:
-        return constant
-    return make_const(np.take(value, order, axis))
-
-
-def _with_constant(call: Call, constant: Expr) -> Call:
-    return Call(call.op, [call.args[0], constant], call.attrs, call.ty_args, ret_ty=call.ty)
 
 
 ABSORB_CHANNEL_SHUFFLES: Final = FunctionRule(

@@ -14,22 +14,27 @@ from typing import Any, Final
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.passes.rules.redundancy.axis_parts import inputs_of
+from neocpu.passes.rules.redundancy.axis_parts import inputs_of, region_of
 from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.passes.sink_squeezes import View, sink
 from neocpu.planning.operators import frame_calls
+from neocpu.planning.operators.shuffle_op import spelling
+from neocpu.planning.views import look_through
 from neocpu.relax_utils import (
     Expr,
     Rewrite,
     constant_value,
     dtype_of,
+    feature_map_shape,
     integers_of,
     is_op,
     make_const,
     permutation_of,
     static_shape,
 )
+from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload
 from neocpu.schedules.vocabulary.frames import Frames
+from neocpu.schedules.vocabulary.strided_view import StridedView
 
 _POOLS = {
     "relax.nn.max_pool3d": ("max", relax.op.nn.max_pool2d),
@@ -47,6 +52,10 @@ def _keep(expr: Expr, rewrite: Rewrite) -> Expr | None:
         return _mean(expr, rewrite)
     if is_op(expr, "relax.concat"):
         return _concat(expr, rewrite)
+    if is_op(expr, "relax.reshape"):
+        return _shuffle(expr, rewrite)
+    if is_op(expr, "relax.strided_slice"):
+        return _rectangle(expr, rewrite)
     return sink(expr, rewrite, _VOLUMES)
 
 
@@ -141,6 +150,50 @@ def _concat(call: Call, rewrite: Rewrite) -> Expr | None:
         return None
     frames = [_frames_of(each, rewrite) for each in volumes]
     return _restored(rewrite.emit(relax.op.concat(frames, 1)), shape, rewrite)
+
+
+def _shuffle(call: Call, rewrite: Rewrite) -> Expr | None:
+    """Make frames and pixels of frames' channels, as a transposed convolution ends."""
+    before, shape = static_shape(call.args[0]) or (), static_shape(call) or ()
+    if (len(before), len(shape)) != (8, 5):
+        return None
+    found = look_through(call, rewrite.definitions)
+    coarse = None if found is None else feature_map_shape(found.source)
+    v, c, d, h, w = shape
+    if found is None or coarse is None or coarse[0] % v or 0 in shape:
+        return None
+    images, _, height, width = coarse
+    depth = images // v
+    sizes = (d // depth, h // height, w // width)
+    workload = ShuffleWorkload(coarse, *sizes[1:], True, 0, 0, (h, w), sizes[0])
+    if workload.parts == 0 or workload.fine != (v * d, c, h, w) or workload.is_cropped:
+        return None
+    whole = StridedView.of(coarse).reshaped((v, depth, *sizes, c, height, width))
+    moved = None if whole is None else whole.permuted((0, 5, 1, 2, 6, 3, 7, 4)).reshaped(shape)
+    if moved != found.view:
+        return None
+    parts, order = spelling(workload, by_channel=False)
+    split = rewrite.emit(relax.op.reshape(found.source, parts))
+    ordered = rewrite.emit(relax.op.permute_dims(split, order))
+    frames = rewrite.emit(relax.op.reshape(ordered, workload.output_shape))
+    return _restored(frames, shape, rewrite)
+
+
+def _rectangle(call: Call, rewrite: Rewrite) -> Expr | None:
+    """Take a rectangle of frames, of several volumes in all of their depth."""
+    shape, frames = static_shape(call), _shown(call.args[0], rewrite)
+    region, whole = region_of(call), static_shape(call.args[0])
+    if frames is None or shape is None or region is None or whole is None:
+        return None
+    cut = [axis for axis, extent in enumerate(whole) if region[axis] != (0, extent)]
+    if {0, 1} & set(cut) or (2 in cut and whole[0] > 1):
+        return None
+    for axes in ([axis for axis in cut if axis > 2], [axis for axis in cut if axis == 2]):
+        if axes:
+            firsts, ends = zip(*(region[axis] for axis in axes), strict=True)
+            own = [axis - 1 if axis > 2 else 0 for axis in axes]
+            frames = rewrite.emit(relax.op.strided_slice(frames, own, firsts, ends))
+    return _restored(frames, shape, rewrite)
 
 
 def _is_plain(call: Call) -> bool:

@@ -57,7 +57,7 @@ def seen(tensor: Expr, definitions: Mapping[Var, Expr], *, scaled: bool = False)
     value = definitions.get(tensor) if isinstance(tensor, Var) else None
     if whole is None or value is None:
         return whole
-    found = _look_through(value, definitions, scaled)
+    found = look_through(value, definitions, scaled=scaled)
     return whole if found is None else replace(found, through=(tensor, *found.through))
 
 
@@ -81,8 +81,10 @@ def read_within(function: Function, inner: set[Var], outer: Set[Var]) -> frozens
         kept = fewer
 
 
-def _look_through(value: Expr, definitions: Mapping[Var, Expr], scaled: bool) -> Seen | None:
-    """Return what a bound value is a view of; None if it is computed."""
+def look_through(
+    value: Expr, definitions: Mapping[Var, Expr], *, scaled: bool = False
+) -> Seen | None:
+    """Return what a bound value is a view of, as `seen` has it; None if it is computed."""
     if isinstance(value, relax.TupleGetItem):
         return _part_of_split(value, definitions, scaled)
     if not isinstance(value, Call) or not value.args:

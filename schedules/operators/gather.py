@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -107,17 +107,43 @@ def emit_blocked(slices: Sequence[Slice], inputs: Sequence[Any], output: Any) ->
     n, chunks, height, width, block = (int(extent) for extent in output.shape)
     with task_loop(n * height, n * chunks * height * width * block) as task:
         image, y = task // height, task % height
-        for first, alike, pieces in _runs(slices, block, chunks):
-            filled = sum(length for *_, length in pieces)
-            with T.serial(alike) as step, T.serial(width) as x:
-                chunk, at = first + step, 0
-                for number, source, lane, length in pieces:
-                    value = inputs[number][image, source + step, y, x, span(lane, length)]
-                    T.buffer_store(output, value, [image, chunk, y, x, span(at, length)])
-                    at += length
-                if filled < block:
-                    zero = splat(tirx.const(0, str(output.dtype)), block - filled)
-                    T.buffer_store(output, zero, [image, chunk, y, x, span(filled, block - filled)])
+
+        def read(number: int, chunk: Any, x: Any, lanes: Any) -> Any:
+            return inputs[number][image, chunk, y, x, lanes]
+
+        emit_row(slices, output, width, read, lambda chunk, x: (image, chunk, y, x))
+
+
+def emit_row(
+    slices: Sequence[Slice],
+    output: Any,
+    width: int,
+    read: Callable[[int, Any, Any, Any], Any],
+    place: Callable[[Any, Any], tuple[Any, ...]],
+) -> None:
+    """Emit the copies to a row of pixels of a blocked output.
+
+    Parameters
+    ----------
+    width : int
+        Pixels of the row.
+    read : callable
+        Returns lanes of a pixel: of an input by its number, and of one of its chunks.
+    place : callable
+        Returns where a chunk of a pixel begins in the output.
+    """
+    chunks, block = int(output.shape[1]), int(output.shape[4])
+    for first, alike, pieces in _runs(slices, block, chunks):
+        filled = sum(length for *_, length in pieces)
+        with T.serial(alike) as step, T.serial(width) as x:
+            pixel, at = place(first + step, x), 0
+            for number, source, lane, length in pieces:
+                value = read(number, source + step, x, span(lane, length))
+                T.buffer_store(output, value, [*pixel, span(at, length)])
+                at += length
+            if filled < block:
+                zero = splat(tirx.const(0, str(output.dtype)), block - filled)
+                T.buffer_store(output, zero, [*pixel, span(filled, block - filled)])
 
 
 def _runs(

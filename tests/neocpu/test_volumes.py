@@ -130,6 +130,34 @@ def test_a_decoder():
     check(make_model(nodes, {"x": x}, constants), x)
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize(
+    ("kernel", "attrs"),
+    [
+        ((2, 2, 2), {"strides": [2, 2, 2]}),
+        ((3, 4, 2), {"strides": [1, 2, 2], "pads": [1, 1, 0, 1, 1, 0]}),
+        ((4, 3, 4), {"strides": [2, 2, 3], "pads": [1] * 6, "output_padding": [0, 1, 0]}),
+    ],
+)
+@needs.one_in(2)
+def test_transposed_convolutions(kernel, attrs, batch):
+    x = random(batch, 8, 3, 4, 5)
+    constants = {
+        "w0": random(16, 8, 3, 3, 3) / 8,
+        "w1": random(16, 16, *kernel) / 8,
+        "b1": random(16),
+        "w2": random(5, 16, 3, 3, 3) / 20,
+    }
+    nodes = [
+        node("Conv", "x w0", "a", pads=[1] * 6),
+        node("ConvTranspose", "a w1 b1", "b", **attrs),
+        node("Relu", "b", "c"),
+        node("Conv", "c w2", "y", pads=[1] * 6),
+    ]
+    plan = check(make_model(nodes, {"x": x}, constants), x)
+    assert [op["kind"] for op in plan["ops"]].count("shuffle") == 1
+
+
 POOLS = [
     ("MaxPool", {"kernel_shape": [2, 3, 2], "strides": [2, 1, 2], "dilations": [2, 1, 2]}),
     ("MaxPool", {"kernel_shape": [1, 2, 2], "ceil_mode": 1, "strides": [1, 2, 2]}),

@@ -173,12 +173,12 @@ def _subpixel(
     result = node.emit(convolution(node.inputs[0], kernels, padding=padding))
     bias = node.optional(2)
     if bias is not None and (values := constant_value(bias)) is not None:
-        each = const(np.repeat(values, math.prod(strides)))
+        each = const(np.tile(values, math.prod(strides)))
         result = node.emit(relax.op.add(result, per_channel(each, 2 + rank)))
     outs = weights.shape[1]
-    split = relax.op.reshape(result, [data[0], outs, *strides, *rows])
-    axes = [place for axis in range(2, 2 + rank) for place in (rank + axis, axis)]
-    order = node.emit(relax.op.permute_dims(split, [0, 1, *axes]))
+    split = relax.op.reshape(result, [data[0], *strides, outs, *rows])
+    axes = [place for axis in range(1, 1 + rank) for place in (1 + rank + axis, axis)]
+    order = node.emit(relax.op.permute_dims(split, [0, 1 + rank, *axes]))
     extents = [count * stride for count, stride in zip(rows, strides, strict=True)]
     result = node.emit(relax.op.reshape(order, [data[0], outs, *extents]))
     if any(pads[:rank]) or ends != extents:
@@ -189,7 +189,7 @@ def _subpixel(
 
 
 def _by_remainder(weights: np.ndarray, strides: Sequence[int], taps: Sequence[int]) -> np.ndarray:
-    """Return IOHW weights as one OIHW kernel per output and remainder, missing taps zero."""
+    """Return IOHW weights as one OIHW kernel per remainder and output, missing taps zero."""
     ins, outs, *kernel = weights.shape
     missing = [tap * stride - k for tap, stride, k in zip(taps, strides, kernel, strict=True)]
     padded = np.pad(weights, ((0, 0), (0, 0), *((0, more) for more in missing)))
@@ -197,7 +197,7 @@ def _by_remainder(weights: np.ndarray, strides: Sequence[int], taps: Sequence[in
     split = padded.reshape(ins, outs, *pairs)
     tap_axes, remainders = range(2, split.ndim, 2), range(3, split.ndim, 2)
     # A transposed convolution runs through its taps backwards.
-    ordered = np.flip(split, (*tap_axes,)).transpose(1, *remainders, 0, *tap_axes)
+    ordered = np.flip(split, (*tap_axes,)).transpose(*remainders, 1, 0, *tap_axes)
     return np.ascontiguousarray(ordered.reshape(-1, ins, *taps))
 
 

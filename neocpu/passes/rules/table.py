@@ -38,6 +38,7 @@ from neocpu.passes.rules.reordering.activate_where_less import (
     POOL_BEFORE_ACTIVATION,
 )
 from neocpu.passes.rules.reordering.cancel_layouts import CANCEL_LAYOUTS
+from neocpu.passes.rules.reordering.order_pixel_shuffles import ORDER_PIXEL_SHUFFLES
 from neocpu.passes.rules.reordering.pool_where_less import POOL_FIRST, POOL_LAST
 from neocpu.passes.rules.reordering.project_before_concat import PROJECT_BEFORE_CONCAT
 from neocpu.passes.rules.reordering.reduce_first import REDUCE_FIRST
@@ -129,6 +130,8 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     (SHARE_CONCAT_PREFIX,),
     # Channel shuffles vanish in the weights around them.
     (ABSORB_CHANNEL_SHUFFLES,),
+    # The channels that become pixels are in the order in which blocks of them stay whole.
+    (ORDER_PIXEL_SHUFFLES,),
 )
 
 RULES: Final[tuple[GraphRule, ...]] = tuple(rule for stage in STAGES for rule in stage)

@@ -11,6 +11,7 @@ from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.operators.pool_op import PoolOp
 from neocpu.planning.operators.quantise_op import QuantiseOp
 from neocpu.planning.operators.resize_op import ResizeOp
+from neocpu.planning.operators.shuffle_op import ShuffleOp
 
 KINDS: list[type[LayoutOp]] = [
     PoolOp,
@@ -19,6 +20,7 @@ KINDS: list[type[LayoutOp]] = [
     ResizeOp,
     ConcatOp,
     GatherOp,
+    ShuffleOp,
     ElementwiseOp,
     QuantiseOp,
 ]

@@ -37,7 +37,7 @@ ACTIVATE_FIRST: Final = LocalRule(
     "Activations move in front of reshapes and transposes, to the layer that they follow.",
     operators=(
         *("relax.nn.gelu", "relax.nn.gelu_tanh", "relax.nn.relu", "relax.nn.silu"),
-        *("relax.sigmoid", "relax.tanh", "relax.clip"),
+        *("relax.sigmoid", "relax.tanh", "relax.clip", "relax.nn.leakyrelu"),
     ),
     apply=_sink,
 )

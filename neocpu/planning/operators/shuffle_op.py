@@ -1,0 +1,173 @@
+"""Shuffles of pixels, in the order in which blocks of channels stay whole: layout-tolerant."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tvm.ir import Var
+
+from neocpu.planning.choice import Choice, Cost
+from neocpu.planning.memory_costs import MemoryCosts
+from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.planning.views import look_through, read_within
+from neocpu.relax_utils import Expr, feature_map_shape, is_op
+from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload, estimate, lower_shuffle
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.strided_view import StridedView
+
+#: Parts of a pixel: the code of a kernel grows with them.
+MAX_PARTS: Final = 64
+
+_SPELT: Final = ("relax.reshape", "relax.strided_slice")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoundShuffle:
+    """A shuffle of pixels as a function spells it.
+
+    Attributes
+    ----------
+    source : Var
+        What is shuffled.
+    through : tuple of Var
+        The variables between it and the result.
+    workload : ShuffleWorkload
+    by_channel : bool
+        Whether the parts of a pixel's channel lie together (ONNX's ``CRD``, PyTorch's
+        ``PixelShuffle``), which is not what the workload says, and not the channels of a part.
+    """
+
+    source: Var
+    through: tuple[Var, ...]
+    workload: ShuffleWorkload
+    by_channel: bool
+
+
+def find_shuffle(value: Expr, definitions: Mapping[Var, Expr]) -> FoundShuffle | None:
+    """Return the shuffle of pixels that a bound value is; None if it is none."""
+    shape = feature_map_shape(value) if is_op(value, *_SPELT) else None
+    if shape is None or 0 in shape:
+        return None
+    if is_op(value, "relax.strided_slice"):
+        return _cropped(value, shape, definitions)
+    found = look_through(value, definitions)
+    if found is None or not found.through:
+        return None
+    source, before = found.source, feature_map_shape(found.source)
+    if (
+        not isinstance(source, Var)
+        or before is None
+        or found.view.size != StridedView.of(shape).size
+    ):
+        return None
+    spreads = before[2] < shape[2] or before[3] < shape[3]
+    coarse, fine = (before, shape) if spreads else (shape, before)
+    rows, columns = fine[2] // coarse[2], fine[3] // coarse[3]
+    if rows * columns < 2:
+        return None
+    frames = fine[0] // coarse[0] if spreads else 1
+    workload = ShuffleWorkload(coarse, rows, columns, spreads, 0, 0, fine[2:], frames)
+    if not 0 < workload.parts <= MAX_PARTS or workload.fine != fine or workload.is_cropped:
+        return None
+    for by_channel in (False, True):
+        if found.view == _view(workload, by_channel):
+            return FoundShuffle(source, found.through, workload, by_channel)
+    return None
+
+
+def _view(w: ShuffleWorkload, by_channel: bool) -> StridedView | None:
+    """Return where the output of an uncropped shuffle finds its elements in the input."""
+    parts, order = spelling(w, by_channel)
+    view = StridedView.of(w.shape).reshaped(parts)
+    return None if view is None else view.permuted(order).reshaped(w.output_shape)
+
+
+def spelling(w: ShuffleWorkload, by_channel: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape that the input is seen in, and the order of its axes in the output."""
+    n, _, height, width = w.coarse
+    if not w.spreads:
+        order = (0, 1, 3, 5, 2, 4) if by_channel else (0, 3, 5, 1, 2, 4)
+        return (n, w.channels, height, w.rows, width, w.columns), order
+    if by_channel and w.frames == 1:
+        return (n, w.channels, w.rows, w.columns, height, width), (0, 1, 4, 2, 5, 3)
+    parts = (n, w.frames, w.rows, w.columns, w.channels, height, width)
+    return parts, (0, 1, 4, 5, 2, 6, 3)
+
+
+def _cropped(value: Expr, shape: Shape4, definitions: Mapping[Var, Expr]) -> FoundShuffle | None:
+    """Return a shuffle of which a slice takes a rectangle."""
+    whole, cut = value.args[0], look_through(value, {})
+    made = definitions.get(whole) if isinstance(whole, Var) else None
+    found = None if made is None else find_shuffle(made, definitions)
+    if found is None or cut is None:
+        return None
+    w = found.workload
+    height, width = w.size
+    top, left = divmod(cut.view.offset % (height * width), width)
+    if not w.spreads or w.is_cropped or top + shape[2] > height or left + shape[3] > width:
+        return None
+    rows = StridedView.of(w.fine).sliced(2, top, shape[2])
+    if rows is None or rows.sliced(3, left, shape[3]) != cut.view:
+        return None
+    w = replace(w, top=top, left=left, size=shape[2:])
+    return FoundShuffle(found.source, (whole, *found.through), w, found.by_channel)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShuffleOp(LayoutOp):
+    """A shuffle of pixels."""
+
+    workload: ShuffleWorkload
+
+    @classmethod
+    def claims(cls, function: Function) -> frozenset[Var]:
+        """Return what lies between a shuffle's source and its result, if nothing else reads it."""
+        claimed: set[Var] = set()
+        for var in function.definitions():
+            found = _whole(function, var)
+            claimed.update(found.through if found else ())
+        return frozenset(claimed)
+
+    @classmethod
+    def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ShuffleOp | None:
+        """Find a shuffle whose channels of one part lie together."""
+        found = _whole(function, var)
+        if found is None:
+            return None
+        reads = (Read(found.source, found.workload.shape, "float32"),)
+        name, absorbed = function.name("shuffle"), frozenset(found.through)
+        return cls(name, var, shape, "float32", reads, absorbed, found.workload)
+
+    def describe(self, choice: Choice) -> str:
+        """Return the workload."""
+        return str(self.workload)
+
+    def cost(
+        self,
+        form: Format,
+        costs: MemoryCosts,
+        in_registers: Container[Var] = (),
+        copied: Container[Read] = (),
+    ) -> Cost:
+        """Return the kernel's own estimate."""
+        return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        """Emit the kernel that copies."""
+        form, workload = choice.out_format, self.workload
+        kernel = emitter.kernel(
+            self.name, (workload, form), lambda: lower_shuffle(workload, form, emitter.target)
+        )
+        return emitter.call(kernel, list(reads), form, self.shape)
+
+
+def _whole(function: Function, var: Var) -> FoundShuffle | None:
+    """Return the shuffle that makes ``var``, if nothing else reads what lies between."""
+    definitions = function.definitions()
+    found = find_shuffle(definitions[var], definitions)
+    if found is None or found.by_channel:
+        return None
+    through = set(found.through)
+    return found if read_within(function, through, {var}) == through else None
