@@ -31,6 +31,9 @@ from neocpu.relax_utils import (
 #: Exporters print sqrt(2), sqrt(2 / pi) and 0.044715 with six digits or more.
 COEFFICIENT_RTOL = 1e-5
 
+_DEPTH: Final = 8
+"""Steps in a row of a polynomial in pieces: GELU's has five. Each may read the one before twice."""
+
 _ROUNDING: Final = tuple(
     f"relax.{name}"
     for name in (
@@ -280,18 +283,23 @@ def _factors(call: Call, rewrite: Rewrite) -> list[Expr]:
     return factors
 
 
-def _polynomial(expr: Expr, x: Var, rewrite: Rewrite) -> tuple[float, ...] | None:
-    """Return the coefficients, by rising degree, of ``expr`` as a cubic polynomial in ``x``."""
+def _polynomial(
+    expr: Expr, x: Var, rewrite: Rewrite, depth: int = _DEPTH
+) -> tuple[float, ...] | None:
+    """Return the coefficients, by rising degree, of ``expr`` as a cubic polynomial in ``x``.
+
+    None of one that is written in more than ``depth`` steps.
+    """
     if expr.same_as(x):
         return (0.0, 1.0, 0.0, 0.0)
     value = _scalar(expr)
     if value is not None:
         return (value, 0.0, 0.0, 0.0)
     call = rewrite.definition(expr)
-    if not is_op(call, "relax.add", "relax.multiply", "relax.power"):
+    if depth == 0 or not is_op(call, "relax.add", "relax.multiply", "relax.power"):
         return None
-    left = _polynomial(call.args[0], x, rewrite)
-    right = _polynomial(call.args[1], x, rewrite)
+    left = _polynomial(call.args[0], x, rewrite, depth - 1)
+    right = None if left is None else _polynomial(call.args[1], x, rewrite, depth - 1)
     if left is None or right is None:
         return None
     if is_op(call, "relax.add"):

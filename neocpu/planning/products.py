@@ -33,6 +33,10 @@ from neocpu.schedules.vocabulary.strided_view import StridedView
 FEWEST_ROWS = 4
 """Rows and columns of a product for which packing one of its factors pays."""
 
+MOST_STEPS = 12
+"""Operators from a product to the softmax of it: a scale, two biases and what reshapes them are
+five. Sums are looked at from both sides, and may be of a value and itself."""
+
 
 def find_products(function: Function) -> Iterator[ProductOp]:
     """Yield attention, and the other products of activations, none of which is part of another."""
@@ -230,25 +234,25 @@ def _of_softmax(function: Function, value: Any, weights: Expr) -> _Scores | None
     return None if shape is None or shape[-1] != keys else _followed(scores, weights)
 
 
-def _scores(function: Function, scores: Expr) -> _Scores | None:
+def _scores(function: Function, scores: Expr, steps: int = MOST_STEPS) -> _Scores | None:
     """Return a product, perhaps scaled, with biases, and reshaped."""
-    value = _sole_definition(function, scores)
+    value = _sole_definition(function, scores) if steps else None
     if value is None or dtype_of(value) != "float32":
         return None
     if is_op(value, "relax.matmul"):
         factors = _factors(value, function.definitions(), scaled=True)
         return None if factors is None else _Scores(factors, factors.scale, (), (scores,))
     if is_op(value, "relax.reshape"):
-        return _followed(_scores(function, value.args[0]), scores)
+        return _followed(_scores(function, value.args[0], steps - 1), scores)
     factor = constant_value(value.args[1]) if is_op(value, "relax.multiply") else None
     if factor is not None:
-        found = _scores(function, value.args[0]) if factor.size == 1 else None
+        found = _scores(function, value.args[0], steps - 1) if factor.size == 1 else None
         if found is None or found.biases or static_shape(value) != static_shape(value.args[0]):
             return None
         return _followed(replace(found, scale=found.scale * float(factor.item())), scores)
     if is_op(value, "relax.add"):
         for own, other in (value.args, reversed(value.args)):
-            found = _scores(function, own)
+            found = _scores(function, own, steps - 1)
             if found is not None:
                 return _followed(_biased(function, found, value, other), scores)
     return None

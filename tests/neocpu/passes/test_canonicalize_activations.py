@@ -201,6 +201,16 @@ def test_other_gates_are_no_hard_swish(body):
     assert names(after)[-1] == "multiply"
 
 
+def test_gates_of_values_added_to_themselves_are_looked_at_once():
+    def body(bb, x):
+        y = x
+        for _ in range(60):
+            y = bb.emit(R.add(y, y))
+        return bb.emit(R.multiply(x, bb.emit(R.clip(y, 0.0, 6.0))))
+
+    assert names(CANONICALIZE_ACTIVATIONS(module(body, SHAPE)))[-1] == "multiply"
+
+
 CLAMPS = {
     "relu of relu": (lambda x: [R.nn.relu(x), R.nn.relu], ["nn.relu"], None),
     "clip(0, inf)": (lambda x: [R.clip(x, 0.0, math.inf)], ["nn.relu"], None),

@@ -242,3 +242,12 @@ def test_what_attention_would_read_and_absorb_is_stored(step):
 
     found = kinds(check(build(body, *[(2, 6, 6)] * 3)))
     assert found == ["product", "product"]
+
+
+def test_sums_of_a_value_and_itself_are_looked_at_once():
+    def body(net, x, v):
+        for _ in range(60):
+            x = net.emit(relax.op.add(x, x))
+        return net.emit(relax.op.matmul(net.emit(relax.op.nn.softmax(x, -1)), v))
+
+    assert kinds(extract(build(body, (2, 6, 5), (2, 5, 7))).products) == ["product"]

@@ -36,8 +36,8 @@ class _Axis:
     def reads(self, tap: int) -> bool:
         """Whether a tap meets an element for any output."""
         first = tap * self.dilation - self.before
-        places = range(first, first + self.stride * self.outputs, self.stride)
-        return any(0 <= place < self.extent for place in places)
+        skipped = max(-(first // self.stride), 0)  # outputs before whose elements it lies
+        return skipped < self.outputs and first + skipped * self.stride < self.extent
 
     def useful(self) -> tuple[int, int]:
         """Return the first tap that is needed, and the one behind the last."""
