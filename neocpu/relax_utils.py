@@ -37,6 +37,9 @@ SHAPING = (
     "relax.squeeze",
 )
 
+#: Rules within rules: Python's own limit is a hundred and fifty of them.
+MOST_NESTED = 100
+
 #: TVM's ``OpPatternKind::kOpaque``: FuseOps leaves a function of this ``op_pattern`` alone.
 OPAQUE = 8
 
@@ -210,6 +213,7 @@ class Rewrite:
         self._variables: dict[Expr, Var] = {}
         self._func = func
         self.changed = False
+        self._nested = 0
         #: The variable whose value is being rewritten.
         self.current: Var | None = None
         #: What rules that compare expressions have met so far, by keys of their own.
@@ -259,8 +263,16 @@ class Rewrite:
         return self._variables.get(value)
 
     def emit(self, expr: Expr) -> Expr:
-        """Bind ``expr``, after applying the rule to it, and return the variable (or leaf)."""
-        expr = self.apply(self._builder.normalize(expr))
+        """Bind ``expr``, after applying the rule to it, and return the variable (or leaf).
+
+        What is emitted while a rule is applied to what was, and so on, is left to the next walk
+        once it is `MOST_NESTED` deep: a slice moves in front of any number of operators.
+        """
+        expr = self._builder.normalize(expr)
+        if self._nested < MOST_NESTED:
+            self._nested += 1
+            expr = self.apply(expr)
+            self._nested -= 1
         if _is_leaf(expr):
             return expr
         var = self._builder.emit(expr)

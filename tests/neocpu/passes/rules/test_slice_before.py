@@ -156,3 +156,14 @@ def test_the_end_of_a_transformer_computes_one_token():
     shapes = [tuple(map(int, call.ty.shape.values)) for call in calls(after)]
     assert all(shape[1] in (1, 6) for shape in shapes)
     assert_same_results(before, after)
+
+
+def test_a_slice_moves_in_front_of_hundreds_of_operators():
+    def body(bb, x):
+        for step in range(300):
+            x = bb.emit((R.sigmoid, R.tanh)[step % 2](x))
+        return bb.emit(first(x))
+
+    after = simplify(module(body, TOKENS))
+    assert names(after)[0] == "strided_slice"
+    assert names(after).count("strided_slice") == 1
