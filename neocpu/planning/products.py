@@ -109,6 +109,15 @@ def _has_matrices(view: StridedView) -> bool:
     return view.is_regular(last) and view.is_regular(last - 1)
 
 
+def _in_rows(view: StridedView) -> bool:
+    """Whether rows or columns lie side by side.
+
+    Where heads do, threads that compute one each would write to each other's cache lines.
+    """
+    last = len(view.axes) - 1
+    return 1 in (view.stride(last), view.stride(last - 1))
+
+
 def _product(
     function: Function, visible: Mapping[Var, Expr], read: Set[Expr], var: Var, call: Call
 ) -> ProductOp | None:
@@ -329,6 +338,6 @@ def _written(
         last = reader
         chain.append(reader)
         inverse = moved.inverse(shape)
-        if inverse is not None and _has_matrices(inverse):
+        if inverse is not None and _has_matrices(inverse) and _in_rows(inverse):
             result, output, count = reader, inverse, len(chain)
     return result, output, tuple(chain[:count])

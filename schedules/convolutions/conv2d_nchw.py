@@ -42,6 +42,8 @@ STACK_BYTES = 1024
 MAX_UNROLLED_KW = 7
 # Columns of a register tile, in vectors, and tiles tried, best estimate first.
 MAX_VECTORS, MAX_SCHEMES = 6, 4
+# Tasks of each thread: so many keep all busy, and no more are tried.
+TASKS, MOST_ROWS = 2, 32
 # Storing a vector of sums, and copying one to the padded image; of a stride, one element.
 STORE_CYCLES, PAD_CYCLES, PHASE_CYCLES = 3, 3, 1
 
@@ -78,6 +80,25 @@ def _flat(workload: Conv2dWorkload) -> Conv2dWorkload:
     if not _is_pointwise(workload):
         return workload
     return replace(workload, height=1, width=workload.height * workload.width)
+
+
+def _rows(
+    workload: Conv2dWorkload, scheme: NchwScheme, target: CpuTarget, threads: int
+) -> Conv2dWorkload:
+    """Return `_flat` in the fewest equal rows that make enough tasks, if there are such.
+
+    Where the one row is whole register tiles, these are too.
+    """
+    flat = _flat(workload)
+    if flat is workload or threads == 1:
+        return flat
+    each = workload.batch * ceil_div(workload.out_channels, scheme.reg_oc)
+    for rows in range(1, ceil_div(MOST_ROWS * threads, each) + 1):
+        width, rest = divmod(flat.width, rows)
+        whole = width % scheme.reg_n == 0 or flat.width % scheme.reg_n
+        if rest == 0 and whole and rows * each >= TASKS * threads:
+            return replace(flat, height=rows, width=width)
+    return flat
 
 
 def _vector(workload: Conv2dWorkload, target: CpuTarget) -> int:
@@ -186,13 +207,13 @@ def lower(
                         acc[o, v] += pad[..., v : v + lanes] * broadcast(kernel[..., o])
                 output[...] = epilogue(acc)
 
-    A pointwise convolution takes the image as one long row.
+    A pointwise convolution takes the image as one long row, or of few channels as several.
     """
-    flat = _flat(workload)
+    flat = _rows(workload, scheme, target, threads)
     vector_lanes = _vector(workload, target)
     sch = Schedule(te.create_prim_func(compute(flat, scheme)))
     if flat is not workload:
-        _unflatten(sch, workload)
+        _unflatten(sch, workload, flat.width)
     stages = {sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))}
     conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
     n, oc, h, w, ic, kh, kw = sch.get_loops(conv)
@@ -215,11 +236,12 @@ def lower(
     return vectorize_calls(sch.mod["main"]).with_attr("tirx.is_scheduled", True)
 
 
-def _unflatten(sch: Schedule, workload: Conv2dWorkload) -> None:
-    """Give the arguments their four dimensions back: the long row is height by width."""
+def _unflatten(sch: Schedule, workload: Conv2dWorkload, row: int) -> None:
+    """Give the arguments their four dimensions back: rows of ``row`` pixels are height by width."""
     width = workload.width
 
-    def split_row(n: Any, c: Any, _: Any, p: Any) -> tuple[Any, ...]:
+    def split_row(n: Any, c: Any, h: Any, w: Any) -> tuple[Any, ...]:
+        p = h * row + w
         return (n, c, p // width, p % width)
 
     first = sch.get_child_blocks(sch.get_sblock("root"))[0]
@@ -249,7 +271,7 @@ def estimate(
     Every ``reg_oc`` channels read their image again, the columns of a window at once; from memory,
     where the last-level cache does not hold it, and each row of a dilated window by itself.
     """
-    flat = _flat(workload)
+    flat = _rows(workload, scheme, target, threads)
     lanes = _vector(workload, target)
     vectors = ceil_div(scheme.reg_n, lanes)
     image = workload.in_channels * workload.height * workload.width

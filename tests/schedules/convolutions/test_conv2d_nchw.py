@@ -9,7 +9,7 @@ from kernel_harness import FOREIGN, HOST, compile_for
 from neocpu.schedules.convolutions import conv2d_nchw as template
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 WORKLOADS = [
     Conv2dWorkload(1, 3, 9, 11, 5, (3, 3), padding=(1, 1, 1, 1)),
@@ -45,6 +45,19 @@ def test_every_scheme_matches_naive(workload):
 def test_epilogues(epilogue, kernel):
     workload = Conv2dWorkload(2, 5, 7, 9, 11, kernel, epilogue=epilogue)
     check_template(template, workload, template.space(workload, HOST)[0])
+
+
+@pytest.mark.parametrize(
+    ("size", "reg_n", "rows"), [((12, 16), 16, 6), ((9, 7), 16, 7), ((1, 61), 16, 1)]
+)
+def test_pixels_of_few_channels_are_several_tasks(size, reg_n, rows):
+    """In rows of whole tiles, in rows that are padded, and of a prime number in one."""
+    workload = Conv2dWorkload(1, 3, *size, 2, (1, 1), epilogue=(EpilogueOp("gelu"),))
+    for threads, tasks in ((1, 1), (3, rows)):
+        scheme = NchwScheme(2, reg_n)
+        func = template.lower(workload, scheme, HOST, threads)
+        assert tasks == 1 or f"T.parallel({tasks})" in func.script()
+        check_template(template, workload, scheme, threads)
 
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)

@@ -49,12 +49,20 @@ def reshaped(bb, x):
     return bb.emit(R.reshape(y, IMAGE))
 
 
+def heads(bb, x):
+    """As CaiT's scores: heads are mixed behind them, before and after what is done to each."""
+    y = bb.emit(R.matmul(bb.emit(to_last(x)), const(RNG, 3, 7)))
+    y = bb.emit(R.tanh(bb.emit(R.add(y, const(RNG, 7)))))
+    return bb.emit(to_first(bb.emit(R.matmul(y, const(RNG, 7, 2)))))
+
+
 CANCELLED = {
     "unary": (unary, ["clip", "nn.silu"]),
     "constants": (constants, ["multiply", "add", "divide"]),
     "sums": (sums, ["exp", "add"]),
     "shared": (shared, ["permute_dims", "exp", "nn.softmax"]),
     "reshaped": (reshaped, ["tanh", "add"]),
+    "heads": (heads, ["nn.conv2d", "add", "tanh", "nn.conv2d"]),
 }
 
 
@@ -111,7 +119,28 @@ def shared_and_new(bb, x):
     return bb.emit(to_first(made))
 
 
-STAYING = [another, read_between, returned, no_opposite, mixed, broadcast, shared_and_new]
+def mixed_rows(bb, x):
+    """The rows' product is none of channels."""
+    y = bb.emit(R.matmul(bb.emit(R.permute_dims(x, [0, 1, 3, 2])), const(RNG, 4, 6)))
+    return bb.emit(R.permute_dims(y, [0, 1, 3, 2]))
+
+
+def many_weights(bb, x):
+    y = bb.emit(R.matmul(bb.emit(to_last(x)), const(RNG, 2, 4, 3, 3)))
+    return bb.emit(to_first(y))
+
+
+STAYING = [
+    mixed_rows,
+    many_weights,
+    another,
+    read_between,
+    returned,
+    no_opposite,
+    mixed,
+    broadcast,
+    shared_and_new,
+]
 
 
 @pytest.mark.parametrize("body", STAYING, ids=lambda body: body.__name__)
