@@ -44,6 +44,7 @@ from neocpu.passes.rules.reordering.project_before_concat import PROJECT_BEFORE_
 from neocpu.passes.rules.reordering.reduce_first import REDUCE_FIRST
 from neocpu.passes.rules.reordering.slice_before import SLICE_BEFORE
 from neocpu.passes.rules.reordering.upsample_last import UPSAMPLE_LAST
+from neocpu.passes.rules.reordering.weights_first import WEIGHTS_FIRST
 from neocpu.passes.rules.replacement.attention_scores import MASK_BY_SUM, SCALE_QUERIES
 from neocpu.passes.rules.replacement.compose_convolutions import COMPOSE_CONVOLUTIONS
 from neocpu.passes.rules.replacement.group_convolutions import GROUP_CONVOLUTIONS
@@ -123,6 +124,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         ACTIVATE_BEFORE_POOL,
         POOL_BEFORE_ACTIVATION,
         CANCEL_LAYOUTS,
+        WEIGHTS_FIRST,
         SLICE_BEFORE,
     ),
     # Equal work is done once; a concat continues the concat that it starts with.

@@ -196,6 +196,17 @@ def test_linear_attention():
     assert kinds(check(build(body, *[(2, 3, 50, 8)] * 3))) == ["product", "product"]
 
 
+def test_heads_behind_their_scores_are_moved_there_by_another_kernel():
+    """Threads that compute a head each would write to each other's cache lines."""
+
+    def body(net, q, k):
+        scores = net.emit(relax.op.matmul(q, transposed(net, k)))
+        return net.emit(relax.op.permute_dims(scores, [0, 2, 3, 1]))
+
+    (product,) = check(build(body, (1, 3, 6, 5), (1, 3, 7, 5)))
+    assert product.workload.output.stride(3) == 1
+
+
 def test_a_negative_scale_is_no_attention():
     def body(net, q, k, v):
         scores = net.emit(relax.op.matmul(q, k))

@@ -142,8 +142,8 @@ def _cancel(expr: Expr, rewrite: Rewrite) -> Expr | None:
 CANCEL_LAYOUTS: Final = LocalRule(
     "cancel-layouts",
     Kind.REORDERING,
-    "Transposes and reshapes move past elementwise operators and, of channels, dense layers to undo "
-    "each other.",
+    "Transposes and reshapes move past elementwise operators and, of channels, dense layers to "
+    "undo each other.",
     operators=("relax.permute_dims", "relax.reshape"),
     apply=_cancel,
 )
