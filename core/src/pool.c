@@ -21,9 +21,14 @@ enum { LINE = 128 };
 enum { SHARE = 8 };
 /* A range of tasks has two of 16 bits. */
 enum { MAX_TASKS = 0xffff };
+/* Bytes of a copy that are a task: some microseconds. */
+enum { COPY_PART = 64 << 10 };
 
 /* Within a run a thread waits busily this long for the next loop; waking it takes a third of it. */
 static const uint64_t PATIENCE_NS = 100000;
+/* And so long after it for the next run: waking a thread takes its caller, and the thread, half of
+ * that each. Of whoever comes next, it takes no more than a run of some milliseconds hides. */
+static const uint64_t LINGER_NS = 50000;
 /* So long the first thread waits for what others have begun until it looks whether they have a CPU,
  * and for what they then use it before it looks again. */
 static const uint64_t JOIN_PATIENCE_NS = 30000, LOOK_NS = 5000;
@@ -153,25 +158,33 @@ static void make_way(const member *me) {
   sched_setaffinity(0, sizeof others, CPU_COUNT(&others) > 0 ? &others : &me->allowed);
 }
 
+/* Make way if this is where the first thread was. */
+static void leave_first(const member *me) {
+  if (sched_getcpu() == atomic_load_explicit(&me->pool->cpu, memory_order_relaxed)) make_way(me);
+}
+
 /* Wait for a launch after the one seen, or the pool's end; return the state. */
-static unsigned await_launch(nc_pool *pool, unsigned seen) {
+static unsigned await_launch(member *me, unsigned seen) {
+  nc_pool *pool = me->pool;
   uint64_t began = 0;
+  unsigned before = seen;
   for (unsigned spins = 1;; ++spins) {
     const unsigned state = atomic_load_explicit(&pool->state, memory_order_acquire);
     if ((state ^ seen) >> 1 || atomic_load_explicit(&pool->stopped, memory_order_relaxed)) {
       return state;
     }
-    int tired = !(state & 1);
-    if (!tired && spins % 64 == 0) {
+    if (state != before) began = 0; /* a run has begun or ended */
+    before = state;
+    if (spins % 64 == 0) {
       const uint64_t now = nc_now();
       if (began == 0) began = now;
-      tired = now - began > PATIENCE_NS;
-    }
-    if (tired) {
-      atomic_fetch_add(&pool->asleep, 1);
-      sleep_while(&pool->state, state);
-      atomic_fetch_sub(&pool->asleep, 1);
-      began = 0;
+      if (now - began > (state & 1 ? PATIENCE_NS : LINGER_NS)) {
+        atomic_fetch_add(&pool->asleep, 1);
+        sleep_while(&pool->state, state);
+        atomic_fetch_sub(&pool->asleep, 1);
+        began = 0;
+        leave_first(me);
+      }
     }
     rest();
   }
@@ -200,9 +213,9 @@ static void *serve(void *data) {
   atomic_store(&self->id, (int)syscall(SYS_gettid));
   nc_flush_denormals();
   for (;;) {
-    state = await_launch(pool, state);
+    state = await_launch(self, state);
     if (atomic_load(&pool->stopped)) return NULL;
-    if (sched_getcpu() == atomic_load_explicit(&pool->cpu, memory_order_relaxed)) make_way(self);
+    leave_first(self);
     work(pool, self->index, state >> 1);
     if (atomic_exchange(&self->fetched, 0)) make_way(self);
   }
@@ -302,6 +315,36 @@ static int launch(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
   }
   if (tasks == 1 || tasks > MAX_TASKS) return run_alone(loop, data, tasks);
   return share_out(pool, loop, data, tasks);
+}
+
+void nc_pool_rouse(nc_pool *pool) {
+  if (pool->size == 1) return;
+  atomic_store_explicit(&pool->cpu, sched_getcpu(), memory_order_relaxed);
+  atomic_fetch_or(&pool->state, 1);
+  if (atomic_load(&pool->asleep) > 0) wake(&pool->state, pool->size - 1);
+}
+
+/* A copy that threads share. */
+typedef struct copy {
+  char *to;
+  const char *from;
+  size_t bytes;
+} copy;
+
+static int copy_part(int task, nc_parallel *parallel, void *data) {
+  const copy *whole = data;
+  const size_t tasks = (size_t)parallel->tasks, number = (size_t)task;
+  const size_t each = (whole->bytes / tasks / LINE + 1) * LINE, first = number * each;
+  if (first >= whole->bytes) return 0;
+  const size_t left = whole->bytes - first;
+  memcpy(whole->to + first, whole->from + first, left < each ? left : each);
+  return 0;
+}
+
+void nc_pool_copy(nc_pool *pool, void *to, const void *from, size_t bytes) {
+  copy whole = {to, from, bytes};
+  const size_t parts = bytes / COPY_PART + 1;
+  launch(pool, copy_part, &whole, parts < MAX_TASKS ? (int)parts : MAX_TASKS);
 }
 
 /* A loop whose tasks are noted. */
@@ -406,7 +449,7 @@ void nc_pool_leave(nc_pool *pool) {
   self = NULL;
   pool->trace = NULL;
   nc_restore_denormals(pool->denormals);
-  atomic_fetch_and(&pool->state, ~1u); /* who waits busily goes to sleep */
+  atomic_fetch_and(&pool->state, ~1u); /* who waits busily soon goes to sleep */
   pass_turn(pool);
 }
 

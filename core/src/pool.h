@@ -1,10 +1,10 @@
 /* Threads that share the parallel loops of kernels.
  *
- * A run belongs to one calling thread, which is the pool's first; its others sleep between runs and
- * wait busily within one. A loop is cut into tasks, of which every thread has a share of its own, so
- * that the same rows stay in the same core's cache from one kernel to the next. Whoever is done
- * takes what others have not begun: a thread that the system gives no time holds up one task, not
- * its share. (NeoCPU, section 3.1.2, has static shares alone.) */
+ * A run belongs to one calling thread, which is the pool's first; its others wait busily within one,
+ * and sleep between runs, unless the next one begins at once. A loop is cut into tasks, of which
+ * every thread has a share of its own, so that the same rows stay in the same core's cache from one
+ * kernel to the next. Whoever is done takes what others have not begun: a thread that the system
+ * gives no time holds up one task, not its share. (NeoCPU, section 3.1.2, has static shares alone.) */
 #ifndef NEOCPU_POOL_H_
 #define NEOCPU_POOL_H_
 
@@ -37,6 +37,13 @@ int nc_pool_size(const nc_pool *pool);
 void nc_pool_enter(nc_pool *pool);
 
 void nc_pool_leave(nc_pool *pool);
+
+/* Have the pool's other threads ready for the first loop of a run: waking them takes some time, in
+ * which the first one may do something else. Between nc_pool_enter and nc_pool_leave, as is: */
+void nc_pool_rouse(nc_pool *pool);
+
+/* Copy bytes on all threads. */
+void nc_pool_copy(nc_pool *pool, void *to, const void *from, size_t bytes);
 
 /* Into how many tasks to cut a loop of so many iterations (0: unknown) for so many threads. */
 uint32_t nc_pool_tasks(uint32_t iterations, int threads);

@@ -161,7 +161,8 @@ neocpu_status nc_program_prepare(nc_session *session, const char *path) {
       *argument++ = (nc_value){.kind = TENSOR, .as.pointer = tensor};
     }
     for (size_t j = 0; j < kernel->launch_count; ++j) {
-      *task++ = nc_pool_tasks(kernel->launches[j], threads);
+      *task = nc_pool_tasks(kernel->launches[j], threads);
+      session->shares_loops |= *task++ > 1;
     }
   }
   return NEOCPU_OK;

@@ -86,7 +86,7 @@ static neocpu_status stage(nc_session *session, size_t index, const neocpu_input
     *buffer = aligned_alloc(NC_ALIGN, (input->bytes + NC_ALIGN - 1) / NC_ALIGN * NC_ALIGN);
     if (*buffer == NULL) return nc_memory_missing(input->bytes);
   }
-  memcpy(*buffer, input->data, input->bytes);
+  nc_pool_copy(session->pool, *buffer, input->data, input->bytes);
   session->tensors[index].data = *buffer;
   return NEOCPU_OK;
 }
@@ -224,6 +224,7 @@ static neocpu_status copy_outputs(const nc_session *session, neocpu_output *outp
 }
 
 static neocpu_status run(nc_session *session, const neocpu_input *inputs, neocpu_output *outputs) {
+  if (session->shares_loops) nc_pool_rouse(session->pool);
   for (size_t i = 0; i < session->header->input_count; ++i) {
     session->tensors[i].data = (void *)inputs[i].data; /* kernels only read inputs */
     if (usable(session, &inputs[i], outputs)) continue;

@@ -38,10 +38,11 @@ typedef struct nc_session {
   void **places;       /* of each output that may lie elsewhere: its place in the arena, else null */
   void *arena;         /* anonymous memory; null: none is needed */
   size_t arena_size;
+  int shares_loops; /* whether there is a loop of several tasks */
 } nc_session;
 
-/* Get memory, load the code of a source that stays as long, and check every call against it: then none reads or writes outside its
- * tensors. Free with nc_session_free, also after a failure. */
+/* Get memory, load the code of a source that stays as long, and check every call against it: then
+ * none reads or writes outside its tensors. Free with nc_session_free, also after a failure. */
 neocpu_status nc_session_start(nc_session *session, const nc_source *source, nc_pool *pool);
 
 /* Run the model; its outputs are then at the caller's: of bounded ones, the rows that count. Between

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import neocpu
 from neocpu.building.elf import read_elf
@@ -115,6 +116,18 @@ def test_memory_layout_of_inputs_does_not_matter(two_way, two_way_module, disgui
         np.testing.assert_array_equal(output, expected)
     for x, original in zip(inputs, before, strict=True):
         np.testing.assert_array_equal(x, original)
+
+
+@pytest.mark.parametrize("size", [3 << 14, (3 << 14) + 1])  # of three pieces, and a bit more
+def test_threads_copy_an_input_of_many_pieces(tmp_path, size):
+    node = helper.make_node("Relu", ["x"], ["y"])
+    tensors = [[helper.make_tensor_value_info(name, 1, [1, size])] for name in "xy"]
+    model = helper.make_model(helper.make_graph([node], "relu", *tensors), ir_version=9)
+    path = tmp_path / "relu.so"
+    neocpu.compile(model, verify=False).export(path)
+    x = np.random.default_rng(0).standard_normal((1, size)).astype("float32")
+    with load(path, threads=2) as module:
+        np.testing.assert_array_equal(module(misaligned(x)), np.maximum(x, 0))
 
 
 def test_outputs_never_alias(two_way, two_way_module):
