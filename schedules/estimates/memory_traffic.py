@@ -8,6 +8,9 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 # Bytes of a cache line, and lines of a set: L2 caches have 8 ways or more.
 LINE, L2_WAYS = 64, 8
+# Weights, in L2 caches, of a layer that has time to ask for as many of the next one's. Larger ones
+# come no faster than they are used: 3x3 convolutions of 512 channels and 7x7 pixels lost a quarter.
+NEXT_L2S = 4
 # Of computing, fetching from L3 and from memory, the longest hides all but this share of the rest.
 EXPOSED = 0.15
 
@@ -15,6 +18,15 @@ EXPOSED = 0.15
 def fork_seconds(threads: int, target: CpuTarget) -> float:
     """Seconds it takes to enter and leave a parallel loop: none on one thread."""
     return target.rates.fork if threads > 1 else 0.0
+
+
+def fetches_next(weights: int, target: CpuTarget) -> bool:
+    """Whether a layer asks for what lies after its ``weights``, in bytes: the next one's.
+
+    It asks for as many, at the pace at which it uses its own. The next layer then finds in L2 or L3
+    what it would wait for, a dense layer of one row above all. On NEON that is not measured.
+    """
+    return target.isa != "neon" and weights <= NEXT_L2S * target.l2
 
 
 def with_memory(computing: float, fetched: float, cold: float, target: CpuTarget) -> float:
