@@ -9,7 +9,7 @@ uses any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -99,8 +99,12 @@ def static_shape(expr: Expr) -> tuple[int, ...] | None:
 
 def shape_values(expr: Expr) -> tuple[int, ...] | None:
     """Return the integers of a static ``ShapeExpr``, or ``None``."""
-    if not isinstance(expr, relax.ShapeExpr):
-        return None
+    return _shape_values(expr) if isinstance(expr, relax.ShapeExpr) else None
+
+
+@lru_cache(maxsize=1 << 16)
+def _shape_values(expr: relax.ShapeExpr) -> tuple[int, ...] | None:
+    # Each is asked for again and again, and what TVM holds takes microseconds to look at.
     values = tuple(expr.values)
     if not all(isinstance(value, tvm.tirx.IntImm) for value in values):
         return None
@@ -214,6 +218,8 @@ class Rewrite:
         self._func = func
         self.changed = False
         self._nested = 0
+        # What the rule makes of the first value that it applies to, once that is known.
+        self._first: tuple[Var, Expr] | None = None
         #: The variable whose value is being rewritten.
         self.current: Var | None = None
         #: What rules that compare expressions have met so far, by keys of their own.
@@ -262,12 +268,34 @@ class Rewrite:
         """Return the variable bound to ``value``, an expression this walk has left in place."""
         return self._variables.get(value)
 
+    def begun(self) -> Rewrite | None:
+        """Return what a walk starts with, or None if no binding would change.
+
+        Looking at each takes a fraction of a walk's time. This object is of no use afterwards.
+        """
+        walk = Rewrite(self._func, self._rule)
+        try:
+            for binding in bindings(self._func):
+                self.current, value = binding.var, binding.value
+                if not isinstance(value, Call | relax.TupleGetItem | relax.Tuple):
+                    return walk  # it puts variables in the place of others, or goes into functions
+                found = None if isinstance(value, relax.Tuple) else self._rule(value, self)
+                if found is not None:
+                    walk._first = binding.var, found
+                    return walk
+                self._bind(binding.var, value)
+        except _WouldEmitError:
+            return walk
+        return None
+
     def emit(self, expr: Expr) -> Expr:
         """Bind ``expr``, after applying the rule to it, and return the variable (or leaf).
 
         What is emitted while a rule is applied to what was, and so on, is left to the next walk
         once it is `MOST_NESTED` deep: a slice moves in front of any number of operators.
         """
+        if self._builder is None:
+            raise _WouldEmitError
         expr = self._builder.normalize(expr)
         if self._nested < MOST_NESTED:
             self._nested += 1
@@ -286,12 +314,22 @@ class Rewrite:
     def apply(self, expr: Expr) -> Expr:
         """Apply the rule to ``expr`` until it no longer applies."""
         while isinstance(expr, Call | relax.TupleGetItem):
-            replacement = self._rule(expr, self)
+            replacement = self._made_of(expr)
             if replacement is None:
                 break
             self.changed = True
             expr = self._builder.normalize(replacement)
         return expr
+
+    def _made_of(self, expr: Expr) -> Expr | None:
+        if self._first is None or not self._first[0].same_as(self.current):
+            return self._rule(expr, self)
+        (_, found), self._first = self._first, None
+        return found
+
+
+class _WouldEmitError(Exception):
+    """A rule adds to a function that is merely looked at."""
 
 
 Rule: TypeAlias = Callable[[Expr, Rewrite], Expr | None]
@@ -368,7 +406,9 @@ def rewrite_function(func: relax.Function, rule: Rule) -> relax.Function:
     relax.Function
         ``func`` itself if the rule never applied, else a new function without dead bindings.
     """
-    rewrite = Rewrite(func, rule)
+    rewrite = Rewrite(func, rule).begun()
+    if rewrite is None:
+        return func
     rewritten = _RuleMutator(rewrite).visit_expr(func)
     return relax.analysis.remove_all_unused(rewritten) if rewrite.changed else func
 
