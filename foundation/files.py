@@ -178,6 +178,45 @@ def replacing(
         raise _write_error(path, error, size, option) from error
 
 
+def move(source: Path, path: Path, option: str = "-o") -> bool:
+    """Sync a file and put it at ``path`` as `replacing` does, if that needs no copy of it.
+
+    Parameters
+    ----------
+    source : Path
+        Of this process alone. It is gone afterwards.
+    option : str
+        What chooses the path on the command line, for messages.
+
+    Returns
+    -------
+    bool
+        Whether that was done: not if ``path`` is on another disk, a device or a pipe, or in a
+        folder that gives files another group than this process has.
+
+    Raises
+    ------
+    UsageError, ArtifactError
+        As `replacing`.
+    """
+    try:
+        if _is_stream(path):
+            return False
+        target = _target(path)
+        folder = os.stat(target.parent)
+        if folder.st_dev != os.stat(source).st_dev or folder.st_mode & stat.S_ISGID:
+            return False
+        with open(source, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(source, target)
+        sync_folder(target.parent)
+        return True
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return False
+        raise _write_error(path, error, 0, option) from error
+
+
 @contextmanager
 def _replacement(path: Path, mode: int, lasting: bool) -> Iterator[BinaryIO]:
     fd, name = _create(path.parent, mode)

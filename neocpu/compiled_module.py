@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from neocpu.building.link import replace_header
-from neocpu.foundation.files import replacing
+from neocpu.foundation.files import move, replacing
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.plan_report import PlanReport
 from neocpu.reference.comparison import Comparison
@@ -89,6 +89,16 @@ class CompiledModule(Unpicklable):
             replacing(Path(path), self.path.stat().st_size, executable=True) as file,
         ):
             shutil.copyfileobj(source, file, 1 << 22)
+        return self.header
+
+    def hand_over(self, path: str | os.PathLike[str]) -> ArtifactHeader:
+        """Write the artifact to ``path`` as `export` does; nothing is left here to load or export.
+
+        It is moved there if that is possible.
+        """
+        if not move(self.path, Path(path)):
+            self.export(path)
+        self.close()
         return self.header
 
     def close(self) -> None:

@@ -203,7 +203,7 @@ def _compile(model: str, path: Path, calibrated: bool, **settings: Any) -> dict[
 
     compiling = neocpu.compile_calibrated if calibrated else neocpu.compile
     with compiling(model, **settings) as compiled:
-        compiled.export(path)
+        compiled.hand_over(path)
         return _plan_report(compiled)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from neocpu.foundation import files
 from neocpu.foundation.errors import ArtifactError, UsageError
-from neocpu.foundation.files import check_destination, read_file, replacing
+from neocpu.foundation.files import check_destination, move, read_file, replacing
 
 DATA = bytes(range(256)) * 4096
 
@@ -215,3 +215,31 @@ def test_what_is_to_last_is_synced_and_its_folder_too(tmp_path, monkeypatch, las
         file.write(b"text")
     assert len(synced) == 2 * lasting
     assert (tmp_path / "file").read_bytes() == b"text"
+
+
+def test_a_file_is_moved_where_no_copy_is_needed(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(files.os, "fsync", synced.append)
+    source, target, link = tmp_path / "new", tmp_path / "out", tmp_path / "link"
+    source.write_bytes(DATA)
+    target.write_text("older")
+    link.symlink_to("out")
+    assert move(source, link)
+    assert len(synced) == 2
+    assert target.read_bytes() == DATA
+    assert sorted(os.listdir(tmp_path)) == ["link", "out"]
+
+
+def test_and_stays_where_one_is(tmp_path, monkeypatch):
+    source, shared = tmp_path / "new", tmp_path / "shared"
+    source.write_bytes(DATA)
+    shared.mkdir()
+    shared.chmod(0o2755)
+    assert not move(source, Path("/dev/null"))
+    assert not move(source, shared / "out")  # its group would be another
+    assert not move(source, Path("/proc/self/out"))  # another disk
+    for folder in (tmp_path / "none", shared):
+        with pytest.raises(UsageError, match="cannot write"):
+            move(source, folder / "out" if folder is not shared else folder)
+    assert source.read_bytes() == DATA
+    assert sorted(os.listdir(tmp_path)) == ["new", "shared"]
