@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Final
 
@@ -38,9 +39,8 @@ def predicted_seconds(model: onnx.ModelProto, images: int = 1) -> float:
     images : int
         How many times the model is run.
     """
-    light = strip_weights(model)
     try:
-        graph = onnx.shape_inference.infer_shapes(light.model).graph
+        graph = _inferred(strip_weights(model).model)
     except Exception:  # C++ has exceptions of its own
         return 0.0
     shapes = known_shapes(graph)
@@ -50,6 +50,17 @@ def predicted_seconds(model: onnx.ModelProto, images: int = 1) -> float:
     if products >= _FEW:
         seconds += products * _product_seconds() + elements * _ELEMENT_SECONDS
     return images * seconds
+
+
+def _inferred(light: onnx.ModelProto) -> onnx.GraphProto:
+    """Return the graph with every shape that can be told, also of what reads computed shapes."""
+    graph = onnx.shape_inference.infer_shapes(light).graph
+    known = known_shapes(graph)
+    if all(name in known for node in graph.node for name in node.output if name):
+        return graph
+    with suppress(Exception):  # C++ has exceptions of its own
+        return onnx.shape_inference.infer_shapes(light, data_prop=True).graph
+    return graph
 
 
 def _runs(

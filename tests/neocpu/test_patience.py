@@ -114,6 +114,26 @@ def test_products_are_counted(monkeypatch, op, shapes, attributes, products):
     assert predicted_seconds(model, 3) == 3 * products
 
 
+def test_products_of_computed_shapes_count_too(monkeypatch):
+    """As PyTorch's old exporter writes ``x.view(x.size(0), -1)``."""
+    monkeypatch.setattr(predicted_time, "_FEW", 0)
+    monkeypatch.setattr(predicted_time, "_ELEMENT_SECONDS", 0)
+    monkeypatch.setattr(predicted_time, "_product_seconds", lambda: 1.0)
+    model = parsed("""
+g (float[2, 3, 5] x, float[15, 7] w) => (float[2, 7] y) {
+  s = Shape(x)
+  zero = Constant<value = int64 {0}>()
+  n = Gather(s, zero)
+  axes = Constant<value = int64[1] {0}>()
+  m = Unsqueeze(n, axes)
+  rest = Constant<value = int64[1] {-1}>()
+  shape = Concat<axis = 0>(m, rest)
+  flat = Reshape(x, shape)
+  y = MatMul(flat, w)
+}""")
+    assert predicted_seconds(model) == 2 * 15 * 7
+
+
 def test_small_models_are_not_worth_a_measurement(monkeypatch):
     monkeypatch.setattr(predicted_time, "_product_seconds", lambda: pytest.fail("measured"))
     assert predicted_seconds(MODEL) == 0
