@@ -277,12 +277,14 @@ class Rewrite:
         try:
             for binding in bindings(self._func):
                 self.current, value = binding.var, binding.value
-                if not isinstance(value, Call | relax.TupleGetItem | relax.Tuple):
-                    return walk  # it puts variables in the place of others, or goes into functions
-                found = None if isinstance(value, relax.Tuple) else self._rule(value, self)
-                if found is not None:
-                    walk._first = binding.var, found
-                    return walk
+                if isinstance(value, Call | relax.TupleGetItem):
+                    if (found := self._rule(value, self)) is not None:
+                        walk._first = binding.var, found
+                        return walk
+                elif not isinstance(value, relax.Tuple) and (
+                    not _is_leaf(value) or isinstance(binding.var, relax.DataflowVar)
+                ):
+                    return walk  # it goes into functions, or puts values in the place of variables
                 self._bind(binding.var, value)
         except _WouldEmitError:
             return walk
