@@ -19,6 +19,12 @@ from onnx.reference.op_run import OpRun
 
 Array: TypeAlias = npt.NDArray[Any]
 
+#: Elements that are computed at a time by what has many steps: all that these need stays in L2.
+_IN_CACHE = 1 << 14
+
+_ERF_STEP, _ERF_LAST = 1 / 256, 6.0
+_ERF_TABLE = np.array([math.erf(i * _ERF_STEP) for i in range(int(_ERF_LAST / _ERF_STEP) + 1)])
+
 #: Bytes of unfolded input (im2col) a convolution holds at a time.
 COLUMN_BYTES = 32 << 20
 
@@ -121,10 +127,11 @@ def _depthwise(padded: Array, w: Array, window: Window, y: Array) -> None:
     spatial = (1,) * len(window.out)
     total = y.reshape(n, channels, w.shape[0] // channels, *window.out)
     total[...] = 0
+    products = np.empty_like(total)
     for tap, seen in window.taps(padded):
         index: tuple[Any, ...] = (slice(None), 0, *tap)
         weights = w[index].reshape(channels, -1, *spatial)
-        total += seen[:, :, None] * weights
+        total += np.multiply(seen[:, :, None], weights, out=products)
 
 
 def convolve(image: Array, w: Array, groups: int, window: Window, y: Array) -> None:
@@ -315,10 +322,12 @@ def _softmax(op: OpRun, x: Array, attrs: dict[str, Any], *, logarithm: bool) -> 
         axes = tuple(range(first, x.ndim))
     else:
         axes = (attrs["axis"],)
-    shifted = x - x.max(axis=axes, keepdims=True)
-    exponential = np.exp(shifted)
-    total = exponential.sum(axis=axes, keepdims=True)
-    return np.asarray(shifted - np.log(total) if logarithm else exponential / total)
+    shifted = np.asarray(x - x.max(axis=axes, keepdims=True))
+    if logarithm:
+        return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axes, keepdims=True)))
+    exponential = np.exp(shifted, out=shifted)
+    exponential /= exponential.sum(axis=axes, keepdims=True)
+    return exponential
 
 
 class Hardmax(OpRun):  # type: ignore[misc]
@@ -346,12 +355,20 @@ class Erf(OpRun):  # type: ignore[misc]
 
 def error_function(x: Array) -> Array:
     """Return erf of each element, by a third-order expansion around a table of exact values."""
-    step, last = 1 / 256, 6.0
-    table = np.array([math.erf(i * step) for i in range(int(last / step) + 1)])
+    result = np.empty(x.shape, x.dtype)
+    elements, results = x.reshape(-1), result.reshape(-1)
+    for start in range(0, x.size, _IN_CACHE):
+        part = slice(start, start + _IN_CACHE)
+        results[part] = _error_function(elements[part])
+    return result
+
+
+def _error_function(x: Array) -> Array:
+    step, last = _ERF_STEP, _ERF_LAST
     magnitude = np.minimum(np.abs(x.astype(np.float64)), last)
     nearest = np.nan_to_num(np.rint(magnitude / step)).astype(np.int64)
     point = nearest * step
     d = magnitude - point
     slope = 2 / math.sqrt(math.pi) * np.exp(-point * point)
     series = d * (1 - d * (point - d * (2 * point * point - 1) / 3))
-    return np.asarray(np.copysign(table[nearest] + slope * series, x).astype(x.dtype))
+    return np.asarray(np.copysign(_ERF_TABLE[nearest] + slope * series, x).astype(x.dtype))
