@@ -271,7 +271,7 @@ class Rewrite:
     def begun(self) -> Rewrite | None:
         """Return what a walk starts with, or None if no binding would change.
 
-        Looking at each takes a fraction of a walk's time. This object is of no use afterwards.
+        This object is of no use afterwards.
         """
         walk = Rewrite(self._func, self._rule)
         try:
@@ -408,9 +408,19 @@ def rewrite_function(func: relax.Function, rule: Rule) -> relax.Function:
     relax.Function
         ``func`` itself if the rule never applied, else a new function without dead bindings.
     """
+    return _walk(func, Rewrite(func, rule))
+
+
+def rewrite_where_it_applies(func: relax.Function, rule: Rule) -> relax.Function:
+    """Return what `rewrite_function` does, by a rule that remembers nothing from call to call.
+
+    It is asked of each binding first, which takes a fraction of a walk's time.
+    """
     rewrite = Rewrite(func, rule).begun()
-    if rewrite is None:
-        return func
+    return func if rewrite is None else _walk(func, rewrite)
+
+
+def _walk(func: relax.Function, rewrite: Rewrite) -> relax.Function:
     rewritten = _RuleMutator(rewrite).visit_expr(func)
     return relax.analysis.remove_all_unused(rewritten) if rewrite.changed else func
 

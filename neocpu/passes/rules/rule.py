@@ -12,7 +12,7 @@ from typing import Any, Final
 import tvm
 from tvm import relax
 
-from neocpu.relax_utils import Expr, Rewrite, Rule, op_name, rewrite_function
+from neocpu.relax_utils import Expr, Rewrite, Rule, op_name, rewrite_where_it_applies
 
 TUPLE_ITEM: Final = "tuple item"
 """What a local rule names to look at accesses of tuples."""
@@ -62,7 +62,7 @@ class LocalRule(GraphRule):
         What it looks at: operators' names, and `TUPLE_ITEM`. None named means all.
     apply : callable
         ``apply(expr, rewrite)`` returns the replacement, or None if the rule does not apply: see
-        `neocpu.relax_utils.rewrite_function`.
+        `neocpu.relax_utils.rewrite_function`. It remembers nothing from call to call.
     """
 
     operators: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ class _ApplyRules:
         self, func: relax.Function, step: FunctionRule | Sequence[LocalRule]
     ) -> relax.Function:
         if not isinstance(step, FunctionRule):
-            return rewrite_function(func, self._first_of(step))
+            return rewrite_where_it_applies(func, self._first_of(step))
         changed = step.rewrite(func)
         if not changed.same_as(func):
             self._fired[step.name] += 1
