@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from tvm import relax
@@ -40,8 +40,14 @@ class Linear:
         return Linear({**self.terms, **other.terms}, self.bias + other.bias)
 
 
-def linear_of(tensor: Expr, known: Mapping[Var, Expr]) -> Linear | None:
+_DEPTH: Final = 8
+"""Steps in a row that are looked through. Each may read the one before twice."""
+
+
+def linear_of(tensor: Expr, known: Mapping[Var, Expr], depth: int = _DEPTH) -> Linear | None:
     """Return a float32 tensor as a sum of products with constant weights; None if it is none.
+
+    None too of one that is written in more than ``depth`` steps.
 
     Parameters
     ----------
@@ -51,20 +57,23 @@ def linear_of(tensor: Expr, known: Mapping[Var, Expr]) -> Linear | None:
         What variables are bound to.
     """
     value: Any = known.get(tensor, tensor) if isinstance(tensor, Var) else tensor
+    if depth == 0:
+        return None
     if isinstance(value, relax.TupleGetItem):
-        return _item(value, known)
+        return _item(value, known, depth - 1)
     if constant_value(value) is not None:
         return _constant(value)
     if is_op(value, "relax.matmul"):
         return _product(value, known)
     if is_op(value, "relax.add"):
-        one, other = (linear_of(arg, known) for arg in value.args)
+        one = linear_of(value.args[0], known, depth - 1)
+        other = None if one is None else linear_of(value.args[1], known, depth - 1)
         return None if one is None or other is None else one.plus(other)
     if is_op(value, "relax.reshape"):
         same = last_extent(value) == last_extent(value.args[0])
-        return linear_of(value.args[0], known) if same else None
+        return linear_of(value.args[0], known, depth - 1) if same else None
     if is_op(value, "relax.strided_slice"):
-        return _slice(value, known)
+        return _slice(value, known, depth - 1)
     return None
 
 
@@ -77,8 +86,9 @@ def last_extent(tensor: Expr) -> int | None:
 def row_of(tensor: Expr, known: Mapping[Var, Expr]) -> Expr:
     """Return the tensor that another one is, but for a reshape that keeps its last axis."""
     value: Any = known.get(tensor) if isinstance(tensor, Var) else None
-    if is_op(value, "relax.reshape") and last_extent(value) == last_extent(value.args[0]):
-        return row_of(value.args[0], known)
+    while is_op(value, "relax.reshape") and last_extent(value) == last_extent(value.args[0]):
+        tensor = value.args[0]
+        value = known.get(tensor) if isinstance(tensor, Var) else None
     return tensor
 
 
@@ -121,13 +131,14 @@ def _product_of_part(part: Expr, weights: Array) -> Linear | None:
     return None if constant is None else Linear({}, constant.bias @ weights)
 
 
-def _item(item: relax.TupleGetItem, known: Mapping[Var, Expr]) -> Linear | None:
+def _item(item: relax.TupleGetItem, known: Mapping[Var, Expr], depth: int) -> Linear | None:
     split: Any = known.get(item.tuple_value)
     if not is_op(split, "relax.split"):
         return None
     extents = [last_extent_of_type(field) for field in split.ty.fields]
     rank = len(static_shape(split.args[0]) or ())
-    whole = linear_of(split.args[0], known) if int(split.attrs.axis) % rank == rank - 1 else None
+    is_last = int(split.attrs.axis) % rank == rank - 1
+    whole = linear_of(split.args[0], known, depth) if is_last else None
     first = sum(extents[: item.index])
     return None if whole is None else whole.columns(first, first + extents[item.index])
 
@@ -137,7 +148,7 @@ def last_extent_of_type(kind: Any) -> int:
     return int(kind.shape.values[-1])
 
 
-def _slice(call: Any, known: Mapping[Var, Expr]) -> Linear | None:
+def _slice(call: Any, known: Mapping[Var, Expr], depth: int) -> Linear | None:
     shape, source = static_shape(call), static_shape(call.args[0])
     if shape is None or source is None or shape[:-1] != source[:-1]:
         return None
@@ -145,6 +156,6 @@ def _slice(call: Any, known: Mapping[Var, Expr]) -> Linear | None:
     steps = [int(number.value) for number in call.args[4].fields] if len(call.args) > 4 else [1]
     if [axis % len(shape) for axis in axes] != [len(shape) - 1] or steps != [1]:
         return None
-    whole = linear_of(call.args[0], known)
+    whole = linear_of(call.args[0], known, depth)
     first = firsts[0] + source[-1] if firsts[0] < 0 else firsts[0]
     return None if whole is None else whole.columns(first, first + shape[-1])

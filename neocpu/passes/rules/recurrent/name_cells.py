@@ -89,6 +89,13 @@ class _Layer:
 
 
 def _name_cells(func: relax.Function) -> relax.Function:
+    """Find layers, and those above them, of which the states of others are the steps."""
+    while not (found := _named_once(func)).same_as(func):
+        func = found
+    return func
+
+
+def _named_once(func: relax.Function) -> relax.Function:
     known = definitions(func)
     cells = {c.h: c for var, value in known.items() if (c := cell_of(var, value, known))}
     if len(cells) < 2:
@@ -113,8 +120,7 @@ def _name_cells(func: relax.Function) -> relax.Function:
         state = relax.op.strided_slice(made[id(each)], [each.axis], [step], [step + 1])
         return relax.op.reshape(rewrite.emit(state), static_shape(expr))
 
-    # The states of one layer may be the steps of the next.
-    return _name_cells(rewrite_function(func, apply)) if layers else func
+    return rewrite_function(func, apply) if layers else func
 
 
 def _chains(cells: Mapping[Var, Cell]) -> Iterator[list[Cell]]:

@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.passes.rules.rule import Kind, LocalRule
+from neocpu.planning.products import MOST_STEPS
 from neocpu.relax_utils import (
     Expr,
     Rewrite,
@@ -62,14 +63,15 @@ def _is_read_by_softmax(expr: Call, rewrite: Rewrite) -> bool:
     return int(softmax.attrs.axis) % rank == rank - 1
 
 
-def _are_scores(tensor: Expr, rewrite: Rewrite) -> bool:
+def _are_scores(tensor: Expr, rewrite: Rewrite, steps: int = MOST_STEPS) -> bool:
     """Whether a tensor is a product of two activations, with scales and biases."""
-    value: Any = rewrite.sole_definition(tensor)
+    value: Any = rewrite.sole_definition(tensor) if steps else None
     if is_op(value, "relax.matmul"):
         return all(constant_value(arg) is None for arg in value.args)
     if is_op(value, "relax.add"):
-        return any(_are_scores(arg, rewrite) for arg in value.args)
-    return is_op(value, "relax.multiply", "relax.reshape") and _are_scores(value.args[0], rewrite)
+        return any(_are_scores(arg, rewrite, steps - 1) for arg in value.args)
+    is_scaled = is_op(value, "relax.multiply", "relax.reshape")
+    return is_scaled and _are_scores(value.args[0], rewrite, steps - 1)
 
 
 def _of_queries(expr: Call, rewrite: Rewrite) -> Expr | None:

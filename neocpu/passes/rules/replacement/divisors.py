@@ -16,6 +16,10 @@ LEAST: Final = 2.0**-126
 """Least number but zero in float32 that is normal. No root of a square is between them."""
 
 
+_STEPS: Final = 6
+"""Operators in a row that are looked through, from a quotient to a root, and from that to a sum."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Divisor:
     """A root of squares, summed up.
@@ -49,9 +53,12 @@ class Divisor:
         return replace(self, kept=True) if data and shape == _kept(data, self.axes) else None
 
 
-def divisor_of(tensor: Expr, rewrite: Rewrite) -> Divisor | None:
-    """Return ``tensor`` as a root of squares that nothing else reads; None if it is none."""
-    return _divisor(rewrite.sole_definition(tensor), rewrite)
+def divisor_of(tensor: Expr, rewrite: Rewrite, steps: int = _STEPS) -> Divisor | None:
+    """Return ``tensor`` as a root of squares that nothing else reads; None if it is none.
+
+    None too of one that is written in more than so many steps to its root.
+    """
+    return _divisor(rewrite.sole_definition(tensor), rewrite, steps) if steps else None
 
 
 def divisor_of_inverse(value: Any, rewrite: Rewrite) -> Divisor | None:
@@ -65,35 +72,35 @@ def divisor_of_inverse(value: Any, rewrite: Rewrite) -> Divisor | None:
     return None
 
 
-def _divisor(value: Any, rewrite: Rewrite) -> Divisor | None:
+def _divisor(value: Any, rewrite: Rewrite, steps: int) -> Divisor | None:
     if is_op(value, "relax.sqrt"):
         return _sum_of_squares(value.args[0], rewrite)
     if is_op(value, "relax.power") and _number(value.args[1]) == 0.5 and _keeps(value, 0):
         return _sum_of_squares(value.args[0], rewrite)
     if is_op(value, "relax.broadcast_to"):
-        inner = divisor_of(value.args[0], rewrite)
+        inner = divisor_of(value.args[0], rewrite, steps - 1)
         return inner if inner is not None and inner.kept else None
     if is_op(value, "relax.reshape"):
-        inner = divisor_of(value.args[0], rewrite)
+        inner = divisor_of(value.args[0], rewrite, steps - 1)
         return None if inner is None else inner.reshaped(static_shape(value))
     if is_op(value, "relax.where"):
-        return _one_for_zero(value, rewrite)
+        return _one_for_zero(value, rewrite, steps - 1)
     bound = lower_bound(value)
     if bound is not None:
-        inner = divisor_of(value.args[0], rewrite)
+        inner = divisor_of(value.args[0], rewrite, steps - 1)
         if inner is None or inner.root.added:
             return None
         return inner.with_root(least=max(inner.root.least, bound))
     if is_op(value, "relax.add"):
         number = _distance(value.args[1])
-        inner = divisor_of(value.args[0], rewrite) if _keeps(value, 0) else None
+        inner = divisor_of(value.args[0], rewrite, steps - 1) if _keeps(value, 0) else None
         if inner is None or number is None:
             return None
         return inner.with_root(added=inner.root.added + number)
     return None
 
 
-def _one_for_zero(where: Call, rewrite: Rewrite) -> Divisor | None:
+def _one_for_zero(where: Call, rewrite: Rewrite, steps: int) -> Divisor | None:
     """Look at ``where(norm == 0, 1, norm)``, by which only zeros are divided where it is 1."""
     condition, one, norm = where.args
     test: Any = rewrite.sole_definition(condition)
@@ -101,7 +108,7 @@ def _one_for_zero(where: Call, rewrite: Rewrite) -> Divisor | None:
         return None
     if len(rewrite.readers(norm)) > 2 or _number(test.args[1]) != 0 or not _keeps(where, 2):
         return None
-    found = _divisor(rewrite.definition(norm), rewrite)
+    found = _divisor(rewrite.definition(norm), rewrite, steps)
     if found is None or found.root != Root(found.root.factor):
         return None
     return found.with_root(least=LEAST)
@@ -117,30 +124,30 @@ def lower_bound(value: Any) -> float | None:
     return 0.0 if is_op(value, "relax.nn.relu") else None
 
 
-def _sum_of_squares(tensor: Expr, rewrite: Rewrite) -> Divisor | None:
+def _sum_of_squares(tensor: Expr, rewrite: Rewrite, steps: int = _STEPS) -> Divisor | None:
     """Return the root of a tensor that is a sum or mean of squares, scaled, plus epsilon."""
     value: Any = rewrite.sole_definition(tensor)
-    if value is None:
+    if value is None or steps == 0:
         return None
     if is_op(value, "relax.add") and _keeps(value, 0):
-        number, inner = _distance(value.args[1]), _sum_of_squares(value.args[0], rewrite)
+        number, inner = _distance(value.args[1]), _sum_of_squares(value.args[0], rewrite, steps - 1)
         if inner is None or number is None or inner.root.least:
             return None
         return inner.with_root(epsilon=inner.root.epsilon + number)
     bound = lower_bound(value)
     if bound is not None:
-        inner = _sum_of_squares(value.args[0], rewrite)
+        inner = _sum_of_squares(value.args[0], rewrite, steps - 1)
         if inner is None or (bound and inner.root.epsilon):
             return None
         return inner.with_root(least=max(inner.root.least, math.sqrt(bound)))
     if is_op(value, "relax.multiply") and _keeps(value, 0):
-        number, inner = _distance(value.args[1]), _sum_of_squares(value.args[0], rewrite)
+        number, inner = _distance(value.args[1]), _sum_of_squares(value.args[0], rewrite, steps - 1)
         if inner is None or not number or inner.root.least:
             return None
         root = inner.root
         return inner.with_root(factor=root.factor * number, epsilon=root.epsilon * number)
     if is_op(value, "relax.reshape"):
-        inner = _sum_of_squares(value.args[0], rewrite)
+        inner = _sum_of_squares(value.args[0], rewrite, steps - 1)
         return None if inner is None else inner.reshaped(static_shape(value))
     return _reduced(value, rewrite) or _difference(value, rewrite)
 

@@ -31,6 +31,26 @@ def body(bb, x):
     return bb.emit(R.exp(bb.emit(R.reshape(bb.emit(R.reshape(y, (6,))), (3, 2)))))
 
 
+def test_long_rows_of_operators_end():
+    """Of values added to themselves, and of a thousand sums, what rules look for is looked for."""
+
+    def doubled(bb, x):
+        y = x
+        for _ in range(60):
+            y = bb.emit(R.add(y, y))
+        gate = bb.emit(R.multiply(bb.emit(R.sigmoid(y)), bb.emit(R.tanh(y))))
+        return bb.emit(R.add(bb.emit(R.multiply(gate, y)), gate))
+
+    def summed(bb, x):
+        y = bb.emit(R.exp(x))
+        for number in range(350):
+            y = bb.emit(R.add(y, relax.const(np.float32(number))))
+        return bb.emit(R.divide(x, y))
+
+    assert names(simplify(module(doubled, (2, 3))))[-1] == "add"
+    assert names(simplify(module(summed, (2, 3)))) == ["exp", "add", "divide"]
+
+
 def test_rules_are_counted():
     fired = Counter()
     assert names(simplify(module(body, (2, 3)), fired=fired)) == ["abs", "reshape", "exp"]
