@@ -12,8 +12,8 @@ from typing import Any
 from neocpu.building.link import replace_header
 from neocpu.foundation.files import move, replacing
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.plan_report import PlanReport
 from neocpu.reference.comparison import Comparison
+from neocpu.reports.plan_report import PlanReport
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module, load
 from neocpu.runtime.unpicklable import Unpicklable

@@ -19,7 +19,6 @@ from neocpu.building.object_cache import open_object_cache
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.phases import BUILDING, PhaseClock
 from neocpu.building.pipeline import DUMP_VARIABLE, Dump
-from neocpu.calibration_report import CalibrationReport
 from neocpu.compile_options import CompileOptions, Member, parse_budget, parse_threads
 from neocpu.compiled_module import CompiledModule
 from neocpu.descent import finish_as_promised, finish_unchecked, verifier_of
@@ -39,11 +38,12 @@ from neocpu.network_tuning import (
     workloads_of,
 )
 from neocpu.passes.simplify_relax import simplify
-from neocpu.plan_report import PlanReport
 from neocpu.planning.extract import extract
 from neocpu.planning.network import Network
 from neocpu.planning.precision import Precision
 from neocpu.processing import NO_PROCESSING, Processing
+from neocpu.reports.calibration_report import CalibrationReport
+from neocpu.reports.plan_report import PlanReport
 from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload

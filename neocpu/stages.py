@@ -27,7 +27,6 @@ from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.phases import PhaseClock
 from neocpu.building.pipeline import Building, Built, Dump, begin_build, finish_build, lower
-from neocpu.calibration_report import CalibrationReport
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.host import usable_cpus
@@ -35,7 +34,6 @@ from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify_relax import simplify
-from neocpu.plan_report import Outcome, PlanReport, report_of
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
 from neocpu.planning.measured_costs import Measured
@@ -44,6 +42,8 @@ from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.weights import weights_of
+from neocpu.reports.calibration_report import CalibrationReport
+from neocpu.reports.plan_report import Outcome, PlanReport, report_of
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.schedules.vocabulary.format import Format

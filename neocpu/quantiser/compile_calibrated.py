@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import onnx
 
-from neocpu.calibration_report import CalibrationReport, IntegerLayer
 from neocpu.compile_options import CompileOptions, Member
 from neocpu.compiled_module import CompiledModule
 from neocpu.compiler import ModelLike, compile_each, load_for_import, tune_together
@@ -35,6 +34,7 @@ from neocpu.quantiser.mixed_precision import (
 from neocpu.quantiser.observation import Samples, VisibleModel, visible
 from neocpu.quantiser.pictures import Preprocessing
 from neocpu.quantiser.quantise_options import QuantiseOptions
+from neocpu.reports.calibration_report import CalibrationReport, IntegerLayer
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.tensor_spec import random_inputs
 

@@ -116,7 +116,7 @@ class Measurement:
         )
 
 
-def kernels_of(report: neocpu.plan_report.PlanReport, found: dict) -> list[KernelTimes]:
+def kernels_of(report: neocpu.reports.plan_report.PlanReport, found: dict) -> list[KernelTimes]:
     """Return each kernel, with what its calls were predicted to take and took."""
     took: dict[str, float] = defaultdict(float, {RUNTIME: found["between"]})
     for kernel, _, least, *_ in found["calls"]:

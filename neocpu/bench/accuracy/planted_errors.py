@@ -25,8 +25,8 @@ from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import InputShapes
-from neocpu.plan_report import PlanReport
 from neocpu.reference.tolerance import scales
+from neocpu.reports.plan_report import PlanReport
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
 from neocpu.tensor_spec import random_inputs
 from neocpu.verification import Array, Verifier

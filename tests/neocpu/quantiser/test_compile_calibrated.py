@@ -13,7 +13,6 @@ import pytest
 
 import neocpu
 from neocpu import QuantiseOptions, compiler
-from neocpu.calibration_report import IntegerLayer
 from neocpu.cli.main import main
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.frontend import load_model
@@ -25,6 +24,7 @@ from neocpu.quantiser.mixed_precision import within
 from neocpu.quantiser.observation import visible
 from neocpu.quantiser.qdq import TensorGrid
 from neocpu.quantiser.sensitivity import laboratory_of
+from neocpu.reports.calibration_report import IntegerLayer
 from neocpu.runtime.artifact import read_header
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from tests.neocpu.quantised_models import image, network, run_onnxruntime

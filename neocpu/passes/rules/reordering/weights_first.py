@@ -1,7 +1,7 @@
 """Multiply the weights of attention by the values, and not the transposed ones by the weights'.
 
 ``v softmax(s)ᵀ`` is ``(softmax(s) vᵀ)ᵀ``: what models of feature maps write, whose channels come
-before their pixels, becomes what one kernel computes, which reads and writes the values as they lie.
+before their pixels, becomes what one kernel computes, which reads and writes values as they lie.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neocpu.building.kernel_report import TRANSFORM, KernelReport, KnownCalls
-from neocpu.calibration_report import CalibrationReport
 from neocpu.passes.apply_plan import RewrittenModule, Transform
 from neocpu.planning.choice import is_estimated
 from neocpu.planning.operators.dense_op import DenseOp
@@ -24,6 +23,7 @@ from neocpu.planning.operators.operator_report import (
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.precision import Precision
+from neocpu.reports.calibration_report import CalibrationReport
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy, Admission
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.solver.plan import Plan

@@ -1,0 +1,1 @@
+"""What `explain` prints of a compiled model."""
