@@ -102,9 +102,8 @@ def shape_values(expr: Expr) -> tuple[int, ...] | None:
     return _shape_values(expr) if isinstance(expr, relax.ShapeExpr) else None
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 16)  # TVM takes microseconds to say, and is asked again and again
 def _shape_values(expr: relax.ShapeExpr) -> tuple[int, ...] | None:
-    # Each is asked for again and again, and what TVM holds takes microseconds to look at.
     values = tuple(expr.values)
     if not all(isinstance(value, tvm.tirx.IntImm) for value in values):
         return None
@@ -195,18 +194,6 @@ def definitions(func: relax.Function) -> dict[Var, Expr]:
     return {binding.var: binding.value for binding in bindings(func)}
 
 
-def op_counts(mod: tvm.IRModule) -> dict[str, int]:
-    """Count the operator calls of all Relax functions in ``mod``, by operator name."""
-    counts: dict[str, int] = {}
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            for binding in bindings(func):
-                name = op_name(binding.value)
-                if name is not None:
-                    counts[name] = counts.get(name, 0) + 1
-    return dict(sorted(counts.items()))
-
-
 class Rewrite:
     """What a rule may ask about, and add to, the function being rewritten."""
 
@@ -218,8 +205,6 @@ class Rewrite:
         self._func = func
         self.changed = False
         self._nested = 0
-        # What the rule makes of the first value that it applies to, once that is known.
-        self._first: tuple[Var, Expr] | None = None
         #: The variable whose value is being rewritten.
         self.current: Var | None = None
         #: What rules that compare expressions have met so far, by keys of their own.
@@ -268,36 +253,12 @@ class Rewrite:
         """Return the variable bound to ``value``, an expression this walk has left in place."""
         return self._variables.get(value)
 
-    def begun(self) -> Rewrite | None:
-        """Return what a walk starts with, or None if no binding would change.
-
-        This object is of no use afterwards.
-        """
-        walk = Rewrite(self._func, self._rule)
-        try:
-            for binding in bindings(self._func):
-                self.current, value = binding.var, binding.value
-                if isinstance(value, Call | relax.TupleGetItem):
-                    if (found := self._rule(value, self)) is not None:
-                        walk._first = binding.var, found
-                        return walk
-                elif not isinstance(value, relax.Tuple) and (
-                    not _is_leaf(value) or isinstance(binding.var, relax.DataflowVar)
-                ):
-                    return walk  # it goes into functions, or puts values in the place of variables
-                self._bind(binding.var, value)
-        except _WouldEmitError:
-            return walk
-        return None
-
     def emit(self, expr: Expr) -> Expr:
         """Bind ``expr``, after applying the rule to it, and return the variable (or leaf).
 
         What is emitted while a rule is applied to what was, and so on, is left to the next walk
         once it is `MOST_NESTED` deep: a slice moves in front of any number of operators.
         """
-        if self._builder is None:
-            raise _WouldEmitError
         expr = self._builder.normalize(expr)
         if self._nested < MOST_NESTED:
             self._nested += 1
@@ -316,22 +277,12 @@ class Rewrite:
     def apply(self, expr: Expr) -> Expr:
         """Apply the rule to ``expr`` until it no longer applies."""
         while isinstance(expr, Call | relax.TupleGetItem):
-            replacement = self._made_of(expr)
+            replacement = self._rule(expr, self)
             if replacement is None:
                 break
             self.changed = True
             expr = self._builder.normalize(replacement)
         return expr
-
-    def _made_of(self, expr: Expr) -> Expr | None:
-        if self._first is None or not self._first[0].same_as(self.current):
-            return self._rule(expr, self)
-        (_, found), self._first = self._first, None
-        return found
-
-
-class _WouldEmitError(Exception):
-    """A rule adds to a function that is merely looked at."""
 
 
 Rule: TypeAlias = Callable[[Expr, Rewrite], Expr | None]
@@ -408,19 +359,7 @@ def rewrite_function(func: relax.Function, rule: Rule) -> relax.Function:
     relax.Function
         ``func`` itself if the rule never applied, else a new function without dead bindings.
     """
-    return _walk(func, Rewrite(func, rule))
-
-
-def rewrite_where_it_applies(func: relax.Function, rule: Rule) -> relax.Function:
-    """Return what `rewrite_function` does, by a rule that remembers nothing from call to call.
-
-    It is asked of each binding first, which takes a fraction of a walk's time.
-    """
-    rewrite = Rewrite(func, rule).begun()
-    return func if rewrite is None else _walk(func, rewrite)
-
-
-def _walk(func: relax.Function, rewrite: Rewrite) -> relax.Function:
+    rewrite = Rewrite(func, rule)
     rewritten = _RuleMutator(rewrite).visit_expr(func)
     return relax.analysis.remove_all_unused(rewritten) if rewrite.changed else func
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tvm
+from op_counts import op_counts
 from relax_modules import const, module, names
 from tvm import relax
 
@@ -15,7 +16,6 @@ from neocpu.relax_utils import (
     dtype_of,
     is_op,
     make_const,
-    op_counts,
     rewrite_function,
     static_shape,
 )

@@ -5,11 +5,11 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import helper
+from op_counts import op_counts
 
 import neocpu
 from neocpu.frontend import import_relax, load_model
 from neocpu.passes.simplify_relax import simplify
-from neocpu.relax_utils import op_counts
 from tests.neocpu.frontend.differential import make_model, one_op, random
 
 

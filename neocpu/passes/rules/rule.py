@@ -12,7 +12,8 @@ from typing import Any, Final
 import tvm
 from tvm import relax
 
-from neocpu.relax_utils import Expr, Rewrite, Rule, op_name, rewrite_where_it_applies
+from neocpu.passes.rules.looking import rewrite_where_it_applies
+from neocpu.relax_utils import Expr, Rewrite, Rule, op_name
 
 TUPLE_ITEM: Final = "tuple item"
 """What a local rule names to look at accesses of tuples."""

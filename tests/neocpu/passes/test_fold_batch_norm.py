@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import tvm
+from op_counts import op_counts
 from relax_modules import assert_same_results, const, module
 from tvm import relax
 
 from neocpu.passes.fold_batch_norm import FOLD_BATCH_NORM
-from neocpu.relax_utils import op_counts
 
 R = relax.op
 

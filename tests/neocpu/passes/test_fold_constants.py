@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import tvm
+from op_counts import op_counts
 from relax_modules import const, module, run
 from tvm import relax
 
 from neocpu.passes.fold_constants import FOLD_CONSTANTS
 from neocpu.passes.numpy_ops import NUMPY_OPS
-from neocpu.relax_utils import bindings, constant_value, op_counts, op_name
+from neocpu.relax_utils import bindings, constant_value, op_name
 
 R = relax.op
 RNG = np.random.default_rng(0)

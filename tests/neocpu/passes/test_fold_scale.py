@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import tvm
+from op_counts import op_counts
 from relax_modules import assert_same_results, calls, const, module, names
 from tvm import relax
 
 from neocpu.passes.fold_scale import FOLD_SCALE
-from neocpu.relax_utils import constant_value, make_const, op_counts
+from neocpu.relax_utils import constant_value, make_const
 
 R = relax.op
 RNG = np.random.default_rng(3)

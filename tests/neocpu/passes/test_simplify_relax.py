@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import tvm
+from op_counts import op_counts
 from relax_modules import assert_same_results, calls, const, module, names
 from tvm import relax
 
 from neocpu.passes.eliminate_dead_code import EliminateDeadCode
 from neocpu.passes.simplify_relax import simplify
-from neocpu.relax_utils import constant_value, op_counts
+from neocpu.relax_utils import constant_value
 
 R = relax.op
 RNG = np.random.default_rng(7)

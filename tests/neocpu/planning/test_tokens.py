@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import tvm
 from networks import HOST, build, cost_model, executable, run
+from op_counts import op_counts
 from tvm import relax
 
 from neocpu.building.pipeline import Dump, lower
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.planning.extract import extract
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
-from neocpu.relax_utils import op_counts
 from tests.guarded_machine import legalized_machine
 
 

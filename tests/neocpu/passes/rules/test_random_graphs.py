@@ -4,11 +4,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from op_counts import op_counts
 from relax_modules import evaluate, module
 from tvm import relax
 
 from neocpu.passes.simplify_relax import simplify
-from neocpu.relax_utils import make_const, op_counts, static_shape
+from neocpu.relax_utils import make_const, static_shape
 from tests import needs
 
 R = relax.op
