@@ -60,6 +60,7 @@ NETWORK_RATES: Final[dict[str, NetworkRates]] = {
             "library": 0.6,
             "chain": 1.5,
             "index": 0.01,
+            "convert": 2.0,
         },
         paces={
             "attention": 0.95,

@@ -16,11 +16,14 @@ from neocpu.foundation.network_rates import NETWORK_RATES
 from neocpu.schedules.estimates.memory_traffic import EXPOSED, fork_seconds, stream_seconds
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-VECTOR, SCALAR, DIVIDE, GATHER, LIBRARY, CHAIN, INDEX = range(7)
-CLASSES: Final = ("vector", "scalar", "divide", "gather", "library", "chain", "index")
+VECTOR, SCALAR, DIVIDE, GATHER, LIBRARY, CHAIN, INDEX, CONVERT = range(8)
+CLASSES: Final = (
+    *("vector", "scalar", "divide", "gather", "library", "chain", "index", "convert"),
+)
 """What cycles are spent on: whole vectors and single numbers added, multiplied, loaded and stored;
 quotients and roots; elements that do not lie side by side; calls of the C library; sums that wait
-for the last one; and quotients and remainders of indices."""
+for the last one; quotients and remainders of indices; and numbers rounded, or seen as others, as
+exponentials are made of."""
 
 L2_RATE: Final = 90.0
 """Bytes that a core gets from its L2 in a cycle, beside what it computes."""

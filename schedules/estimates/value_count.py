@@ -14,6 +14,7 @@ from neocpu.schedules.estimates.expression_parts import PLAIN_CALLS, bytes_of, d
 from neocpu.schedules.estimates.index_values import Indices
 from neocpu.schedules.estimates.kernel_work import (
     CLASSES,
+    CONVERT,
     DIVIDE,
     GATHER,
     INDEX,
@@ -42,6 +43,7 @@ DIGIT: Final = 1.0
 EXTREMUM_STEPS: Final = 3
 # Numbers by themselves are divided faster than vectors.
 SINGLE_SHARE: Final = 0.5
+_CONVERSIONS: Final = ("floor", "ceil", "trunc", "round", "nearbyint", "reinterpret", "shift_left")
 _ROOTS: Final = ("tirx.sqrt", "tirx.rsqrt")
 
 
@@ -108,7 +110,7 @@ class ValueCount:
             count *= math.ceil(lanes * size) / lanes
         elif dtype[1] > 1:
             count *= math.ceil(size)
-        elif kind == VECTOR:
+        elif kind in (VECTOR, CONVERT):
             kind = SCALAR
         elif kind == DIVIDE:
             cycles *= SINGLE_SHARE
@@ -168,7 +170,8 @@ class ValueCount:
             inverted = name.endswith("rsqrt")
             self.charge(DIVIDE, ROOT + (QUOTIENT if inverted else 0), depth, dtype)
         elif name in PLAIN_CALLS:
-            self.charge(VECTOR, OPERATION, depth, dtype)
+            kind = CONVERT if name.rpartition(".")[2] in _CONVERSIONS else VECTOR
+            self.charge(kind, OPERATION, depth, dtype)
         elif name.startswith(("tirx.", "prim.")):
             self.charge_each(LIBRARY, CALLED, depth, dtype[1])
 

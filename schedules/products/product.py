@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.estimates.memory_traffic import LINE
+from neocpu.schedules.estimates.register_tile import L2_RATE
 from neocpu.schedules.products.panel import (
     VECTORS,
     allocate,
@@ -26,6 +28,10 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
+# Storing a number of a vector by itself.
+PUT_CYCLES: Final = 1.5
+
+
 def estimate(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> float:
     """Return analytic seconds: the busiest thread's packing and register tiles."""
     w = workload
@@ -33,8 +39,14 @@ def estimate(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> 
     tile = choose_tile(w.rows, size, target)
     matrices = math.prod(w.batch)
     parts = parts_of(matrices, tile.count, threads)
-    each = pack_cycles(w.right, w.depth, w.columns, tile.lanes)
-    each += ceil_div(tile.count, parts) * tile.cycles(w.depth, w.columns, size, target)
+    tiles = tile.cycles(w.depth, w.columns, size, target)
+    apart = w.left.stride(len(w.batch) + 1)
+    if apart > 1:  # each number that is broadcast brings its neighbours along
+        tiles += tile.height * w.depth * min(4 * apart, LINE) / L2_RATE
+    if w.output.stride(len(w.batch) + 1) > 1:
+        tiles += tile.height * w.columns * PUT_CYCLES
+    each = ceil_div(tile.count, parts) * tiles
+    each += pack_cycles(w.right, w.depth, w.columns, tile.lanes)
     moved = 4 * matrices * (w.rows * (w.depth + w.columns) + w.depth * w.columns)
     return busiest_seconds(matrices * parts, each, moved, target, threads)
 
