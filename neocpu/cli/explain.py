@@ -88,7 +88,8 @@ def _show(header: ArtifactHeader, *, sort: bool, transforms: bool) -> None:
         (
             "predicted",
             f"{duration(plan['predicted_us'] / 1e6)}, of it {duration(search['cost_us'] / 1e6)} "
-            f"searched; no plan is below {duration(search['lower_bound_us'] / 1e6)}",
+            "searched; no plan that is worth its weights is below "
+            f"{duration(search['lower_bound_us'] / 1e6)}",
         ),
         ("weights", weights_text(plan["weights"])),
         ("activations", f"{size(plan['activation_bytes'])} between the kernels"),

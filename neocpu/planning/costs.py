@@ -46,8 +46,8 @@ class CostModel(MemoryCosts):
     admission : Admission
         Which schemes are exact enough.
     byte_price : float
-        Seconds that a plan may take longer per byte of packed weights it saves: the multiplier of
-        a limit on them (`neocpu.planning.weight_limit`), 0 without one.
+        Seconds that a plan may take longer per byte of packed weights it saves: see
+        `neocpu.planning.weight_limit`.
     keep : callable
         Where lists of schemes and their estimates may be found.
     """

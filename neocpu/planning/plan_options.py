@@ -13,7 +13,7 @@ from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel, plan_layouts
 from neocpu.planning.precision import Precision, parse_precision
-from neocpu.planning.weight_limit import plan_within
+from neocpu.planning.weight_limit import plan_sparingly, plan_within
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.search.solver.plan import Solver
@@ -91,12 +91,14 @@ class PlanOptions:
         """
         choosing = network.computing(self.precision, costs.target)
 
-        def solve(byte_price: float = 0.0) -> LayoutPlan:
+        def solve(byte_price: float) -> LayoutPlan:
             priced = replace(costs, byte_price=byte_price)
             return plan_layouts(choosing, priced, self.opt, self.solver, self.limits)
 
-        limit = self.max_weights
-        plan = solve() if limit is None else plan_within(limit, fixed_weights, solve)
+        limit, (*_, bandwidth) = self.max_weights, costs.target.bandwidths
+        plan = plan_sparingly(bandwidth, solve)
+        if limit is not None and fixed_weights + plan.weight_bytes > limit:
+            plan = plan_within(limit, fixed_weights, solve)
         if not plan.search.proven:
             _log.warning("the layout plan is %s", plan.search.verdict)
         return plan

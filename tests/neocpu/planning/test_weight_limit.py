@@ -13,7 +13,7 @@ from neocpu.planning.extract import extract
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.plan_options import PlanOptions
-from neocpu.planning.weight_limit import plan_within
+from neocpu.planning.weight_limit import plan_sparingly, plan_within
 from neocpu.planning.weights import weights_of
 from neocpu.search.solver.plan import Plan
 
@@ -35,6 +35,15 @@ def solver(plans):
         return FakePlan(size, seconds, Plan((), cost, cost, 0.0, "exact", 0.0, 1))
 
     return solve
+
+
+def test_weights_that_save_too_little_time_are_not_kept():
+    """At 1 GB/s a byte is worth a fifth of a nanosecond, and costs are seconds nevertheless."""
+    plans = [(10_000_000, 1.0), (5_000_000, 1.0009), (4_000_000, 1.01)]
+    found = plan_sparingly(1e9, solver(plans))
+    assert (found.weight_bytes, found.seconds) == plans[1]
+    assert found.search.cost == found.search.lower_bound == pytest.approx(found.seconds)
+    assert plan_sparingly(1e12, solver(plans)).weight_bytes == plans[0][0]
 
 
 @pytest.mark.parametrize("seed", range(30))
