@@ -212,23 +212,24 @@ def estimate(
 ) -> float:
     """Return analytic seconds: of each tile's rows the multiply-adds or the loads, and the image.
 
-    A vector of a narrow block costs as much as a whole one.
+    A vector of a narrow block costs as much as a whole one, and a tap outside the image nothing.
     """
     unit = target.dot_unit(workload.numerics)
     vectors = ceil_div(scheme.oc_bn, unit.lanes)
-    _, group, kernel_h, kernel_w = workload.kernel_shape
+    group, kernel_w = workload.kernel_shape[1], workload.kernel[1]
+    down, across = (_taps_inside(workload, axis) for axis in (0, 1))
     # Where it takes as long as a multiply-add.
     each_step = 1 / unit.per_cycle if unit.by_lane else STEP_CYCLES
 
     def tile(width: int) -> float:
-        reach = min(width * workload.stride[1] + kernel_w - 1, width * kernel_w)
+        reach = min(width * workload.stride[1] + kernel_w - 1, width * kernel_w, workload.width)
         loads = (reach + kernel_w) / (unit.per_cycle if unit.by_lane else LOADS_PER_CYCLE)
-        taps = max(width * kernel_w / unit.per_cycle, loads)
+        taps = max(width * across / unit.per_cycle, loads)
         if group > 1:  # so many instructions that the next tile's do not begin meanwhile
             taps = max(taps, kernel_w * unit.latency)
         taps += 0 if scheme.unroll_ker else LOOP_CYCLES
         each_sum = STORE_CYCLES + steps_cycles(workload.epilogue, each_step)
-        return kernel_h * group * taps + width * each_sum + TILE_CYCLES
+        return down * group * taps + width * each_sum + TILE_CYCLES
 
     whole, rest = divmod(workload.out_width, scheme.reg_n)
     row = whole * tile(scheme.reg_n) + (tile(rest) if rest else 0.0)
@@ -245,6 +246,20 @@ def estimate(
     image = float(maps * pixels * bytes_of(workload.numerics.data))
     fetched = image / threads if image > target.l2 * threads else 0.0
     return with_memory(seconds, fetched, 0.0, target)
+
+
+def _taps_inside(workload: Conv2dWorkload, axis: int) -> float:
+    """Return how many taps of a window's row or column lie in the image, on average."""
+    extent, outputs = workload.input_shape[2 + axis], workload.output_shape[2 + axis]
+    stride, dilation = workload.stride[axis], workload.dilation[axis]
+    starts = range(-workload.padding[axis], outputs * stride - workload.padding[axis], stride)
+    reach = workload.kernel[axis] * dilation
+    inside = (
+        len(range(start + max(0, ceil_div(-start, dilation)) * dilation, end, dilation))
+        for start in starts
+        for end in (min(start + reach, extent),)
+    )
+    return sum(inside) / outputs
 
 
 TEMPLATE = ConvTemplate(

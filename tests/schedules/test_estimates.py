@@ -15,6 +15,7 @@ from neocpu.schedules.convolutions.winograd import filters
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
 from neocpu.schedules.vocabulary.scheme import (
     DirectScheme,
+    GroupScheme,
     JoinScheme,
     TransformScheme,
     WinogradScheme,
@@ -89,7 +90,8 @@ def test_convolutions(workload):
 
 def products_saved(workload, scheme):
     """Products of direct convolution for each one of the scheme."""
-    if isinstance(scheme, DirectScheme) and workload.dilation != (1, 1):
+    dilated = isinstance(scheme, DirectScheme) and workload.dilation != (1, 1)
+    if dilated or isinstance(scheme, GroupScheme):
         return 1 / math.prod(map(share_of_pixels, (workload,) * 2, (0, 1)))
     if not isinstance(scheme, WinogradScheme):
         return 1.0
