@@ -9,18 +9,22 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from neocpu.passes.rules.table import RULES
 from tests.fuzz import (
+    recipes_blocks,
     recipes_elementwise,
     recipes_indexing,
     recipes_linear,
     recipes_nesting,
     recipes_shapes,
+    recipes_tokens,
     recipes_windows,
 )
 from tests.fuzz.case import Case
 from tests.fuzz.choices import Choices
 from tests.fuzz.graph_builder import GraphBuilder, Value
 
+_RULES: Final = [rule.name for rule in RULES if not rule.required]
 Recipe = Callable[[GraphBuilder, str], tuple[Value, ...] | None]
 
 OPSETS: Final = [*range(7, 23), 23, 24]
@@ -30,7 +34,7 @@ _COMMON: Final = {
     **{"Relu": 6, "Add": 8, "Mul": 6, "Sigmoid": 3, "Clip": 3, "Sub": 2, "Div": 2},
     **{"Concat": 6, "Reshape": 5, "Transpose": 5, "Slice": 4, "Split": 3, "Pad": 2, "Cast": 2},
     **{"MatMul": 4, "Gemm": 4, "Softmax": 3, "BatchNormalization": 5, "ReduceMean": 3},
-    **{"Gather": 4, "QuantizeLinear": 2},
+    **{"Gather": 4, "QuantizeLinear": 2, "attention": 4},
 }
 """How much more often than other operators those of deployed networks come."""
 
@@ -44,6 +48,8 @@ def _families() -> list[tuple[int, Mapping[str, Recipe]]]:
         (8, recipes_indexing.RECIPES),
         (8, recipes_elementwise.RECIPES),
         (2, recipes_nesting.RECIPES),
+        (16, recipes_tokens.RECIPES),
+        (16, recipes_blocks.RECIPES),
     ]
     taken = {name for _, recipes in chosen for name in recipes}
     others = recipes_elementwise.describable(taken)
@@ -110,6 +116,10 @@ def _options(rng: Choices) -> dict[str, object]:
         options["opt"] = rng.choice(["nchw", "conv-layout", "uniform"])
     if rng.chance(0.1):
         options["accuracy"] = "strict"
+    if rng.chance(0.1):
+        options["target"] = rng.choice(["haswell", "nehalem"])  # vectors of eight and four floats
+    if rng.chance(0.1):
+        options["disable_rules"] = [rng.choice(_RULES)]
     if rng.chance(0.05):
         options["algorithms"] = [rng.choice(["direct", "winograd", "pointwise", "nchw"])]
     return options

@@ -48,7 +48,14 @@ Argument = Value | np.ndarray | Sequence[Any] | str | int | float | None
 
 
 class GraphBuilder:
-    """Nodes, values and feeds of one graph; ``most`` is how many elements a tensor may have.
+    """Nodes, values and feeds of one graph.
+
+    Attributes
+    ----------
+    most : int
+        How many elements a tensor may have.
+    given : float
+        How rarely what is constant is an input instead.
 
     Parameters
     ----------
@@ -64,6 +71,7 @@ class GraphBuilder:
         self.rng = rng
         self.opset = opset
         self.most = MAX_ELEMENTS
+        self.given = 0.03
         self.nodes: list[onnx.NodeProto] = []
         self.values: list[Value] = []
         self.initializers: list[onnx.TensorProto] = []
@@ -234,7 +242,7 @@ class GraphBuilder:
         if self.chance(0.25):
             node = helper.make_node("Constant", [], [value.name], value=tensor)
             self.nodes.append(node)
-        elif self._prefix or not self.chance(0.03):
+        elif self._prefix or not self.chance(self.given):
             self.initializers.append(tensor)
         else:
             self.inputs.append(value)

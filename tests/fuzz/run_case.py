@@ -15,6 +15,7 @@ from neocpu.foundation.errors import AccuracyError, NeoCPUError
 from neocpu.frontend.number_formats import widen_halves
 from neocpu.reference.comparison import compare
 from neocpu.reference.runner import run_reference
+from neocpu.schedules.vocabulary.target import host_target, missing_on_host, parse_target
 from neocpu.tensor_spec import group_rows
 from tests.fuzz.case import Case, Outcome
 
@@ -44,7 +45,10 @@ def run_case(case: Case, stage: Callable[[str], None]) -> Outcome:
 
 def _settings(case: Case) -> dict[str, Any]:
     # Without the tuning records, which take half a second to read.
-    return {"threads": 1, **case.options, "only_databases": True}
+    settings = {"threads": 1, **case.options, "only_databases": True}
+    target, host = parse_target(settings.get("target", "host")), host_target()
+    runs_here = target.machine == host.machine and not missing_on_host(target.features)
+    return settings if runs_here else settings | {"target": "host"}
 
 
 def _refused(case: Case, error: NeoCPUError, stage: Callable[[str], None]) -> Outcome:
