@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+from onnx import numpy_helper
 
 import neocpu
 from neocpu.foundation.errors import AccuracyError, NeoCPUError
@@ -143,7 +144,10 @@ def _unclipped(theirs: np.ndarray, mine: np.ndarray | None) -> np.ndarray:
 def _hangs_on_rounding(
     model: onnx.ModelProto, feeds: Arrays, truth: Arrays, rows: list[list[str]]
 ) -> bool:
-    """Whether inputs that differ by a rounding give another result, as floors of sums do."""
+    """Whether inputs or constants that differ by a rounding give another result.
+
+    As floors of sums do, and integers that are multiplied by the scale of a quantisation.
+    """
     if len([node for node in model.graph.node if node.op_type != "Constant"]) < 2:
         return False
     rng = np.random.default_rng(0)
@@ -152,10 +156,27 @@ def _hangs_on_rounding(
     # not notice if all grow alike.
     for choice in ((up,), (down,), *[(up, down)] * 12):
         moved = {n: _moved(a, choice, rng) for n, a in feeds.items()}
-        other = _reference(model, moved, double=True)
+        other = _reference(_with_moved_constants(model, choice, rng), moved, double=True)
         if other is not None and _difference(other, truth, rows):
             return True
     return False
+
+
+def _with_moved_constants(
+    model: onnx.ModelProto, factors: Sequence[float], rng: np.random.Generator
+) -> onnx.ModelProto:
+    """Return a model whose constants of floating point are `_moved`."""
+    moved = onnx.ModelProto()
+    moved.CopyFrom(model)
+    tensors = [*moved.graph.initializer]
+    tensors += [
+        each.t for node in moved.graph.node if node.op_type == "Constant" for each in node.attribute
+    ]
+    for tensor in tensors:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            array = _moved(numpy_helper.to_array(tensor), factors, rng)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return moved
 
 
 def _moved(array: np.ndarray, factors: Sequence[float], rng: np.random.Generator) -> np.ndarray:

@@ -86,3 +86,26 @@ def test_halves_of_what_is_scaled_by_its_own_maximum_hang_on_rounding():
         feeds = {"x": np.array(x, np.float32)}
         truth = run_reference(model, feeds, double=True)
         assert _hangs_on_rounding(model, feeds, truth, []) == hangs
+
+
+def test_integers_at_the_middle_between_two_steps_hang_on_rounding():
+    """40 products of 0.05 and 0.05, in steps of 0.2, are half a step."""
+    constants = {"scale": np.float32(0.05), "step": np.float32(0.2), "zero": np.uint8(0)}
+    weights = numpy_helper.from_array(np.ones((40, 1), np.uint8), "w")
+    numbers = ["scale", "zero"]
+    inputs = ["x", *numbers, "w", *numbers, "step", "zero"]
+    graph = helper.make_graph(
+        [
+            helper.make_node("QLinearMatMul", inputs, ["stored"]),
+            helper.make_node("Identity", ["stored"], ["y"]),
+        ],
+        "middle",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [1, 40])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.UINT8, [1, 1])],
+        [weights, *(numpy_helper.from_array(a, name) for name, a in constants.items())],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for x, hangs in ((1, True), (2, False)):
+        feeds = {"x": np.full((1, 40), x, np.uint8)}
+        truth = run_reference(model, feeds, double=True)
+        assert _hangs_on_rounding(model, feeds, truth, []) == hangs
