@@ -16,6 +16,9 @@ from tvm.ir import Call, Var
 from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.relax_utils import Expr, Rewrite, is_op
 
+_MAX_LEAVES: Final = 4096
+"""Of one concatenation: forty of a value and itself have a trillion."""
+
 
 def _continued(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """Replace the longest run of leading inputs that is already concatenated by that concat."""
@@ -41,16 +44,26 @@ def _continued(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _leaves(expr: Var, axis: int, rewrite: Rewrite) -> tuple[Var, ...]:
-    """Return the inputs of nested concats along ``axis``, in order."""
+    """Return the inputs of nested concats along ``axis``, in order; itself if they are too many."""
+    key = ("leaves", axis, expr)
+    if key not in rewrite.met:
+        found = tuple(
+            leaf for field in _inputs(expr, axis, rewrite) for leaf in _leaves(field, axis, rewrite)
+        )
+        rewrite.met[key] = found if 0 < len(found) <= _MAX_LEAVES else (expr,)
+    leaves: tuple[Var, ...] = rewrite.met[key]
+    return leaves
+
+
+def _inputs(expr: Var, axis: int, rewrite: Rewrite) -> list[Var]:
+    """Return what a variable concatenates along ``axis``; nothing if it is no such."""
     call = rewrite.definition(expr)
     if not isinstance(call, Call) or not is_op(call, "relax.concat"):
-        return (expr,)
+        return []
     inputs = rewrite.definition(call.args[0])
     if int(call.attrs.axis or 0) != axis or not isinstance(inputs, relax.Tuple):
-        return (expr,)
-    if not all(isinstance(field, Var) for field in inputs.fields):
-        return (expr,)
-    return tuple(leaf for field in inputs.fields for leaf in _leaves(field, axis, rewrite))
+        return []
+    return list(inputs.fields) if all(isinstance(field, Var) for field in inputs.fields) else []
 
 
 SHARE_CONCAT_PREFIX: Final = LocalRule(

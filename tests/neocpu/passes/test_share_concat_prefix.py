@@ -72,3 +72,13 @@ def test_other_axes_orders_and_suffixes_stay():
 
     before = module(body, *[SHAPE] * 3)
     assert SHARE_CONCAT_PREFIX(before)["main"].same_as(before["main"])
+
+
+def test_a_value_concatenated_with_itself_again_and_again_is_looked_at_once():
+    def body(bb, a):
+        for _ in range(40):
+            a = concat(bb, a, a)
+        return a
+
+    before = module(body, (1, 1))
+    tvm.ir.assert_structural_equal(SHARE_CONCAT_PREFIX(before), before)
