@@ -48,7 +48,7 @@ def verifier_of(loaded: LoadedModel, accuracy: Accuracy) -> Verifier:
     from neocpu.verification import Verifier  # here: what is not checked waits for no reference
 
     inputs = random_inputs(loaded.inputs, seed=0)
-    return Verifier(loaded.reference, inputs, accuracy, loaded.row_groups)
+    return Verifier(loaded.reference, inputs, accuracy, loaded.row_groups, loaded.shapes)
 
 
 def finish_as_promised(builder: Builder, first: Generating, verifier: Verifier) -> CompiledModule:

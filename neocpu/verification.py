@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -76,6 +77,8 @@ class Verifier:
         What is promised.
     row_groups : sequence of sequence of str
         Outputs whose rows describe the same selection, by name.
+    shapes : mapping of str to tuple of int
+        Of the model's tensors, as far as they are known: what it takes the reference depends on it.
     clock : callable
         Seconds, from whenever on.
     """
@@ -86,12 +89,14 @@ class Verifier:
         inputs: Arrays,
         accuracy: Accuracy,
         row_groups: Sequence[Sequence[str]] = (),
+        shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.inputs = inputs
         self._model = model
         self._accuracy = accuracy
         self._row_groups = row_groups
+        self._shapes = shapes
         words = ("Quantize", "QLinear", "QGemm")  # these two where a loop or branch is beside them
         quantised = any(word in node.op_type for node in model_nodes(model) for word in words)
         self._rounds = quantised or accuracy.coarseness > 1
@@ -180,7 +185,7 @@ class Verifier:
         if "_truth" in vars(self) or self._accuracy.bound < DEFAULT.bound:
             return None
         if self._quick is None:
-            self._quick = find_truth_soon(self._model, self.inputs, self._patience)
+            self._quick = find_truth_soon(self._model, self.inputs, self._patience, self._shapes)
         return self._quick
 
     @cached_property

@@ -14,7 +14,7 @@ from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.batching.batch import set_batch
 from neocpu.frontend.conflicts import refuse_conflicts
 from neocpu.frontend.dynamic_inputs import refuse_dynamic_inputs
-from neocpu.frontend.extents import refuse_extents, refuse_inputs
+from neocpu.frontend.extents import known_shapes, refuse_extents, refuse_inputs
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.model_limits import refuse_large_models
 from neocpu.frontend.number_formats import refuse_number_formats, widen_halves
@@ -110,6 +110,7 @@ def load_model(
         outputs=outputs,
         row_counts=tuple(None if count is None else results.index(count) for count in counts),
         sample=sample,
+        shapes=known_shapes(simplified.graph) if sample is None else {},
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import onnx
 
@@ -34,6 +35,8 @@ class LoadedModel:
         The model as given, if that is of one image and was changed to take a batch.
     notes : tuple of str
         What to tell of processing before and after the model.
+    shapes : mapping of str to tuple of int
+        What the simplified model's tensors are known to have; most are also the original's.
     """
 
     name: str
@@ -45,6 +48,7 @@ class LoadedModel:
     row_counts: tuple[int | None, ...]
     sample: onnx.ModelProto | None = None
     notes: tuple[str, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def reference(self) -> onnx.ModelProto:

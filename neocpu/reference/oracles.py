@@ -92,7 +92,10 @@ def find_truth(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Truth:
 
 
 def find_truth_soon(
-    model: onnx.ModelProto, inputs: Mapping[str, Array], patience: float
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Array],
+    patience: float,
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> Truth | None:
     """Run a model with a quicker oracle; None if the best one is quick enough, or the only one.
 
@@ -100,8 +103,10 @@ def find_truth_soon(
     ----------
     patience : float
         Seconds that the best oracle may take. numpy in float32 takes half as long.
+    shapes : mapping of str to tuple of int
+        Of the model's tensors, as far as they are known.
     """
-    seconds = predicted_seconds(model, image_count(model, inputs))
+    seconds = predicted_seconds(model, image_count(model, inputs), shapes)
     if seconds <= patience:
         return None
     reason = f"{REFERENCE} would take about {duration(seconds)}"

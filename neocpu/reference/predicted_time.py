@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -29,7 +30,11 @@ _NODE_SECONDS: Final = 2.5e-5
 """Of a node in the body of a loop, however little it computes."""
 
 
-def predicted_seconds(model: onnx.ModelProto, images: int = 1) -> float:
+def predicted_seconds(
+    model: onnx.ModelProto,
+    images: int = 1,
+    known: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> float:
     """Return about how long the reference takes in float64; in float32 it takes half of it.
 
     What no shape is known of does not count, nor how often a loop runs whose end data decide.
@@ -38,12 +43,14 @@ def predicted_seconds(model: onnx.ModelProto, images: int = 1) -> float:
     ----------
     images : int
         How many times the model is run.
+    known : mapping of str to tuple of int
+        Shapes of tensors, where inference does not tell.
     """
     try:
-        graph = _inferred(strip_weights(model).model)
+        graph = _inferred(strip_weights(model).model, known)
     except Exception:  # C++ has exceptions of its own
         return 0.0
-    shapes = known_shapes(graph)
+    shapes = {**known, **known_shapes(graph)}
     products = sum(_products(node, shapes) for node in graph.node)
     elements = sum(math.prod(shapes.get(o, (0,))) for node in graph.node for o in node.output)
     seconds = _runs(graph, shapes, {}) * _NODE_SECONDS
@@ -52,10 +59,10 @@ def predicted_seconds(model: onnx.ModelProto, images: int = 1) -> float:
     return images * seconds
 
 
-def _inferred(light: onnx.ModelProto) -> onnx.GraphProto:
+def _inferred(light: onnx.ModelProto, known: Mapping[str, tuple[int, ...]]) -> onnx.GraphProto:
     """Return the graph with every shape that can be told, also of what reads computed shapes."""
     graph = onnx.shape_inference.infer_shapes(light).graph
-    known = known_shapes(graph)
+    known = {**known, **known_shapes(graph)}
     if all(name in known for node in graph.node for name in node.output if name):
         return graph
     with suppress(Exception):  # C++ has exceptions of its own

@@ -27,7 +27,7 @@ def runs(monkeypatch):
         asked.append(how)
         return run_reference(model, inputs, **how)
 
-    monkeypatch.setattr(oracles, "predicted_seconds", lambda model, images: 100.0 * images)
+    monkeypatch.setattr(oracles, "predicted_seconds", lambda model, images, shapes: 100.0 * images)
     monkeypatch.setattr(oracles, "run_reference", run)
     return asked
 
