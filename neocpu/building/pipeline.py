@@ -22,7 +22,8 @@ from neocpu.passes.lift_constants import lift_constants
 from neocpu.passes.plan_memory import plan_memory
 from neocpu.passes.settle_loops import settle_loops
 from neocpu.passes.view_results import view_results
-from neocpu.relax_utils import bindings, is_op, static_shape
+from neocpu.planning.operators.norm_calls import TAKES_ELEMENTWISE
+from neocpu.relax_utils import OPAQUE, bindings, is_op, static_shape
 from neocpu.runtime.header import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork
 from neocpu.schedules.operators.normalization import group_norm, layer_norm
@@ -34,10 +35,7 @@ MAX_FUSED: Final = 64
 """Operators of one fused function: scheduling one, and LLVM's time for it, grow with their square.
 TVM's default is 256."""
 
-_OPAQUE: Final = 8
-"""``OpPatternKind.kOpaque``: nothing is fused with it."""
-_FUSED_BY: Final = {"op_pattern": 4}
-"""``OpPatternKind.kOutEWiseFusable``: what is elementwise, and comes after it, is fused with it."""
+_FUSING: Final = {"op_pattern": TAKES_ELEMENTWISE}
 
 _WHERE: Final = tvm.ir.Op.get("relax.where").get_attr("FLegalize")
 """How TVM computes it."""
@@ -47,14 +45,14 @@ DUMP_VARIABLE = "NEOCPU_DUMP_DIR"
 
 def _layer_norm(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
     return bb.call_te(
-        layer_norm, *call.args, call.attrs.axes, call.attrs.epsilon, primfunc_attrs=_FUSED_BY
+        layer_norm, *call.args, call.attrs.axes, call.attrs.epsilon, primfunc_attrs=_FUSING
     )
 
 
 def _group_norm(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
     attrs = call.attrs
     return bb.call_te(
-        group_norm, *call.args, attrs.num_groups, attrs.epsilon, primfunc_attrs=_FUSED_BY
+        group_norm, *call.args, attrs.num_groups, attrs.epsilon, primfunc_attrs=_FUSING
     )
 
 
@@ -74,7 +72,7 @@ def _where(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
         return call.args[1]
     if condition != () or then is None or then != other:
         return _WHERE(bb, call)
-    opaque = {"op_pattern": _OPAQUE, SELECT: 1}
+    opaque = {"op_pattern": OPAQUE, SELECT: 1}
     return bb.call_te(select, *call.args, primfunc_attrs=opaque)
 
 

@@ -19,6 +19,9 @@ from neocpu.schedules.operators.normalization import Root, divide_by_root
 
 DIVISION: Final = "neocpu.divide_by_root"
 
+TAKES_ELEMENTWISE: Final = 4
+"""TVM's ``kOutEWiseFusable``: an ``op_pattern`` with which elementwise operators after it fuse."""
+
 
 def division(data: Expr, axes: Sequence[int], root: Root, *, centred: bool) -> Call:
     """Return data divided by roots, of what was its square, along ``axes``.
@@ -62,7 +65,10 @@ def _legalised(bb: relax.BlockBuilder, call: Call) -> Expr:
     def computed(data: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te.Tensor:
         return divide_by_root(data, gamma, beta, axes, root, centred=centred)
 
-    return bb.call_te(computed, *call.args, primfunc_name_hint="divide_by_root")
+    fusing = {"op_pattern": TAKES_ELEMENTWISE}
+    return bb.call_te(
+        computed, *call.args, primfunc_name_hint="divide_by_root", primfunc_attrs=fusing
+    )
 
 
 for _name, _value in (("FInferType", _type), ("FPurity", True), ("FLegalize", _legalised)):
