@@ -27,7 +27,6 @@ from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-
 # Storing a number of a vector by itself.
 PUT_CYCLES: Final = 1.5
 
