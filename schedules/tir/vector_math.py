@@ -29,14 +29,14 @@ POWER_POLYNOMIAL = (1.535336188e-4, 1.339887440e-3, 9.618437357e-3, 5.550332548e
                     2.402264791e-1, 6.931472028e-1, 1.0)  # fmt: skip
 # Exponents of the smallest normal float32 and of infinity; 1.5 * 2^23 and the exponents' bias.
 POWER_LOW, POWER_HIGH, MAGIC = -126.0, 128.0, 12582912.0 + 127.0
-# erf(x) = x P(x^2 / ERF_HALF - 1) for |x| <= 3.85, within 6.6e-8, and 2e-7 as it is computed: a
-# least-squares fit in Chebyshev polynomials, reweighted until its largest errors were alike.
-# At ERF_LIMIT it is above 1, to which it is cut.
-ERF_LIMIT, ERF_HALF = 3.87, 3.85**2 / 2
-ERF_POLYNOMIAL = (1.2807377e-3, -3.30970455e-3, 2.66221421e-3, -3.43070238e-3, 1.1060281e-2,
-                  -2.01726406e-2, 2.83355357e-2, -4.04169421e-2, 5.64052008e-2,
-                  -7.33127497e-2, 9.08191157e-2, -1.10374695e-1, 1.36211541e-1,
-                  -1.83301748e-1, 3.67284819e-1)  # fmt: skip
+# erf(x) = x P(x^2) / Q(x^2) for |x| <= 3.85, within 1.3e-8, and 3e-7 as it is computed: a fit of
+# least squares, reweighted until its largest errors were alike. None of the terms is negative, so
+# nothing cancels. At ERF_LIMIT it is above 1, to which it is cut.
+ERF_LIMIT = 3.96
+ERF_NUMERATOR = (2.09059895e-6, 2.87595876e-4, 3.7622858e-3, 5.27469526e-2, 1.89966403e-1,
+                 1.12837906)  # fmt: skip
+ERF_DENOMINATOR = (3.86513064e-5, 1.16692258e-3, 1.49598924e-2, 1.13979109e-1, 5.01685375e-1,
+                   1.0)  # fmt: skip
 
 
 def vectorize_calls(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -103,12 +103,17 @@ def _one_over_one_plus_power(x: Any) -> Any:
 
 
 def erf(x: Any) -> Any:
-    """``x P(x^2)``, without a division."""
+    """``x P(x^2) / Q(x^2)``: in GELU, on a Zen 5, 10.5 cycles of a vector and not 16.
+
+    One polynomial that is as exact has 15 coefficients in a row; the division takes place beside
+    the multiply-adds.
+    """
+
+    def ratio(x: Any, square: Any) -> Any:
+        return x * _horner(ERF_NUMERATOR, square) / _horner(ERF_DENOMINATOR, square)
 
     def within(x: Any) -> Any:
-        value = _let(
-            x * x * _f(1 / ERF_HALF) - _f(1), lambda square: x * _horner(ERF_POLYNOMIAL, square)
-        )
+        value = _let(x * x, lambda square: ratio(x, square))
         return tirx.min(tirx.max(value, _f(-1)), _f(1))
 
     return _let(tirx.min(tirx.max(x, _f(-ERF_LIMIT)), _f(ERF_LIMIT)), within)

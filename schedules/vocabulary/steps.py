@@ -202,7 +202,7 @@ STEP_KINDS: Final[Mapping[str, StepKind]] = {
         cycles=7.0,  # measured on a Zen 5, as those of the others are by their instructions
     ),
     "tanh": StepKind(NO_OPERAND, "relax.tanh", lambda x, _: _tirx().tanh(x), np.tanh, cycles=5.7),
-    "gelu": StepKind(NO_OPERAND, "relax.nn.gelu", _emit_gelu, _gelu, cycles=16.0),
+    "gelu": StepKind(NO_OPERAND, "relax.nn.gelu", _emit_gelu, _gelu, cycles=10.5),
     "gelu_tanh": StepKind(
         NO_OPERAND, "relax.nn.gelu_tanh", _emit_gelu_tanh, _gelu_tanh, cycles=8.0
     ),
