@@ -64,6 +64,10 @@ class ShuffleWorkload:
     size: tuple[int, int]
     frames: int = 1
 
+    def __str__(self) -> str:
+        read, made = ("x".join(map(str, shape)) for shape in (self.shape, self.output_shape))
+        return f"{read} -> {made}"
+
     @property
     def parts(self) -> int:
         """Pixels of the finer grid in one of the coarser, in all frames."""
