@@ -10,7 +10,7 @@ alone).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import product
 
 from neocpu.planning.choice import Choice
@@ -22,7 +22,10 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 def with_folds(
-    choices: Sequence[Choice], workload: Conv2dWorkload, costs: CostModel
+    choices: Sequence[Choice],
+    workload: Conv2dWorkload,
+    costs: CostModel,
+    rows: Set[Format] = frozenset(),
 ) -> tuple[Choice, ...]:
     """Return the cheapest of ``choices`` and their folds for every pair of formats, fastest first.
 
@@ -30,14 +33,18 @@ def with_folds(
     ----------
     choices : sequence of Choice
         `CostModel.conv_choices` of ``workload``.
+    rows : set of Format
+        Those of feature maps that are rows elsewhere: all channels of a pixel are one block.
     """
     best = BestChoices(costs, workload, choices)
     target, threads = costs.target, costs.threads
     records = costs.measured(workload)
     numerics = workload.numerics
     lanes = target.dot_unit(numerics).lanes
-    ins = {c.in_format for c in choices} | _blocked(workload.image_channels, lanes, numerics.data)
-    outs = {c.out_format for c in choices}
+    given, made = ({each} & rows for each in whole_formats(workload))
+    ins = {c.in_format for c in choices} | given
+    ins |= _blocked(workload.image_channels, lanes, numerics.data)
+    outs = {c.out_format for c in choices} | made
     outs |= _blocked(workload.out_channels, lanes, numerics.output)
     for plain, source, dest in product(choices, sorted(ins), sorted(outs)):
         assert plain.scheme is not None
@@ -55,6 +62,12 @@ def with_folds(
         if seconds is not None:
             best.offer(source, dest, seconds, how, scheme)
     return best.in_order()
+
+
+def whole_formats(workload: Conv2dWorkload) -> tuple[Format, Format]:
+    """Return the formats of a convolution's data and output whose one block has all channels."""
+    data = Format(DataLayout(workload.image_channels), workload.numerics.data)
+    return data, Format(DataLayout(workload.out_channels), workload.numerics.output)
 
 
 def _blocked(channels: int, lanes: int, dtype: str) -> set[Format]:

@@ -57,6 +57,11 @@ class Network:
         """The convolutions, in program order."""
         return tuple(op for op in self.ops if isinstance(op, ConvOp))
 
+    @property
+    def rows(self) -> dict[Var, Format]:
+        """Feature maps that are made of rows, or as which rows are read: the format of these."""
+        return {each.source if each.made else var: each.form for var, each in self.tokens.items()}
+
     def computing(self, precision: Precision, target: CpuTarget) -> Network:
         """Return the network with those ways to compute an operator that a plan may choose from."""
         return replace(

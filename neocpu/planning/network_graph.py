@@ -64,9 +64,9 @@ class _FeatureMap:
     Attributes
     ----------
     producer : int or None
-        Index of the operator that makes it; None if it exists in NCHW.
+        Index of the operator that makes it; None if it exists as ``plain``.
     plain : Format
-        NCHW, of the elements that the model has there.
+        NCHW, of the elements that the model has there; of what is made of rows, that of these.
     kept : frozenset of Format
         Formats in which it must exist whoever reads it.
     fused : bool
@@ -85,19 +85,20 @@ class _FeatureMap:
 
 
 def _feature_maps(network: Network, via_nchw: bool) -> Iterable[_FeatureMap]:
-    in_registers = network.in_registers
+    in_registers, rows = network.in_registers, {} if via_nchw else network.rows
     found: dict[Var, _FeatureMap] = {}
     for index, op in enumerate(network.ops):
         producer = None if via_nchw else index
         plain = Format(NCHW, op.dtype)
-        kept = frozenset({plain} if op.result in network.nchw_reads else ())
+        outside = rows.get(op.result, plain)
+        kept = frozenset({outside} if op.result in network.nchw_reads else ())
         fused = op.result in in_registers
         found[op.result] = _FeatureMap(op.name, op.shape, producer, plain, kept, fused)
     for index, op in enumerate(network.ops):
         for read in op.reads:
-            plain = Format(NCHW, read.dtype)
-            outside = _FeatureMap(str(read.var.name), read.shape, None, plain, frozenset({plain}))
-            found.setdefault(read.var, outside).readers.setdefault(index, []).append(read)
+            exists = rows.get(read.var, Format(NCHW, read.dtype))
+            given = _FeatureMap(str(read.var.name), read.shape, None, exists, frozenset({exists}))
+            found.setdefault(read.var, given).readers.setdefault(index, []).append(read)
     return found.values()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
@@ -14,11 +14,13 @@ from neocpu.planning.grids import STORED
 from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
+from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.schedules.vocabulary.accuracy import SHORT_SUMS
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.plan import Plan, Solver, solve
 from neocpu.search.solver.solver_limits import SearchLimits
@@ -100,21 +102,27 @@ def operator_choices(
     With ``fold`` convolutions may take layout transforms into their loads and stores.
     """
     convs: dict[_ConvKind, tuple[Choice, ...]] = {}
+    rows = frozenset(network.rows.values() if fold else ())
     for kind in {kind for conv in network.convs for kind in conv.ways}:
         workload, finite = kind
         admitted = costs if finite else replace(costs, admission=SHORT_SUMS)
-        convs[kind] = convolution_choices(workload, admitted, fold=fold)
+        convs[kind] = convolution_choices(workload, admitted, fold=fold, rows=rows)
     blocks = {c.in_format.layout.block for options in convs.values() for c in options}
     blocks |= {c.out_format.layout.block for options in convs.values() for c in options}
-    layouts = [DataLayout(block) for block in sorted(blocks | {1})]
+    layouts = [DataLayout(block) for block in sorted((blocks | {1}) - _whole(rows, costs.target))]
     inner = network.in_registers
     copied = functools.cache(network.copied_parts)
+
+    def own_rows(op: LayoutOp) -> list[DataLayout]:
+        whole = DataLayout(op.shape[1])
+        fits = isinstance(op, ElementwiseOp) and Format(whole, op.dtype) in rows
+        return [whole] if fits and whole not in layouts else []
 
     def memory_bound(op: LayoutOp) -> tuple[Choice, ...]:
         legal = [
             (Format(layout, read), Format(layout, written))
             for read, written in op.dtypes
-            for layout in layouts
+            for layout in (*layouts, *own_rows(op))
             if _is_legal(op, layout)
         ]
         found = [op.cost(form, costs, inner, copied(form)) for _, form in legal]
@@ -137,6 +145,11 @@ def operator_choices(
         return tuple(sorted(every, key=costs.price))
 
     return [computing(op) if isinstance(op, ConvOp) else memory_bound(op) for op in network.ops]
+
+
+def _whole(rows: Set[Format], target: CpuTarget) -> set[int]:
+    """Return the blocks that are longer than others: only what meets rows is offered these."""
+    return {form.layout.block for form in rows if form.layout.block > 4 * target.lanes(form.dtype)}
 
 
 # A workload, and whether the weights are finite. Winograd's algorithm adds weights of both signs up

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel, make_anew
-from neocpu.planning.folds import with_folds
+from neocpu.planning.folds import whole_formats, with_folds
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
@@ -15,7 +16,11 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 def convolution_choices(
-    workload: Conv2dWorkload, costs: CostModel, *, fold: bool
+    workload: Conv2dWorkload,
+    costs: CostModel,
+    *,
+    fold: bool,
+    rows: Set[Format] = frozenset(),
 ) -> tuple[Choice, ...]:
     """Return the best choice for every pair of formats, best first.
 
@@ -23,17 +28,22 @@ def convolution_choices(
     ----------
     fold : bool
         Whether layout transforms may become part of its loads and stores: see `with_folds`.
+    rows : set of Format
+        As `with_folds` takes them.
     """
+    own = rows & {*whole_formats(workload)}
 
     def find() -> list[Any]:
         found = costs.conv_choices(workload)
-        return list(map(_row, with_folds(found, workload, costs) if fold else found))
+        return list(map(_row, with_folds(found, workload, costs, own) if fold else found))
 
     # One price of bytes among many that a limit on them tries is not worth keeping.
     keep = costs.keep if registry.is_ours() and not costs.byte_price else make_anew
     algorithms = None if costs.templates is None else sorted(costs.templates)
     decides = (costs.target, costs.threads, algorithms, costs.admission, costs.measured(workload))
-    return tuple(map(_choice, keep(f"choices {workload!r} {decides!r} {fold}", find)))
+    return tuple(
+        map(_choice, keep(f"choices {workload!r} {decides!r} {fold} {sorted(own)!r}", find))
+    )
 
 
 def _row(choice: Choice) -> list[Any]:

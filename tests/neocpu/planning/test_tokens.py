@@ -63,6 +63,25 @@ def test_a_depthwise_convolution_between_dense_layers_transposes_nothing(
     assert "relax.permute_dims" not in op_counts(rewritten.mod)
 
 
+def test_rows_of_whole_vectors_are_convolved_and_added_where_they_lie():
+    """Also what is no neighbour of rows: the sum that the second convolution reads."""
+    channels = 6 * HOST.lanes("float32")
+
+    def block(net, pixels):
+        rows = to_rows(net, net.conv(pixels, channels, groups=channels))
+        made = to_map(net, net.emit(relax.op.nn.softmax(rows)), 12, reshape_first=True)
+        return net.emit(relax.op.add(pixels, made))
+
+    def body(net, x):
+        hidden = net.emit(relax.op.matmul(x, net.const(20, channels)))
+        pixels = to_map(net, hidden, 12, reshape_first=False)
+        for _ in range(2):
+            pixels = block(net, pixels)
+        return net.emit(relax.op.matmul(to_rows(net, pixels), net.const(channels, 7)))
+
+    assert not check(build(body, (1, 180, 20))).transforms
+
+
 def test_a_map_that_is_read_as_it_is_and_as_rows():
     def body(net, x):
         x = net.conv(x, 24)
