@@ -26,9 +26,9 @@ from neocpu.planning.operators.norm_calls import TAKES_ELEMENTWISE
 from neocpu.relax_utils import OPAQUE, bindings, is_op, static_shape
 from neocpu.runtime.header import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork
-from neocpu.schedules.operators.normalization import group_norm, layer_norm
 from neocpu.schedules.operators.quantise import dequantise, quantise
 from neocpu.schedules.operators.select import SELECT, select
+from neocpu.schedules.operators.statistics.normalization import group_norm, layer_norm
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 MAX_FUSED: Final = 64

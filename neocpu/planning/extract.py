@@ -28,6 +28,7 @@ from neocpu.planning.operators.frame_calls import (
     folded_stored_weights,
     folded_weights,
 )
+from neocpu.planning.operators.gate_op import with_gates
 from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.products import find_products
@@ -106,10 +107,11 @@ class _Extractor:
                     ops.append(self._conv(core))
                 else:
                     dense.append(self._dense(core))
-            elif var not in self._claimed:
+            else:
                 found = self._layout_op(var, binding.value)
                 if found is not None:
                     ops.append(found)
+        ops = with_gates(self, ops)
         inputs = frozenset(self._func.params)
         reads = self._nchw_reads(ops)
         tokens = find_tokens(self, self._claimed)
@@ -270,7 +272,10 @@ class _Extractor:
         shape = feature_map_shape(value)
         if shape is None or not isinstance(value, Call):
             return None
-        found = (kind.match(self, var, value, shape) for kind in KINDS)
+        kinds = KINDS
+        if var in self._claimed:  # by a kind of operator that may end with it, or by none
+            kinds = [kind for kind in KINDS if var in self._claims[kind]]
+        found = (kind.match(self, var, value, shape) for kind in kinds)
         return next((op for op in found if op is not None), None)
 
     def name(self, kind: str) -> str:

@@ -251,7 +251,9 @@ def lower_global_pool(
         ("data", form.shape(shape), stored.dtype if stored else form.dtype),
         ("output", form.shape((n, c, 1, 1)), form.dtype),
     )
-    return build_kernel(parameters, lambda x, y: _emit_global(kind, h * w, x, y, target, stored))
+    return build_kernel(
+        parameters, lambda x, y: emit_global_pool(kind, h * w, x, y, target, stored)
+    )
 
 
 def _identity(kind: str, dtype: str, width: int) -> Any:
@@ -445,13 +447,13 @@ def _emit_columns(
     T.buffer_store(output, value, [*place, span(at, width)])
 
 
-def _emit_global(
+def emit_global_pool(
     kind: str,
     pixels: int,
     data: Any,
     output: Any,
     target: CpuTarget,
-    stored: StoredData | None,
+    stored: StoredData | None = None,
 ) -> None:
     """Emit a reduction over all pixels of each (image, chunk), which are contiguous.
 

@@ -26,6 +26,13 @@ def batch_norm(node: Node) -> relax.Expr:
     return relax.TupleGetItem(node.emit(result), 0)
 
 
+def instance_norm(node: Node) -> relax.Expr:
+    """InstanceNormalization: of groups of one channel."""
+    data, gamma, beta = node.inputs
+    axes, epsilon = [*range(2, len(node.shape()))], float(node.attrs.get("epsilon", 1e-5))
+    return relax.op.nn.group_norm(data, gamma, beta, node.shape()[1], 1, axes, epsilon)
+
+
 def layer_norm(node: Node) -> relax.Expr:
     """LayerNormalization over the last axes, first output only."""
     node.refuse_outputs("the mean and deviation outputs are not supported")

@@ -61,6 +61,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "GridSample": convert_sampling.grid_sample,
     "HardSigmoid": convert_elementwise.hard_sigmoid,
     "Hardmax": convert_detection.hardmax,
+    "InstanceNormalization": convert_norm.instance_norm,
     "IsInf": convert_elementwise.is_inf,
     "LRN": convert_pool.local_response_norm,
     "LSTM": convert_recurrent.lstm,

@@ -101,6 +101,8 @@ class GatherOp(LayoutOp):
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> GatherOp | None:
         """Find slices, and concatenations of what is claimed, beside whole feature maps."""
         sliced = function.claimed_by(cls)
+        if var in sliced:
+            return None
         parts = [var]
         if not is_op(value, "relax.strided_slice"):
             parts = concatenated(function, value)

@@ -7,6 +7,7 @@ from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.operators.frame_pool_op import FramePoolOp
 from neocpu.planning.operators.gather_op import GatherOp
 from neocpu.planning.operators.global_pool_op import GlobalPoolOp
+from neocpu.planning.operators.group_norm_op import GroupNormOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.operators.pool_op import PoolOp
 from neocpu.planning.operators.quantise_op import QuantiseOp
@@ -21,6 +22,7 @@ KINDS: list[type[LayoutOp]] = [
     ConcatOp,
     GatherOp,
     ShuffleOp,
+    GroupNormOp,
     ElementwiseOp,
     QuantiseOp,
 ]

@@ -15,7 +15,7 @@ from tvm import relax, te
 from tvm.ir import Call, Op
 
 from neocpu.relax_utils import Expr, integers_of, make_const, static_shape
-from neocpu.schedules.operators.normalization import Root, divide_by_root
+from neocpu.schedules.operators.statistics.normalization import Root, divide_by_root
 
 DIVISION: Final = "neocpu.divide_by_root"
 

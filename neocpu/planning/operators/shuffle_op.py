@@ -134,7 +134,7 @@ class ShuffleOp(LayoutOp):
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ShuffleOp | None:
         """Find a shuffle whose channels of one part lie together."""
         found = _whole(function, var)
-        if found is None:
+        if found is None or var in function.claimed_by(cls):
             return None
         reads = (Read(found.source, found.workload.shape, "float32"),)
         name, absorbed = function.name("shuffle"), frozenset(found.through)

@@ -233,6 +233,14 @@ def pyramid(net: Net, x: Any) -> Any:
     return y
 
 
+def normalised(net: Net, x: Any) -> Any:
+    """Groups of channels normalised, with an activation that a 1x1 convolution could apply too."""
+    x = net.conv(x, 24)
+    affine = (net.const(24), net.const(24))
+    x = net.emit(relax.op.nn.group_norm(x, *affine, 4, 1, [2, 3]))
+    return net.conv(net.emit(relax.op.nn.silu(x)), 16, 1)
+
+
 IMAGE = (1, 12, 9, 10)
 NETWORKS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "residual": (residual, (IMAGE,)),
@@ -246,5 +254,6 @@ NETWORKS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "split": (split, (IMAGE,)),
     "cross_stage": (cross_stage, (IMAGE,)),
     "pyramid": (pyramid, (IMAGE,)),
+    "normalised": (normalised, (IMAGE,)),
     "two_outputs": (two_outputs, (IMAGE, IMAGE)),
 }

@@ -1,5 +1,6 @@
 """What the layout search sees of a network."""
 
+import pytest
 from networks import (
     IMAGE,
     NETWORKS,
@@ -16,13 +17,16 @@ from neocpu.planning.extract import extract
 from neocpu.planning.operators.concat_op import ConcatOp
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
+from neocpu.planning.operators.gate_op import GateOp
 from neocpu.planning.operators.gather_op import GatherOp
 from neocpu.planning.operators.global_pool_op import GlobalPoolOp
+from neocpu.planning.operators.group_norm_op import GroupNormOp
 from neocpu.planning.operators.pool_op import PoolOp
 from neocpu.planning.operators.resize_op import ResizeOp
+from neocpu.schedules.operators.statistics.gate import GateWorkload
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
-BIAS, ADD, RELU = EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu")
+BIAS, ADD, RELU, SIGMOID = map(EpilogueOp, ("bias_add", "add", "relu", "sigmoid"))
 
 
 def network(name):
@@ -55,6 +59,36 @@ def test_joins_and_pools_are_nodes_of_their_own():
     assert kinds("inception") == [ConvOp, ConvOp, PoolOp, ConvOp, ConcatOp, ConvOp]
 
 
+def test_activations_after_a_group_normalisation_are_part_of_it():
+    first, normal, last = network("normalised").ops
+    assert isinstance(normal, GroupNormOp)
+    assert [step.kind for step in normal.workload.steps] == ["silu"]
+    assert first.workload.epilogue == (BIAS,)
+    assert last.workload.prologue == ()
+    assert len(normal.absorbed) == 1
+
+
+def test_a_pooling_and_two_layers_are_a_gate():
+    body, gate, *_ = network("excite").ops
+    assert isinstance(gate, GateOp)
+    assert gate.workload == GateWorkload(body.shape, 5, 20, (BIAS, RELU), (BIAS, SIGMOID))
+    assert gate.reads[0].var.same_as(body.result)
+
+
+@pytest.mark.parametrize("other", ["a reader", "a residual", "a window"])
+def test_what_is_no_gate_stays(other):
+    def body(net, x):
+        pooled = net.emit(relax.op.mean(x, [2, 3], True))
+        inner = net.conv(pooled, 12, 3 if other == "a window" else 1)
+        if other == "a residual":
+            inner = net.emit(relax.op.add(inner, pooled))
+        outer = net.conv(inner, 12, 1)
+        return net.emit(relax.op.add(outer, inner)) if other == "a reader" else outer
+
+    found = extract(build(body, IMAGE)).ops
+    assert [type(op) for op in found][:2] == [GlobalPoolOp, ConvOp]
+
+
 def test_slices_of_channels_and_their_concat_are_gathers():
     wide, half, branch, joined, _ = network("split").ops
     assert isinstance(half, GatherOp)
@@ -85,7 +119,7 @@ def test_preactivation_stays_outside_a_3x3_convolution():
 
 def test_gate_is_read_as_a_broadcast():
     excite = network("excite")
-    assert GlobalPoolOp in kinds("excite")
+    assert GateOp in kinds("excite")
     gated = next(op for op in excite.ops if isinstance(op, ElementwiseOp))
     assert [read.shape[2:] for read in gated.reads] == [(9, 10), (1, 1)]
 

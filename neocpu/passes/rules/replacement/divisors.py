@@ -10,7 +10,7 @@ from typing import Any, Final
 from tvm.ir import Call
 
 from neocpu.relax_utils import Expr, Rewrite, constant_value, is_op, static_shape
-from neocpu.schedules.operators.normalization import Root
+from neocpu.schedules.operators.statistics.normalization import Root
 
 LEAST: Final = 2.0**-126
 """Least number but zero in float32 that is normal. No root of a square is between them."""

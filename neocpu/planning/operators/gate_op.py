@@ -1,0 +1,136 @@
+"""The gate of squeeze and excitation, pooling and two layers, as one: layout-tolerant."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from tvm.ir import Var
+
+from neocpu.planning.choice import Choice, Cost
+from neocpu.planning.memory_costs import MemoryCosts
+from neocpu.planning.operators.conv_op import ConvOp
+from neocpu.planning.operators.global_pool_op import GlobalPoolOp
+from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read
+from neocpu.relax_utils import Array
+from neocpu.schedules.operators.statistics.gate import (
+    GateWorkload,
+    estimate,
+    lanes_of,
+    lower_gate,
+    pack_layer,
+)
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.numerics import FLOAT32
+from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GateOp(LayoutOp):
+    """Means of channels, and two layers of them.
+
+    Attributes
+    ----------
+    weights : tuple of array
+        OIHW of both layers.
+    operands : tuple of tuple of array
+        What the steps after each layer read, in order: ``(C,)`` vectors.
+    """
+
+    workload: GateWorkload
+    weights: tuple[Array, Array]
+    operands: tuple[tuple[Array, ...], tuple[Array, ...]]
+
+    def describe(self, choice: Choice) -> str:
+        """Return the workload."""
+        return str(self.workload)
+
+    @property
+    def flops(self) -> int:
+        """Those of both layers."""
+        return 2 * sum(self.workload.products)
+
+    def cost(
+        self,
+        form: Format,
+        costs: MemoryCosts,
+        in_registers: Container[Var] = (),
+        copied: Container[Read] = (),
+    ) -> Cost:
+        """Return the kernel's own estimate."""
+        return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
+
+    def constant_bytes(self, form: Format) -> int:
+        """Return the bytes of the weights, and of what the steps read, without padded lanes."""
+        return sum(array.nbytes for array in (*self.weights, *chain(*self.operands)))
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        """Emit the kernel, on packed weights."""
+        form, workload, target = choice.out_format, self.workload, emitter.target
+        kernel = emitter.kernel(
+            self.name, (workload, form), lambda: lower_gate(workload, form, target)
+        )
+        args: list[Any] = list(reads)
+        lanes = (workload.hidden, lanes_of(workload, form))
+        for weights, operands, length in zip(self.weights, self.operands, lanes, strict=True):
+            args.append(emitter.weight(pack_layer(weights[:, :, 0, 0], length, target)))
+            args += [emitter.weight(np.pad(each, (0, length - each.size))) for each in operands]
+        return emitter.call(kernel, args, form, self.shape)
+
+
+def with_gates(function: Function, ops: Sequence[LayoutOp]) -> list[LayoutOp]:
+    """Return operators, of which poolings with two layers after them are gates."""
+    readers = {read.var: op for op in ops for read in op.reads}
+    gates: dict[Var, GateOp] = {}
+    parts: set[Var] = set()
+    for op in ops:
+        inner = _sole_reader(function, op, readers)
+        outer = None if inner is None else _sole_reader(function, inner, readers)
+        if isinstance(op, GlobalPoolOp) and op.grid is None and inner and outer:
+            gates[outer.result] = _gate(function, op, inner, outer)
+            parts.update((op.result, inner.result))
+    found = (gates.get(op.result, op) for op in ops)
+    return [op for op in found if op.result not in parts]
+
+
+def _sole_reader(function: Function, op: LayoutOp, readers: dict[Var, LayoutOp]) -> ConvOp | None:
+    """Return the layer that alone reads what an operator makes; None if there is no such."""
+    reader = readers.get(op.result)
+    if len(function.readers(op.result)) != 1 or function.is_result(op.result):
+        return None
+    return reader if isinstance(reader, ConvOp) and _is_layer(reader) else None
+
+
+def _is_layer(conv: ConvOp) -> bool:
+    """Whether a convolution has one pixel and one tap, and computes in float32 alone."""
+    w = conv.workload
+    one = w.kernel_shape[2:] == w.output_shape[2:] == (w.height, w.width) == (1, 1)
+    plain = w.groups == 1 and w.frames is None and w.numerics == FLOAT32
+    alone = all(step.operand in (NO_OPERAND, PER_CHANNEL) for step in w.epilogue)
+    return one and plain and alone and not (w.prologue or conv.forms)
+
+
+def _gate(function: Function, pool: GlobalPoolOp, inner: ConvOp, outer: ConvOp) -> GateOp:
+    first, second = inner.workload, outer.workload
+    workload = GateWorkload(
+        pool.reads[0].shape,
+        first.out_channels,
+        second.out_channels,
+        first.epilogue,
+        second.epilogue,
+    )
+    absorbed: set[Any] = {pool.result, inner.result}
+    return GateOp(
+        function.name("gate"),
+        outer.result,
+        outer.shape,
+        outer.dtype,
+        pool.reads,
+        frozenset(absorbed.union(pool.absorbed, inner.absorbed, outer.absorbed)),
+        workload,
+        (inner.weights, outer.weights),
+        (inner.operands, outer.operands),
+    )

@@ -1,0 +1,127 @@
+"""Group and instance normalisation, with the elementwise chain after it: layout-tolerant."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tvm.ir import Var
+
+from neocpu.planning.choice import Choice, Cost
+from neocpu.planning.epilogues import MAX_STEPS, match_step
+from neocpu.planning.memory_costs import MemoryCosts
+from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.relax_utils import Array, Expr, constant_value, dtype_of, feature_map_shape, is_op
+from neocpu.schedules.operators.statistics.group_norm import (
+    GroupNormWorkload,
+    estimate,
+    lower_group_norm,
+)
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.steps import NO_OPERAND
+from neocpu.schedules.vocabulary.workload import EpilogueOp
+
+_NAME: Final = "relax.nn.group_norm"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupNormOp(LayoutOp):
+    """A group normalisation, and the steps after it that read nothing else.
+
+    Attributes
+    ----------
+    gamma, beta : array
+        ``(C,)``.
+    """
+
+    workload: GroupNormWorkload
+    gamma: Array
+    beta: Array
+
+    @classmethod
+    def claims(cls, function: Function) -> frozenset[Var]:
+        """Return the normalisations of feature maps, and the steps after them."""
+        found: set[Var] = set()
+        for var, value in function.definitions().items():
+            if _is_ours(value):
+                found.update(_chain(function, var)[0])
+        return frozenset(found)
+
+    @classmethod
+    def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> GroupNormOp | None:
+        """Find the last step after a normalisation, or one that nothing follows."""
+        start, first = var, value
+        while not _is_ours(first):
+            start = next((arg for arg in getattr(first, "args", ()) if isinstance(arg, Var)), None)
+            if start is None or start not in function.claimed_by(cls):
+                return None
+            first = function.definition(start)
+        chain, steps = _chain(function, start)
+        if not chain[-1].same_as(var):
+            return None
+        gamma, beta = (constant_value(arg) for arg in first.args[1:3])
+        assert gamma is not None
+        assert beta is not None
+        groups, epsilon = int(first.attrs.num_groups), float(first.attrs.epsilon)
+        workload = GroupNormWorkload(shape, groups, epsilon, steps)
+        reads = (Read(first.args[0], shape, dtype_of(value)),)
+        inner, name = frozenset(chain[:-1]), function.name("group_norm")
+        return cls(name, var, shape, dtype_of(value), reads, inner, workload, gamma, beta)
+
+    def describe(self, choice: Choice) -> str:
+        """Return the workload."""
+        return str(self.workload)
+
+    def cost(
+        self,
+        form: Format,
+        costs: MemoryCosts,
+        in_registers: Container[Var] = (),
+        copied: Container[Read] = (),
+    ) -> Cost:
+        """Return the kernel's own estimate: statistics may be made in a pass of their own."""
+        return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
+
+    def constant_bytes(self, form: Format) -> int:
+        """Return the bytes of its scales and biases."""
+        return 2 * form.bytes((1, self.shape[1], 1, 1))
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        """Emit the kernel, on packed scales and biases."""
+        form, workload = choice.out_format, self.workload
+        kernel = emitter.kernel(
+            self.name,
+            (workload, form),
+            lambda: lower_group_norm(workload, form, emitter.target, emitter.threads),
+        )
+        packed = (form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta))
+        args = [*reads, *(emitter.weight(each) for each in packed)]
+        return emitter.call(kernel, args, form, self.shape)
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether ``value`` normalises a feature map by constants."""
+    if not is_op(value, _NAME) or int(value.attrs.channel_axis) != 1:
+        return False
+    axes = sorted(int(axis) % 4 for axis in value.attrs.axes)
+    known = all(constant_value(arg) is not None for arg in value.args[1:3])
+    return feature_map_shape(value) is not None and axes == [2, 3] and known
+
+
+def _chain(function: Function, start: Var) -> tuple[list[Var], tuple[EpilogueOp, ...]]:
+    """Return a normalisation and the variables after it that are steps of it, and these."""
+    chain, steps = [start], list[EpilogueOp]()
+    shape = feature_map_shape(start)
+    assert shape is not None
+    while len(steps) < MAX_STEPS and not function.is_result(chain[-1]):
+        readers = tuple(function.readers(chain[-1]))
+        value = function.definition(readers[0]) if len(readers) == 1 else None
+        matched = (
+            None if value is None else match_step(value, chain[-1], shape, (1, shape[1], 1, 1))
+        )
+        if matched is None or matched[0].operand != NO_OPERAND:
+            break
+        chain.append(readers[0])
+        steps.append(matched[0])
+    return chain, tuple(steps)

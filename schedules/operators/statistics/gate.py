@@ -1,0 +1,216 @@
+"""The gate of squeeze and excitation in one kernel: means of channels, and two layers of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
+from neocpu.schedules.operators.epilogue import apply_steps
+from neocpu.schedules.operators.pool import emit_global_pool
+from neocpu.schedules.tir.builder import (
+    PARALLEL_ELEMENTS,
+    build_kernel,
+    flat,
+    span,
+    splat,
+    task_loop,
+)
+from neocpu.schedules.tir.vector_math import vectorize_calls
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.steps import PER_CHANNEL
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import EpilogueOp
+
+# Vectors of sums that a task of a layer makes side by side, and products of each that it adds up
+# apart: together they hide the latency of multiply-adds.
+VECTORS, APART = 2, 4
+# Products that take as long as it takes to write an element.
+PRODUCTS_PER_ELEMENT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class GateWorkload:
+    """``after(outer @ before(inner @ means of the channels of data))``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        ``(N, C, H, W)`` of the data.
+    hidden, channels : int
+        Rows of ``inner`` and of ``outer``.
+    before, after : tuple of EpilogueOp
+        What follows each: of no operand, or of one per channel.
+    """
+
+    shape: tuple[int, int, int, int]
+    hidden: int
+    channels: int
+    before: tuple[EpilogueOp, ...]
+    after: tuple[EpilogueOp, ...]
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        """Logical NCHW shape of the gate."""
+        return (self.shape[0], self.channels, 1, 1)
+
+    @property
+    def products(self) -> tuple[int, int]:
+        """Multiply-adds of each layer."""
+        images, channels, *_ = self.shape
+        return images * channels * self.hidden, images * self.hidden * self.channels
+
+    def __str__(self) -> str:
+        text = f"{'x'.join(map(str, self.shape))} -> {self.hidden}"
+        text += "".join(f" +{step.kind}" for step in self.before) + f" -> {self.channels}"
+        return text + "".join(f" +{step.kind}" for step in self.after)
+
+
+def operands_of(steps: Sequence[EpilogueOp]) -> int:
+    """Return how many vectors the steps of a layer read."""
+    return sum(step.operand == PER_CHANNEL for step in steps)
+
+
+def lanes_of(workload: GateWorkload, form: Format) -> int:
+    """Return the lanes of an image of the output, padded ones included."""
+    return math.prod(form.shape((1, workload.channels, 1, 1)))
+
+
+def pack_layer(weights: NDArray[np.generic], lanes: int, target: CpuTarget) -> NDArray[np.generic]:
+    """Pack ``(rows, depth)`` weights of a layer that writes ``lanes``, padded ones zero.
+
+    To ``(ceil(lanes / width), depth, width)``: each task streams one piece of memory.
+    """
+    rows, depth = weights.shape
+    width = _width(lanes, str(weights.dtype), target)
+    blocks = ceil_div(lanes, width)
+    padded = np.pad(weights, ((0, blocks * width - rows), (0, 0)))
+    return np.ascontiguousarray(padded.reshape(blocks, width, depth).transpose(0, 2, 1))
+
+
+def _width(lanes: int, dtype: str, target: CpuTarget) -> int:
+    """Lanes that a task of a layer writes."""
+    return min(VECTORS * target.lanes(dtype), lanes)
+
+
+def estimate(workload: GateWorkload, form: Format, target: CpuTarget, threads: int = 1) -> float:
+    """Return analytic seconds: of the bytes that are read, and of the parallel loops."""
+    loops = sum(each >= PARALLEL_ELEMENTS * PRODUCTS_PER_ELEMENT for each in workload.products)
+    weights = (workload.shape[1] + workload.channels) * workload.hidden * bytes_of(form.dtype)
+    size = form.bytes(workload.shape) + weights
+    return (1 + loops) * fork_seconds(threads, target) + stream_seconds(size, target, threads)
+
+
+def lower_gate(workload: GateWorkload, form: Format, target: CpuTarget) -> Any:
+    """Scheduled ``PrimFunc(data, inner, *operands, outer, *operands, output)``.
+
+    ``inner`` and ``outer`` are as `pack_layer` returns them; what the steps after these read has as
+    many lanes. The loop nest, parallel where there is enough to do::
+
+        for n, chunk: mean[n, chunk, x] = of the pixels
+        for n, block of hidden:
+            for channel: acc[width] += mean[n, channel] * inner[block, channel]      # registers
+            squeezed[n, block, width] = before(acc)
+        for n, block of lanes: likewise, to output[n, block, width]
+    """
+    images, channels, *pixels = workload.shape
+    lanes, dtype = lanes_of(workload, form), form.dtype
+    parameters = [("data", form.shape(workload.shape), dtype)]
+    layers = (
+        ("inner", channels, workload.hidden, workload.before),
+        ("outer", workload.hidden, lanes, workload.after),
+    )
+    for name, depth, length, steps in layers:
+        width = _width(length, dtype, target)
+        parameters.append((name, (ceil_div(length, width), depth, width), dtype))
+        parameters += [(f"{name}{i}", (length,), dtype) for i in range(operands_of(steps))]
+    parameters.append(("output", form.shape(workload.output_shape), dtype))
+
+    def body(data: Any, *rest: Any) -> None:
+        split = 1 + operands_of(workload.before)
+        means = T.alloc_buffer(form.shape((images, channels, 1, 1)), dtype, layout=None)
+        squeezed = T.alloc_buffer((images * workload.hidden,), dtype, layout=None)
+        emit_global_pool("avg", math.prod(pixels), data, means, target)
+        first = _Layer(images, channels, workload.hidden, workload.hidden, workload.before)
+        first.emit(flat(means), rest[:split], squeezed)
+        second = _Layer(images, workload.hidden, lanes, workload.channels, workload.after)
+        second.emit(squeezed, rest[split:-1], flat(rest[-1]))
+
+    return vectorize_calls(build_kernel(parameters, body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A layer of one pixel: ``steps(source @ weights)``.
+
+    Attributes
+    ----------
+    length, existing : int
+        Lanes that it writes, and how many of them are no padding.
+    """
+
+    images: int
+    depth: int
+    length: int
+    existing: int
+    steps: tuple[EpilogueOp, ...]
+
+    def emit(self, source: Any, constants: Sequence[Any], output: Any) -> None:
+        """Emit the loops; ``constants`` are the weights, and what the steps read."""
+        weights, *operands = constants
+        dtype, stride = str(output.dtype), int(source.shape[0]) // self.images
+        blocks, _, width = map(int, weights.shape)
+        elements = self.images * self.depth * self.length // PRODUCTS_PER_ELEMENT
+        rest = iter(operands)
+        readers = [next(rest) if step.operand == PER_CHANNEL else None for step in self.steps]
+        with task_loop(self.images * blocks, elements) as task:
+            image, block = T.Bind(task // blocks), T.Bind(task % blocks)
+            acc = T.alloc_buffer((APART, width), dtype, layout=None)
+            every = span(0, width)
+            for part in range(APART):
+                T.buffer_store(acc, splat(tirx.const(0.0, dtype), width), [part, every])
+
+            def add(channel: Any, part: int) -> None:
+                factor = splat(source[image * stride + channel], width)
+                value = acc[part, every] + factor * weights[block, channel, every]
+                T.buffer_store(acc, value, [part, every])
+
+            with T.serial(self.depth // APART) as turn:
+                for part in range(APART):
+                    add(turn * APART + part, part)
+            for channel in range(self.depth // APART * APART, self.depth):
+                add(channel, 0)
+            for part in range(1, APART):
+                T.buffer_store(acc, acc[0, every] + acc[part, every], [0, every])
+
+            def store(lanes: int) -> None:
+                with (T.vectorized if lanes > 1 else T.serial)(lanes) as o:
+                    value = self._stepped(acc[0, o], readers, block * width + o)
+                    at = image * self.length + block * width + o
+                    T.buffer_store(output, value, [at])
+
+            if self.length % width == 0:
+                store(width)
+                return
+            with T.If(block < blocks - 1):
+                with T.Then():
+                    store(width)
+                with T.Else():
+                    store(self.length % width)
+
+    def _stepped(self, value: Any, vectors: Sequence[Any], at: Any) -> Any:
+        readers = [None if v is None else (lambda i, v=v: v[i]) for v in vectors]
+        value = apply_steps(value, self.steps, readers, (at,))
+        if self.existing == self.length:
+            return value
+        # Of padded lanes, weights of zero make NaN of an infinite one.
+        return tirx.Select(at < self.existing, value, tirx.const(0.0, value.ty.dtype))

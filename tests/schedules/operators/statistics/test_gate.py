@@ -1,0 +1,67 @@
+"""The gate of squeeze and excitation against numpy, of layers shorter and longer than vectors."""
+
+import numpy as np
+import pytest
+from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
+
+from neocpu.schedules.operators.statistics.gate import (
+    GateWorkload,
+    lanes_of,
+    lower_gate,
+    pack_layer,
+)
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.workload import EpilogueOp
+
+BIAS, RELU, SIGMOID = EpilogueOp("bias_add"), EpilogueOp("relu"), EpilogueOp("sigmoid")
+STEPS = (BIAS, RELU), (BIAS, SIGMOID)
+WORKLOADS = [
+    GateWorkload((1, 12, 9, 11), 5, 12, *STEPS),
+    GateWorkload((2, 33, 3, 3), 1, 17, *STEPS),
+    GateWorkload((1, 672, 5, 7), 168, 669, *STEPS),
+]
+
+
+def reference(x, inner, inner_bias, outer, outer_bias):
+    means = x.astype(np.float64).mean((2, 3))
+    squeezed = np.maximum(means @ inner.T + inner_bias, 0)
+    return (1 / (1 + np.exp(-(squeezed @ outer.T + outer_bias))))[:, :, None, None]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+@pytest.mark.parametrize("block", [1, 16])
+def test_matches_numpy(workload, block):
+    form, layout = float32(block), DataLayout(block)
+    depth, hidden, channels = workload.shape[1], workload.hidden, workload.channels
+    x = normal(workload.shape) + 1
+    layers = normal((hidden, depth), 1) / 8, normal((hidden,), 2), normal((channels, hidden), 3) / 8
+    last = normal((channels,), 4)
+    lanes = lanes_of(workload, form)
+    packed = [
+        pack_layer(layers[0], hidden, HOST),
+        layers[1],
+        pack_layer(layers[2], lanes, HOST),
+        np.pad(last, (0, lanes - channels)),
+    ]
+    shape = layout.shape(workload.output_shape)
+    got = run(lower_gate(workload, form, HOST), [layout.pack(x), *packed], shape)
+    assert np.isfinite(got).all()
+    expected = reference(x, *layers, last)
+    np.testing.assert_allclose(layout.unpack(got, channels), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_padded_lanes_are_zeros():
+    workload, form = GateWorkload((1, 3, 2, 2), 2, 3, (), ()), float32(4)
+    x = np.full(form.shape(workload.shape), np.inf, np.float32)
+    ones = np.ones((3, 2), np.float32)
+    weights = pack_layer(ones.T, 2, HOST), pack_layer(ones, 4, HOST)
+    got = run(lower_gate(workload, form, HOST), [x, *weights], form.shape(workload.output_shape))
+    assert got.reshape(-1).tolist() == [np.inf] * 3 + [0]
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
+def test_compiles_for_other_cpus(target):
+    workload = GateWorkload((1, 480, 14, 14), 120, 480, *STEPS)
+    func = lower_gate(workload, float32(8), target)
+    assert func.script().count("T.parallel") == 3
+    assert "main" in compile_for(func, target)
