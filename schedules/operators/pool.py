@@ -242,10 +242,12 @@ def lower_global_pool(
 
     Parameters
     ----------
+    kind : str
+        ``max``, ``avg``, ``sum``, or ``squares``: the sum of these.
     form : Format
         Of the output, and of the data but for the element type of those that are ``stored``.
     """
-    assert kind in ("max", "avg"), kind
+    assert kind in ("max", "avg", "sum", "squares"), kind
     n, c, h, w = shape
     parameters = (
         ("data", form.shape(shape), stored.dtype if stored else form.dtype),
@@ -475,6 +477,9 @@ def emit_global_pool(
 
     def read(first: Any, width: int) -> Any:
         value = source[span(first, width)]
+        if kind == "squares":
+            value = T.Bind(value)
+            return value * value
         return stored.above_zero(value) if stored else value
 
     with task_loop(n * chunks, size) as task:

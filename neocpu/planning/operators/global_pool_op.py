@@ -1,8 +1,9 @@
-"""Means over all pixels: layout-tolerant."""
+"""Means, sums and sums of squares over all pixels: layout-tolerant."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
 from tvm.ir import Var
 
@@ -12,35 +13,57 @@ from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Rea
 from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, is_op
 from neocpu.schedules.operators.pool import lower_global_pool
 
+_KINDS: Final = {
+    "relax.mean": "avg",
+    "relax.nn.adaptive_avg_pool2d": "avg",
+    "relax.sum": "sum",
+}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GlobalPoolOp(LayoutOp):
-    """A mean over all pixels.
+    """A mean or a sum over all pixels.
 
     Attributes
     ----------
+    kind : str
+        ``avg``, ``sum``, or ``squares``: the sum of these.
     grid : Grid or None
-        Of what it reads.
+        Of what it makes a mean of.
     """
 
+    kind: str = "avg"
     grid: Grid | None = None
 
     @classmethod
+    def claims(cls, function: Function) -> frozenset[Var]:
+        """Return the squares that are only added up, as by norms of channels."""
+        values = function.definitions().items()
+        found = (_squares(function, value) for _, value in values if _kind(value) == "sum")
+        return frozenset(var for var in found if var is not None)
+
+    @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> GlobalPoolOp | None:
-        """Find means over height and width, and adaptive average pooling to one pixel."""
-        if not is_op(value, "relax.mean", "relax.nn.adaptive_avg_pool2d"):
+        """Find means and sums over height and width, and adaptive pooling to one pixel."""
+        kind, name, dtype = _kind(value), "global_pool", dtype_of(value)
+        if kind is None:
             return None
-        source = feature_map_shape(value.args[0])
-        if source is None or shape != (*source[:2], 1, 1):
+        data, inner = value.args[0], frozenset[Var]()
+        squares = _squares(function, value) if kind == "sum" else None
+        if squares is not None and squares in function.claimed_by(cls):
+            product: Any = function.definition(squares)
+            kind, data, inner = "squares", product.args[0], frozenset((squares,))
+        source = feature_map_shape(data)
+        if source is None or shape != (*source[:2], 1, 1) or var in function.claimed_by(cls):
             return None
-        if is_op(value, "relax.mean"):
-            axes = sorted(int(axis) % 4 for axis in value.attrs.axis or ())
-            if axes != [2, 3]:
-                return None
-        dtype = dtype_of(value)
-        reads = (Read(value.args[0], source, dtype),)
-        grid = function.grid(value.args[0])
-        return cls(function.name("global_pool"), var, shape, dtype, reads, frozenset(), grid)
+        grid = function.grid(data) if kind == "avg" else None
+        reads = (Read(data, source, dtype),)
+        return cls(function.name(name), var, shape, dtype, reads, inner, kind, grid)
+
+    def describe(self, choice: Choice) -> str:
+        """Return what it makes of which map."""
+        text = LayoutOp.describe(self, choice)
+        return text if self.kind == "avg" else f"{self.kind} {text}"
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
@@ -48,12 +71,33 @@ class GlobalPoolOp(LayoutOp):
         return means_of(self.dtype, self.grid)
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the mean's kernel."""
-        form, shape = choice.out_format, self.reads[0].shape
+        """Emit the kernel."""
+        form, shape, kind = choice.out_format, self.reads[0].shape, self.kind
         stored = stored_data(choice.in_format, self.grid)
         kernel = emitter.kernel(
             self.name,
-            ("avg", shape, form, stored),
-            lambda: lower_global_pool("avg", shape, form, emitter.target, stored),
+            (kind, shape, form, stored),
+            lambda: lower_global_pool(kind, shape, form, emitter.target, stored),
         )
         return emitter.call(kernel, list(reads), form, self.shape)
+
+
+def _kind(value: Expr) -> str | None:
+    """Return what ``value`` makes of all pixels of a map, if it does; see `GlobalPoolOp`."""
+    kind = next((kind for name, kind in _KINDS.items() if is_op(value, name)), None)
+    if kind is None or is_op(value, "relax.nn.adaptive_avg_pool2d"):
+        return kind
+    axes = sorted(int(axis) % 4 for axis in value.attrs.axis or ())
+    return kind if axes == [2, 3] and value.attrs.keepdims else None
+
+
+def _squares(function: Function, total: Any) -> Var | None:
+    """Return the squares of a feature map that ``total`` alone reads; None if it adds others up."""
+    var = total.args[0]
+    value: Any = function.definition(var) if isinstance(var, Var) else None
+    if not is_op(value, "relax.multiply", "relax.square"):
+        return None
+    same = all(arg.same_as(value.args[0]) for arg in value.args)
+    known = isinstance(value.args[0], Var) and feature_map_shape(value.args[0]) is not None
+    alone = len(function.readers(var)) == 1 and not function.is_result(var)
+    return var if same and known and alone else None

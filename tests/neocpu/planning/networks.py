@@ -241,6 +241,16 @@ def normalised(net: Net, x: Any) -> Any:
     return net.conv(net.emit(relax.op.nn.silu(x)), 16, 1)
 
 
+def response(net: Net, x: Any) -> Any:
+    """Channels multiplied by their norms, relative to all norms, as ConvNeXt v2 has it."""
+    x = net.relu(net.conv(x, 21))
+    total = net.emit(relax.op.sum(net.emit(relax.op.multiply(x, x)), [2, 3], True))
+    norm = net.emit(relax.op.sqrt(total))
+    mean = net.emit(relax.op.mean(norm, [1], True))
+    relative = net.emit(relax.op.divide(norm, mean))
+    return net.conv(net.emit(relax.op.add(net.emit(relax.op.multiply(x, relative)), x)), 16, 1)
+
+
 IMAGE = (1, 12, 9, 10)
 NETWORKS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "residual": (residual, (IMAGE,)),
@@ -255,5 +265,6 @@ NETWORKS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "cross_stage": (cross_stage, (IMAGE,)),
     "pyramid": (pyramid, (IMAGE,)),
     "normalised": (normalised, (IMAGE,)),
+    "response": (response, (IMAGE,)),
     "two_outputs": (two_outputs, (IMAGE, IMAGE)),
 }

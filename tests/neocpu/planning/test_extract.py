@@ -68,6 +68,23 @@ def test_activations_after_a_group_normalisation_are_part_of_it():
     assert len(normal.absorbed) == 1
 
 
+def test_squares_are_added_up_where_they_are_made():
+    first, pool, *_ = network("response").ops
+    assert isinstance(pool, GlobalPoolOp)
+    assert (pool.kind, len(pool.absorbed)) == ("squares", 1)
+    assert pool.reads[0].var.same_as(first.result)
+
+
+def test_squares_that_another_reads_are_not_added_up_where_they_are_made():
+    def body(net, x):
+        square = net.emit(relax.op.multiply(x, x))
+        return net.emit(relax.op.add(square, net.emit(relax.op.sum(square, [2, 3], True))))
+
+    found = extract(build(body, IMAGE)).ops
+    assert [type(op) for op in found] == [ElementwiseOp, GlobalPoolOp, ElementwiseOp]
+    assert found[1].kind == "sum"
+
+
 def test_a_pooling_and_two_layers_are_a_gate():
     body, gate, *_ = network("excite").ops
     assert isinstance(gate, GateOp)

@@ -18,6 +18,7 @@ from neocpu.schedules.operators.pool import (
 )
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from tests import needs
 
 
 def naive_axis(size, kernel, stride, before, after, dilation, ceil_mode):
@@ -97,16 +98,24 @@ def test_wide_rows(channels, width, block):
     np.testing.assert_array_equal(layout.unpack(got, channels), naive_pool(x, pool))
 
 
-@pytest.mark.parametrize("kind", ["max", "avg"])
+REDUCTIONS = {
+    "max": np.max,
+    "avg": np.mean,
+    "sum": np.sum,
+    "squares": lambda x, **how: np.sum(x * x, **how),
+}
+
+
+@needs.one_in(3)
+@pytest.mark.parametrize("kind", REDUCTIONS)
 @pytest.mark.parametrize("size", [(1, 1), (7, 7), (5, 3), (13, 17)])
 @pytest.mark.parametrize("block", [1, 3, 16, 32])
 def test_global_pool(kind, size, block):
     x, layout = normal((2, 33, *size)), DataLayout(block)
     func = lower_global_pool(kind, x.shape, Format(layout, "float32"), HOST)
     got = run(func, [layout.pack(x)], layout.shape((2, 33, 1, 1)))
-    reduce = np.max if kind == "max" else np.mean
-    expected = reduce(x, axis=(2, 3), keepdims=True)
-    np.testing.assert_allclose(layout.unpack(got, 33), expected, rtol=1e-5, atol=1e-6)
+    expected = REDUCTIONS[kind](x, axis=(2, 3), keepdims=True)
+    np.testing.assert_allclose(layout.unpack(got, 33), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
