@@ -38,6 +38,7 @@ from neocpu.passes.rules.reordering.activate_where_less import (
     POOL_BEFORE_ACTIVATION,
 )
 from neocpu.passes.rules.reordering.cancel_layouts import CANCEL_LAYOUTS
+from neocpu.passes.rules.reordering.normalise_channels import NORMALISE_CHANNELS
 from neocpu.passes.rules.reordering.order_pixel_shuffles import ORDER_PIXEL_SHUFFLES
 from neocpu.passes.rules.reordering.pool_where_less import POOL_FIRST, POOL_LAST
 from neocpu.passes.rules.reordering.project_before_concat import PROJECT_BEFORE_CONCAT
@@ -125,6 +126,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         POOL_BEFORE_ACTIVATION,
         CANCEL_LAYOUTS,
         WEIGHTS_FIRST,
+        NORMALISE_CHANNELS,
         SLICE_BEFORE,
     ),
     # Equal work is done once; a concat continues the concat that it starts with.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neocpu.planning.operators.channel_norm_op import ChannelNormOp
 from neocpu.planning.operators.concat_op import ConcatOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.operators.frame_pool_op import FramePoolOp
@@ -23,6 +24,7 @@ KINDS: list[type[LayoutOp]] = [
     GatherOp,
     ShuffleOp,
     GroupNormOp,
+    ChannelNormOp,
     ElementwiseOp,
     QuantiseOp,
 ]

@@ -234,11 +234,12 @@ def pyramid(net: Net, x: Any) -> Any:
 
 
 def normalised(net: Net, x: Any) -> Any:
-    """Groups of channels normalised, with an activation that a 1x1 convolution could apply too."""
+    """Groups normalised, with an activation that a 1x1 convolution could apply, and channels."""
     x = net.conv(x, 24)
     affine = (net.const(24), net.const(24))
     x = net.emit(relax.op.nn.group_norm(x, *affine, 4, 1, [2, 3]))
-    return net.conv(net.emit(relax.op.nn.silu(x)), 16, 1)
+    x = net.conv(net.emit(relax.op.nn.silu(x)), 19, 1)
+    return net.conv(net.emit(relax.op.nn.layer_norm(x, net.const(19), net.const(19), [1])), 16, 1)
 
 
 def response(net: Net, x: Any) -> Any:

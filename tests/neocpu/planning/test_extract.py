@@ -14,6 +14,7 @@ from networks import (
 from tvm import relax
 
 from neocpu.planning.extract import extract
+from neocpu.planning.operators.channel_norm_op import ChannelNormOp
 from neocpu.planning.operators.concat_op import ConcatOp
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
@@ -60,12 +61,13 @@ def test_joins_and_pools_are_nodes_of_their_own():
 
 
 def test_activations_after_a_group_normalisation_are_part_of_it():
-    first, normal, last = network("normalised").ops
+    first, normal, last, channels, _ = network("normalised").ops
     assert isinstance(normal, GroupNormOp)
     assert [step.kind for step in normal.workload.steps] == ["silu"]
     assert first.workload.epilogue == (BIAS,)
     assert last.workload.prologue == ()
     assert len(normal.absorbed) == 1
+    assert isinstance(channels, ChannelNormOp)
 
 
 def test_squares_are_added_up_where_they_are_made():

@@ -283,6 +283,14 @@ CHEAPER = {
         ],
         "cancel-layouts",
     ),
+    "Transpose, LayerNormalization, Transpose": (
+        [
+            node("Transpose", ["a"], ["k"], perm=[0, 2, 3, 1]),
+            node("LayerNormalization", ["k", "per_channel"], ["l"]),
+            node("Transpose", ["l"], ["b"], perm=[0, 3, 1, 2]),
+        ],
+        "normalise-channels",
+    ),
     "MatMul and Slice": (
         two(("MatMul", ["square"], {}), ("Slice", ["channels", "two", "axis"], {})),
         "slice-before",

@@ -1,0 +1,39 @@
+"""Layer normalisations between transposes of images normalise these where they are.
+
+``transpose_back(layer_norm(transpose(x)))`` is a normalisation along another axis of ``x``: as
+ConvNeXt has it, which transposes feature maps to normalise each pixel's channels.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tvm import relax
+
+from neocpu.passes.rules.rule import Kind, LocalRule
+from neocpu.relax_utils import Expr, Rewrite, dtype_of, feature_map_shape, is_op, permutation_of
+
+
+def _moved(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    normal = rewrite.sole_definition(expr.args[0])
+    if normal is None or not is_op(normal, "relax.nn.layer_norm"):
+        return None
+    inner, axes = rewrite.definition(normal.args[0]), normal.attrs.axes
+    if not is_op(inner, "relax.permute_dims") or len(axes) != 1 or dtype_of(expr) != "float32":
+        return None
+    first, second = permutation_of(inner), permutation_of(expr)
+    if feature_map_shape(expr) is None or [first[axis] for axis in second] != [0, 1, 2, 3]:
+        return None
+    (axis,) = axes
+    data, gamma, beta = inner.args[0], *normal.args[1:]
+    epsilon = float(normal.attrs.epsilon)
+    return relax.op.nn.layer_norm(data, gamma, beta, [first[int(axis) % 4]], epsilon)
+
+
+NORMALISE_CHANNELS: Final = LocalRule(
+    "normalise-channels",
+    Kind.REORDERING,
+    "A layer normalisation between opposite transposes of a map is one of the map's channels.",
+    operators=("relax.permute_dims",),
+    apply=_moved,
+)
