@@ -89,8 +89,9 @@ def with_gates(function: Function, ops: Sequence[LayoutOp]) -> list[LayoutOp]:
     for op in ops:
         inner = _sole_reader(function, op, readers)
         outer = None if inner is None else _sole_reader(function, inner, readers)
-        means = isinstance(op, GlobalPoolOp) and op.kind == "avg" and op.grid is None
-        if means and inner and outer:
+        if not isinstance(op, GlobalPoolOp) or op.kind != "avg" or op.grid is not None:
+            continue
+        if inner and outer:
             gates[outer.result] = _gate(function, op, inner, outer)
             parts.update((op.result, inner.result))
     found = (gates.get(op.result, op) for op in ops)

@@ -11,7 +11,7 @@ from typing import Final
 from tvm import relax
 
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Expr, Rewrite, dtype_of, feature_map_shape, is_op, permutation_of
+from neocpu.relax_utils import Expr, Rewrite, feature_map_shape, is_op, permutation_of
 
 
 def _moved(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -19,15 +19,13 @@ def _moved(expr: Expr, rewrite: Rewrite) -> Expr | None:
     if normal is None or not is_op(normal, "relax.nn.layer_norm"):
         return None
     inner, axes = rewrite.definition(normal.args[0]), normal.attrs.axes
-    if not is_op(inner, "relax.permute_dims") or len(axes) != 1 or dtype_of(expr) != "float32":
+    if not is_op(inner, "relax.permute_dims") or len(axes) != 1:
         return None
     first, second = permutation_of(inner), permutation_of(expr)
     if feature_map_shape(expr) is None or [first[axis] for axis in second] != [0, 1, 2, 3]:
         return None
-    (axis,) = axes
-    data, gamma, beta = inner.args[0], *normal.args[1:]
-    epsilon = float(normal.attrs.epsilon)
-    return relax.op.nn.layer_norm(data, gamma, beta, [first[int(axis) % 4]], epsilon)
+    along, epsilon = first[int(axes[0]) % 4], float(normal.attrs.epsilon)
+    return relax.op.nn.layer_norm(inner.args[0], *normal.args[1:], [along], epsilon)
 
 
 NORMALISE_CHANNELS: Final = LocalRule(
