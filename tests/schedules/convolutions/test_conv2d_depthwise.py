@@ -8,8 +8,8 @@ import pytest
 from conv_reference import EPILOGUES, check_template
 from kernel_harness import FOREIGN, HOST, compile_for
 
-from neocpu.schedules.convolutions import conv2d_depthwise as template
 from neocpu.schedules.convolutions.conv2d_reference import convolve
+from neocpu.schedules.convolutions.in_groups import conv2d_depthwise as template
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import DepthwiseScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp

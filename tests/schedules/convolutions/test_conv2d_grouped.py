@@ -7,7 +7,7 @@ from conv_reference import EPILOGUES, check_template
 from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions import conv2d_grouped as template
+from neocpu.schedules.convolutions.in_groups import conv2d_grouped as template
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import GroupedScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload

@@ -10,13 +10,13 @@ import pytest
 from kernel_harness import FOREIGN, HOST, build, call, compile_for
 
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions import conv2d_depthwise, conv2d_grouped
 from neocpu.schedules.convolutions.conv2d_reference import (
     conv2d,
     kernel_arguments,
     random_operands,
     wrong_answer,
 )
+from neocpu.schedules.convolutions.in_groups import conv2d_depthwise, conv2d_grouped
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import DepthwiseScheme, GroupedScheme

@@ -7,7 +7,7 @@ group over its group. Each input pixel that is spread serves every column it is 
 
 from __future__ import annotations
 
-from neocpu.schedules.convolutions.conv2d_depthwise import (
+from neocpu.schedules.convolutions.in_groups.conv2d_depthwise import (
     FOLD_PENALTY,
     argument_shapes,
     estimate,
