@@ -18,7 +18,6 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions.input_pixels import padded_pixels, stored_pixels
 from neocpu.schedules.estimates.memory_traffic import with_memory
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
@@ -28,6 +27,7 @@ from neocpu.schedules.estimates.register_tile import (
 )
 from neocpu.schedules.operators.epilogue import apply_epilogue, convolution_arguments
 from neocpu.schedules.tir.builder import PARALLEL_ELEMENTS
+from neocpu.schedules.tir.input_pixels import padded_pixels, stored_pixels
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import NCHW, ceil_div

@@ -10,10 +10,10 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions.input_pixels import padded_pixels, stored_pixels
 from neocpu.schedules.estimates.memory_traffic import LINE, fetches_next
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import fraction, prefetch_to_l2
+from neocpu.schedules.tir.input_pixels import padded_pixels, stored_pixels
 from neocpu.schedules.tir.live_taps import skip_dead_taps, tap_axes
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.frame_reads import reads_outside

@@ -53,7 +53,7 @@ BUGS = (
     ),
     Bug(
         "direct: a row below the image",
-        "schedules/convolutions/input_pixels.py",
+        "schedules/tir/input_pixels.py",
         "h < workload.height + top",
         "h <= workload.height + top",
         (f"{_CONV}direct.py",),
