@@ -50,6 +50,20 @@ class TapAxis:
         return low, low + (self.tile - 1) * self.stride
 
 
+def mean_taps(workload: Conv2dWorkload, axis: int) -> float:
+    """Return how many taps of a window's row or column lie in the image, on average."""
+    extent, outputs = workload.input_shape[2 + axis], workload.output_shape[2 + axis]
+    stride, dilation = workload.stride[axis], workload.dilation[axis]
+    starts = range(-workload.padding[axis], outputs * stride - workload.padding[axis], stride)
+    reach = workload.kernel[axis] * dilation
+    inside = (
+        len(range(start + max(0, ceil_div(-start, dilation)) * dilation, end, dilation))
+        for start in starts
+        for end in (min(start + reach, extent),)
+    )
+    return sum(inside) / outputs
+
+
 def tap_axes(workload: Conv2dWorkload, scheme: DirectScheme) -> tuple[TapAxis, TapAxis]:
     """Return the rows and the columns of a convolution's register tiles."""
     w = workload

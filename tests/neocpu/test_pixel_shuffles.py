@@ -38,7 +38,7 @@ def test_a_head_that_enlarges(mode, batch, channels):
         "w0": weights(channels, 3),
         "w1": weights(4 * channels, channels),
         "b1": random(4 * channels),
-        "w2": weights(9, channels),
+        "w2": weights(9 * 16, channels),
     }
     nodes = [
         node("Conv", "x w0", "a", pads=[1] * 4),

@@ -27,6 +27,7 @@ from neocpu.schedules.estimates.memory_traffic import LINE, with_memory
 from neocpu.schedules.estimates.register_tile import steps_cycles
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
+from neocpu.schedules.tir.live_taps import mean_taps
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
 from neocpu.schedules.vocabulary.scheme import DepthwiseScheme, GroupScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -222,7 +223,7 @@ def estimate(
     unit = target.dot_unit(workload.numerics)
     vectors = ceil_div(scheme.oc_bn, unit.lanes)
     group, kernel_w = workload.kernel_shape[1], workload.kernel[1]
-    down, across = (_taps_inside(workload, axis) for axis in (0, 1))
+    down, across = (mean_taps(workload, axis) for axis in (0, 1))
     # Where it takes as long as a multiply-add.
     each_step = 1 / unit.per_cycle if unit.by_lane else STEP_CYCLES
 
@@ -244,29 +245,14 @@ def estimate(
         row += WIDEN_CYCLES * workload.stride[0] * workload.width
     rows = ceil_div(maps * bands.count, threads) * ceil_div(workload.out_height, bands.count)
     seconds = rows * vectors * row / target.frequency
-    element = bytes_of(workload.numerics.output)
-    if element * max(scheme.oc_bn, scheme.out_bn) > LINE:
+    if bytes_of(workload.numerics.output) * max(scheme.oc_bn, scheme.out_bn) > LINE:
         seconds *= WIDE_FACTOR
     if scheme.unroll_ker and scheme.reg_n + kernel_w + 1 >= target.vector_registers:
         seconds *= FULL_FACTOR
-    pixels = workload.height * workload.width * scheme.oc_bn
-    image = float(maps * pixels * bytes_of(workload.numerics.data))
+    pixels = maps * workload.height * workload.width * scheme.oc_bn
+    image = float(pixels * bytes_of(workload.numerics.data))
     fetched = image / threads if image > target.l2 * threads else 0.0
     return with_memory(seconds, fetched, 0.0, target)
-
-
-def _taps_inside(workload: Conv2dWorkload, axis: int) -> float:
-    """Return how many taps of a window's row or column lie in the image, on average."""
-    extent, outputs = workload.input_shape[2 + axis], workload.output_shape[2 + axis]
-    stride, dilation = workload.stride[axis], workload.dilation[axis]
-    starts = range(-workload.padding[axis], outputs * stride - workload.padding[axis], stride)
-    reach = workload.kernel[axis] * dilation
-    inside = (
-        len(range(start + max(0, ceil_div(-start, dilation)) * dilation, end, dilation))
-        for start in starts
-        for end in (min(start + reach, extent),)
-    )
-    return sum(inside) / outputs
 
 
 TEMPLATE = ConvTemplate(
