@@ -20,7 +20,6 @@ from tvm import tirx
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.pointwise_kernel import Emitter
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling, output_blocks
-from neocpu.schedules.convolutions.vector_fold import fold
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
@@ -35,6 +34,7 @@ from neocpu.schedules.vocabulary.layout import ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
+from neocpu.schedules.vocabulary.vector_fold import fold
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # Nothing in the median between other layouts, 4 % longer with the longest blocks of small images.

@@ -22,7 +22,6 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions import winograd
-from neocpu.schedules.convolutions.vector_fold import fold
 from neocpu.schedules.convolutions.winograd_kernel import Emitter, frames_as_rows
 from neocpu.schedules.convolutions.winograd_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
@@ -40,6 +39,7 @@ from neocpu.schedules.vocabulary.layout import ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
+from neocpu.schedules.vocabulary.vector_fold import fold
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # On record, by the median of a Zen 3 and a Zen 4, the best scheme takes 6 % longer between other
