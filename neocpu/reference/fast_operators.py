@@ -325,7 +325,7 @@ def _softmax(op: OpRun, x: Array, attrs: dict[str, Any], *, logarithm: bool) -> 
     shifted = np.asarray(x - x.max(axis=axes, keepdims=True))
     if logarithm:
         return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axes, keepdims=True)))
-    exponential = np.exp(shifted, out=shifted)
+    exponential: Array = np.exp(shifted, out=shifted)
     exponential /= exponential.sum(axis=axes, keepdims=True)
     return exponential
 

@@ -56,5 +56,5 @@ def _row(choice: Choice) -> list[Any]:
 
 def _choice(row: list[Any]) -> Choice:
     source, dest, seconds, how, scheme, size = row
-    ends = (Format(DataLayout(block), dtype) for block, dtype in (source, dest))
-    return Choice(*ends, seconds, how, scheme_from_json(scheme), size)
+    read, written = (Format(DataLayout(block), dtype) for block, dtype in (source, dest))
+    return Choice(read, written, seconds, how, scheme_from_json(scheme), size)
