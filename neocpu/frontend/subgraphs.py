@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator
 import onnx
 
 
+_GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
+
+
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """Yield nodes, and those of the graphs in their attributes."""
     for node in nodes:
@@ -17,10 +20,13 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """Return the branches of an If, or the body of a Loop or Scan."""
-    single = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
-    return single + [
-        graph for a in node.attribute if a.type == onnx.AttributeProto.GRAPHS for graph in a.graphs
-    ]
+    found: list[onnx.GraphProto] = []
+    for attribute in node.attribute:
+        if attribute.type == _GRAPH:
+            found.append(attribute.g)
+        elif attribute.type == _GRAPHS:
+            found += attribute.graphs
+    return found
 
 
 def all_names(graph: onnx.GraphProto) -> Iterator[str]:
