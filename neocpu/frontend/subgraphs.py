@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
-
 _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
 
 

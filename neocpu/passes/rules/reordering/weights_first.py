@@ -17,11 +17,13 @@ from neocpu.relax_utils import Expr, Rewrite, is_op, permutation_of, static_shap
 def _weights_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
     moved = rewrite.sole_definition(expr.args[1])
     shapes = [static_shape(arg) for arg in expr.args]
-    if not is_op(moved, "relax.permute_dims") or None in shapes:
+    if moved is None or not is_op(moved, "relax.permute_dims") or None in shapes:
         return None
     swap = _swap(expr.args[1])
     weights = rewrite.sole_definition(moved.args[0])
-    if not is_op(weights, "relax.nn.softmax") or permutation_of(moved) != tuple(swap):
+    if weights is None or not is_op(weights, "relax.nn.softmax"):
+        return None
+    if permutation_of(moved) != tuple(swap):
         return None
     if int(weights.attrs.axis) % len(swap) != len(swap) - 1 or len(shapes[0] or ()) != len(swap):
         return None
