@@ -20,8 +20,6 @@ __all__ = ["LoadedModel", "import_relax", "load_model"]
 # What onnx_ir computes symbolic extents with, a sixth of all imports' time. Ours are numbers.
 load_lazily("sympy")
 load_lazily("onnx_ir._symbolic_shapes")
-# For loops, for constants that are folded, and for who compares with it.
-load_lazily("onnx.reference")
 
 
 def __getattr__(name: str) -> Any:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import helper, numpy_helper, reference
+from onnx import helper, numpy_helper
 
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
+
+if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -178,15 +181,17 @@ def evaluator_of(
     inputs: Sequence[str],
     outputs: Sequence[str],
     opsets: Sequence[onnx.OperatorSetIdProto],
-) -> reference.ReferenceEvaluator:
+) -> ReferenceEvaluator:
     """Return what computes values of values, whatever these are."""
+    from onnx.reference import ReferenceEvaluator  # here, for few models have such values
+
     graph = helper.make_graph(
         nodes,
         "values",
         [helper.make_empty_tensor_value_info(name) for name in inputs],
         [helper.make_empty_tensor_value_info(name) for name in outputs],
     )
-    return reference.ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
+    return ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
 
 
 def _made_of(node: onnx.NodeProto, inputs: Sequence[Any]) -> float:

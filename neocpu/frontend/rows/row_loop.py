@@ -13,7 +13,7 @@ from typing import Any, Final, TypeGuard
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import helper, numpy_helper, reference
+from onnx import helper, numpy_helper
 
 from neocpu.frontend.constant_tensors import constant_of, constant_tensors
 from neocpu.frontend.control_flow.bodies import live_nodes
@@ -82,7 +82,9 @@ class RowLoop:
         inferred = onnx.shape_inference.infer_shapes(body, data_prop=True).graph
         if any(math.prod(shape) > _MOST_ELEMENTS for shape in known_shapes(inferred).values()):
             raise ValueError("a body's tensor is too large")
-        found: list[Array] = reference.ReferenceEvaluator(body).run(list(self.rows), tensors)
+        from onnx.reference import ReferenceEvaluator  # here, for few models have such loops
+
+        found: list[Array] = ReferenceEvaluator(body).run(list(self.rows), tensors)
         return found
 
 
