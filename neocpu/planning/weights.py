@@ -61,7 +61,7 @@ def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: 
     )
     owned = {var for layer in layers for var in (layer.result, *layer.absorbed)}
     # What these read is counted with their formats.
-    priced = {op.result for op in network.ops}
+    priced = {var for op in network.ops for var in (op.result, *op.absorbed)}
     given: dict[Expr, int] = {}
     plain: dict[Expr, int] = {}
     for binding in bindings(mod["main"]):
