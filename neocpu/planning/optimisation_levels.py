@@ -131,7 +131,7 @@ def operator_choices(
                 *forms,
                 cost.seconds,
                 cost.source,
-                weight_bytes=op.constant_bytes(forms[1]),
+                weight_bytes=op.constant_bytes(forms[1], costs.target),
             )
             for forms, cost in zip(legal, found, strict=True)
         )

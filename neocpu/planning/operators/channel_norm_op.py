@@ -17,6 +17,7 @@ from neocpu.schedules.operators.statistics.channel_norm import (
     lower_channel_norm,
 )
 from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +63,7 @@ class ChannelNormOp(LayoutOp):
         """Return the kernel's own estimate."""
         return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
 
-    def constant_bytes(self, form: Format) -> int:
+    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
         """Return the bytes of its scales and biases."""
         return 2 * form.bytes((1, self.shape[1], 1, 1))
 

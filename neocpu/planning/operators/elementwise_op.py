@@ -16,6 +16,7 @@ from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Rea
 from neocpu.relax_utils import Expr, constant_value, dtype_of, feature_map_shape, op_name
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 # What they make of the padded lanes of a block is finite.
 NAMES = frozenset(
@@ -66,7 +67,7 @@ class ElementwiseOp(LayoutOp):
         """Return the class that is all theirs."""
         return MemoryClass.ELEMENTWISE
 
-    def constant_bytes(self, form: Format) -> int:
+    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
         """Return the bytes of its per-channel constants in ``form``."""
         constants = (constant_value(arg) for arg in self.call.args)
         return sum(

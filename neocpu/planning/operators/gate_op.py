@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from neocpu.schedules.operators.statistics.gate import (
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,9 +63,9 @@ class GateOp(LayoutOp):
         """Return the kernel's own estimate."""
         return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
 
-    def constant_bytes(self, form: Format) -> int:
-        """Return the bytes of the weights, and of what the steps read, without padded lanes."""
-        return sum(array.nbytes for array in (*self.weights, *chain(*self.operands)))
+    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
+        """Return the bytes of the packed weights, and of what the steps read."""
+        return sum(array.nbytes for array in self._constants(form, target))
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         """Emit the kernel, on packed weights."""
@@ -73,12 +73,15 @@ class GateOp(LayoutOp):
         kernel = emitter.kernel(
             self.name, (workload, form), lambda: lower_gate(workload, form, target)
         )
-        args: list[Any] = list(reads)
-        lanes = (workload.hidden, lanes_of(workload, form))
+        constants = [emitter.weight(each) for each in self._constants(form, target)]
+        return emitter.call(kernel, [*reads, *constants], form, self.shape)
+
+    def _constants(self, form: Format, target: CpuTarget) -> Iterator[Array]:
+        """Yield each layer's packed weights, and what its steps read."""
+        lanes = (self.workload.hidden, lanes_of(self.workload, form))
         for weights, operands, length in zip(self.weights, self.operands, lanes, strict=True):
-            args.append(emitter.weight(pack_layer(weights[:, :, 0, 0], length, target)))
-            args += [emitter.weight(np.pad(each, (0, length - each.size))) for each in operands]
-        return emitter.call(kernel, args, form, self.shape)
+            yield pack_layer(weights[:, :, 0, 0], length, target)
+            yield from (np.pad(each, (0, length - each.size)) for each in operands)
 
 
 def with_gates(function: Function, ops: Sequence[LayoutOp]) -> list[LayoutOp]:

@@ -20,6 +20,7 @@ from neocpu.schedules.operators.statistics.group_norm import (
 )
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.steps import NO_OPERAND
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 _NAME: Final = "relax.nn.group_norm"
@@ -83,7 +84,7 @@ class GroupNormOp(LayoutOp):
         """Return the kernel's own estimate: statistics may be made in a pass of their own."""
         return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
 
-    def constant_bytes(self, form: Format) -> int:
+    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
         """Return the bytes of its scales and biases."""
         return 2 * form.bytes((1, self.shape[1], 1, 1))
 

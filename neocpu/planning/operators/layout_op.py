@@ -222,7 +222,7 @@ class LayoutOp:
         """Whether its result in ``form`` is a stretch of what it reads."""
         return False
 
-    def constant_bytes(self, form: Format) -> int:
+    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
         """Return the bytes of constants that it reads in ``form``: nobody else counts them."""
         return 0
 

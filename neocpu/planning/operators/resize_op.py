@@ -20,6 +20,7 @@ from neocpu.schedules.operators.resize import (
     lower_resize,
 )
 from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +68,7 @@ class ResizeOp(LayoutOp):
         """Return the kernel's own estimate: in NCHW its pixels are looked up one by one."""
         return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
 
-    def constant_bytes(self, form: Format) -> int:
+    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
         """Return the size of its tables."""
         return sum(table.nbytes for table in self.workload.tables())
 
