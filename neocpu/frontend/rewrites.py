@@ -86,7 +86,9 @@ def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]])
     """
     constants, changed = constant_tensors(proto.graph), False
     for index, node in enumerate(proto.graph.node):
-        scales = constants.get(optional_input(node.input, 2)) if _is(node, "Resize") else None
+        # Of opset 11, scales beside sizes are there, and empty.
+        by_scales = _is(node, "Resize") and not optional_input(node.input, 3)
+        scales = constants.get(optional_input(node.input, 2)) if by_scales else None
         shape = shapes.get(node.input[0]) if scales is not None else None
         if scales is None or shape is None:
             continue

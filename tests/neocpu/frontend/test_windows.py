@@ -240,6 +240,12 @@ def test_resize_rounds_sizes_in_single_precision(mode):
     assert made.shape == (1, 1, 49, 33)
 
 
+def test_resize_to_sizes_beside_scales_that_are_empty():
+    """As PyTorch exports it in opset 11."""
+    nothing = floats()
+    check("Resize", nothing, nothing, ints(2, 6, 18, 22), opset=11, mode="nearest")
+
+
 @pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
 @pytest.mark.parametrize("coordinates", ["align_corners", "half_pixel", "asymmetric"])
 @pytest.mark.parametrize(("shape", "sizes"), [((5, 1), (9, 1)), ((1, 4), (1, 8)), ((1, 1), (3, 1))])
