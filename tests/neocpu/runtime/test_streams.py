@@ -133,9 +133,11 @@ def test_a_model_in_memory_has_streams(two_way):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_weights_are_mapped_once(two_way):
-    with load(two_way.path, threads=1, streams=4):
-        mapped = Path("/proc/self/maps").read_text().count(str(two_way.path))
+def test_weights_are_mapped_once(two_way, tmp_path):
+    copy = tmp_path / "copy.so"
+    copy.write_bytes(two_way.path.read_bytes())
+    with load(copy, threads=1, streams=4):
+        mapped = Path("/proc/self/maps").read_text().count(str(copy))
     assert mapped == 1
 
 
