@@ -219,6 +219,7 @@ def tune_networks(
     DatabaseError
         If ``store`` cannot be written.
     """
+    store.read()  # before the budget's clock starts
     with measuring as measurer:
         report = tune(
             tuning_tasks(networks),

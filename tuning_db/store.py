@@ -135,6 +135,13 @@ class Store:
         """What all records there are come to: stores of equal ones give equal answers."""
         return f"{self._shelf.state} {self._digest.hexdigest()}"
 
+    def read(self) -> None:
+        """Read the records that come with neocpu now, and not when some are asked for."""
+        self._known_targets()
+
+    def _known_targets(self) -> set[TargetKey]:
+        return self._targets | self._shelf.targets
+
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
@@ -158,8 +165,7 @@ class Store:
 
         None if no relative has any; see `nearest.relatives`.
         """
-        known = self._targets | self._shelf.targets
-        for key in relatives(TargetKey.of(target, threads), known):
+        for key in relatives(TargetKey.of(target, threads), self._known_targets()):
             found = self._found(workload, key)
             if any(record.result.error is None for record in found.values()):
                 return Borrowed(key, dict(found))
