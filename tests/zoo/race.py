@@ -75,6 +75,8 @@ def raced(name: str, path: Path, rounds: int) -> Race:
         if not each["agrees"]
     ]
     ours = medians.pop("neocpu")
+    if result["ratio"] is None:
+        return Race(name, ours, message="no other engine runs it")
     return Race(
         name,
         ours,
