@@ -53,6 +53,32 @@ class _Window:
         counts: np.ndarray = ((taps >= low) & (taps < high)).sum(axis=1)
         return counts
 
+    def clipped(self, *, count_padding: bool) -> _Window:
+        """Return the same windows without what lies beside the image.
+
+        Of an axis along which there is one window that has all of the image: PyTorch's pools with
+        ``ceil_mode`` have some of thousands of pixels, of which a kernel would look at each.
+        ``count_padding``: what ``pads`` adds counts, and axes that have some stay.
+        """
+        cut = []
+        for axis, extent in enumerate(self.extents):
+            begin, end, extra = self.begin[axis], self.end[axis], self.extra[axis]
+            one = extent + begin + end + extra - self.spans[axis] < self.strides[axis]
+            whole = begin + extent <= self.spans[axis] and self.dilations[axis] == 1
+            cut.append(one and whole and not (count_padding and begin + end))
+        sizes = [
+            (extent if is_cut else k, 1 if is_cut else s)
+            for extent, k, s, is_cut in zip(
+                self.extents, self.kernel, self.strides, cut, strict=True
+            )
+        ]
+        sides = [
+            [0 if is_cut else pad for pad, is_cut in zip(pads, cut, strict=True)]
+            for pads in (self.begin, self.end, self.extra)
+        ]
+        kernel, strides = ([pair[i] for pair in sizes] for i in range(2))
+        return _Window(self.extents, kernel, strides, self.dilations, *sides)
+
 
 def _window(node: Node) -> _Window:
     extents = list(node.shape()[2:])
@@ -90,6 +116,7 @@ def max_pool(node: Node) -> relax.Expr:
     node.refuse_outputs("the indices output is not supported")
     window = _window(node)
     _refuse_empty(window)
+    window = window.clipped(count_padding=False)
     return _MAX_POOL[len(window.kernel)](
         node.inputs[0],
         pool_size=window.kernel,
@@ -109,7 +136,11 @@ def average_pool(node: Node) -> relax.Expr:
     include = bool(node.attrs.get("count_include_pad", 0))
     if not include:
         _refuse_empty(window)
-    return _mean(node, node.inputs[0], window, include_pad=include)
+    clipped = window.clipped(count_padding=include)
+    if clipped != window and clipped.kernel == clipped.extents and not any(clipped.padding):
+        axes = list(range(2, 2 + len(clipped.kernel)))
+        return relax.op.mean(node.inputs[0], axis=axes, keepdims=True)
+    return _mean(node, node.inputs[0], clipped, include_pad=include)
 
 
 def _mean(node: Node, data: relax.Expr, window: _Window, *, include_pad: bool) -> relax.Expr:

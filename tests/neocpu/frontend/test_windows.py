@@ -134,6 +134,24 @@ def test_average_pool(attrs, include):
 
 
 @pytest.mark.parametrize("include", [0, 1])
+def test_a_mean_that_ceil_mode_makes_of_all_pixels_looks_at_no_others(include):
+    size = 2560
+    attrs = {"kernel_shape": [size] * 2, "strides": [size] * 2, "ceil_mode": 1}
+    assert check("AveragePool", count_include_pad=include, **attrs) == ["mean"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "pads"),
+    [([40, 3], [0, 1, 0, 1]), ([11, 30], [1, 0, 1, 0]), ([12, 40], [1, 1, 2, 3])],
+)
+def test_windows_of_more_than_the_image_are_cut_where_padding_does_not_count(kernel, pads):
+    attrs = {"kernel_shape": kernel, "strides": [50, 50], "pads": pads, "ceil_mode": 1}
+    check("MaxPool", **attrs)
+    for include in (0, 1):
+        check("AveragePool", count_include_pad=include, **attrs)
+
+
+@pytest.mark.parametrize("include", [0, 1])
 def test_dilated_average_pool(include):
     # ONNX Runtime refuses dilations here: ONNX's own reference is the judge.
     attrs = {"kernel_shape": [3, 2], "dilations": [2, 3], "pads": [1, 2, 1, 2]}
