@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.relax_utils import SHAPING, Expr, constant_value, feature_map_shape, is_op, make_const
-from neocpu.schedules.operators.pool import StoredData
+from neocpu.schedules.operators.pool_workload import StoredData
 from neocpu.schedules.vocabulary.format import Format
 
 STORED: Final = "uint8"

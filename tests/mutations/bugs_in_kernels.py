@@ -130,7 +130,7 @@ BUGS = (
     ),
     Bug(
         "pool: padding counts",
-        "schedules/operators/pool.py",
+        "schedules/operators/pool_workload.py",
         "return last - first + 1",
         "return last - first + 2",
         (f"{_OPERATORS}pool.py",),

@@ -35,7 +35,8 @@ from neocpu.schedules.operators.dense import (
 from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.operators.gather import lower_gather
 from neocpu.schedules.operators.layout_transform import lower_transform
-from neocpu.schedules.operators.pool import PoolWorkload, lower_global_pool, lower_pool
+from neocpu.schedules.operators.pool import lower_global_pool, lower_pool
+from neocpu.schedules.operators.pool_workload import PoolWorkload
 from neocpu.schedules.operators.ranking.non_max_suppression import (
     NonMaxSuppressionWorkload,
     lower_non_max_suppression,

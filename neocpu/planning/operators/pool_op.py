@@ -12,7 +12,8 @@ from neocpu.planning.grids import Grid, either, means_of, stored_data
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, four_of, is_op, pair_of
-from neocpu.schedules.operators.pool import PoolWorkload, estimate, lower_pool
+from neocpu.schedules.operators.pool import estimate, lower_pool
+from neocpu.schedules.operators.pool_workload import PoolWorkload
 from neocpu.schedules.vocabulary.format import Format
 
 

@@ -1,0 +1,177 @@
+"""What a pooling computes: its windows, with ONNX's padding and rounding rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.tir.builder import splat
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class StoredData:
+    """Bytes that stand for ``(stored - zero) * scale``, of which means are to be made."""
+
+    scale: float
+    zero: int
+
+    dtype: ClassVar[str] = "uint8"
+
+    def above_zero(self, value: Any) -> Any:
+        """Return a vector, or an element, as float32, without the zero point."""
+        lanes = value.ty.dtype.lanes
+        zero = splat(tirx.const(float(self.zero), "float32"), lanes)
+        return value.astype(f"float32x{lanes}") - zero
+
+    def real(self, mean: Any, width: int) -> Any:
+        """Return what a mean of such vectors stands for."""
+        return mean * splat(tirx.const(self.scale, "float32"), width)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWorkload:
+    """A 2-D pooling over NCHW data.
+
+    Attributes
+    ----------
+    kind : str
+        ``max`` or ``avg``.
+    padding : tuple of int
+        ``(top, left, bottom, right)``, in pixels.
+    ceil_mode : bool
+        Round the output size up, but never start a window after the data and its leading padding.
+    count_include_pad : bool
+        Whether an average divides by the padded pixels too (never by what ceil mode overhangs).
+    dtype : str
+        Element type of the output, and of the data but for
+    stored : StoredData or None
+        What the data's bytes stand for, if they are such.
+    """
+
+    kind: str
+    batch: int
+    channels: int
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    ceil_mode: bool = False
+    count_include_pad: bool = False
+    dtype: str = "float32"
+    stored: StoredData | None = None
+
+    def __post_init__(self) -> None:
+        assert self.kind in ("max", "avg"), self.kind
+        assert self.stored is None or self.kind == "avg", self
+        assert min(self.out_height, self.out_width) > 0, self
+
+    @property
+    def out_height(self) -> int:
+        """Rows of the output."""
+        return self.axis(0).outputs
+
+    @property
+    def out_width(self) -> int:
+        """Columns of the output."""
+        return self.axis(1).outputs
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        """Logical NCHW shape of the input."""
+        return (self.batch, self.channels, self.height, self.width)
+
+    @property
+    def data_dtype(self) -> str:
+        """Element type of the data."""
+        return self.stored.dtype if self.stored else self.dtype
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        """Logical NCHW shape of the output."""
+        return (self.batch, self.channels, self.out_height, self.out_width)
+
+    def __str__(self) -> str:
+        size = "x".join(map(str, self.input_shape))
+        text = f"{self.kind} {size}, {self.kernel[0]}x{self.kernel[1]}"
+        return text + (f" /{self.stride[0]}" if self.stride != (1, 1) else "")
+
+    def axis(self, index: int) -> PoolAxis:
+        """Window geometry along rows (0) or columns (1)."""
+        return PoolAxis(
+            (self.height, self.width)[index],
+            self.kernel[index],
+            self.stride[index],
+            self.padding[index],
+            self.padding[index + 2],
+            self.dilation[index],
+            self.ceil_mode,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAxis:
+    """The windows along one spatial axis."""
+
+    size: int
+    kernel: int
+    stride: int
+    before: int
+    after: int
+    dilation: int
+    ceil_mode: bool
+
+    @property
+    def outputs(self) -> int:
+        """Number of windows."""
+        span = self.size + self.before + self.after - self.dilation * (self.kernel - 1) - 1
+        if not self.ceil_mode:
+            return span // self.stride + 1
+        count = ceil_div(span, self.stride) + 1
+        starts_behind = (count - 1) * self.stride >= self.size + self.before
+        return count - 1 if starts_behind else count
+
+    @property
+    def reach(self) -> int:
+        """Pixels from the first window's start to the last window's end."""
+        return (self.outputs - 1) * self.stride + self.dilation * (self.kernel - 1) + 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether every window lies within the data."""
+        return self.before == 0 and self.reach <= self.size
+
+    @property
+    def interior(self) -> tuple[int, int]:
+        """First window that lies within the data, as all do from there to the second number."""
+        first = min(ceil_div(self.before, self.stride), self.outputs)
+        room = self.size + self.before - self.dilation * (self.kernel - 1) - 1
+        return first, max(first, min(room // self.stride + 1, self.outputs))
+
+    def position(self, out: Any, tap: Any) -> Any:
+        """Coordinate of a window's ``tap``-th pixel; outside ``[0, size)`` in the padding."""
+        return out * self.stride + tap * self.dilation - self.before
+
+    def is_inside(self, position: Any) -> Any:
+        """Whether a coordinate is a pixel of the data."""
+        return tirx.all(position >= 0, position < self.size)
+
+    def clamp(self, position: Any) -> Any:
+        """Nearest coordinate inside the data."""
+        return position if self.inside else T.max(T.min(position, self.size - 1), 0)
+
+    def count(self, out: Any, include_pad: bool) -> Any:
+        """Pixels of window ``out`` that an average divides by."""
+        low = -self.before if include_pad else 0
+        high = self.size + (self.after if include_pad else 0)
+        if self.inside or (include_pad and self.reach <= self.before + high):
+            return self.kernel
+        start = out * self.stride - self.before
+        first = T.max(tirx.floordiv(low - start + self.dilation - 1, self.dilation), 0)
+        last = T.min(tirx.floordiv(high - 1 - start, self.dilation), self.kernel - 1)
+        return last - first + 1
