@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
+from typing import Any
 
 from tvm.ir import Var
 
-from neocpu.planning.choice import Choice, Cost
-from neocpu.planning.memory_costs import MemoryCosts
-from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.planning.operators.layout_op import Function, Read, Shape4
+from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.relax_utils import Array, Expr, constant_value, dtype_of, is_op
 from neocpu.schedules.operators.statistics.channel_norm import (
     ChannelNormWorkload,
@@ -21,7 +20,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChannelNormOp(LayoutOp):
+class ChannelNormOp(WorkloadOp):
     """A layer normalisation of channels.
 
     Attributes
@@ -49,32 +48,14 @@ class ChannelNormOp(LayoutOp):
         reads = (Read(value.args[0], shape, dtype),)
         return cls(name, var, shape, dtype, reads, frozenset(), workload, gamma, beta)
 
-    def describe(self, choice: Choice) -> str:
-        """Return the workload."""
-        return str(self.workload)
+    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
+        """Return the kernel's analytic seconds."""
+        return estimate(self.workload, form, target, threads)
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
-        """Return the kernel's own estimate."""
-        return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
+    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
+        """Return its kernel."""
+        return lower_channel_norm(self.workload, form, target)
 
-    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
-        """Return the bytes of its scales and biases."""
-        return 2 * form.bytes((1, self.shape[1], 1, 1))
-
-    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the kernel, on packed scales and biases."""
-        form, workload = choice.out_format, self.workload
-        kernel = emitter.kernel(
-            self.name,
-            (workload, form),
-            lambda: lower_channel_norm(workload, form, emitter.target),
-        )
-        packed = (form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta))
-        args = [*reads, *(emitter.weight(each) for each in packed)]
-        return emitter.call(kernel, args, form, self.shape)
+    def constants(self, form: Format, target: CpuTarget) -> list[Array]:
+        """Return its packed scales and biases."""
+        return [form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta)]

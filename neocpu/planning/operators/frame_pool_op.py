@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tvm.ir import Var
 
-from neocpu.planning.choice import Choice
 from neocpu.planning.operators.frame_calls import POOLING, pool_workload
-from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.planning.operators.layout_op import Function, Read, Shape4
+from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.relax_utils import Expr, dtype_of, is_op
 from neocpu.schedules.operators.frame_pool import FramePoolWorkload, lower_frame_pool
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FramePoolOp(LayoutOp):
+class FramePoolOp(WorkloadOp):
     """A pooling along the depth."""
 
     workload: FramePoolWorkload
@@ -28,16 +31,6 @@ class FramePoolOp(LayoutOp):
         reads = (Read(value.args[0], workload.input_shape, dtype),)
         return cls(function.name("pool"), var, shape, dtype, reads, frozenset(), workload)
 
-    def describe(self, choice: Choice) -> str:
-        """Return the workload."""
-        return str(self.workload)
-
-    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the pooling's kernel."""
-        form, workload = choice.out_format, self.workload
-        kernel = emitter.kernel(
-            self.name,
-            (workload, form),
-            lambda: lower_frame_pool(workload, form, emitter.target),
-        )
-        return emitter.call(kernel, list(reads), form, self.shape)
+    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
+        """Return its kernel."""
+        return lower_frame_pool(self.workload, form, target)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm.ir import Var
 
-from neocpu.planning.choice import Choice, Cost
-from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.global_pool_op import GlobalPoolOp
-from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read
+from neocpu.planning.operators.layout_op import Function, LayoutOp
+from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.relax_utils import Array
 from neocpu.schedules.operators.statistics.gate import (
     GateWorkload,
@@ -29,7 +28,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GateOp(LayoutOp):
+class GateOp(WorkloadOp):
     """Means of channels, and two layers of them.
 
     Attributes
@@ -44,39 +43,20 @@ class GateOp(LayoutOp):
     weights: tuple[Array, Array]
     operands: tuple[tuple[Array, ...], tuple[Array, ...]]
 
-    def describe(self, choice: Choice) -> str:
-        """Return the workload."""
-        return str(self.workload)
-
     @property
     def flops(self) -> int:
         """Those of both layers."""
         return 2 * sum(self.workload.products)
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
-        """Return the kernel's own estimate."""
-        return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
+    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
+        """Return the kernel's analytic seconds."""
+        return estimate(self.workload, form, target, threads)
 
-    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
-        """Return the bytes of the packed weights, and of what the steps read."""
-        return sum(array.nbytes for array in self._constants(form, target))
+    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
+        """Return its kernel."""
+        return lower_gate(self.workload, form, target)
 
-    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the kernel, on packed weights."""
-        form, workload, target = choice.out_format, self.workload, emitter.target
-        kernel = emitter.kernel(
-            self.name, (workload, form), lambda: lower_gate(workload, form, target)
-        )
-        constants = [emitter.weight(each) for each in self._constants(form, target)]
-        return emitter.call(kernel, [*reads, *constants], form, self.shape)
-
-    def _constants(self, form: Format, target: CpuTarget) -> Iterator[Array]:
+    def constants(self, form: Format, target: CpuTarget) -> Iterator[Array]:
         """Yield each layer's packed weights, and what its steps read."""
         lanes = (self.workload.hidden, lanes_of(self.workload, form))
         for weights, operands, length in zip(self.weights, self.operands, lanes, strict=True):

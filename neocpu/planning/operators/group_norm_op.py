@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tvm.ir import Var
 
-from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.epilogues import MAX_STEPS, match_step
-from neocpu.planning.memory_costs import MemoryCosts
-from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.planning.operators.layout_op import Function, Read, Shape4
+from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.relax_utils import Array, Expr, constant_value, dtype_of, feature_map_shape, is_op
 from neocpu.schedules.operators.statistics.group_norm import (
     GroupNormWorkload,
@@ -27,7 +25,7 @@ _NAME: Final = "relax.nn.group_norm"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupNormOp(LayoutOp):
+class GroupNormOp(WorkloadOp):
     """A group normalisation, and the steps after it that read nothing else.
 
     Attributes
@@ -70,35 +68,17 @@ class GroupNormOp(LayoutOp):
         inner, name = frozenset(chain[:-1]), function.name("group_norm")
         return cls(name, var, shape, dtype_of(value), reads, inner, workload, gamma, beta)
 
-    def describe(self, choice: Choice) -> str:
-        """Return the workload."""
-        return str(self.workload)
+    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
+        """Return the kernel's analytic seconds: statistics may be made in a pass of their own."""
+        return estimate(self.workload, form, target, threads)
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
-        """Return the kernel's own estimate: statistics may be made in a pass of their own."""
-        return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
+    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
+        """Return its kernel."""
+        return lower_group_norm(self.workload, form, target, threads)
 
-    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
-        """Return the bytes of its scales and biases."""
-        return 2 * form.bytes((1, self.shape[1], 1, 1))
-
-    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the kernel, on packed scales and biases."""
-        form, workload = choice.out_format, self.workload
-        kernel = emitter.kernel(
-            self.name,
-            (workload, form),
-            lambda: lower_group_norm(workload, form, emitter.target, emitter.threads),
-        )
-        packed = (form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta))
-        args = [*reads, *(emitter.weight(each) for each in packed)]
-        return emitter.call(kernel, args, form, self.shape)
+    def constants(self, form: Format, target: CpuTarget) -> list[Array]:
+        """Return its packed scales and biases."""
+        return [form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta)]
 
 
 def _is_ours(value: Any) -> bool:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass, replace
 
 from tvm.ir import Var
 
-from neocpu.planning.choice import Choice, Cost
+from neocpu.planning.choice import Choice
 from neocpu.planning.grids import Grid, either, means_of, stored_data
-from neocpu.planning.memory_costs import MemoryCosts
-from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.planning.operators.layout_op import Emitter, Function, Read, Shape4
+from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, four_of, is_op, pair_of
 from neocpu.schedules.operators.pool import estimate, lower_pool
 from neocpu.schedules.operators.pool_workload import PoolWorkload
 from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PoolOp(LayoutOp):
+class PoolOp(WorkloadOp):
     """A pooling with a window."""
 
     workload: PoolWorkload
@@ -57,20 +57,10 @@ class PoolOp(LayoutOp):
             return means_of(self.dtype, self.grid)
         return either(self.dtype, self.grid is not None)
 
-    def describe(self, choice: Choice) -> str:
-        """Return the workload."""
-        return str(self.workload)
-
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
-        """Return the kernel's own estimate: a window is more work than its bytes."""
+    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
+        """Return the kernel's analytic seconds: a window is more work than its bytes."""
         workload = replace(self.workload, dtype=form.dtype)
-        return costs.estimated(estimate(workload, form.layout, costs.target, costs.threads))
+        return estimate(workload, form.layout, target, threads)
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         """Emit the pooling's kernel."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from tvm.ir import Var
 
-from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.grids import either
-from neocpu.planning.memory_costs import MemoryCosts
-from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
-from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, is_op
+from neocpu.planning.operators.layout_op import Function, Read, Shape4
+from neocpu.planning.operators.workload_op import WorkloadOp
+from neocpu.relax_utils import Array, Expr, dtype_of, feature_map_shape, is_op
 from neocpu.schedules.operators.resize import (
     COORDINATES,
     TAPS,
@@ -24,7 +24,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ResizeOp(LayoutOp):
+class ResizeOp(WorkloadOp):
     """A resizing of height and width."""
 
     workload: ResizeWorkload
@@ -54,29 +54,14 @@ class ResizeOp(LayoutOp):
         """Either, if the nearest pixels are on a grid."""
         return either(self.dtype, self.is_on_grid)
 
-    def describe(self, choice: Choice) -> str:
-        """Return the workload."""
-        return str(self.workload)
+    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
+        """Return the kernel's analytic seconds: in NCHW its pixels are looked up one by one."""
+        return estimate(self.workload, form, target, threads)
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
-        """Return the kernel's own estimate: in NCHW its pixels are looked up one by one."""
-        return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
+    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
+        """Return its kernel."""
+        return lower_resize(self.workload, form, target)
 
-    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
-        """Return the size of its tables."""
-        return sum(table.nbytes for table in self.workload.tables())
-
-    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the kernel, on its tables."""
-        form, workload = choice.out_format, self.workload
-        kernel = emitter.kernel(
-            self.name, (workload, form), lambda: lower_resize(workload, form, emitter.target)
-        )
-        tables = [emitter.weight(table) for table in workload.tables()]
-        return emitter.call(kernel, [*reads, *tables], form, self.shape)
+    def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
+        """Return its tables."""
+        return self.workload.tables()

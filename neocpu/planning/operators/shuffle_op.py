@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from tvm.ir import Var
 
-from neocpu.planning.choice import Choice, Cost
-from neocpu.planning.memory_costs import MemoryCosts
-from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.planning.operators.layout_op import Function, Read, Shape4
+from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.planning.views import look_through, read_within
 from neocpu.relax_utils import Expr, feature_map_shape, is_op
 from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload, estimate, lower_shuffle
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.strided_view import StridedView
+from neocpu.schedules.vocabulary.target import CpuTarget
 
 #: Parts of a pixel: the code of a kernel grows with them.
 MAX_PARTS: Final = 64
@@ -116,7 +116,7 @@ def _cropped(value: Expr, shape: Shape4, definitions: Mapping[Var, Expr]) -> Fou
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShuffleOp(LayoutOp):
+class ShuffleOp(WorkloadOp):
     """A shuffle of pixels."""
 
     workload: ShuffleWorkload
@@ -140,27 +140,13 @@ class ShuffleOp(LayoutOp):
         name, absorbed = function.name("shuffle"), frozenset(found.through)
         return cls(name, var, shape, "float32", reads, absorbed, found.workload)
 
-    def describe(self, choice: Choice) -> str:
-        """Return the workload."""
-        return str(self.workload)
+    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
+        """Return the kernel's analytic seconds."""
+        return estimate(self.workload, form, target, threads)
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
-        """Return the kernel's own estimate."""
-        return costs.estimated(estimate(self.workload, form, costs.target, costs.threads))
-
-    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the kernel that copies."""
-        form, workload = choice.out_format, self.workload
-        kernel = emitter.kernel(
-            self.name, (workload, form), lambda: lower_shuffle(workload, form, emitter.target)
-        )
-        return emitter.call(kernel, list(reads), form, self.shape)
+    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
+        """Return its kernel."""
+        return lower_shuffle(self.workload, form, target)
 
 
 def _whole(function: Function, var: Var) -> FoundShuffle | None:

@@ -1,0 +1,73 @@
+"""Operators of which a workload says all: it names, estimates and makes their one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.ir import Var
+
+from neocpu.planning.choice import Choice, Cost
+from neocpu.planning.memory_costs import MemoryCosts
+from neocpu.planning.operators.layout_op import Emitter, LayoutOp, Read
+from neocpu.relax_utils import Array
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkloadOp(LayoutOp):
+    """An operator with one kernel for each format.
+
+    Attributes
+    ----------
+    workload : dataclass
+        What it computes: hashable, and as a string for people.
+    """
+
+    workload: Any
+
+    def describe(self, choice: Choice) -> str:
+        """Return the workload."""
+        return str(self.workload)
+
+    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float | None:
+        """Return the kernel's analytic seconds; None if its bytes tell what it costs."""
+        return None
+
+    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
+        """Return its kernel, which reads the feature maps, and then the constants."""
+        raise AssertionError("abstract")
+
+    def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
+        """Return what the kernel reads beside feature maps."""
+        return ()
+
+    def cost(
+        self,
+        form: Format,
+        costs: MemoryCosts,
+        in_registers: Container[Var] = (),
+        copied: Container[Read] = (),
+    ) -> Cost:
+        """Return the kernel's own estimate, or what its bytes cost."""
+        seconds = self.estimate(form, costs.target, costs.threads)
+        if seconds is None:
+            return LayoutOp.cost(self, form, costs, in_registers)
+        return costs.estimated(seconds)
+
+    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
+        """Return the bytes of the constants."""
+        return sum(array.nbytes for array in self.constants(form, target))
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        """Emit the kernel, on its constants."""
+        form, target = choice.out_format, emitter.target
+        kernel = emitter.kernel(
+            self.name,
+            (self.workload, form),
+            lambda: self.lower(form, target, emitter.threads),
+        )
+        constants = [emitter.weight(each) for each in self.constants(form, target)]
+        return emitter.call(kernel, [*reads, *constants], form, self.shape)
