@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from tvm.ir import Var
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.global_pool_op import GlobalPoolOp
 from neocpu.planning.operators.layout_op import Function, LayoutOp
@@ -16,6 +18,7 @@ from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.relax_utils import Array
 from neocpu.schedules.operators.statistics.gate import (
     GateWorkload,
+    constants_of,
     estimate,
     lanes_of,
     lower_gate,
@@ -62,6 +65,11 @@ class GateOp(WorkloadOp):
         for weights, operands, length in zip(self.weights, self.operands, lanes, strict=True):
             yield pack_layer(weights[:, :, 0, 0], length, target)
             yield from (np.pad(each, (0, length - each.size)) for each in operands)
+
+    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
+        """Return the bytes of the constants, none of which is packed to know them."""
+        found = constants_of(self.workload, form, target)
+        return sum(math.prod(shape) * bytes_of(dtype) for _, shape, dtype in found)
 
 
 def with_gates(function: Function, ops: Sequence[LayoutOp]) -> list[LayoutOp]:

@@ -18,6 +18,7 @@ from neocpu.schedules.operators.epilogue import apply_steps
 from neocpu.schedules.operators.pool import emit_global_pool
 from neocpu.schedules.tir.builder import (
     PARALLEL_ELEMENTS,
+    Parameter,
     build_kernel,
     flat,
     span,
@@ -110,6 +111,20 @@ def estimate(workload: GateWorkload, form: Format, target: CpuTarget, threads: i
     return (1 + loops) * fork_seconds(threads, target) + stream_seconds(size, target, threads)
 
 
+def constants_of(workload: GateWorkload, form: Format, target: CpuTarget) -> list[Parameter]:
+    """Return what the kernel reads beside the data: packed weights, and operands of the steps."""
+    found: list[Parameter] = []
+    layers = (
+        ("inner", workload.shape[1], workload.hidden, workload.before),
+        ("outer", workload.hidden, lanes_of(workload, form), workload.after),
+    )
+    for name, depth, length, steps in layers:
+        width = _width(length, form.dtype, target)
+        found.append((name, (ceil_div(length, width), depth, width), form.dtype))
+        found += [(f"{name}{i}", (length,), form.dtype) for i in range(operands_of(steps))]
+    return found
+
+
 def lower_gate(workload: GateWorkload, form: Format, target: CpuTarget) -> Any:
     """Scheduled ``PrimFunc(data, inner, *operands, outer, *operands, output)``.
 
@@ -124,16 +139,11 @@ def lower_gate(workload: GateWorkload, form: Format, target: CpuTarget) -> Any:
     """
     images, channels, *pixels = workload.shape
     lanes, dtype = lanes_of(workload, form), form.dtype
-    parameters = [("data", form.shape(workload.shape), dtype)]
-    layers = (
-        ("inner", channels, workload.hidden, workload.before),
-        ("outer", workload.hidden, lanes, workload.after),
-    )
-    for name, depth, length, steps in layers:
-        width = _width(length, dtype, target)
-        parameters.append((name, (ceil_div(length, width), depth, width), dtype))
-        parameters += [(f"{name}{i}", (length,), dtype) for i in range(operands_of(steps))]
-    parameters.append(("output", form.shape(workload.output_shape), dtype))
+    parameters = [
+        ("data", form.shape(workload.shape), dtype),
+        *constants_of(workload, form, target),
+        ("output", form.shape(workload.output_shape), dtype),
+    ]
 
     def body(data: Any, *rest: Any) -> None:
         split = 1 + operands_of(workload.before)
