@@ -82,9 +82,7 @@ def _flat(workload: Conv2dWorkload) -> Conv2dWorkload:
     return replace(workload, height=1, width=workload.height * workload.width)
 
 
-def _rows(
-    workload: Conv2dWorkload, scheme: NchwScheme, target: CpuTarget, threads: int
-) -> Conv2dWorkload:
+def _rows(workload: Conv2dWorkload, scheme: NchwScheme, threads: int) -> Conv2dWorkload:
     """Return `_flat` in the fewest equal rows that make enough tasks, if there are such.
 
     Where the one row is whole register tiles, these are too.
@@ -209,7 +207,7 @@ def lower(
 
     A pointwise convolution takes the image as one long row, or of few channels as several.
     """
-    flat = _rows(workload, scheme, target, threads)
+    flat = _rows(workload, scheme, threads)
     vector_lanes = _vector(workload, target)
     sch = Schedule(te.create_prim_func(compute(flat, scheme)))
     if flat is not workload:
@@ -271,7 +269,7 @@ def estimate(
     Every ``reg_oc`` channels read their image again, the columns of a window at once; from memory,
     where the last-level cache does not hold it, and each row of a dilated window by itself.
     """
-    flat = _rows(workload, scheme, target, threads)
+    flat = _rows(workload, scheme, threads)
     lanes = _vector(workload, target)
     vectors = ceil_div(scheme.reg_n, lanes)
     image = workload.in_channels * workload.height * workload.width
