@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
+from neocpu.schedules.operators.statistics.sums import emit_sum
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -117,12 +118,10 @@ class _Emitter:
                 return span(start + channel * self._pixels, width)
 
             def summed(term: Callable[[Any], Any]) -> Any:
-                acc, every = T.alloc_buffer((width,), self._dtype, layout=None), span(0, width)
-                T.buffer_store(acc, self._const(0.0, width), [every])
-                with T.serial(self._channels) as channel:
-                    value = T.Bind(self._data[place(channel)])
-                    T.buffer_store(acc, acc[every] + term(value), [every])
-                return T.Bind(acc[every])
+                def of(channel: Any) -> Any:
+                    return term(T.Bind(self._data[place(channel)]))
+
+                return emit_sum(self._const(0.0, width), width, 0, self._channels, of)
 
             share = self._const(1 / self._channels, width)
             mean = T.Bind(summed(lambda value: value) * share)

@@ -20,6 +20,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.operators.epilogue import apply_steps
+from neocpu.schedules.operators.statistics.sums import emit_sum
 from neocpu.schedules.tir.builder import (
     build_kernel,
     flat,
@@ -207,26 +208,22 @@ class _Emitter:
                 break
             group *= 2
         wide = group * width
-        acc = T.alloc_buffer((wide,), self._dtype, layout=None)
-        every = span(0, wide)
-        T.buffer_store(acc, self._const(0.0, wide), [every])
-        with T.serial(self._pixels // group) as i:
-            value = T.Bind(self._data[span(first + i * (group * stride), wide)])
-            T.buffer_store(acc, acc[every] + term(value, group), [every])
-        total = T.Bind(acc[every])
+
+        def several(i: Any) -> Any:
+            return term(T.Bind(self._data[span(first + i * (group * stride), wide)]), group)
+
+        def one(pixel: Any) -> Any:
+            return term(T.Bind(self._data[span(first + pixel * stride, width)]), 1)
+
+        turns = self._pixels // group
+        total = emit_sum(self._const(0.0, wide), wide, 0, turns, several)
         while wide > width:
             wide //= 2
             low, high = (T.Shuffle([total], list(range(at, at + wide))) for at in (0, wide))
             total = T.Bind(low + high)
         if self._pixels % group == 0:
             return total
-        rest = T.alloc_buffer((width,), self._dtype, layout=None)
-        every = span(0, width)
-        T.buffer_store(rest, total, [every])
-        with T.serial(self._pixels // group * group, self._pixels) as pixel:
-            value = T.Bind(self._data[span(first + pixel * stride, width)])
-            T.buffer_store(rest, rest[every] + term(value, 1), [every])
-        return T.Bind(rest[every])
+        return emit_sum(total, width, turns * group, self._pixels, one)
 
     def _join(self, held: tuple[Any, Any], first: Any, count: Any, at: Any) -> None:
         """Emit means and scales of the groups in ``count`` chunks, held from ``at`` on."""
@@ -235,21 +232,18 @@ class _Emitter:
         start, channel = at * self._block, first * self._block
         channels = T.Bind(T.min(count * self._block, self._channels - channel))
         one, each = self._const(1.0), self._const(1 / width)
-        acc = T.alloc_buffer((1,), self._dtype, layout=None)
+        zero = self._const(0.0)
         with T.serial(channels // width) as group:
             lane = T.Bind(start + group * width)
-            T.buffer_store(acc, self._const(0.0), [0])
-            with T.serial(width) as i:
-                T.buffer_store(acc, acc[0] + means[lane + i], [0])
-            mean = T.Bind(acc[0] * each)
-            T.buffer_store(acc, self._const(0.0), [0])
-            with T.serial(width) as i:
+            mean = T.Bind(emit_sum(zero, 1, 0, width, lambda i: means[lane + i]) * each)
+
+            def square_of(i: Any) -> Any:
                 apart = T.Bind(means[lane + i] - mean)
-                square = apart * apart * self._const(self._pixels)
-                T.buffer_store(acc, acc[0] + (squares[lane + i] + square), [0])
-            variance = acc[0] * self._const(1 / (width * self._pixels))
-            least = self._const(self._workload.epsilon)
-            factor = T.Bind(one / tirx.sqrt(variance + least))
+                return squares[lane + i] + apart * apart * self._const(self._pixels)
+
+            total = emit_sum(zero, 1, 0, width, square_of)
+            variance = total * self._const(1 / (width * self._pixels))
+            factor = T.Bind(one / tirx.sqrt(variance + self._const(self._workload.epsilon)))
             with T.serial(width) as i:
                 T.buffer_store(means, mean, [lane + i])
                 gamma = self._gamma[channel + group * width + i]
