@@ -31,7 +31,7 @@ from neocpu.planning.operators.frame_calls import (
 from neocpu.planning.operators.gate_op import with_gates
 from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
-from neocpu.planning.products import find_products
+from neocpu.planning.operators.products import find_products
 from neocpu.planning.prologues import Prologue, match_prologue
 from neocpu.planning.quantised_steps import ConvForm, float_steps, rounding_form, split, stored_form
 from neocpu.planning.stored_weights import StoredWeights, stored_weights, weight_values

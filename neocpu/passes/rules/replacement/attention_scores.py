@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.planning.products import MOST_STEPS
+from neocpu.planning.operators.products import MOST_STEPS
 from neocpu.relax_utils import (
     Expr,
     Rewrite,
