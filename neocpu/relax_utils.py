@@ -69,6 +69,12 @@ def constant_value(expr: Expr) -> Array | None:
     return array
 
 
+def number_of(expr: Expr) -> float | None:
+    """Return the value of a constant of one element, or ``None`` for any other expression."""
+    value = constant_value(expr)
+    return float(value.item()) if value is not None and value.size == 1 else None
+
+
 def make_const(array: npt.ArrayLike) -> GenericConst:
     """Return ``array`` as a Relax constant of the same shape and dtype (float64 stays float64).
 

@@ -23,6 +23,7 @@ from neocpu.relax_utils import (
     dtype_of,
     is_op,
     make_const,
+    number_of,
     op_name,
     static_shape,
     summed,
@@ -108,12 +109,6 @@ def _keeps_shape(call: Call) -> bool:
     return static_shape(call) is not None and static_shape(call) == static_shape(call.args[0])
 
 
-def _scalar(expr: Expr) -> float | None:
-    """Return the value of a constant with one element."""
-    value = constant_value(expr)
-    return float(value.item()) if value is not None and value.size == 1 else None
-
-
 def _bounds(call: Expr | None) -> tuple[Expr, float, float] | None:
     """Return ``(x, low, high)`` if ``call`` clamps ``x``, in any spelling."""
     if call is None or not isinstance(call, Call) or not _keeps_shape(call):
@@ -126,7 +121,7 @@ def _bounds(call: Expr | None) -> tuple[Expr, float, float] | None:
         low, high = (float(bound.value) for bound in call.args[1:])
         return (call.args[0], low, high) if low <= high else None
     if is_op(call, "relax.maximum", "relax.minimum"):
-        bound = _scalar(call.args[1])
+        bound = number_of(call.args[1])
         if bound is None or math.isnan(bound):
             return None
         if is_op(call, "relax.maximum"):
@@ -189,7 +184,7 @@ def _gelu(call: Call, rewrite: Rewrite) -> Expr | None:
         if not isinstance(data, Var) or not is_op(one_plus, "relax.add"):
             continue
         function = rewrite.definition(one_plus.args[0])
-        if _scalar(one_plus.args[1]) != 1.0 or not is_op(function, "relax.erf", "relax.tanh"):
+        if number_of(one_plus.args[1]) != 1.0 or not is_op(function, "relax.erf", "relax.tanh"):
             continue
         polynomial = _polynomial(function.args[0], data, rewrite)
         inner = math.sqrt(2 / math.pi)
@@ -247,7 +242,7 @@ def _exponent(value: Expr, rewrite: Rewrite) -> Expr | None:
     if not is_op(value, "relax.log"):
         return None
     total = rewrite.definition(value.args[0])
-    if not is_op(total, "relax.add") or _scalar(total.args[1]) != 1.0:
+    if not is_op(total, "relax.add") or number_of(total.args[1]) != 1.0:
         return None
     exponential = rewrite.definition(total.args[0])
     return exponential.args[0] if is_op(exponential, "relax.exp") else None
@@ -266,7 +261,7 @@ def _scale_and_factors(call: Call, rewrite: Rewrite) -> tuple[float, list[Expr]]
     scale = 1.0
     factors: list[Expr] = []
     for factor in _factors(call, rewrite):
-        value = _scalar(factor)
+        value = number_of(factor)
         if value is None:
             factors.append(factor)
         else:
@@ -292,7 +287,7 @@ def _polynomial(
     """
     if expr.same_as(x):
         return (0.0, 1.0, 0.0, 0.0)
-    value = _scalar(expr)
+    value = number_of(expr)
     if value is not None:
         return (value, 0.0, 0.0, 0.0)
     call = rewrite.definition(expr)

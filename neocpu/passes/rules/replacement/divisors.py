@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tvm.ir import Call
 
-from neocpu.relax_utils import Expr, Rewrite, constant_value, is_op, static_shape
+from neocpu.relax_utils import Expr, Rewrite, is_op, number_of, static_shape
 from neocpu.schedules.operators.statistics.normalization import Root
 
 LEAST: Final = 2.0**-126
@@ -65,9 +65,9 @@ def divisor_of_inverse(value: Any, rewrite: Rewrite) -> Divisor | None:
     """Return what ``value`` is one over; None if that is no root of squares."""
     if is_op(value, "relax.rsqrt"):
         return _sum_of_squares(value.args[0], rewrite)
-    if is_op(value, "relax.power") and _number(value.args[1]) == -0.5 and _keeps(value, 0):
+    if is_op(value, "relax.power") and number_of(value.args[1]) == -0.5 and _keeps(value, 0):
         return _sum_of_squares(value.args[0], rewrite)
-    if is_op(value, "relax.divide") and _number(value.args[0]) == 1 and _keeps(value, 1):
+    if is_op(value, "relax.divide") and number_of(value.args[0]) == 1 and _keeps(value, 1):
         return divisor_of(value.args[1], rewrite)
     return None
 
@@ -75,7 +75,7 @@ def divisor_of_inverse(value: Any, rewrite: Rewrite) -> Divisor | None:
 def _divisor(value: Any, rewrite: Rewrite, steps: int) -> Divisor | None:
     if is_op(value, "relax.sqrt"):
         return _sum_of_squares(value.args[0], rewrite)
-    if is_op(value, "relax.power") and _number(value.args[1]) == 0.5 and _keeps(value, 0):
+    if is_op(value, "relax.power") and number_of(value.args[1]) == 0.5 and _keeps(value, 0):
         return _sum_of_squares(value.args[0], rewrite)
     if is_op(value, "relax.broadcast_to"):
         inner = divisor_of(value.args[0], rewrite, steps - 1)
@@ -104,9 +104,9 @@ def _one_for_zero(where: Call, rewrite: Rewrite, steps: int) -> Divisor | None:
     """Look at ``where(norm == 0, 1, norm)``, by which only zeros are divided where it is 1."""
     condition, one, norm = where.args
     test: Any = rewrite.sole_definition(condition)
-    if not is_op(test, "relax.equal") or not test.args[0].same_as(norm) or _number(one) is None:
+    if not is_op(test, "relax.equal") or not test.args[0].same_as(norm) or number_of(one) is None:
         return None
-    if len(rewrite.readers(norm)) > 2 or _number(test.args[1]) != 0 or not _keeps(where, 2):
+    if len(rewrite.readers(norm)) > 2 or number_of(test.args[1]) != 0 or not _keeps(where, 2):
         return None
     found = _divisor(rewrite.definition(norm), rewrite, steps)
     if found is None or found.root != Root(found.root.factor):
@@ -214,15 +214,9 @@ def _square_of(tensor: Expr, definition: Callable[[Expr], Expr | None]) -> Expr 
     return None
 
 
-def _number(expr: Expr) -> float | None:
-    """Return the value of a constant of one element."""
-    value = constant_value(expr)
-    return float(value.item()) if value is not None and value.size == 1 else None
-
-
 def _distance(expr: Expr) -> float | None:
     """Return the value of a constant of one element that is finite, and not below zero."""
-    number = _number(expr)
+    number = number_of(expr)
     return None if number is None or not 0 <= number < math.inf else number
 
 
