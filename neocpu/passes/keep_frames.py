@@ -142,7 +142,7 @@ def _mean(call: Call, rewrite: Rewrite) -> Expr | None:
 
 def _concat(call: Call, rewrite: Rewrite) -> Expr | None:
     """Concatenate channels of frames, where any are at hand."""
-    found, shape = inputs_of(call, rewrite), static_shape(call)
+    found, shape = inputs_of(call, rewrite.definition), static_shape(call)
     if found is None or shape is None or len(shape) != 5:
         return None
     axis, volumes = found

@@ -23,7 +23,7 @@ from neocpu.relax_utils import Expr, Rewrite, make_const, with_rank
 def _before_concat(call: Expr, rewrite: Rewrite) -> Expr | None:
     operands = data_and_constant(call)
     concat = None if operands is None else rewrite.sole_definition(operands[0])
-    found = None if concat is None else inputs_of(concat, rewrite)
+    found = None if concat is None else inputs_of(concat, rewrite.definition)
     if operands is None or found is None:
         return None
     (axis, inputs), constant = found, operands[1]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm.ir import Var
 
-from neocpu.passes.rules.recurrent.linear import Linear, linear_of, row_of
+from neocpu.passes.rules.recurrent.linear import Linear, bound, linear_of, row_of
 from neocpu.relax_utils import Expr, constant_value, is_op
 
 
@@ -49,7 +49,7 @@ def cell_of(var: Var, value: Any, known: Mapping[Var, Expr]) -> Cell | None:
 
 def _activated(name: str, tensor: Expr, known: Mapping[Var, Expr]) -> Any:
     """Return what an activation, if a tensor is one, is of."""
-    value: Any = known.get(tensor) if isinstance(tensor, Var) else None
+    value = bound(tensor, known)
     return value.args[0] if is_op(value, f"relax.{name}") else None
 
 
@@ -61,7 +61,7 @@ def _gate(name: str, tensor: Expr, known: Mapping[Var, Expr]) -> Linear | None:
 
 def _operands(name: str, tensor: Expr, known: Mapping[Var, Expr]) -> Iterator[tuple[Expr, Expr]]:
     """Yield both operands of a sum or product, in either order."""
-    value: Any = known.get(tensor) if isinstance(tensor, Var) else None
+    value = bound(tensor, known)
     if is_op(value, f"relax.{name}"):
         one, other = value.args
         yield one, other
@@ -90,7 +90,7 @@ def _grus(var: Var, value: Any, known: Mapping[Var, Expr]) -> Iterator[Cell]:
     """``(before - n) * sigmoid(z) + n``, or ``(1 - sigmoid(z)) * n + sigmoid(z) * before``."""
     for one, other in (value.args, reversed(value.args)):
         for left, right in _operands("multiply", one, known):
-            difference: Any = known.get(left) if isinstance(left, Var) else None
+            difference = bound(left, known)
             if is_op(difference, "relax.subtract") and difference.args[1].same_as(other):
                 yield from _gru(var, right, other, difference.args[0], known)
             for update, before in _operands("multiply", other, known):
@@ -99,7 +99,7 @@ def _grus(var: Var, value: Any, known: Mapping[Var, Expr]) -> Iterator[Cell]:
 
 
 def _is_one_minus(tensor: Expr, other: Expr, known: Mapping[Var, Expr]) -> bool:
-    value: Any = known.get(tensor) if isinstance(tensor, Var) else None
+    value = bound(tensor, known)
     if not is_op(value, "relax.subtract") or not value.args[1].same_as(other):
         return False
     one = constant_value(value.args[0])

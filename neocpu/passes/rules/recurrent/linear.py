@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from tvm import relax
 from tvm.ir import Var
 
+from neocpu.passes.rules.redundancy.axis_parts import extent_of, inputs_of, part_of
 from neocpu.relax_utils import Array, Expr, constant_value, dtype_of, is_op, static_shape
 
 
@@ -56,11 +57,9 @@ def linear_of(tensor: Expr, known: Mapping[Var, Expr], depth: int = _DEPTH) -> L
     known : mapping of Var to Expr
         What variables are bound to.
     """
-    value: Any = known.get(tensor, tensor) if isinstance(tensor, Var) else tensor
     if depth == 0:
         return None
-    if isinstance(value, relax.TupleGetItem):
-        return _item(value, known, depth - 1)
+    value = bound(tensor, known)
     if constant_value(value) is not None:
         return _constant(value)
     if is_op(value, "relax.matmul"):
@@ -72,9 +71,12 @@ def linear_of(tensor: Expr, known: Mapping[Var, Expr], depth: int = _DEPTH) -> L
     if is_op(value, "relax.reshape"):
         same = last_extent(value) == last_extent(value.args[0])
         return linear_of(value.args[0], known, depth - 1) if same else None
-    if is_op(value, "relax.strided_slice"):
-        return _slice(value, known, depth - 1)
-    return None
+    return _part(value, known, depth - 1)
+
+
+def bound(tensor: Expr, known: Mapping[Var, Expr]) -> Any:
+    """Return what a tensor is bound to; itself if it is no bound variable."""
+    return known.get(tensor, tensor) if isinstance(tensor, Var) else tensor
 
 
 def last_extent(tensor: Expr) -> int | None:
@@ -85,10 +87,10 @@ def last_extent(tensor: Expr) -> int | None:
 
 def row_of(tensor: Expr, known: Mapping[Var, Expr]) -> Expr:
     """Return the tensor that another one is, but for a reshape that keeps its last axis."""
-    value: Any = known.get(tensor) if isinstance(tensor, Var) else None
+    value = bound(tensor, known)
     while is_op(value, "relax.reshape") and last_extent(value) == last_extent(value.args[0]):
         tensor = value.args[0]
-        value = known.get(tensor) if isinstance(tensor, Var) else None
+        value = bound(tensor, known)
     return tensor
 
 
@@ -106,18 +108,16 @@ def _product(call: Any, known: Mapping[Var, Expr]) -> Linear | None:
         return None
     nothing = Linear({}, np.zeros(weights.shape[1]))
     row = row_of(call.args[0], known)
-    value: Any = known.get(row) if isinstance(row, Var) else None
+    value = bound(row, known)
     if not is_op(value, "relax.concat"):
         return Linear({row: weights}, nothing.bias) if isinstance(row, Var) else None
-    parts: Any = value.args[0]
-    parts = known.get(parts, parts) if isinstance(parts, Var) else parts
-    axis, rank = int(value.attrs.axis or 0), len(static_shape(value) or ())
-    if not isinstance(parts, relax.Tuple) or axis % rank != rank - 1:
+    parts = inputs_of(value, partial(bound, known=known))
+    if parts is None or parts[0] != len(static_shape(value) or ()) - 1:
         return None
     total: Linear | None = nothing
     first = 0
-    for part in parts.fields:
-        end = first + (last_extent(part) or 0)
+    for part in parts[1]:
+        end = first + extent_of(part, parts[0])
         own = _product_of_part(row_of(part, known), weights[first:end])
         total = None if total is None or own is None else total.plus(own)
         first = end
@@ -131,31 +131,10 @@ def _product_of_part(part: Expr, weights: Array) -> Linear | None:
     return None if constant is None else Linear({}, constant.bias @ weights)
 
 
-def _item(item: relax.TupleGetItem, known: Mapping[Var, Expr], depth: int) -> Linear | None:
-    split: Any = known.get(item.tuple_value)
-    if not is_op(split, "relax.split"):
+def _part(value: Expr, known: Mapping[Var, Expr], depth: int) -> Linear | None:
+    """Look at a slice along the last axis, or an item of a split along it."""
+    part = part_of(value, partial(bound, known=known))
+    if part is None or part.axis != len(static_shape(part.source) or ()) - 1:
         return None
-    extents = [last_extent_of_type(field) for field in split.ty.fields]
-    rank = len(static_shape(split.args[0]) or ())
-    is_last = int(split.attrs.axis) % rank == rank - 1
-    whole = linear_of(split.args[0], known, depth) if is_last else None
-    first = sum(extents[: item.index])
-    return None if whole is None else whole.columns(first, first + extents[item.index])
-
-
-def last_extent_of_type(kind: Any) -> int:
-    """Return the extent of the last axis of a tensor of static shape, by its type."""
-    return int(kind.shape.values[-1])
-
-
-def _slice(call: Any, known: Mapping[Var, Expr], depth: int) -> Linear | None:
-    shape, source = static_shape(call), static_shape(call.args[0])
-    if shape is None or source is None or shape[:-1] != source[:-1]:
-        return None
-    axes, firsts = ([int(number.value) for number in arg.fields] for arg in call.args[1:3])
-    steps = [int(number.value) for number in call.args[4].fields] if len(call.args) > 4 else [1]
-    if [axis % len(shape) for axis in axes] != [len(shape) - 1] or steps != [1]:
-        return None
-    whole = linear_of(call.args[0], known, depth)
-    first = firsts[0] + source[-1] if firsts[0] < 0 else firsts[0]
-    return None if whole is None else whole.columns(first, first + shape[-1])
+    whole = linear_of(part.source, known, depth)
+    return None if whole is None else whole.columns(part.first, part.end)

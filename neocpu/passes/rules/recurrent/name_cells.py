@@ -17,6 +17,7 @@ from tvm import relax
 from tvm.ir import Var
 
 from neocpu.passes.rules.recurrent.cells import Cell, cell_of
+from neocpu.passes.rules.recurrent.linear import bound
 from neocpu.passes.rules.rule import FunctionRule, Kind
 from neocpu.passes.rules.steps import Step, step_of
 from neocpu.planning.operators.recurrent_calls import layer, workload_of
@@ -169,7 +170,7 @@ def _step_and_weights(
 ) -> tuple[Step, _Weights, Var | None] | None:
     """Return what a cell reads of its layer's input, its weights, and the state that it reads."""
     rows = list(cell.gates[0].terms)
-    found = [(row, step_of(known.get(row), partial(_bound, known))) for row in rows]
+    found = [(row, step_of(known.get(row), partial(bound, known=known))) for row in rows]
     inputs = [(row, step) for row, step in found if step is not None]
     others = [row for row, step in found if step is None]
     if len(inputs) != 1 or len(others) > 1:
@@ -194,10 +195,6 @@ def _weights(cell: Cell, row: Var, state: Var | None) -> _Weights:
         () if state is None else tuple(gate.terms[state] for gate in of_state),
         tuple(gate.bias for gate in cell.gates),
     )
-
-
-def _bound(known: Mapping[Var, Expr], expr: Expr) -> Expr:
-    return known.get(expr, expr) if isinstance(expr, Var) else expr
 
 
 def _initial(cell: Cell, state: Var | None) -> Mapping[str, Expr] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm import relax
 from tvm.ir import Call
 
-from neocpu.relax_utils import Expr, Rewrite, is_op, shape_values, static_shape
+from neocpu.relax_utils import Expr, is_op, shape_values, static_shape
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +44,18 @@ def slice_of(part: Part) -> Expr:
     return relax.op.strided_slice(part.source, [part.axis], [part.first], [part.end])
 
 
-def inputs_of(concat: Expr, rewrite: Rewrite) -> tuple[int, list[Expr]] | None:
-    """Return a concatenation's axis and inputs, of static shapes; None for anything else."""
+def inputs_of(concat: Expr, definition: Callable[[Expr], Expr]) -> tuple[int, list[Expr]] | None:
+    """Return a concatenation's axis and inputs, of static shapes; None for anything else.
+
+    Parameters
+    ----------
+    concat : Expr
+    definition : callable
+        Returns what a variable is bound to.
+    """
     if not is_op(concat, "relax.concat"):
         return None
-    inputs, shape = rewrite.definition(concat.args[0]), static_shape(concat)
+    inputs, shape = definition(concat.args[0]), static_shape(concat)
     if not isinstance(inputs, relax.Tuple) or shape is None:
         return None
     fields = list(inputs.fields)

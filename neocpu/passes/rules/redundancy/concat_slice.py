@@ -16,7 +16,7 @@ from neocpu.relax_utils import Expr, Rewrite
 def _of_inputs(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """Take a part of a concatenation from the inputs that it lies in."""
     part = part_of(expr, rewrite.definition)
-    found = None if part is None else inputs_of(rewrite.definition(part.source), rewrite)
+    found = None if part is None else inputs_of(rewrite.definition(part.source), rewrite.definition)
     if part is None or found is None or found[0] != part.axis or part.first == part.end:
         return None
     axis, inputs = found
@@ -52,7 +52,7 @@ class _Run:
 
 def _of_source(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """Join neighbouring parts of one tensor into one part, or into all of it."""
-    found = inputs_of(expr, rewrite)
+    found = inputs_of(expr, rewrite.definition)
     if found is None:
         return None
     axis, inputs = found

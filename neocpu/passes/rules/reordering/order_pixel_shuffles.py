@@ -94,7 +94,7 @@ def _reading(call: Call, rewrite: Rewrite) -> Expr | None:
 
 def _sliced(value: Expr | None, rewrite: Rewrite) -> tuple[Var, ShuffleWorkload, list[int]] | None:
     """Return what slices that are concatenated gather: of what, how, and in which order."""
-    parts = None if value is None else inputs_of(value, rewrite)
+    parts = None if value is None else inputs_of(value, rewrite.definition)
     shape = None if value is None else feature_map_shape(value)
     if parts is None or shape is None or parts[0] != 1:
         return None

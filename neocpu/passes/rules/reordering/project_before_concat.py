@@ -36,7 +36,7 @@ def _project_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
     made = None if whole is None else rewrite.sole_definition(whole.data)
     if whole is None or not whole.mixes_pixels or not is_op(made, "relax.concat"):
         return None
-    found = inputs_of(made, rewrite)
+    found = inputs_of(made, rewrite.definition)
     if found is None or found[0] != 1:
         return None
     fields = found[1]
