@@ -18,7 +18,7 @@ from neocpu.passes.rules.redundancy.axis_parts import inputs_of, region_of
 from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.passes.sink_squeezes import View, sink
 from neocpu.planning.operators import frame_calls
-from neocpu.planning.operators.shuffle_op import spelling
+from neocpu.planning.operators.shuffle_op import shuffled
 from neocpu.planning.views import look_through
 from neocpu.relax_utils import (
     Expr,
@@ -172,10 +172,7 @@ def _shuffle(call: Call, rewrite: Rewrite) -> Expr | None:
     moved = None if whole is None else whole.permuted((0, 5, 1, 2, 6, 3, 7, 4)).reshaped(shape)
     if moved != found.view:
         return None
-    parts, order = spelling(workload, by_channel=False)
-    split = rewrite.emit(relax.op.reshape(found.source, parts))
-    ordered = rewrite.emit(relax.op.permute_dims(split, order))
-    frames = rewrite.emit(relax.op.reshape(ordered, workload.output_shape))
+    frames = rewrite.emit(shuffled(found.source, workload, rewrite))
     return _restored(frames, shape, rewrite)
 
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from tvm import relax
 from tvm.ir import Var
 
 from neocpu.planning.operators.layout_op import Function, Read, Shape4
 from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.planning.views import look_through, read_within
-from neocpu.relax_utils import Expr, feature_map_shape, is_op
+from neocpu.relax_utils import Expr, Rewrite, feature_map_shape, is_op
 from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload, estimate, lower_shuffle
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.strided_view import StridedView
@@ -94,6 +95,19 @@ def spelling(w: ShuffleWorkload, by_channel: bool) -> tuple[tuple[int, ...], tup
         return (n, w.channels, w.rows, w.columns, height, width), (0, 1, 4, 2, 5, 3)
     parts = (n, w.frames, w.rows, w.columns, w.channels, height, width)
     return parts, (0, 1, 4, 5, 2, 6, 3)
+
+
+def shuffled(source: Expr, workload: ShuffleWorkload, rewrite: Rewrite) -> Expr:
+    """Return an uncropped shuffle as the workload has it, of which all but the last step is bound.
+
+    ::
+
+        reshape(permute_dims(reshape(source)))
+    """
+    parts, order = spelling(workload, by_channel=False)
+    split = rewrite.emit(relax.op.reshape(source, parts))
+    moved = rewrite.emit(relax.op.permute_dims(split, order))
+    return relax.op.reshape(moved, workload.output_shape)
 
 
 def _cropped(value: Expr, shape: Shape4, definitions: Mapping[Var, Expr]) -> FoundShuffle | None:

@@ -13,7 +13,6 @@ from itertools import product
 from typing import Final
 
 import numpy as np
-from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.passes.rules.channel_order import is_channelwise, is_dense_conv, reordered
@@ -23,7 +22,7 @@ from neocpu.planning.operators.shuffle_op import (
     MAX_PARTS,
     FoundShuffle,
     find_shuffle,
-    spelling,
+    shuffled,
 )
 from neocpu.planning.views import look_through
 from neocpu.relax_utils import Expr, Rewrite, feature_map_shape, is_op
@@ -38,7 +37,7 @@ def _order(expr: Expr, rewrite: Rewrite) -> Expr | None:
     if found is None or not found.workload.spreads:
         return None
     source = _written(found.source, rewrite, _by_part(found.workload))
-    return None if source is None else _shuffled(source, found.workload, rewrite)
+    return None if source is None else shuffled(source, found.workload, rewrite)
 
 
 def _found(value: Expr | None, rewrite: Rewrite) -> FoundShuffle | None:
@@ -85,7 +84,7 @@ def _reading(call: Call, rewrite: Rewrite) -> Expr | None:
     if gathered is None:
         return None
     source, workload, order = gathered
-    data = rewrite.emit(_shuffled(source, workload, rewrite))
+    data = rewrite.emit(shuffled(source, workload, rewrite))
     changed = reordered(call, rewrite.definitions, order, None)
     weights = changed.args[1]
     weights = rewrite.emit(weights) if isinstance(weights, Call) else weights
@@ -125,14 +124,6 @@ def _sliced(value: Expr | None, rewrite: Rewrite) -> tuple[Var, ShuffleWorkload,
 def _emitted(call: Call, rewrite: Rewrite) -> Expr:
     args = [rewrite.emit(arg) if isinstance(arg, Call) else arg for arg in call.args]
     return rewrite.emit(Call(call.op, args, call.attrs, call.ty_args, ret_ty=call.ty))
-
-
-def _shuffled(source: Expr, w: ShuffleWorkload, rewrite: Rewrite) -> Expr:
-    """Return the shuffle as the workload has it."""
-    parts, order = spelling(w, by_channel=False)
-    split = rewrite.emit(relax.op.reshape(source, parts))
-    moved = rewrite.emit(relax.op.permute_dims(split, order))
-    return relax.op.reshape(moved, w.output_shape)
 
 
 ORDER_PIXEL_SHUFFLES: Final = LocalRule(
