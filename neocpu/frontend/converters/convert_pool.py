@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,24 +61,15 @@ class _Window:
         ``ceil_mode`` have some of thousands of pixels, of which a kernel would look at each.
         ``count_padding``: what ``pads`` adds counts, and axes that have some stay.
         """
-        cut = []
+        clipped = deepcopy(self)
         for axis, extent in enumerate(self.extents):
             begin, end, extra = self.begin[axis], self.end[axis], self.extra[axis]
             one = extent + begin + end + extra - self.spans[axis] < self.strides[axis]
             whole = begin + extent <= self.spans[axis] and self.dilations[axis] == 1
-            cut.append(one and whole and not (count_padding and begin + end))
-        sizes = [
-            (extent if is_cut else k, 1 if is_cut else s)
-            for extent, k, s, is_cut in zip(
-                self.extents, self.kernel, self.strides, cut, strict=True
-            )
-        ]
-        sides = [
-            [0 if is_cut else pad for pad, is_cut in zip(pads, cut, strict=True)]
-            for pads in (self.begin, self.end, self.extra)
-        ]
-        kernel, strides = ([pair[i] for pair in sizes] for i in range(2))
-        return _Window(self.extents, kernel, strides, self.dilations, *sides)
+            if one and whole and not (count_padding and begin + end):
+                clipped.kernel[axis], clipped.strides[axis] = extent, 1
+                clipped.begin[axis] = clipped.end[axis] = clipped.extra[axis] = 0
+        return clipped
 
 
 def _window(node: Node) -> _Window:
