@@ -14,7 +14,7 @@ from click.shell_completion import shell_complete
 
 from neocpu.cli.commands import COMMANDS
 from neocpu.cli.lazy_group import LazyGroup
-from neocpu.cli.signals import INTERRUPTED, OrderlyEnd
+from neocpu.cli.signals import INTERRUPTED, OrderlyEnd, forget_interruption
 from neocpu.cli.target_tokens import fold_target
 from neocpu.cli.terminal import Terminal, echo
 from neocpu.foundation.errors import NeoCPUError, did_you_mean
@@ -111,6 +111,7 @@ def run() -> NoReturn:
     end.install()
     code = end.exit_code(main(sys.argv[1:], end))
     end_quickly()
+    forget_interruption()
     sys.exit(code)
 
 

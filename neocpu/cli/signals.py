@@ -12,6 +12,16 @@ INTERRUPTED: Final = 130
 _ORDERLY: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
+def forget_interruption() -> None:
+    """Have the interpreter end with its exit code, although Ctrl-C came, and was caught.
+
+    CPython remembers one that came while source was executed (as when a dataclass is made, so
+    during any import) until it executes source again; run as ``python -m``, it ends itself by
+    SIGINT if there was one, whatever became of the exception.
+    """
+    exec("")
+
+
 class OrderlyEnd:
     """Makes SIGTERM and SIGHUP end a command as Ctrl-C does, which leaves nothing behind."""
 

@@ -163,6 +163,24 @@ class TestFailures:
         assert outcome.code == 130
         assert outcome.error == "neocpu: error: interrupted; nothing was written"
 
+    def test_interruption_while_source_is_executed(self, tmp_path: Path) -> None:
+        """As dataclasses are made at every import: CPython remembers it and would die of it."""
+        script = (
+            "from neocpu.cli import doctor, main\n"
+            "doctor.command.callback = lambda **_: exec('raise KeyboardInterrupt')\n"
+            "main.run()\n"
+        )
+        (tmp_path / "interrupted.py").write_text(script)
+        done = subprocess.run(
+            [sys.executable, "-m", "interrupted", "doctor"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env=environment(),
+        )
+        assert done.stderr == "neocpu: error: interrupted; nothing was written\n"
+        assert done.returncode == 130
+
     @pytest.mark.parametrize("arguments", [["explain"], ["explain", "--json"]])
     def test_a_reader_that_went_away_is_no_error(
         self, artifact: Path, arguments: list[str]
