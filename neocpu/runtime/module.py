@@ -12,11 +12,10 @@ import numpy as np
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
-from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_named, check_positional
 from neocpu.runtime.outputs import check_named_out, check_positional_out
-from neocpu.runtime.session import Session, Source, open_session
+from neocpu.runtime.session import Source, open_session
 from neocpu.runtime.thread_pool import ThreadPool
 from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.tensor_spec import TensorSpec
@@ -24,6 +23,7 @@ from neocpu.tensor_spec import TensorSpec
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from neocpu.runtime.session import Session
     from neocpu.runtime.streams import StreamedSession, StreamPools
     from neocpu.runtime.timeline import Timeline
 
@@ -143,7 +143,7 @@ class Module(Unpicklable):
         own_pool: ThreadPool | StreamPools | None,
     ) -> None:
         self.threads = pool.threads
-        self.streams = 1 if isinstance(session, Session) else len(session.sessions)
+        self.streams = len(session.streams)
         self._name = session.name
         self._specs = session.inputs, session.outputs
         self._header = session.metadata
@@ -253,11 +253,9 @@ class Module(Unpicklable):
         UsageError, ArtifactError
             As for a call.
         """
-        zeros = [aligned_empty(spec.shape, spec.dtype) for spec in self.inputs]
-        for array in zeros:
-            array.fill(0)
-        session = self._usable()
-        for one in [session] if isinstance(session, Session) else session.sessions:
+        streams = self._usable().streams
+        zeros = streams[0].zeros()
+        for one in streams:
             for _ in range(n):
                 one.run(zeros)
 
@@ -314,10 +312,7 @@ class Module(Unpicklable):
             If this module or the pool is closed, it has several streams, or it was loaded before
             this process forked.
         """
-        session = self._usable()
-        if not isinstance(session, Session):
-            raise UsageError("a module of several streams makes no other: load it with streams=1")
-        return Module(session.stream(pool), pool, None)
+        return Module(self._usable().stream(pool), pool, None)
 
     def close(self) -> None:
         """Wait for calls made so far, then free threads, weights and code. May be repeated.

@@ -101,6 +101,11 @@ class Session:
             self._guard = Guard()
             self._guard.attach(self._handle)
 
+    @property
+    def streams(self) -> tuple[Session, ...]:
+        """The sessions that run at once: this one alone."""
+        return (self,)
+
     def stream(self, pool: ThreadPool) -> Session:
         """Return another session of the model, to run on another pool at the same time.
 
@@ -157,6 +162,13 @@ class Session:
                 result = result[rows].copy() if out is None else result[rows]
             results.append(result)
         return tuple(results)
+
+    def zeros(self) -> list[AnyArray]:
+        """Return inputs to run on for the run's sake, in graph order."""
+        arrays = [aligned_empty(spec.shape, spec.dtype) for spec in self.inputs]
+        for array in arrays:
+            array.fill(0)
+        return arrays
 
     def verify(self) -> None:
         """Wait until the weights are checked, if they are to be.

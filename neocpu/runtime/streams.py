@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
-from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.queued_calls import QueuedCalls
 from neocpu.runtime.session import AnyArray, Session, Source, open_session
 from neocpu.runtime.thread_pool import ThreadPool
@@ -119,12 +118,13 @@ class StreamedSession:
 
     Attributes
     ----------
-    sessions : list of Session
+    streams : tuple of Session
         One for each stream.
     """
 
     def __init__(self, session: Session, pools: StreamPools) -> None:
-        self.sessions = [session, *(session.stream(pool) for pool in pools.pools[1:])]
+        others = (session.stream(pool) for pool in pools.pools[1:])
+        self.streams: Final = (session, *others)
         self._pools = pools
         self.name: Final = session.name
         self.inputs: Final = session.inputs
@@ -136,11 +136,20 @@ class StreamedSession:
     ) -> tuple[AnyArray, ...]:
         """Run the model once, on whichever stream is free; see `Session.run`."""
         with self._pools.taken() as position:
-            return self.sessions[position].run(inputs, out)
+            return self.streams[position].run(inputs, out)
+
+    def stream(self, pool: ThreadPool) -> NoReturn:
+        """Refuse.
+
+        Raises
+        ------
+        UsageError
+        """
+        raise UsageError("a module of several streams makes no other: load it with streams=1")
 
     def verify(self) -> None:
         """Wait until the weights are checked; see `Session.verify`."""
-        self.sessions[0].verify()
+        self.streams[0].verify()
 
     def start_trace(self) -> NoReturn:
         """Refuse.
@@ -205,10 +214,8 @@ def _calls_per_second(session: StreamedSession) -> float:
     """Call on zeros from as many threads as there are streams."""
     from concurrent.futures import ThreadPoolExecutor  # here, because that takes 5 ms
 
-    zeros = [aligned_empty(spec.shape, spec.dtype) for spec in session.inputs]
-    for array in zeros:
-        array.fill(0)
-    for one in session.sessions:
+    zeros = session.streams[0].zeros()
+    for one in session.streams:
         one.run(zeros)
 
     def call_until(end: float) -> int:
@@ -218,7 +225,7 @@ def _calls_per_second(session: StreamedSession) -> float:
             calls += 1
         return calls
 
-    streams = len(session.sessions)
+    streams = len(session.streams)
     with ThreadPoolExecutor(streams) as callers:
         start = time.perf_counter()
         calls = sum(callers.map(call_until, [start + TRIAL_SECONDS] * streams))

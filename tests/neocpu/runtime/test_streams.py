@@ -109,8 +109,8 @@ def test_auto_takes_what_makes_the_most_calls(two_way, monkeypatch):
     tried = {}
 
     def measured(session):
-        tried[len(session.sessions)] = True
-        return {1: 100.0, 2: 150.0, 4: 151.0}[len(session.sessions)]
+        tried[len(session.streams)] = True
+        return {1: 100.0, 2: 150.0, 4: 151.0}[len(session.streams)]
 
     monkeypatch.setattr(streams, "_calls_per_second", measured)
     with load(two_way.path, streams="auto", threads=1) as module:
