@@ -100,14 +100,17 @@ def load(
 
 
 def _load_streams(
-    path: Source, threads: int | None, streams: int | str, *, verify: bool, hugepages: bool
+    path: Source,
+    threads: int | None,
+    streams: int | Literal["auto"],
+    *,
+    verify: bool,
+    hugepages: bool,
 ) -> Module:
     from neocpu.runtime.streams import fastest_streams, open_streams
 
     if streams == "auto":
         streams = fastest_streams(path, threads, hugepages=hugepages)
-    if not isinstance(streams, int):
-        raise UsageError(f"streams must be a positive number or 'auto', got {streams!r}")
     session, pools = open_streams(path, streams, threads, verify=verify, hugepages=hugepages)
     return Module(session, pools, pools)
 

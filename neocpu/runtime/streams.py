@@ -34,8 +34,10 @@ class StreamPools:
 
     Parameters
     ----------
-    streams, threads : int
-        How many pools, and of how many threads each.
+    streams : int
+        How many pools.
+    threads : int, optional
+        Of each; by default they share the CPUs evenly.
 
     Attributes
     ----------
@@ -49,10 +51,11 @@ class StreamPools:
         If there is not at least one stream, or as `ThreadPool`.
     """
 
-    def __init__(self, streams: int, threads: int) -> None:
-        if streams < 1:
+    def __init__(self, streams: int, threads: int | None = None) -> None:
+        if not isinstance(streams, int) or streams < 1:
             raise UsageError(f"streams must be a positive number or 'auto', got {streams!r}")
-        self.pools: Final = tuple(ThreadPool(threads) for _ in range(streams))
+        each = max(1, usable_cpus() // streams) if threads is None else threads
+        self.pools: Final = tuple(ThreadPool(each) for _ in range(streams))
         self.threads: Final[int] = self.pools[0].threads
         # The one used last is taken first: its arena is in the caches.
         self._free: LifoQueue[int] = LifoQueue()
@@ -168,14 +171,14 @@ class StreamedSession:
 def open_streams(
     source: Source, streams: int, threads: int | None, *, verify: bool, hugepages: bool
 ) -> tuple[StreamedSession, StreamPools]:
-    """Load a model on so many streams; by default they share the CPUs evenly.
+    """Load a model on so many streams; see `StreamPools`.
 
     Raises
     ------
     ArtifactError, TargetError, UsageError
         As `neocpu.load`.
     """
-    pools = StreamPools(streams, threads or max(1, usable_cpus() // max(1, streams)))
+    pools = StreamPools(streams, threads)
     try:
         session = open_session(source, pools.pools[0], verify=verify, hugepages=hugepages)
         return StreamedSession(session, pools), pools

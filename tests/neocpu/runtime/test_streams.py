@@ -147,6 +147,12 @@ def test_a_number_of_streams_that_is_none_is_refused(two_way, number):
         load(two_way.path, streams=number)
 
 
+@pytest.mark.parametrize("streams", [1, 2, "auto"])
+def test_streams_of_no_threads_are_refused(two_way, streams):
+    with pytest.raises(UsageError, match="threads must be from 1 to"):
+        load(two_way.path, threads=0, streams=streams)
+
+
 def test_streams_have_threads_of_their_own(two_way):
     with ThreadPool(1) as pool, pytest.raises(UsageError, match="exclude streams="):
         load(two_way.path, pool=pool, streams=2)
