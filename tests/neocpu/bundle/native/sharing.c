@@ -2,32 +2,21 @@
  * bit that of a plain call. Prints how many jobs were cancelled. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "neocpu.h"
+#include "random_data.h"
 
-enum { JOBS = 40, MAX_TENSORS = 4 };
-
-typedef struct data {
-  neocpu_input inputs[MAX_TENSORS];
-  neocpu_output outputs[MAX_TENSORS];
-} data;
+enum { JOBS = 40 };
 
 static data make(const neocpu_description *model, unsigned seed) {
   data made = {0};
   for (size_t i = 0; i < model->input_count; ++i) {
     const size_t bytes = model->inputs[i].bytes;
-    float *values = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    for (size_t j = 0; j < bytes / sizeof *values; ++j) {
-      seed = seed * 1664525u + 1013904223u;
-      values[j] = (float)(seed >> 8) / (1 << 24) - 0.5f;
-    }
-    made.inputs[i] = (neocpu_input){values, bytes};
+    seed = fill(&made.inputs[i], allocate(bytes), bytes, seed);
   }
   for (size_t i = 0; i < model->output_count; ++i) {
     const size_t bytes = model->outputs[i].bytes;
     /* Some where kernels can write, some not. */
-    char *place = aligned_alloc(64, (bytes + 4 + 63) / 64 * 64);
+    char *place = allocate(bytes + 4);
     made.outputs[i] = (neocpu_output){place + (seed % 2 ? 4 : 0), bytes, 0};
   }
   return made;
@@ -38,20 +27,6 @@ static void discard(const neocpu_description *model, data *made) {
   for (size_t i = 0; i < model->output_count; ++i) {
     free((void *)((size_t)made->outputs[i].data / 64 * 64));
   }
-}
-
-static int equal(const neocpu_description *model, const data *one, const data *other) {
-  for (size_t i = 0; i < model->output_count; ++i) {
-    const neocpu_output *a = &one->outputs[i], *b = &other->outputs[i];
-    if (memcmp(a->data, b->data, a->bytes) != 0) return 0;
-  }
-  return 1;
-}
-
-static int run(neocpu_model *model, data *with) {
-  const neocpu_description *is = neocpu_describe(model);
-  return neocpu_run(model, with->inputs, is->input_count, with->outputs, is->output_count) ==
-         NEOCPU_OK;
 }
 
 /* Submit many calls; every third is cancelled if it can be. */

@@ -2,16 +2,10 @@
  * every output is bit for bit that of a plain call. */
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "neocpu.h"
+#include "random_data.h"
 
-enum { STREAMS = 3, CALLS = 20, MAX_TENSORS = 4 };
-
-typedef struct data {
-  neocpu_input inputs[MAX_TENSORS];
-  neocpu_output outputs[MAX_TENSORS];
-} data;
+enum { STREAMS = 3, CALLS = 20 };
 
 typedef struct caller {
   neocpu_model *stream;
@@ -19,30 +13,17 @@ typedef struct caller {
   int right;
 } caller;
 
-static void *allocate(size_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
-
 static data make(const neocpu_description *model, unsigned seed) {
   data made = {0};
   for (size_t i = 0; i < model->input_count; ++i) {
     const size_t bytes = model->inputs[i].bytes;
-    float *values = allocate(bytes);
-    for (size_t j = 0; j < bytes / sizeof *values; ++j) {
-      seed = seed * 1664525u + 1013904223u;
-      values[j] = (float)(seed >> 8) / (1 << 24) - 0.5f;
-    }
-    made.inputs[i] = (neocpu_input){values, bytes};
+    seed = fill(&made.inputs[i], allocate(bytes), bytes, seed);
   }
   for (size_t i = 0; i < model->output_count; ++i) {
     const size_t bytes = model->outputs[i].bytes;
     made.outputs[i] = (neocpu_output){allocate(bytes), bytes, 0};
   }
   return made;
-}
-
-static int run(neocpu_model *model, data *with) {
-  const neocpu_description *is = neocpu_describe(model);
-  return neocpu_run(model, with->inputs, is->input_count, with->outputs, is->output_count) ==
-         NEOCPU_OK;
 }
 
 static void *call(void *argument) {
@@ -53,10 +34,7 @@ static void *call(void *argument) {
   mine->right = 1;
   for (int i = 0; i < CALLS; ++i) {
     mine->right &= run(mine->stream, &got);
-    for (size_t j = 0; j < is->output_count; ++j) {
-      const neocpu_output *a = &got.outputs[j], *b = &mine->expected.outputs[j];
-      mine->right &= memcmp(a->data, b->data, a->bytes) == 0;
-    }
+    mine->right &= equal(is, &got, &mine->expected);
   }
   for (size_t i = 0; i < is->output_count; ++i) free(got.outputs[i].data);
   return NULL;

@@ -4,16 +4,10 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "neocpu.h"
+#include "random_data.h"
 
-enum { CALLERS = 16, CALLS = 60, MAX_MODELS = 4, SEEDS = 3, MAX_TENSORS = 4 };
-
-typedef struct data {
-  neocpu_input inputs[MAX_TENSORS];
-  neocpu_output outputs[MAX_TENSORS];
-} data;
+enum { CALLERS = 16, CALLS = 60, MAX_MODELS = 4, SEEDS = 3 };
 
 static neocpu_model *models[MAX_MODELS];
 static data expected[MAX_MODELS][SEEDS];
@@ -22,12 +16,8 @@ static int model_count;
 static data make(const neocpu_description *model, unsigned seed) {
   data made = {0};
   for (size_t i = 0; i < model->input_count; ++i) {
-    float *values = malloc(model->inputs[i].bytes);
-    for (size_t j = 0; j < model->inputs[i].bytes / sizeof *values; ++j) {
-      seed = seed * 1664525u + 1013904223u;
-      values[j] = (float)(seed >> 8) / (1 << 24) - 0.5f;
-    }
-    made.inputs[i] = (neocpu_input){values, model->inputs[i].bytes};
+    const size_t bytes = model->inputs[i].bytes;
+    seed = fill(&made.inputs[i], malloc(bytes), bytes, seed);
   }
   for (size_t i = 0; i < model->output_count; ++i) {
     made.outputs[i] = (neocpu_output){malloc(model->outputs[i].bytes), model->outputs[i].bytes, 0};
@@ -40,26 +30,12 @@ static void discard(const neocpu_description *model, data *made) {
   for (size_t i = 0; i < model->output_count; ++i) free(made->outputs[i].data);
 }
 
-static int run(int m, data *with) {
-  const neocpu_description *model = neocpu_describe(models[m]);
-  if (neocpu_run(models[m], with->inputs, model->input_count, with->outputs,
-                 model->output_count) == NEOCPU_OK) {
-    return 1;
-  }
-  fprintf(stderr, "%s\n", neocpu_error());
-  return 0;
-}
-
 static void *call(void *number) {
   for (unsigned i = 0; i < CALLS; ++i) {
     const unsigned m = i % (unsigned)model_count, seed = (i + (unsigned)(size_t)number) % SEEDS;
     const neocpu_description *model = neocpu_describe(models[m]);
     data mine = make(model, seed);
-    int right = run((int)m, &mine);
-    for (size_t o = 0; right && o < model->output_count; ++o) {
-      right = memcmp(mine.outputs[o].data, expected[m][seed].outputs[o].data,
-                     mine.outputs[o].bytes) == 0;
-    }
+    const int right = run(models[m], &mine) && equal(model, &mine, &expected[m][seed]);
     discard(model, &mine);
     if (!right) return (void *)1;
   }
@@ -88,7 +64,7 @@ int main(int count, char **words) {
     }
     for (unsigned seed = 0; seed < SEEDS; ++seed) {
       expected[m][seed] = make(neocpu_describe(models[m]), seed);
-      if (!run(m, &expected[m][seed])) return 1;
+      if (!run(models[m], &expected[m][seed])) return 1;
     }
   }
   const int loaded = thread_count();
