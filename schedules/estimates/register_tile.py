@@ -35,11 +35,6 @@ def steps_cycles(steps: Sequence[EpilogueOp], each: float = EPILOGUE_CYCLES) -> 
     return math.fsum(each + STEP_KINDS[step.kind].cycles for step in steps)
 
 
-def compute_seconds(flops: int, unit: DotUnit, target: CpuTarget, threads: int) -> float:
-    """Return the seconds that so many operations of multiply-adds take at least."""
-    return flops / (2 * unit.macs * unit.per_cycle * target.frequency * threads)
-
-
 def broadcast_limit(vectors: int, unit: DotUnit) -> int:
     """Return the most broadcasts of a register tile: their sums, the vectors and one fit.
 
