@@ -53,13 +53,11 @@ class TapAxis:
 def mean_taps(workload: Conv2dWorkload, axis: int) -> float:
     """Return how many taps of a window's row or column lie in the image, on average."""
     extent, outputs = workload.input_shape[2 + axis], workload.output_shape[2 + axis]
-    stride, dilation = workload.stride[axis], workload.dilation[axis]
-    starts = range(-workload.padding[axis], outputs * stride - workload.padding[axis], stride)
-    reach = workload.kernel[axis] * dilation
+    stride, reach = workload.stride[axis], workload.kernel[axis] * workload.dilation[axis]
+    before = workload.padding[axis]
     inside = (
-        len(range(start + max(0, ceil_div(-start, dilation)) * dilation, end, dilation))
-        for start in starts
-        for end in (min(start + reach, extent),)
+        len(range(max(0, ceil_div(-at, stride)), min(outputs, ceil_div(extent - at, stride))))
+        for at in range(-before, reach - before, workload.dilation[axis])  # in the first window
     )
     return sum(inside) / outputs
 
