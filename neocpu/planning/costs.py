@@ -49,13 +49,16 @@ class CostModel(MemoryCosts):
         Seconds that a plan may take longer per byte of packed weights it saves: see
         `neocpu.planning.weight_limit`.
     keep : callable
-        Where lists of schemes and their estimates may be found.
+        Where lists of schemes and their estimates, and choices, may be found.
+    keeps_choices : bool
+        Whether these too are worth it: not at one price of bytes among many that a limit tries.
     """
 
     templates: frozenset[str] | None = None
     admission: Admission = EVERY_TILE
     byte_price: float = 0.0
     keep: Keep = make_anew
+    keeps_choices: bool = True
 
     def price(self, choice: Choice) -> float:
         """Return what the search minimises: a choice's seconds, and what its weights cost."""

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Container
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast, get_args
 
 from neocpu.foundation.errors import UsageError, did_you_mean
@@ -91,14 +92,14 @@ class PlanOptions:
         """
         choosing = network.computing(self.precision, costs.target)
 
-        def solve(byte_price: float) -> LayoutPlan:
-            priced = replace(costs, byte_price=byte_price)
+        def solve(byte_price: float, *, keeps: bool = True) -> LayoutPlan:
+            priced = replace(costs, byte_price=byte_price, keeps_choices=keeps)
             return plan_layouts(choosing, priced, self.opt, self.solver, self.limits)
 
         limit, (*_, bandwidth) = self.max_weights, costs.target.bandwidths
         plan = plan_sparingly(bandwidth, solve)
         if limit is not None and fixed_weights + plan.weight_bytes > limit:
-            plan = plan_within(limit, fixed_weights, solve)
+            plan = plan_within(limit, fixed_weights, partial(solve, keeps=False))
         if not plan.search.proven:
             _log.warning("the layout plan is %s", plan.search.verdict)
         return plan

@@ -37,13 +37,11 @@ def convolution_choices(
         found = costs.conv_choices(workload)
         return list(map(_row, with_folds(found, workload, costs, own) if fold else found))
 
-    # One price of bytes among many that a limit on them tries is not worth keeping.
-    keep = costs.keep if registry.is_ours() and not costs.byte_price else make_anew
+    keep = costs.keep if registry.is_ours() and costs.keeps_choices else make_anew
     algorithms = None if costs.templates is None else sorted(costs.templates)
-    decides = (costs.target, costs.threads, algorithms, costs.admission, costs.measured(workload))
-    return tuple(
-        map(_choice, keep(f"choices {workload!r} {decides!r} {fold} {sorted(own)!r}", find))
-    )
+    machine, prices = (costs.target, costs.threads), (costs.byte_price, costs.measured(workload))
+    decides = (*machine, algorithms, costs.admission, *prices, fold, sorted(own))
+    return tuple(map(_choice, keep(f"choices {workload!r} {decides!r}", find)))
 
 
 def _row(choice: Choice) -> list[Any]:

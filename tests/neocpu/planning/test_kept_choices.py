@@ -4,11 +4,14 @@ import dataclasses
 import json
 
 import pytest
-from networks import HOST, cost_model
+from networks import HOST, NETWORKS, build, cost_model
 
+from neocpu.foundation.errors import UsageError
+from neocpu.planning.extract import extract
 from neocpu.planning.folds import with_folds
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.operators.kept_choices import convolution_choices
+from neocpu.planning.plan_options import PlanOptions
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import STRICT
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -48,6 +51,7 @@ def test_others_are_not_found_for_them(keep):
     costs = cost_model(2, measured=lambda workload: RECORDS, keep=keep)
     others = (
         {"threads": 1},
+        {"byte_price": 1e-9},
         {"templates": frozenset({"conv2d_direct"})},
         {"admission": STRICT.admissions[0]},
         {"measured": lambda workload: Measured({SCHEMES[1]: 2e-3})},
@@ -60,3 +64,17 @@ def test_others_are_not_found_for_them(keep):
         found = convolution_choices(WORKLOAD, changed, fold=True)
         assert found == convolution_choices(WORKLOAD, fresh, fold=True)
         assert len(keep.kept) > before
+
+
+def test_plans_keep_them_but_for_the_prices_that_a_limit_tries(keep):
+    body, shapes = NETWORKS["residual"]
+    network, costs = extract(build(body, *shapes)), cost_model(keep=keep)
+    options = PlanOptions.parse("global", "auto", None)
+    options.plan(network, costs, 0)
+    kept = set(keep.kept)
+    assert sum(subject.startswith("choices") for subject in kept) == len(
+        {conv.workload for conv in network.convs}
+    )
+    with pytest.raises(UsageError, match="too small"):
+        dataclasses.replace(options, max_weights=0).plan(network, costs, 0)
+    assert set(keep.kept) == kept
