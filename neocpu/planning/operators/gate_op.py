@@ -78,10 +78,10 @@ def with_gates(function: Function, ops: Sequence[LayoutOp]) -> list[LayoutOp]:
     gates: dict[Var, GateOp] = {}
     parts: set[Var] = set()
     for op in ops:
-        inner = _sole_reader(function, op, readers)
-        outer = None if inner is None else _sole_reader(function, inner, readers)
         if not isinstance(op, GlobalPoolOp) or op.kind != "avg" or op.grid is not None:
             continue
+        inner = _sole_reader(function, op, readers)
+        outer = None if inner is None else _sole_reader(function, inner, readers)
         if inner and outer:
             gates[outer.result] = _gate(function, op, inner, outer)
             parts.update((op.result, inner.result))
