@@ -13,7 +13,7 @@ from tvm.ir import Var
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.global_pool_op import GlobalPoolOp
-from neocpu.planning.operators.layout_op import Function, LayoutOp
+from neocpu.planning.operators.layout_op import Function, LayoutOp, sole_reader
 from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.relax_utils import Array
 from neocpu.schedules.operators.statistics.gate import (
@@ -92,7 +92,7 @@ def with_gates(function: Function, ops: Sequence[LayoutOp]) -> list[LayoutOp]:
 def _sole_reader(function: Function, op: LayoutOp, readers: dict[Var, LayoutOp]) -> ConvOp | None:
     """Return the layer that alone reads what an operator makes; None if there is no such."""
     reader = readers.get(op.result)
-    if len(function.readers(op.result)) != 1 or function.is_result(op.result):
+    if sole_reader(function, op.result) is None:
         return None
     return reader if isinstance(reader, ConvOp) and _is_layer(reader) else None
 

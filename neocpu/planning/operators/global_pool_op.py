@@ -9,7 +9,14 @@ from tvm.ir import Var
 
 from neocpu.planning.choice import Choice
 from neocpu.planning.grids import Grid, means_of, stored_data
-from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.planning.operators.layout_op import (
+    Emitter,
+    Function,
+    LayoutOp,
+    Read,
+    Shape4,
+    sole_reader,
+)
 from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, is_op
 from neocpu.schedules.operators.pool import lower_global_pool
 
@@ -99,5 +106,4 @@ def _squares(function: Function, total: Any) -> Var | None:
         return None
     same = all(arg.same_as(value.args[0]) for arg in value.args)
     known = isinstance(value.args[0], Var) and feature_map_shape(value.args[0]) is not None
-    alone = len(function.readers(var)) == 1 and not function.is_result(var)
-    return var if same and known and alone else None
+    return var if same and known and sole_reader(function, var) is not None else None

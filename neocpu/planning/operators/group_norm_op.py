@@ -8,7 +8,7 @@ from typing import Any, Final
 from tvm.ir import Var
 
 from neocpu.planning.epilogues import MAX_STEPS, match_step
-from neocpu.planning.operators.layout_op import Function, Read, Shape4
+from neocpu.planning.operators.layout_op import Function, Read, Shape4, sole_reader
 from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.relax_utils import Array, Expr, constant_value, dtype_of, feature_map_shape, is_op
 from neocpu.schedules.operators.statistics.group_norm import (
@@ -95,14 +95,14 @@ def _chain(function: Function, start: Var) -> tuple[list[Var], tuple[EpilogueOp,
     chain, steps = [start], list[EpilogueOp]()
     shape = feature_map_shape(start)
     assert shape is not None
-    while len(steps) < MAX_STEPS and not function.is_result(chain[-1]):
-        readers = tuple(function.readers(chain[-1]))
-        value = function.definition(readers[0]) if len(readers) == 1 else None
-        matched = (
-            None if value is None else match_step(value, chain[-1], shape, (1, shape[1], 1, 1))
-        )
+    while len(steps) < MAX_STEPS:
+        reader = sole_reader(function, chain[-1])
+        value = None if reader is None else function.definition(reader)
+        if reader is None or value is None:
+            break
+        matched = match_step(value, chain[-1], shape, (1, shape[1], 1, 1))
         if matched is None or matched[0].operand != NO_OPERAND:
             break
-        chain.append(readers[0])
+        chain.append(reader)
         steps.append(matched[0])
     return chain, tuple(steps)

@@ -79,6 +79,14 @@ class Function(Protocol):
         """Return what ``kind`` claimed of the function."""
 
 
+def sole_reader(function: Function, var: Var) -> Var | None:
+    """Return the variable whose value reads ``var``, if it is one and the function does not."""
+    readers = function.readers(var)
+    if len(readers) != 1 or function.is_result(var):
+        return None
+    return next(iter(readers))
+
+
 class Emitter(Protocol):
     """What an operator needs to become a kernel in a module."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tvm.ir import Call, Var
 
-from neocpu.planning.operators.layout_op import Function
+from neocpu.planning.operators.layout_op import Function, sole_reader
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.stored_weights import weight_values
 from neocpu.planning.views import Seen, read_within, seen, stored
@@ -283,7 +283,7 @@ def _followed(scores: _Scores | None, var: Var) -> _Scores | None:
 
 def _sole_definition(function: Function, expr: Expr) -> Expr | None:
     """Return what a variable that is read once is bound to."""
-    if not isinstance(expr, Var) or function.is_result(expr) or len(function.readers(expr)) != 1:
+    if not isinstance(expr, Var) or sole_reader(function, expr) is None:
         return None
     return function.definition(expr)
 
@@ -321,10 +321,10 @@ def _written(
     assert shape is not None
     result, output, chain, count = var, StridedView.of(shape), [var], 1
     last, moved = var, output
-    while last not in read and not function.is_result(last):
-        if len(readers := function.readers(last)) != 1:
+    while last not in read:
+        reader = sole_reader(function, last)
+        if reader is None:
             break
-        (reader,) = readers
         value = function.definition(reader)
         if is_op(value, "relax.permute_dims"):
             moved = moved.permuted(permutation_of(value))
