@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection
+from functools import partial
+from itertools import cycle, islice
 from typing import Any
 
 import tvm
@@ -48,14 +50,14 @@ def simplify(
         decide what memory a kernel writes.
     """
     eliminate_dead_code: Any = EliminateDeadCode()
-    for _ in range(MAX_ROUNDS):
-        now: Counter[str] = Counter()
-        for stage in STAGES:
-            mod = apply_rules(mod, [rule for rule in stage if rule.name not in without], now)
-        mod = eliminate_dead_code(mod)
-        if fired is not None:
-            fired.update(now)
-        if not now:
+    stages = [[rule for rule in stage if rule.name not in without] for stage in STAGES]
+    steps = [*(partial(apply_rules, rules=stage, fired=fired) for stage in stages)]
+    mod = eliminate_dead_code(mod)
+    settled = 0  # steps in a row, the last ones, that left the module as it was
+    for step in islice(cycle([*steps, eliminate_dead_code]), MAX_ROUNDS * (len(steps) + 1)):
+        given, mod = mod, step(mod)
+        settled = settled + 1 if mod.same_as(given) else 0
+        if settled > len(steps):
             break
     _require_static_shapes(mod["main"])
     return mod

@@ -101,7 +101,10 @@ def apply_rules(
         ``mod`` itself if no rule applies.
     """
     apply: Any = _ApplyRules(rules, Counter() if fired is None else fired)
-    return apply(mod)
+    applied: tvm.IRModule = apply(mod)
+    # TVM makes a new module of the same functions.
+    same = all(applied[name].same_as(function) for name, function in mod.functions_items())
+    return mod if same else applied
 
 
 @relax.transform.function_pass(opt_level=0, name="ApplyRules")
