@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from neocpu.frontend.constant_tensors import constant_tensors
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 
@@ -93,7 +94,7 @@ def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]])
         if scales is None or shape is None:
             continue
         factors = onnx.numpy_helper.to_array(scales)
-        axes = next((list(a.ints) for a in node.attribute if a.name == "axes"), range(len(shape)))
+        axes = attributes_of(node).get("axes", range(len(shape)))
         extents = np.array([shape[axis] for axis in axes])
         sizes = (extents.astype(np.float32) * factors).astype(np.int64)
         told = np.floor(extents * factors.astype(np.float64)).astype(np.int64)
