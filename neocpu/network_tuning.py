@@ -110,7 +110,6 @@ def measured_schemes(
         found = _measured_schemes(store, target, threads, workload)
         return found.source, [(scheme.to_json(), best) for scheme, best in found.seconds.items()]
 
-    keep = keep if registry.is_ours() else make_anew
     source, rows = keep(f"records {workload!r} {target!r} {threads} {store.state}", find)
     return Measured({scheme_from_json(scheme): best for scheme, best in rows}, source)
 

@@ -36,6 +36,7 @@ from neocpu.building.object_cache import (
 from neocpu.building.program import buffer_bytes
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.schedules import registry
 from neocpu.schedules.estimates.kernel_work import CLASSES, KernelWork, LoopWork
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
@@ -242,7 +243,10 @@ class OneAtATime(ExitStack):
 
     def kept(self, subject: str, make: Callable[[], Any]) -> Any:
         """Return what is kept of a subject, or make it; see `ObjectCache.kept`."""
-        return make() if self._cache is None else self._cache.kept(subject, make)
+        # Templates that are not ours may change without a new version of neocpu.
+        if self._cache is None or not registry.is_ours():
+            return make()
+        return self._cache.kept(subject, make)
 
 
 def assembly(mod: tvm.IRModule, target: CpuTarget) -> str:

@@ -101,9 +101,7 @@ class CostModel(MemoryCosts):
             found = registry.schemes(workload, self.target)
             return [(scheme.to_json(), self._estimate(workload, scheme)) for scheme in found]
 
-        # What is not ours may change without a new version of neocpu.
-        keep = self.keep if registry.is_ours() else make_anew
-        rows = keep(f"schemes {workload!r} {self.target!r} {self.threads}", estimated)
+        rows = self.keep(f"schemes {workload!r} {self.target!r} {self.threads}", estimated)
         return {scheme_from_json(scheme): seconds for scheme, seconds in rows}
 
     def _admitted(self, workload: Conv2dWorkload, known: Iterable[Scheme]) -> tuple[Scheme, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel, make_anew
 from neocpu.planning.folds import whole_formats, with_folds
-from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import scheme_from_json
@@ -37,7 +36,7 @@ def convolution_choices(
         found = costs.conv_choices(workload)
         return list(map(_row, with_folds(found, workload, costs, own) if fold else found))
 
-    keep = costs.keep if registry.is_ours() and costs.keeps_choices else make_anew
+    keep = costs.keep if costs.keeps_choices else make_anew
     algorithms = None if costs.templates is None else sorted(costs.templates)
     machine, prices = (costs.target, costs.threads), (costs.byte_price, costs.measured(workload))
     decides = (*machine, algorithms, costs.admission, *prices, fold, sorted(own))
