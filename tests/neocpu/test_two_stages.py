@@ -6,6 +6,8 @@ import numpy as np
 import onnxruntime
 
 import neocpu
+from neocpu.frontend.rows.divided_rows import FEWEST
+from neocpu.runtime.header import ArtifactHeader, Repeat
 from tests.neocpu.two_stage import MOST, OUTPUTS, PROPOSALS, SIDE, two_stages
 
 
@@ -26,5 +28,13 @@ def test_what_it_finds_is_onnxruntimes():
                 assert mine.shape == want.shape, name
                 np.testing.assert_allclose(mine, want, rtol=1e-4, atol=1e-4, err_msg=name)
             counts.add((len(expected[0]), len(expected[4])))
+        masks = [each for each in compiled.header.repeats if _convolves(compiled.header, each)]
+        assert len(masks) == -(-MOST // FEWEST)
+        assert all(each.limit == 1 and each.count is not None for each in masks)
     assert counts >= {(0, 0), (MOST, PROPOSALS)}
     assert len(counts) > 2
+
+
+def _convolves(header: ArtifactHeader, repeat: Repeat) -> bool:
+    calls = header.calls[repeat.first : repeat.end]
+    return any(kernel.startswith("conv2d") for kernel, *_ in calls)

@@ -1,4 +1,4 @@
-"""Convolutions of rows, a few rows at a time: those that none of the rows needs are not run.
+"""Convolutions and dense layers of rows, a few rows at a time: what no row needs is not run.
 
 A mask is computed for each of up to a hundred detections, of which an image has ten.
 """
@@ -23,7 +23,11 @@ PARTS: Final = 8
 FEWEST: Final = 4
 """Rows of a part: fewer take little time whether they count or not."""
 
-_HEAVY: Final = frozenset(("Conv", "ConvTranspose"))
+_CONVOLUTIONS: Final = frozenset(("Conv", "ConvTranspose"))
+_DENSE: Final = frozenset(("Gemm", "MatMul"))
+_HEAVY: Final = _CONVOLUTIONS | _DENSE
+_LEAST_PRODUCTS: Final = 1 << 24
+"""Of a dense layer that is divided: with fewer, calls of its parts would cost what they spare."""
 _LIGHT: Final = frozenset(
     ("BatchNormalization", "Clip", "Elu", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
 )
@@ -32,7 +36,7 @@ _LIGHT: Final = frozenset(
 def divide_rows(
     graph: RowGraph, rows: Mapping[str, Value], kept: Collection[str]
 ) -> list[onnx.NodeProto]:
-    """Return the nodes of a graph, chains of convolutions among them divided.
+    """Return the nodes of a graph, chains of convolutions and dense layers among them divided.
 
     Parameters
     ----------
@@ -55,14 +59,12 @@ def divide_rows(
 def _chains(
     nodes: Sequence[onnx.NodeProto], rows: Mapping[str, Value], kept: Collection[str]
 ) -> Iterator[list[onnx.NodeProto]]:
-    """Yield convolutions and what follows each alone, as long as only the next one reads it."""
+    """Yield heavy nodes and what follows each alone, as long as only the next one reads it."""
     readers = Counter(name for node in nodes for name in node.input)
     after = {node.input[0]: node for node in nodes if node.input}
     taken: set[str] = set()
     for node in nodes:
-        if node.op_type not in _HEAVY or not _is_link(node, rows) or node.output[0] in taken:
-            continue
-        if rows[node.input[0]].shape[0] < 2 * FEWEST:
+        if not _is_link(node, rows) or node.output[0] in taken or not _is_heavy(node, rows):
             continue
         chain = [node]
         while readers[chain[-1].output[0]] == 1 and chain[-1].output[0] not in kept:
@@ -74,13 +76,26 @@ def _chains(
         yield chain
 
 
+def _is_heavy(node: onnx.NodeProto, rows: Mapping[str, Value]) -> bool:
+    """Whether a link takes long enough to begin a chain."""
+    data, made = rows[node.input[0]], rows[node.output[0]]
+    if node.op_type not in _HEAVY or data.shape[0] < 2 * FEWEST:
+        return False
+    return node.op_type in _CONVOLUTIONS or data.size * made.shape[-1] >= _LEAST_PRODUCTS
+
+
 def _is_link(node: onnx.NodeProto, rows: Mapping[str, Value]) -> bool:
-    """Whether a node works on images one by one, of which not all count."""
+    """Whether a node works on images or vectors one by one, of which not all count."""
     if node.op_type not in _HEAVY | _LIGHT or node.domain not in STANDARD_DOMAINS:
         return False
-    data = rows.get(node.input[0])
-    alone = not any(name in rows for name in node.input[1:])
-    return alone and data is not None and data.axis == 0 and data.rank == 4
+    data, made = rows.get(node.input[0]), rows.get(node.output[0])
+    if data is None or made is None or not data.axis == made.axis == 0:
+        return False
+    if any(name in rows for name in node.input[1:]):
+        return False
+    if node.op_type in _DENSE:
+        return data.rank == 2
+    return data.rank == 4 or (data.rank == 2 and node.op_type in _LIGHT)
 
 
 def _write_parts(

@@ -29,7 +29,12 @@ _BROADCASTING: Final = (
 
 
 def _unexpanded(call: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return ``call`` of what is expanded, if its own broadcast comes to the same shape."""
+    """Return ``call`` of what is expanded, if its own broadcast comes to the same shape.
+
+    Not of a selection by one condition: of two tensors alike only the one that is chosen is made.
+    """
+    if is_op(call, "relax.where") and static_shape(call.args[0]) == ():
+        return None
     for place, arg in enumerate(call.args):
         expanded = rewrite.definition(arg)
         if not _repeats(expanded):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import helper
 
 from neocpu.frontend import load_model
+from neocpu.frontend.rows import divided_rows
 from neocpu.frontend.rows.divided_rows import FEWEST
 from tests.neocpu.frontend.differential import run_onnxruntime
-from tests.neocpu.frontend.selections import run_bounded
+from tests.neocpu.frontend.selections import run_bounded, selection_model, selections
 from tests.neocpu.two_stage import MOST, SIDE, two_stages
 
 OF_IMAGES = 3
@@ -37,3 +39,27 @@ def test_masks_are_computed_a_few_at_a_time():
         results = run_bounded(loaded, feeds).values()
         for mine, want in zip(results, run_onnxruntime(model, feeds), strict=True):
             np.testing.assert_allclose(mine, want, rtol=1e-4, atol=1e-4)
+
+
+def test_dense_layers_are_computed_a_few_rows_at_a_time(monkeypatch):
+    monkeypatch.setattr(divided_rows, "FEWEST", 2)
+    monkeypatch.setattr(divided_rows, "_LEAST_PRODUCTS", 1)
+    rng = np.random.default_rng(3)
+    constants = {
+        "first": rng.standard_normal((5, 3)).astype(np.float32),
+        "bias": rng.standard_normal(5).astype(np.float32),
+        "second": rng.standard_normal((5, 2)).astype(np.float32),
+    }
+    layers = [
+        helper.make_node("Gemm", ["rows", "first", "bias"], ["hidden"], transB=1),
+        helper.make_node("Relu", ["hidden"], ["positive"]),
+        helper.make_node("MatMul", ["positive", "second"], ["classes"]),
+        helper.make_node("Softmax", ["classes"], ["likely"], axis=1),
+    ]
+    model = selection_model(layers, ["likely"], constants)
+    loaded = load_model(model)
+    made = [each.op_type for each in loaded.bounded.graph.node]
+    assert made.count("Gemm") == made.count("MatMul") == made.count("Where") == 4
+    for feeds in selections():
+        (mine,), (want,) = run_bounded(loaded, feeds).values(), run_onnxruntime(model, feeds)
+        np.testing.assert_allclose(mine, want, rtol=1e-5, atol=1e-6)
