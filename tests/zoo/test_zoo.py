@@ -9,6 +9,8 @@ from tests.zoo.__main__ import outcomes, table
 from tests.zoo.architectures import ARCHITECTURES, EXPORTERS
 from tests.zoo.check import Outcome, difference
 from tests.zoo.race import Race, document, summary
+from tests.zoo.rules import Gain
+from tests.zoo.rules import summary as summary_of_rules
 
 PYTHON = os.environ.get("NEOCPU_ZOO_PYTHON", "")
 
@@ -66,3 +68,11 @@ def test_races_come_to_a_mean_and_a_document():
     assert "| a | 2.00 | 5.00 | 4.00 | 2.00 (1.90 to 2.10) | 1.00 |" in text
     assert "| b | 4.00 | 2.00 |  | 0.50 (0.40 to 0.60) | 5.00 |" in text
     assert "- c: PyTorch cannot" in text
+
+
+def test_what_rules_bring_comes_to_a_line_each():
+    found = [Gain("a", "x", 2, 1.5), Gain("b", "x", 1, 1.0), Gain("b", "y", 1, 0.9)]
+    lines = summary_of_rules(found)
+    assert "x: 2 networks, geometric mean 1.225, least 1.000, most 1.50 (a)" in lines
+    assert "slower: b with y: 0.900" in lines
+    assert lines[-1] == "3 pairs, 1 below 0.99"

@@ -1,0 +1,147 @@
+"""What each rule for graphs brings: networks with it and without it, in turns.
+
+    python -m tests.zoo.rules [--suite all] [--kept FOLDER] [--only WORD] [--rounds N]
+                              [-o rules.jsonl]
+
+Of each built-in network of the suite, and of each export that ``python -m tests.zoo.race --kept
+FOLDER`` left there, every rule that was applied is disabled in turn. The machine has to be quiet.
+What OUT has already is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import neocpu
+from neocpu.compiled_module import CompiledModule
+from neocpu.foundation.errors import NeoCPUError
+from neocpu.models import catalogue
+from neocpu.runtime.module import Module
+from neocpu.tensor_spec import random_inputs
+from tests.zoo.kept_results import keep, kept
+
+LEAST = 0.99
+"""The least ratio that measurements of equal programs may come to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What one rule brings one network.
+
+    Attributes
+    ----------
+    network, rule : str
+    applied : int
+        How often the rule was applied.
+    ratio : float
+        Of the latency without the rule to that with it; 1 where both are the same program.
+    """
+
+    network: str
+    rule: str
+    applied: int
+    ratio: float
+
+
+def gains(network: str, model: str | Path, rounds: int) -> Iterator[Gain]:
+    """Yield what each rule that is applied to a network brings it."""
+    with _compiled(model) as whole, whole.module() as module:
+        for rule, applied in whole.header.plan["rules"]["applied"].items():
+            try:
+                with _compiled(model, [rule]) as other, other.module() as without:
+                    same = _program(other) == _program(whole)
+                    ratio = 1.0 if same else in_turns(without, module, rounds)
+            except NeoCPUError as error:  # what only that rule makes possible
+                print(f"{network} without {rule}: {error}", flush=True)
+                continue
+            yield Gain(network, rule, applied, ratio)
+
+
+def _compiled(model: str | Path, without: Sequence[str] = ()) -> CompiledModule:
+    return neocpu.compile(model, disable_rules=without, verify=False)
+
+
+def _program(compiled: CompiledModule) -> tuple[object, object]:
+    return compiled.header.calls, compiled.header.plan["ops"]
+
+
+def in_turns(first: Module, second: Module, rounds: int) -> float:
+    """Return the ratio of two modules' latencies, the median of as many rounds."""
+    inputs = random_inputs(first.inputs, seed=0)
+    for module in (first, second):
+        for _ in range(3):
+            module.run(inputs)
+    ratios = []
+    for number in range(rounds):
+        pair = (first, second) if number % 2 else (second, first)
+        took = {id(module): _seconds(module, inputs) for module in pair}
+        ratios.append(took[id(first)] / took[id(second)])
+    return statistics.median(ratios)
+
+
+def _seconds(module: Module, inputs: dict[str, object]) -> float:
+    """Return the median of a few calls, the first of which finds the other module in caches."""
+    took = []
+    for _ in range(4):
+        start = time.perf_counter()
+        module.run(inputs)
+        took.append(time.perf_counter() - start)
+    return statistics.median(took[1:])
+
+
+def summary(found: Sequence[Gain]) -> list[str]:
+    """Return what each rule comes to, a line each, and where one makes a network slower."""
+    by_rule = defaultdict(list)
+    for each in found:
+        by_rule[each.rule].append(each)
+    lines = []
+    for rule, each in sorted(by_rule.items()):
+        ratios = [gain.ratio for gain in each]
+        mean = statistics.geometric_mean(ratios)
+        best = max(each, key=lambda gain: gain.ratio)
+        lines.append(
+            f"{rule}: {len(each)} networks, geometric mean {mean:.3f}, "
+            f"least {min(ratios):.3f}, most {best.ratio:.2f} ({best.network})"
+        )
+    slower = [each for each in found if each.ratio < LEAST]
+    lines += [f"slower: {each.network} with {each.rule}: {each.ratio:.3f}" for each in slower]
+    return [*lines, f"{len(found)} pairs, {len(slower)} below {LEAST}"]
+
+
+def main() -> None:
+    """Do what the module's text says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.zoo.rules")
+    parser.add_argument("--suite", default="all", help="of built-in networks; empty for none")
+    parser.add_argument("--kept", type=Path, help="folder of exports")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("-o", "--output", type=Path, default=Path("build/rules.jsonl"))
+    options = parser.parse_args()
+    found = kept(options.output, Gain)
+    done = {each.network for each in found}
+    networks: dict[str, str | Path] = {}
+    if options.suite:
+        networks = {name: name for name in catalogue.suite(options.suite)}
+    if options.kept:
+        networks |= {path.stem: path for path in sorted(options.kept.glob("*.onnx"))}
+    for name, model in networks.items():
+        if options.only not in name or name in done:
+            continue
+        try:
+            for gain in gains(name, model, options.rounds):
+                found.append(gain)
+                keep(options.output, gain)
+        except NeoCPUError as error:
+            print(f"{name}: {error}", flush=True)
+        print(f"{name}: done", flush=True)
+    print("\n".join(summary(found)))
+
+
+if __name__ == "__main__":
+    main()
