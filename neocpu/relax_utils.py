@@ -421,6 +421,17 @@ def summed(terms: Sequence[Expr], rewrite: Rewrite) -> Expr:
     return total
 
 
+def reduced_axes(call: Call) -> list[int] | None:
+    """Return over which axes a reduction is, rising and none below zero; None if that is not said.
+
+    One that names none is over all of them.
+    """
+    shape, axes = static_shape(call.args[0]), call.attrs.axis
+    if shape is None or axes is None:
+        return None
+    return sorted(int(axis) % len(shape) for axis in axes)
+
+
 def integers_of(values: Any) -> list[int]:
     """Return an attribute of several numbers."""
     return [int(value) for value in values]

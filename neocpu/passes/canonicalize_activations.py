@@ -25,6 +25,7 @@ from neocpu.relax_utils import (
     make_const,
     number_of,
     op_name,
+    reduced_axes,
     static_shape,
     summed,
 )
@@ -150,13 +151,13 @@ def _clamp(call: Call, rewrite: Rewrite) -> Expr | None:
 def _sum_of_stack(call: Call, rewrite: Rewrite) -> Expr | None:
     """Write ``sum(stack([a, b, ...]))`` over the stacked axis as ``a + b + ...``."""
     stack = rewrite.sole_definition(call.args[0])
-    if call.attrs.keepdims or call.attrs.axis is None or not is_op(stack, "relax.stack"):
+    if call.attrs.keepdims or not is_op(stack, "relax.stack"):
         return None
     assert stack is not None
     rank = len(call.ty.shape.values) + 1
-    axes = [int(axis) % rank for axis in call.attrs.axis]
     terms = rewrite.definition(stack.args[0])
-    if axes != [int(stack.attrs.axis or 0) % rank] or not isinstance(terms, relax.Tuple):
+    stacked = [int(stack.attrs.axis or 0) % rank]
+    if reduced_axes(call) != stacked or not isinstance(terms, relax.Tuple):
         return None
     return summed(terms.fields, rewrite)
 

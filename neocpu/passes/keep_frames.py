@@ -30,6 +30,7 @@ from neocpu.relax_utils import (
     is_op,
     make_const,
     permutation_of,
+    reduced_axes,
     static_shape,
 )
 from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload
@@ -132,7 +133,7 @@ def _mean(call: Call, rewrite: Rewrite) -> Expr | None:
     volumes = static_shape(call.args[0]) or ()
     if frames is None or shape is None or math.prod(shape) != math.prod(volumes[:2]):
         return None
-    if is_op(call, "relax.mean") and sorted(int(a) % 5 for a in call.attrs.axis or ()) != [2, 3, 4]:
+    if is_op(call, "relax.mean") and reduced_axes(call) != [2, 3, 4]:
         return None
     each = rewrite.emit(relax.op.mean(frames, [2, 3], keepdims=True))
     v, c, d = volumes[:3]

@@ -17,7 +17,7 @@ from neocpu.planning.operators.layout_op import (
     Shape4,
     sole_reader,
 )
-from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, is_op
+from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, is_op, reduced_axes
 from neocpu.schedules.operators.pool import lower_global_pool
 
 _KINDS: Final = {
@@ -94,8 +94,7 @@ def _kind(value: Expr) -> str | None:
     kind = next((kind for name, kind in _KINDS.items() if is_op(value, name)), None)
     if kind is None or is_op(value, "relax.nn.adaptive_avg_pool2d"):
         return kind
-    axes = sorted(int(axis) % 4 for axis in value.attrs.axis or ())
-    return kind if axes == [2, 3] and value.attrs.keepdims else None
+    return kind if value.attrs.keepdims and reduced_axes(value) == [2, 3] else None
 
 
 def _squares(function: Function, total: Any) -> Var | None:

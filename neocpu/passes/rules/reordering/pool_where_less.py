@@ -15,7 +15,16 @@ from tvm.ir import Call
 
 from neocpu.passes.rules.convolution import biased_convolution, convolution_of
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Array, Expr, Rewrite, four_of, is_op, pair_of, static_shape
+from neocpu.relax_utils import (
+    Array,
+    Expr,
+    Rewrite,
+    four_of,
+    is_op,
+    pair_of,
+    reduced_axes,
+    static_shape,
+)
 
 _MEANS = ("relax.nn.avg_pool2d", "relax.mean", "relax.nn.adaptive_avg_pool2d")
 
@@ -63,7 +72,7 @@ def _is_mean(pool: Expr | None) -> bool:
         return False
     if is_op(pool, "relax.nn.avg_pool2d"):
         return str(pool.attrs.layout) == "NCHW"
-    if is_op(pool, "relax.mean") and {int(a) % 4 for a in pool.attrs.axis or ()} != {2, 3}:
+    if is_op(pool, "relax.mean") and reduced_axes(pool) != [2, 3]:
         return False  # the one channel of a map may be a mean of channels
     return shape[2:] == (1, 1)
 

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Expr, Rewrite, dtype_of, is_op, static_shape
+from neocpu.relax_utils import Expr, Rewrite, dtype_of, is_op, reduced_axes, static_shape
 
 
 def _reduce_first(expr: Call, rewrite: Rewrite) -> Expr | None:
@@ -20,9 +20,9 @@ def _reduce_first(expr: Call, rewrite: Rewrite) -> Expr | None:
     shape = static_shape(expr.args[0])
     if not is_op(product, "relax.multiply") or shape is None or not expr.attrs.keepdims:
         return None
-    if expr.attrs.axis is None or not dtype_of(expr).startswith("float"):
+    axes = reduced_axes(expr)
+    if axes is None or not dtype_of(expr).startswith("float"):
         return None
-    axes = {int(axis) % len(shape) for axis in expr.attrs.axis}
     for data, factor in (product.args, reversed(product.args)):
         own = static_shape(factor)
         if own is None or static_shape(data) != shape or factor.same_as(data):

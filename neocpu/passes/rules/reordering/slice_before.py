@@ -27,6 +27,7 @@ from neocpu.relax_utils import (
     make_const,
     op_name,
     permutation_of,
+    reduced_axes,
     static_shape,
 )
 
@@ -201,10 +202,9 @@ def _pool2d(call: Call, part: Part) -> list[Part | None] | None:
 
 
 def _reduction(call: Call, part: Part) -> list[Part | None] | None:
-    data, axes = static_shape(call.args[0]), call.attrs.axis
-    if data is None or axes is None or not call.attrs.keepdims:
+    data, reduced = static_shape(call.args[0]), reduced_axes(call)
+    if data is None or reduced is None or not call.attrs.keepdims:
         return None
-    reduced = [int(axis) % len(data) for axis in axes]
     return [tuple(range(data[i]) if i in reduced else kept for i, kept in enumerate(part))]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tvm.ir import Call
 
-from neocpu.relax_utils import Expr, Rewrite, is_op, number_of, static_shape
+from neocpu.relax_utils import Expr, Rewrite, is_op, number_of, reduced_axes, static_shape
 from neocpu.schedules.operators.statistics.normalization import Root
 
 LEAST: Final = 2.0**-126
@@ -156,7 +156,7 @@ def _reduced(value: Any, rewrite: Rewrite) -> Divisor | None:
     """Look at a mean or sum of squares, or a variance."""
     if not is_op(value, "relax.mean", "relax.sum", "relax.variance"):
         return None
-    data, axes = static_shape(value.args[0]), _axes(value)
+    data, axes = static_shape(value.args[0]), reduced_axes(value)
     if data is None or axes is None:
         return None
     factor = 1.0 if is_op(value, "relax.sum") else 1 / math.prod(data[axis] for axis in axes)
@@ -185,18 +185,14 @@ def is_mean_of(tensor: Expr, data: Expr, axes: list[int], rewrite: Rewrite) -> b
     value: Any = rewrite.definition(tensor)
     if is_op(value, "relax.reshape"):
         value = rewrite.definition(value.args[0])
-    if not is_op(value, "relax.mean") or not value.args[0].same_as(data) or _axes(value) != axes:
+    if (
+        not is_op(value, "relax.mean")
+        or not value.args[0].same_as(data)
+        or reduced_axes(value) != axes
+    ):
         return False
     shape = static_shape(data)
     return shape is not None and static_shape(tensor) == _kept(shape, axes)
-
-
-def _axes(reduction: Call) -> list[int] | None:
-    """Return over which axes a reduction is, none below zero."""
-    shape, axes = static_shape(reduction.args[0]), reduction.attrs.axis
-    if shape is None or axes is None:
-        return None
-    return sorted(int(axis) % len(shape) for axis in axes)
 
 
 def _kept(shape: tuple[int, ...], axes: Collection[int]) -> tuple[int, ...]:
