@@ -6,12 +6,12 @@ that define them they would be passes over memory.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-import tvm
 from tvm import relax, te
 from tvm.ir import Call, Op
 
+from neocpu.planning.own_operators import register_operator
 from neocpu.relax_utils import Expr
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, STEP_KINDS, find_kind
 
@@ -33,11 +33,10 @@ def _register(name: str) -> None:
     def legalized(builder: relax.BlockBuilder, call: Call) -> Expr:
         return builder.call_te(computed, call.args[0], primfunc_name_hint=kind)
 
-    def inferred(call: Call, _: Any) -> relax.Type:
+    def inferred(call: Call, _: relax.BlockBuilder) -> relax.Type:
         return call.args[0].ty
 
-    for key, value in (("FInferType", inferred), ("FLegalize", legalized), ("FPurity", True)):
-        tvm.ir.register_op_attr(name, key, value)
+    register_operator(name, inferred, legalized)
 
 
 for _name in (HARD_SWISH, MISH):

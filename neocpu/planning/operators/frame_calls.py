@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, Op
 
+from neocpu.planning.own_operators import register_operator
 from neocpu.planning.stored_weights import StoredWeights
 from neocpu.relax_utils import (
     Array,
@@ -149,6 +150,5 @@ def _type_of_pooling(call: Call, _: relax.BlockBuilder) -> relax.TensorType:
     return relax.TensorType(pool_workload(call).output_shape, dtype_of(call.args[0]))
 
 
-for _name, _type in ((CONVOLUTION, _type_of_convolution), (POOLING, _type_of_pooling)):
-    tvm.ir.register_op_attr(_name, "FInferType", _type)
-    tvm.ir.register_op_attr(_name, "FPurity", True)
+register_operator(CONVOLUTION, _type_of_convolution)
+register_operator(POOLING, _type_of_pooling)

@@ -14,6 +14,7 @@ import tvm
 from tvm import relax, te
 from tvm.ir import Call, Op
 
+from neocpu.planning.own_operators import register_operator
 from neocpu.relax_utils import Expr, integers_of, make_const, static_shape
 from neocpu.schedules.operators.statistics.normalization import Root, divide_by_root
 
@@ -71,5 +72,4 @@ def _legalised(bb: relax.BlockBuilder, call: Call) -> Expr:
     )
 
 
-for _name, _value in (("FInferType", _type), ("FPurity", True), ("FLegalize", _legalised)):
-    tvm.ir.register_op_attr(DIVISION, _name, _value)
+register_operator(DIVISION, _type, _legalised)

@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, Op
 
+from neocpu.planning.own_operators import register_operator
 from neocpu.relax_utils import OPAQUE, Expr, make_const, static_shape
 from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
@@ -204,5 +205,4 @@ def _legalised(bb: relax.BlockBuilder, call: Call) -> Expr:
     return relax.call_tir(function, relax.Tuple(list(call.args)), call.ty)
 
 
-for _name, _value in (("FInferType", _type), ("FPurity", True), ("FLegalize", _legalised)):
-    tvm.ir.register_op_attr(LAYER, _name, _value)
+register_operator(LAYER, _type, _legalised)
