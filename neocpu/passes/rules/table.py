@@ -48,6 +48,7 @@ from neocpu.passes.rules.reordering.upsample_last import UPSAMPLE_LAST
 from neocpu.passes.rules.reordering.weights_first import WEIGHTS_FIRST
 from neocpu.passes.rules.replacement.attention_scores import MASK_BY_SUM, SCALE_QUERIES
 from neocpu.passes.rules.replacement.compose_convolutions import COMPOSE_CONVOLUTIONS
+from neocpu.passes.rules.replacement.factor_sums import FACTOR_SUMS
 from neocpu.passes.rules.replacement.group_convolutions import GROUP_CONVOLUTIONS
 from neocpu.passes.rules.replacement.join_steps import JOIN_STEPS
 from neocpu.passes.rules.replacement.name_activations import LEAKY_OF_ONE_SLOPE, NAME_SOFTMAX
@@ -58,6 +59,7 @@ from neocpu.passes.rules.replacement.name_normalisations import (
     SCALE_NORMALISATIONS,
 )
 from neocpu.passes.rules.replacement.sum_convolutions import SUM_CONVOLUTIONS
+from neocpu.passes.rules.replacement.sum_of_concat import SUM_OF_CONCAT
 from neocpu.passes.rules.rule import GraphRule
 from neocpu.passes.share_concat_prefix import SHARE_CONCAT_PREFIX
 from neocpu.passes.sink_squeezes import SINK_SQUEEZES
@@ -91,6 +93,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     # Operator replacement: one spelling for each activation, for subtract and for divide.
     (
         CANONICALIZE_ACTIVATIONS,
+        SUM_OF_CONCAT,
         LEAKY_OF_ONE_SLOPE,
         NAME_SOFTMAX,
         NAME_NORMALISATIONS,
@@ -121,6 +124,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         PROJECT_BEFORE_CONCAT,
         UPSAMPLE_LAST,
         REDUCE_FIRST,
+        FACTOR_SUMS,
         ACTIVATE_FIRST,
         ACTIVATE_BEFORE_POOL,
         POOL_BEFORE_ACTIVATION,

@@ -181,6 +181,16 @@ LESS = {
         "scale-before",
         ["mean", "reshape", "matmul", "add"],
     ),
+    "Unsqueezes, Concat and ReduceSum": (
+        [
+            node("Unsqueeze", ["a", "final"], ["k"]),
+            node("Unsqueeze", ["x", "final"], ["l"]),
+            node("Concat", ["k", "l"], ["m"], axis=-1),
+            node("ReduceSum", ["m", "final"], ["b"], keepdims=0),
+        ],
+        "sum-of-concat",
+        ["add"],
+    ),
     "Sigmoid and Relu": (two(("Sigmoid", [], {}), ("Relu", [], {})), "drop-clamps", ["sigmoid"]),
     "Floors": (two(("Floor", [], {}), ("Floor", [], {})), "drop-repeated", ["floor"]),
     "means of means": (
@@ -349,6 +359,14 @@ CHEAPER = {
             node("GlobalAveragePool", ["l"], ["b"]),
         ],
         "reduce-first",
+    ),
+    "Mul and Add": (
+        [
+            node("GlobalMaxPool", ["a"], ["k"]),
+            node("Mul", ["a", "k"], ["l"]),
+            node("Add", ["a", "l"], ["b"]),
+        ],
+        "factor-sums",
     ),
     "Relu and MaxPool": (
         [
