@@ -51,6 +51,7 @@ from neocpu.passes.rules.replacement.compose_convolutions import COMPOSE_CONVOLU
 from neocpu.passes.rules.replacement.factor_sums import FACTOR_SUMS
 from neocpu.passes.rules.replacement.group_convolutions import GROUP_CONVOLUTIONS
 from neocpu.passes.rules.replacement.join_steps import JOIN_STEPS
+from neocpu.passes.rules.replacement.keep_pixel_axes import KEEP_PIXEL_AXES
 from neocpu.passes.rules.replacement.name_activations import LEAKY_OF_ONE_SLOPE, NAME_SOFTMAX
 from neocpu.passes.rules.replacement.name_normalisations import (
     NAME_GROUP_NORMS,
@@ -94,6 +95,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     (
         CANONICALIZE_ACTIVATIONS,
         SUM_OF_CONCAT,
+        KEEP_PIXEL_AXES,
         LEAKY_OF_ONE_SLOPE,
         NAME_SOFTMAX,
         NAME_NORMALISATIONS,
