@@ -292,9 +292,11 @@ static int share_out(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
   atomic_store_explicit(&pool->tasks, tasks, memory_order_relaxed);
   atomic_store_explicit(&pool->cpu, sched_getcpu(), memory_order_relaxed);
   atomic_store_explicit(&pool->left, tasks, memory_order_relaxed);
-  for (int i = 0; i < pool->size; ++i) {
-    const uint64_t first = (uint64_t)tasks * (unsigned)i / (unsigned)pool->size;
-    const uint64_t end = (uint64_t)tasks * (unsigned)(i + 1) / (unsigned)pool->size;
+  /* The shares of those that get none stay as they are: of an earlier launch, and empty. */
+  const int sharers = tasks < pool->size ? tasks : pool->size;
+  for (int i = 0; i < sharers; ++i) {
+    const uint64_t first = (uint64_t)tasks * (unsigned)i / (unsigned)sharers;
+    const uint64_t end = (uint64_t)tasks * (unsigned)(i + 1) / (unsigned)sharers;
     atomic_store_explicit(&pool->shares[i].range, (uint64_t)launch << 32 | first << 16 | end,
                           memory_order_release);
   }
