@@ -11,6 +11,7 @@ from neocpu.cli.lazy_group import LazyGroup
 VIEWS: Final = {
     "race": "Latency of models, beside other engines. What is measured if no view is named.",
     "profile": "Every operator's time inside the running network, and how near its limit it comes.",
+    "scaling": "Latency over threads: measured here, and predicted of machines with many cores.",
     "accuracy": "Norm-wise errors against float64, and what verification refuses.",
     "startup": "What a process does until its first output, and the pages that processes share.",
     "callers": "Many threads calling one module.",

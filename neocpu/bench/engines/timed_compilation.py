@@ -54,10 +54,11 @@ def compile_in_child(
     accuracy: str = "default",
     precision: str = "auto",
     calibrate: Path | None = None,
+    target: str | None = None,
     verify: bool = False,
     on_progress: ProgressCallback = silent,
 ) -> Compilation:
-    """Run ``neocpu compile`` for this machine and wait for its end.
+    """Run ``neocpu compile``, for this machine unless a target is named, and wait for its end.
 
     A process of its own keeps this one small, whose memory and threads the measurements that follow
     would otherwise share, and lets the peak be that of a single compilation.
@@ -72,6 +73,7 @@ def compile_in_child(
         *("--threads", str(threads), "--opt", opt, "--accuracy", accuracy),
         *("--precision", precision),
         *(("--calibrate", str(calibrate)) if calibrate else ()),
+        *(("--target", target) if target else ()),
         *(word for path in databases for word in ("--db", str(path))),
         *(("--only-db",) if only_databases else ()),
         *(() if verify else ("--no-verify",)),

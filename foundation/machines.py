@@ -1,0 +1,180 @@
+"""Machines of many cores: what they compute, hold and move, for predictions of parallel runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from neocpu.foundation.errors import UsageError, did_you_mean
+
+MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine, of whose cores the first ones are used: a cache's together, then the next one's.
+
+    Attributes
+    ----------
+    cpu : str
+        LLVM's name of its CPU.
+    cores : int
+        Of all its sockets. A core runs one thread.
+    flops : float
+        Float32 operations per second of a core in vector multiply-adds, each counted as two, at the
+        clock of all cores together.
+    l2, l3 : int
+        Bytes of a core's L2 and of one L3.
+    l3_cores : int
+        Cores that share an L3.
+    l3_core, l3_all : float
+        Bytes per second that a core reads from L3, and all that share one do.
+    memory_core, memory_l3, memory_all : float
+        Bytes per second that a core reads from memory, all that share an L3, and the whole machine.
+        Of several sockets that is one socket's memory: weights lie where they were first touched.
+    fork, fork_core : float
+        Seconds it takes to enter and leave a parallel loop, and how much longer for each core.
+    """
+
+    cpu: str
+    cores: int
+    flops: float
+    l2: int
+    l3: int
+    l3_cores: int
+    l3_core: float
+    l3_all: float
+    memory_core: float
+    memory_l3: float
+    memory_all: float
+    fork: float = 0.2e-6
+    fork_core: float = 0.1e-6
+
+    def caches(self, cores: int) -> int:
+        """Return how many L3 so many cores use."""
+        return math.ceil(cores / self.l3_cores)
+
+    def cache_rate(self, cores: int) -> float:
+        """Return the bytes per second that so many cores read from their L3."""
+        return min(cores * self.l3_core, self.caches(cores) * self.l3_all)
+
+    def memory_rate(self, cores: int) -> float:
+        """Return the bytes per second that so many cores read from memory."""
+        shared = min(cores * self.memory_core, self.caches(cores) * self.memory_l3)
+        return min(shared, self.memory_all)
+
+    def fork_seconds(self, cores: int) -> float:
+        """Return what entering and leaving a parallel loop takes: nothing on one core.
+
+        The first core writes a line of each other's, and each counts its tasks off one number.
+        """
+        return self.fork + cores * self.fork_core if cores > 1 else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, which a file may have that `find_machine` reads."""
+        return asdict(self)
+
+
+MACHINES: Final[dict[str, Machine]] = {
+    # An EPYC 9554: 8 dies of 8 cores, 3.5 GHz on all, 12 channels of DDR5-4800, which are 460 GB/s
+    # and give STREAM about 85 % of it. A die's link has 32 bytes at 1.8 GHz. Zen 4 does one 512-bit
+    # multiply-add per cycle. Cores of two dies are 80 ns apart, of one 20 ns.
+    "znver4": Machine(
+        cpu="znver4",
+        cores=64,
+        flops=3.5e9 * 32,
+        l2=MIB,
+        l3=32 * MIB,
+        l3_cores=8,
+        l3_core=80e9,
+        l3_all=600e9,
+        memory_core=30e9,
+        memory_l3=50e9,
+        memory_all=390e9,
+        fork_core=0.08e-6,
+    ),
+    # An EPYC 9575F: as above with 12 channels of DDR5-6000. Its clock, and the bandwidths of one
+    # and two cores, are measured.
+    "znver5": Machine(
+        cpu="znver5",
+        cores=64,
+        flops=4.05e9 * 64,
+        l2=MIB,
+        l3=32 * MIB,
+        l3_cores=8,
+        l3_core=80e9,
+        l3_all=600e9,
+        memory_core=25e9,
+        memory_l3=55e9,
+        memory_all=490e9,
+        fork_core=0.1e-6,
+    ),
+    # Two Xeon Platinum 8358 of 32 cores: 2.6 GHz in AVX-512 on all, two 512-bit multiply-adds per
+    # cycle, and 8 channels of DDR4-3200 each, which are 205 GB/s and give STREAM about 80 % of it.
+    # Cores of its mesh are 45 to 60 ns apart, of two sockets twice that.
+    "icelake-server": Machine(
+        cpu="icelake-server",
+        cores=64,
+        flops=2.6e9 * 64,
+        l2=5 * MIB // 4,
+        l3=48 * MIB,
+        l3_cores=32,
+        l3_core=25e9,
+        l3_all=500e9,
+        memory_core=12e9,
+        memory_l3=165e9,
+        memory_all=165e9,
+        fork_core=0.08e-6,
+    ),
+}
+"""By the name of the CPU: figures that makers and reviewers publish, rounded down."""
+
+
+def find_machine(name: str) -> Machine:
+    """Return a machine by its name, or as a JSON file describes it.
+
+    Raises
+    ------
+    UsageError
+        If there is none of that name, or the file is missing or does not describe one.
+    """
+    if name in MACHINES:
+        return MACHINES[name]
+    path = Path(name)
+    if path.suffix != ".json":
+        raise UsageError(
+            f"no machine '{name}'; known: {', '.join(MACHINES)}, or a FILE.json"
+            f"{did_you_mean(name, MACHINES)}"
+        )
+    try:
+        found = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read the machine {name}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{name} is no JSON: {error}") from error
+    if not isinstance(found, Mapping):
+        raise UsageError(f"{name} describes no machine: it must be a JSON object")
+    return _described(name, found)
+
+
+def _described(name: str, found: Mapping[str, Any]) -> Machine:
+    known = {field.name: field for field in fields(Machine)}
+    needed = {name for name, field in known.items() if field.default is MISSING}
+    if unknown := sorted(found.keys() - known):
+        hint = did_you_mean(unknown[0], known)
+        raise UsageError(f"{name}: a machine has no '{unknown[0]}'{hint}")
+    if missing := [name for name in known if name in needed - found.keys()]:
+        raise UsageError(f"{name}: the machine lacks {', '.join(missing)}")
+    for key, value in found.items():
+        whole = known[key].type == "int"
+        kinds = str if key == "cpu" else int if whole else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            words = "a name" if key == "cpu" else "a whole number" if whole else "a number"
+            raise UsageError(f"{name}: '{key}' must be {words}, not {json.dumps(value)}")
+        if not isinstance(value, str) and not 0 < value < math.inf:
+            raise UsageError(f"{name}: '{key}' must be above 0, not {json.dumps(value)}")
+    return Machine(**found)

@@ -1,0 +1,1 @@
+"""Latency over the number of threads: measured here, and predicted of machines of many cores."""

@@ -1,0 +1,216 @@
+"""What every parallel loop of a run takes: ``python -m neocpu.bench.scaling.loop_times``.
+
+The arguments are the artifact, the number of rounds, and a number of threads; one line of JSON
+comes out, see `measure`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from ctypes import POINTER, Structure, c_uint64
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from neocpu.bench.profile.call_times import MAX_EVENTS, WARMUP, times_of
+from neocpu.foundation.errors import ArtifactError
+from neocpu.runtime.aligned_memory import aligned_empty
+from neocpu.runtime.guarding.kernel_calls import Kernel
+from neocpu.runtime.module import AnyArray, Module, load
+from neocpu.runtime.timeline import Timeline
+from neocpu.schedules.estimates.parallel_run import CallTime, LoopTime, RunTime
+from neocpu.tensor_spec import random_inputs
+
+ROUNDS: Final = 20
+TIMEOUT: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """An artifact's runs.
+
+    Attributes
+    ----------
+    seconds : float
+        Of a run as it is, on the number of threads asked for.
+    on_one : float
+        Of one as it is, on one thread.
+    run : RunTime
+        Where the time of one goes on one thread.
+    """
+
+    seconds: float
+    on_one: float
+    run: RunTime
+
+
+class _KernelTable(Structure):
+    """``nc_kernel_table``, as far as it is read here."""
+
+    _fields_ = (("magic", c_uint64), ("count", c_uint64), ("kernels", POINTER(Kernel)))
+
+
+def kernel_loops(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the iterations of each kernel's parallel loops, as the code of an artifact has them.
+
+    0 of those that are unknown.
+    """
+    # The system's loader maps the file once more: of its weights nothing is read.
+    table = _KernelTable.in_dll(ctypes.CDLL(str(path)), "neocpu_kernel_table")
+    kernels = table.kernels[: table.count]
+    return {one.name.decode(): tuple(one.launches[: one.launch_count]) for one in kernels}
+
+
+def measure(path: Path, rounds: int, threads: int) -> dict[str, Any]:
+    """Run an artifact on random inputs, on one and on several threads in turn, then with a trace.
+
+    Returns
+    -------
+    dict
+        ``"seconds"`` of a run on several threads, those ``"on_one"``, ``"between"`` the calls, and
+        the ``"calls"``: the fields of `CallTime`. Each is the lower quartile of the rounds.
+    """
+    loops = kernel_loops(path)
+    with load(path, 1) as one, load(path, threads) as several:
+        inputs = [_aligned(each) for each in random_inputs(one.inputs, seed=0).values()]
+
+        def seconds(module: Module) -> float:
+            begin = time.perf_counter()
+            module(inputs)
+            return time.perf_counter() - begin
+
+        modules = (one, several) if threads > 1 else (one,)
+        for module in modules:
+            for _ in range(WARMUP):
+                seconds(module)
+        gc.collect()
+        gc.disable()
+        one.start_trace()
+        seconds(one)
+        traced = min(rounds, max(1, MAX_EVENTS // len(one.stop_trace().events)))
+        plain: dict[Module, list[float]] = defaultdict(list)
+        timelines = []
+        for number in range(rounds):
+            for module in modules:
+                seconds(module)  # which brings its weights and feature maps back to the caches
+                plain[module].append(seconds(module))
+            if number < traced:
+                one.start_trace()
+                seconds(one)
+                timelines.append(one.stop_trace())
+    found = {module: _undisturbed(each) for module, each in plain.items()}
+    return {
+        "seconds": found[modules[-1]],
+        "on_one": found[one],
+        **_described(timelines, loops),
+    }
+
+
+def _undisturbed(seconds: Iterable[float]) -> float:
+    """Return the lower quartile: what else a machine does only makes it longer."""
+    ordered = sorted(seconds)
+    return ordered[len(ordered) // 4]
+
+
+def _aligned(array: AnyArray) -> AnyArray:
+    """Return a copy that is read where it lies: copying is no kernel's work."""
+    found = aligned_empty(array.shape, array.dtype)
+    found[...] = array
+    return found
+
+
+def _described(timelines: Sequence[Timeline], loops: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Return what runs took, a timeline each: see `measure`."""
+    each = [times_of(timeline) for timeline in timelines]
+    spent = [_loop_seconds(timeline) for timeline in timelines]
+    calls = []
+    for number, call in enumerate(timelines[0].calls):
+        runs = [run.get(number, {}) for run in spent]
+        found = _loops(loops.get(call.kernel, ()), runs)
+        # Of each round by itself: quartiles of a call and of its loops are of different ones.
+        alone = _undisturbed(
+            times["calls"][number][1] - sum(map(sum, run.values()))
+            for times, run in zip(each, runs, strict=True)
+        )
+        calls.append(
+            CallTime(
+                call.name,
+                call.kernel,
+                max(0.0, alone) + sum(loop.seconds for loop in found),
+                found,
+                call.weights,
+                call.others,
+                each[0]["times"][number],
+            )
+        )
+    between = _undisturbed(times["between"] for times in each)
+    return {"calls": [asdict(call) for call in calls], "between": between}
+
+
+def _loop_seconds(timeline: Timeline) -> dict[int, dict[int, list[float]]]:
+    """Return the seconds of each parallel loop that each call has entered in a run."""
+    found: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for event in timeline.events:
+        if event.kind == "task":
+            found[event.call][event.loop].append(event.seconds)
+    return found
+
+
+def _loops(
+    iterations: Sequence[int], runs: Sequence[Mapping[int, Sequence[float]]]
+) -> tuple[LoopTime, ...]:
+    """Return a call's loops; one that it enters again and again counts them through in turn."""
+    count = len(iterations)
+    if count == 0 or not runs[0]:
+        return ()
+    found = []
+    for place, extent in enumerate(iterations):
+        seconds = [
+            sum(sum(tasks) for loop, tasks in run.items() if loop % count == place) for run in runs
+        ]
+        entered = sum(len(tasks) for loop, tasks in runs[0].items() if loop % count == place)
+        found.append(LoopTime(extent, _undisturbed(seconds), entered))
+    return tuple(found)
+
+
+def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredRun:
+    """Run an artifact in a process of its own: see `measure`.
+
+    Raises
+    ------
+    ArtifactError
+        If it does not run.
+    """
+    command = [sys.executable, "-m", "neocpu.bench.scaling.loop_times"]
+    command += [str(artifact), str(rounds), str(threads)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise ArtifactError(f"timing {artifact.name} took over {TIMEOUT:g} s") from None
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise ArtifactError(f"cannot time {artifact.name}: {words[-1]}")
+    measured = json.loads(done.stdout.splitlines()[-1])
+    calls = (
+        CallTime(**{**call, "loops": tuple(LoopTime(**loop) for loop in call["loops"])})
+        for call in measured["calls"]
+    )
+    run = RunTime(tuple(calls), measured["between"])
+    return MeasuredRun(measured["seconds"], measured["on_one"], run)
+
+
+def main() -> None:
+    """Print what `measure` returns."""
+    path, rounds, threads = sys.argv[1:]
+    print(json.dumps(measure(Path(path), int(rounds), int(threads))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""How a model's latency falls with the number of threads: measured as far as there are CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from neocpu.bench.engines.measured_model import onnx_file
+from neocpu.bench.engines.timed_compilation import compile_in_child
+from neocpu.bench.limits.roofline import measure_limits
+from neocpu.bench.results.failure import ModelFailure, measure_each
+from neocpu.bench.scaling.loop_times import measure_run
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.machines import MACHINES, Machine, find_machine
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.foundation.units import plural
+from neocpu.input_shapes import NO_SHAPES, InputShapes
+from neocpu.runtime.artifact import read_header
+from neocpu.schedules.estimates.parallel_run import ParallelRun, RunTime, predict_run
+from neocpu.schedules.vocabulary.target import host_target
+
+COUNTS: Final = (1, 2, 4, 8, 16, 32, 64)
+"""Numbers of threads, as far as a machine has cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingRequest:
+    """What to predict.
+
+    Attributes
+    ----------
+    counts : tuple of int
+        Numbers of threads, ascending.
+    machine : Machine
+    is_host : bool
+        Whether that is one of this CPU, on which what there are CPUs for is measured too.
+    databases : tuple of Path
+    shapes : InputShapes
+    """
+
+    counts: tuple[int, ...]
+    machine: Machine
+    is_host: bool
+    databases: tuple[Path, ...] = ()
+    shapes: InputShapes = NO_SHAPES
+
+    @classmethod
+    def of(
+        cls,
+        machine: str | None,
+        counts: Sequence[int] | None,
+        databases: tuple[Path, ...],
+        shapes: InputShapes,
+    ) -> ScalingRequest:
+        """Return a request for a machine by its name or file; by default one of this CPU.
+
+        Raises
+        ------
+        UsageError
+            If the machine is unknown, or has fewer cores than threads are asked for.
+        """
+        host = host_target().mcpu
+        if machine is None and host not in MACHINES:
+            raise UsageError(
+                f"no machine of {host} is known: name another with --machine "
+                f"({', '.join(MACHINES)}), or describe it in a FILE.json"
+            )
+        found = find_machine(machine or host)
+        asked = counts or tuple(count for count in COUNTS if count <= found.cores)
+        if asked[-1] > found.cores:
+            raise UsageError(
+                f"--threads {asked[-1]} is more than the machine has: {plural(found.cores, 'core')}"
+            )
+        return cls(tuple(asked), found, found.cpu == host, databases, shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingStep:
+    """A model compiled for a number of threads.
+
+    Attributes
+    ----------
+    measured : float or None
+        Seconds of a run on so many threads here; None without as many CPUs of this kind.
+    alone : float
+        Seconds of a run of its kernels on one thread of the machine.
+    predicted : ParallelRun
+    """
+
+    measured: float | None
+    alone: float
+    predicted: ParallelRun
+
+    @property
+    def threads(self) -> int:
+        """Their number."""
+        return self.predicted.threads
+
+    @property
+    def error(self) -> float | None:
+        """How far the prediction is from what was measured, as a share of that."""
+        return None if self.measured is None else self.predicted.seconds / self.measured - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPrediction:
+    """How a model scales on a machine.
+
+    Attributes
+    ----------
+    name : str
+    request : ScalingRequest
+    alone : float
+        Seconds predicted of a run compiled for one thread, on one.
+    steps : tuple of ScalingStep
+        By number of threads, ascending.
+    """
+
+    name: str
+    request: ScalingRequest
+    alone: float
+    steps: tuple[ScalingStep, ...]
+
+    def speedup(self, step: ScalingStep) -> float:
+        """Return how many times as fast as on one thread a run is predicted to be."""
+        return self.alone / step.predicted.seconds
+
+    def efficiency(self, step: ScalingStep) -> float:
+        """Return which share of the threads that is."""
+        return self.speedup(step) / step.threads
+
+    def other_code(self, step: ScalingStep) -> float:
+        """Return the seconds lost to kernels that take longer than those for one thread.
+
+        Negative where they are faster.
+        """
+        return (step.alone - self.alone) / step.threads
+
+    def __str__(self) -> str:
+        last = self.steps[-1]
+        return f"{self.name}: {self.efficiency(last):.0%} of {plural(last.threads, 'thread')}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; times in seconds."""
+        return {
+            "model": self.name,
+            "cpu": self.request.machine.cpu,
+            "machine": self.request.machine.to_json(),
+            "one_thread": self.alone,
+            "steps": [self._step(step) for step in self.steps],
+        }
+
+    def _step(self, step: ScalingStep) -> dict[str, Any]:
+        run = step.predicted
+        return {
+            "threads": step.threads,
+            "measured": step.measured,
+            "predicted": run.seconds,
+            "error": step.error,
+            "speedup": self.speedup(step),
+            "efficiency": self.efficiency(step),
+            "lost": {"other code": self.other_code(step), **run.lost},
+            "operators": [
+                {
+                    "name": each.call.name,
+                    "kernel": each.call.kernel,
+                    "one_thread": each.call.seconds,
+                    "iterations": [loop.iterations for loop in each.call.loops],
+                    "predicted": each.seconds,
+                    "lost": each.lost,
+                }
+                for each in run.calls
+            ],
+        }
+
+
+def predict_models(
+    models: Sequence[str], request: ScalingRequest, on_progress: ProgressCallback = silent
+) -> Iterator[ScalingPrediction | ModelFailure]:
+    """Compile each model for each number of threads, time its loops on one, and predict the rest.
+
+    Code for another CPU is timed here, and taken to be slower there as multiply-adds are.
+
+    Raises
+    ------
+    TargetError
+        If this machine's multiply-adds cannot be measured.
+    """
+    slower = 1.0
+    if not request.is_host:
+        slower = measure_limits(1, on_progress).flops / request.machine.flops
+
+    def predict(_: int, model: str) -> ScalingPrediction:
+        with TemporaryFolder("bench") as folder:
+            source, artifact = onnx_file(model, request.shapes, Path(folder)), Path(folder, "it.so")
+            compiled = partial(_step_of, source, artifact, request, slower, on_progress)
+            steps = {count: compiled(count) for count in sorted({1, *request.counts})}
+            name = read_header(artifact).name
+        alone = steps[1].predicted.seconds
+        return ScalingPrediction(name, request, alone, tuple(steps[n] for n in request.counts))
+
+    yield from measure_each(models, predict)
+
+
+def _step_of(
+    source: Path,
+    artifact: Path,
+    request: ScalingRequest,
+    slower: float,
+    on_progress: ProgressCallback,
+    threads: int,
+) -> ScalingStep:
+    """Compile for so many threads, and measure."""
+    compile_in_child(
+        source,
+        artifact,
+        threads=threads,
+        databases=request.databases,
+        target=None if request.is_host else request.machine.cpu,
+        on_progress=on_progress,
+    )
+    on_progress(Progress("measure", detail=f"loops for {plural(threads, 'thread')}"))
+    is_measured = request.is_host and threads <= usable_cpus()
+    found = measure_run(artifact, threads if is_measured else 1)
+    run: RunTime = found.run.slower(slower)
+    predicted = predict_run(run, request.machine, threads)
+    return ScalingStep(found.seconds if is_measured else None, run.seconds, predicted)

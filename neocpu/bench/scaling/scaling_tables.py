@@ -1,0 +1,125 @@
+"""Latency over threads as tables: measured and predicted apart, and what each step loses."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from neocpu.bench.results.document import Run, page
+from neocpu.bench.results.table import Table, ms
+from neocpu.bench.scaling.model_scaling import ScalingPrediction, ScalingStep
+from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.units import plural
+from neocpu.schedules.estimates.parallel_run import LIMITS, Limit, ParallelCall
+
+WORST: Final = 3
+"""Operators that are named at each step: those that lose most."""
+
+METHOD: Final = (
+    "The model is compiled for each number of threads. Every parallel loop of that code is timed "
+    "on one thread, inside the running network: the lower quartile of the rounds, as of the runs. "
+    "What it takes on several is predicted: its busiest thread has as many of its tasks as the "
+    "pool deals out, it is no faster than its bytes come from the machine's caches and memory, and "
+    "entering and leaving it takes longer with each thread. Code for another CPU is timed here, "
+    "and taken to be slower there as multiply-adds are."
+)
+
+
+def tables(found: Sequence[ScalingPrediction]) -> list[Table]:
+    """Return what each model takes and loses."""
+    return [table for one in found for table in (scaling_table(one), limits_table(one))]
+
+
+def scaling_table(found: ScalingPrediction) -> Table:
+    """Return a model's latency at each number of threads, and where the rest of its time goes."""
+    header = (
+        *("threads", "measured ms", "predicted ms", "speed-up", "efficiency"),
+        *("slower code", *LIMITS),
+    )
+    rows = tuple(
+        (
+            str(step.threads),
+            "" if step.measured is None else ms(step.measured),
+            ms(step.predicted.seconds),
+            f"{found.speedup(step):.2f}",
+            f"{found.efficiency(step):.0%}",
+            *_lost(found, step),
+        )
+        for step in found.steps
+    )
+    return Table(
+        f"Scaling of {found.name} on {found.request.machine.cpu}", header, rows, _notes(found)
+    )
+
+
+def _lost(found: ScalingPrediction, step: ScalingStep) -> tuple[str, ...]:
+    seconds = (found.other_code(step), *(step.predicted.lost[limit] for limit in LIMITS))
+    return tuple(f"{each / step.predicted.seconds:.1%}" for each in seconds)
+
+
+def _notes(found: ScalingPrediction) -> tuple[str, ...]:
+    machine = found.request.machine
+    errors = ", ".join(
+        f"{step.error:+.1%} with {plural(step.threads, 'thread')}"
+        for step in found.steps
+        if step.error is not None
+    )
+    return (
+        f"Measured on {plural(usable_cpus(), 'CPU')}; predictions are off by {errors}."
+        if errors
+        else f"Nothing is measured on a {machine.cpu}: its loops are timed on this CPU.",
+        f"The machine: {machine.cores} cores of {machine.flops / 1e9:.0f} GFLOP/s, "
+        f"{machine.memory_all / 1e9:.0f} GB/s from memory, {machine.l3 >> 20} MiB of L3 for "
+        f"{plural(machine.l3_cores, 'core')}; a parallel loop costs "
+        f"{machine.fork_seconds(machine.cores) * 1e6:.1f} µs on all.",
+        "The last columns are shares of the predicted time; what is left is the time that one "
+        "thread takes, divided by the threads.",
+    )
+
+
+def limits_table(found: ScalingPrediction) -> Table:
+    """Return the operators that lose most at each step, and why."""
+    rows = []
+    for step in found.steps:
+        if step.threads == 1:
+            continue
+        worst = heapq.nlargest(WORST, step.predicted.calls, key=_all_lost)
+        rows += [(str(step.threads), *_cells(each, step)) for each in worst if _all_lost(each) > 0]
+    header = (
+        "threads",
+        "operator",
+        "limit",
+        "tasks",
+        "one thread µs",
+        "predicted µs",
+        "of the run",
+    )
+    notes = ("Of the run: what is lost, as a share of the predicted time.",)
+    return Table(f"What limits {found.name} most", header, tuple(rows), notes)
+
+
+def _all_lost(each: ParallelCall) -> float:
+    return sum(each.lost.values())
+
+
+def _cells(each: ParallelCall, step: ScalingStep) -> tuple[str, ...]:
+    limit: Limit = max(each.lost, key=each.lost.__getitem__)
+    tasks = ", ".join(str(loop.iterations or step.threads) for loop in each.call.loops)
+    return (
+        each.call.name,
+        limit,
+        tasks or "1",
+        f"{each.call.seconds * 1e6:.1f}",
+        f"{each.seconds * 1e6:.1f}",
+        f"{_all_lost(each) / step.predicted.seconds:.1%}",
+    )
+
+
+def render(
+    title: str, found: Sequence[ScalingPrediction], run: Run, charts: Mapping[str, str]
+) -> str:
+    """Return the document, with ``charts`` by what they show."""
+    results = ["## Results", *(f"![{words}]({path})" for words, path in charts.items())]
+    results += [table.markdown().rstrip() for table in tables(found)]
+    return page(title, run, METHOD, results)

@@ -1,0 +1,90 @@
+"""``neocpu bench scaling``: latency over threads, predicted where there are no CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from neocpu.cli.bench_views.arguments import Asked, Counts, RecordingCommand, of_models
+from neocpu.cli.bench_views.view import report
+from neocpu.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from neocpu.bench.results.document import Run
+    from neocpu.bench.scaling.model_scaling import ScalingPrediction, ScalingRequest
+
+EPILOG = """\b
+Examples:
+  neocpu bench scaling resnet50
+  neocpu bench scaling resnet50 --threads 16 --machine icelake-server
+  neocpu bench scaling resnet50 --batch 16 --machine znver4 -o scaling.md"""
+
+
+@click.command(cls=RecordingCommand, epilog=EPILOG)
+@of_models
+@click.option(
+    "--threads",
+    "counts",
+    type=Counts("threads"),
+    metavar="N[,N…]",
+    help="By default 1,2,4,… to 64, as far as the machine has cores.",
+)
+@click.option(
+    "--machine",
+    metavar="NAME|FILE.json",
+    help="The machine to predict for: znver4, znver5, icelake-server, or one that a file "
+    "describes as --json prints it; by default one of this CPU.",
+)
+def command(
+    terminal: Terminal, asked: Asked, counts: tuple[int, ...] | None, machine: str | None
+) -> int:
+    """Predict latency with up to 64 threads, and measure it as far as there are CPUs.
+
+    Each MODEL is compiled for every number of threads. What keeps it from being as many times as
+    fast is listed: loops with too few or uneven tasks, bandwidth, and entering parallel loops.
+    """
+    from neocpu.bench.results import chart
+    from neocpu.bench.scaling.model_scaling import ScalingRequest, predict_models
+    from neocpu.bench.scaling.scaling_tables import tables
+
+    known = asked.known
+    request = ScalingRequest.of(machine, counts, known.databases, known.shapes)
+    if asked.page.output is not None and not chart.available():
+        terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
+    return report(
+        terminal,
+        asked,
+        lambda on_progress: predict_models(asked.models, request, on_progress),
+        lambda found: tables(found.reports),
+        lambda found, run, path: _draw_and_render(
+            terminal, found.reports, run, f"Scaling of {asked.page.subject}", request, path
+        ),
+        amend=lambda run: replace(run, threads=request.counts),
+    )
+
+
+def _draw_and_render(
+    terminal: Terminal,
+    found: Sequence[ScalingPrediction],
+    run: Run,
+    title: str,
+    request: ScalingRequest,
+    output: Path,
+) -> str:
+    """Draw the chart beside ``output`` and return the document that shows it."""
+    from neocpu.bench.results import chart
+    from neocpu.bench.scaling.scaling_chart import draw_scaling
+    from neocpu.bench.scaling.scaling_tables import render
+
+    charts = {}
+    if chart.available():
+        path = output.with_suffix(".svg")
+        note = f"predicted of a {request.machine.cpu}; {chart.caption(run.machine, run.threads)}"
+        draw_scaling(path, found, note)
+        charts["Speed over the number of threads"] = path.name
+        terminal.note(f"written: {path}")
+    return render(title, found, run, charts)

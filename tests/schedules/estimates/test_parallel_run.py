@@ -1,0 +1,117 @@
+"""What a run is predicted to take on several threads, by what its loops take on one."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from neocpu.foundation.machines import MACHINES
+from neocpu.schedules.estimates.parallel_run import (
+    LIMITS,
+    CallTime,
+    LoopTime,
+    RunTime,
+    busiest_part,
+    predict_run,
+)
+
+MACHINE = replace(MACHINES["znver4"], fork=0.0, fork_core=1e-6)
+THREADS = (2, 3, 16, 64)
+
+
+def _run(*calls, between=0.0):
+    return RunTime(calls, between)
+
+
+def _call(iterations, seconds=1e-3, **others):
+    return CallTime("c", "k", seconds, (LoopTime(iterations, seconds),), **others)
+
+
+def _only(run, threads, machine=MACHINE):
+    """Return what is lost of the one call, without the forks."""
+    (call, _) = predict_run(run, machine, threads).calls
+    return {limit: lost for limit, lost in call.lost.items() if lost and limit != "fork-join"}
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("iterations", [1, 2, 7, 16, 17, 49, 196, 1000, 70_000, 1_000_003])
+def test_the_busiest_thread_is_that_of_tasks_dealt_one_by_one(iterations, threads):
+    part = busiest_part(iterations, threads)
+    # Whichever size the pool chose, no thread has less than its share, and none a task more than
+    # tasks an eighth of a share long would give it.
+    assert part >= 1 / threads - 1e-12
+    most = max(1, iterations // (threads * 8), math.ceil(iterations / 0xFFFF))
+    loads = [0] * threads
+    for start in range(0, iterations, most):
+        loads[loads.index(min(loads))] += min(most, iterations - start)
+        if iterations > 2000:
+            break
+    if iterations <= 2000:
+        assert part * iterations <= max(loads) + most
+    else:
+        assert part * iterations <= iterations / threads + most
+
+
+def test_the_busiest_thread_of_few_and_of_unknown_tasks():
+    assert busiest_part(9, 1) == 1.0
+    assert busiest_part(1, 16) == 1.0
+    assert busiest_part(7, 16) == pytest.approx(1 / 7)
+    assert busiest_part(17, 16) == pytest.approx(2 / 17)
+    assert busiest_part(0, 16) == pytest.approx(1 / 16)
+
+
+def test_one_thread_takes_what_was_measured():
+    run = _run(_call(7, weights=1000), _call(0, 2e-3), between=1e-5)
+    predicted = predict_run(run, MACHINE, 1)
+    assert predicted.seconds == pytest.approx(run.seconds) == pytest.approx(3.01e-3)
+    assert set(predicted.lost.values()) == {0.0}
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_seconds_are_shares_and_what_is_lost(threads):
+    half = CallTime("h", "k", 4e-3, (LoopTime(5, 1e-3, 2), LoopTime(640, 2e-3)), 10**8, 10**7, 3)
+    run = _run(_call(16), half, between=1e-5)
+    predicted = predict_run(run, MACHINE, threads)
+    assert predicted.seconds == pytest.approx(run.seconds / threads + sum(predicted.lost.values()))
+    assert set(predicted.lost) == set(LIMITS)
+    assert min(predicted.lost.values()) >= 0
+    # Only threads that get a task are waited for: in a loop that is entered twice, five at most.
+    entered = 2 * min(5, threads) + threads + min(16, threads)
+    assert predicted.lost["fork-join"] == pytest.approx(1e-6 * entered)
+
+
+def test_what_limits_a_call_is_told_apart():
+    assert _only(_run(_call(16)), 16) == {}
+    assert _only(_run(_call(8)), 16) == {"few tasks": pytest.approx(1e-3 / 16)}
+    assert _only(_run(_call(17)), 16) == {"uneven tasks": pytest.approx(1e-3 * (2 / 17 - 1 / 16))}
+    assert _only(_run(CallTime("c", "k", 1e-3)), 4) == {"one thread": pytest.approx(0.75e-3)}
+    (_, between) = predict_run(_run(_call(16), between=1e-4), MACHINE, 2).calls
+    assert (between.call.name, between.lost["one thread"]) == ("runtime", pytest.approx(0.5e-4))
+
+
+def test_a_loop_of_one_task_is_not_entered():
+    assert predict_run(_run(_call(1)), MACHINE, 2).lost["fork-join"] == 0.0
+    assert predict_run(_run(_call(0)), MACHINE, 2).lost["fork-join"] == pytest.approx(2e-6)
+
+
+def test_bytes_come_no_faster_than_the_machine_has_them():
+    # More weights than L3 holds come from memory, by the links of the caches in use.
+    large = _run(_call(640, weights=200 << 20))
+    rate = 2 * MACHINE.memory_l3
+    assert _only(large, 16) == {"bandwidth": pytest.approx((200 << 20) / rate - 1e-3 / 16)}
+    # Those that it keeps come from there, and so do feature maps that no L2 holds.
+    assert _only(_run(_call(640, 1e-3, weights=8 << 20)), 2) == {}
+    kept = _only(_run(_call(640, 1e-6, weights=8 << 20)), 2)
+    assert kept["bandwidth"] == pytest.approx((8 << 20) / (2 * MACHINE.l3_core) - 0.5e-6)
+    maps = _only(_run(_call(640, 1e-6, others=20 << 20)), 2)
+    assert maps["bandwidth"] == pytest.approx((20 << 20) / (2 * MACHINE.l3_core) - 0.5e-6)
+    assert _only(_run(_call(640, 1e-6, others=2 << 20)), 2) == {}
+    far = _only(_run(_call(640, 1e-6, others=40 << 20)), 2)
+    assert far["bandwidth"] == pytest.approx((40 << 20) / MACHINE.memory_l3 - 0.5e-6)
+
+
+def test_a_slower_core_takes_longer_for_everything():
+    run = _run(_call(7, weights=1000), between=1e-5).slower(3)
+    assert run.seconds == pytest.approx(3.03e-3)
+    assert run.calls[0].loops[0].seconds == pytest.approx(3e-3)
+    assert run.calls[0].weights == 1000
