@@ -7,8 +7,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from typing import Final
 
-from neocpu.foundation.errors import UsageError
+from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.units import parse_duration
 from neocpu.input_shapes import Given, InputShapes
@@ -22,6 +23,9 @@ from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT, Accuracy, pa
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.search.budget import Budget
 
+GOALS: Final = ("latency", "throughput")
+"""What a plan is to make small: the time of one call, or that of many made at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
@@ -30,7 +34,7 @@ class CompileOptions:
     Attributes
     ----------
     threads : int
-        Threads the plan is made for.
+        Threads of a call that the plan is made for.
     shapes : InputShapes
     databases : tuple of path
         Tuning databases besides the shipped and the user's own, which ``only_databases`` leaves
@@ -48,6 +52,8 @@ class CompileOptions:
         What is done before and after the model.
     disabled_rules : frozenset of str
         Rules for graphs that are not applied.
+    streams : int or None
+        Calls at once that the plan is made for; None where one call's time counts.
     """
 
     threads: int
@@ -61,11 +67,13 @@ class CompileOptions:
     verify: bool
     processing: Processing = NO_PROCESSING
     disabled_rules: frozenset[str] = frozenset()
+    streams: int | None = None
 
     @classmethod
     def parse(
         cls,
         *,
+        goal: str = "latency",
         threads: int | None = None,
         shapes: Mapping[str, Given] | None = None,
         batch: int | None = None,
@@ -90,8 +98,10 @@ class CompileOptions:
         UsageError
         """
         plan = PlanOptions.parse(opt, solver, search_seconds, max_weights, precision)
+        cpus = parse_threads(threads)
+        streams = cpus if parse_goal(goal) == "throughput" else None
         parsed = cls(
-            threads=parse_threads(threads),
+            threads=cpus if streams is None else 1,
             shapes=InputShapes.parse(shapes, batch),
             databases=tuple(databases),
             only_databases=only_databases,
@@ -102,8 +112,14 @@ class CompileOptions:
             verify=verify,
             processing=processing,
             disabled_rules=parse_disabled(disable_rules),
+            streams=streams,
         )
         return parsed.computing(plan.precision)
+
+    @property
+    def cpus(self) -> int:
+        """How many CPUs the plan is made for."""
+        return self.threads * (self.streams or 1)
 
     def computing(self, precision: Precision) -> CompileOptions:
         """Return the same in numbers of ``precision``, and promising what these keep.
@@ -155,6 +171,14 @@ class Member:
         if not colon or text.lstrip().startswith("{"):  # of a target in JSON
             return cls(parse_target(text), default, text)
         return cls(parse_target(name), parse_precision(precision), name)
+
+
+def parse_goal(goal: str) -> str:
+    """Return one of `GOALS`."""
+    if goal not in GOALS:
+        hint = did_you_mean(str(goal), GOALS)
+        raise UsageError(f"goal must be 'latency' or 'throughput', got {goal!r}{hint}")
+    return goal
 
 
 def parse_threads(threads: int | None) -> int:

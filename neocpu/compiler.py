@@ -62,6 +62,7 @@ def compile(
     model: ModelLike,
     *,
     target: str | dict[str, Any] | CpuTarget = "host",
+    goal: str = "latency",
     threads: int | None = None,
     shapes: Mapping[str, Given] | None = None,
     batch: int | None = None,
@@ -88,6 +89,9 @@ def compile(
         The model, or the name of a built-in one such as ``resnet50``.
     target : str, dict or CpuTarget
         Any spelling `parse_target` knows.
+    goal : str
+        ``latency``: one call takes the least time on all threads. ``throughput``: calls of one
+        thread each, made at once on all of them, which `neocpu.load` does with ``streams="auto"``.
     threads : int, optional
         Threads the plan is made for; by default the CPUs this process may use.
     shapes : mapping, optional
@@ -142,6 +146,7 @@ def compile(
     """
     cpu = _linkable(target)
     options = CompileOptions.parse(
+        goal=goal,
         threads=threads,
         shapes=shapes,
         batch=batch,
@@ -265,6 +270,7 @@ def _builder(
     clock: PhaseClock,
     generations: OneAtATime,
 ) -> Builder:
+    cpu = replace(cpu, streams=options.streams or 1)
     return Builder(
         cpu,
         options.threads,
@@ -276,6 +282,7 @@ def _builder(
         Dump(),
         generations,
         disabled_rules=options.disabled_rules,
+        streams=options.streams,
     )
 
 

@@ -9,6 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -100,6 +101,9 @@ def measured_schemes(
     records of the closest relative besides, each multiplied by the median ratio of the estimates
     here to those there. That keeps their order and makes them compare with estimates.
 
+    They were measured with nothing beside them. Of one of several streams each takes as many times
+    as long as its estimate says that sharing the memory makes it.
+
     Parameters
     ----------
     keep : callable
@@ -107,7 +111,9 @@ def measured_schemes(
     """
 
     def find() -> tuple[str, list[tuple[Any, float | None]]]:
-        found = _measured_schemes(store, target, threads, workload)
+        found = _measured_schemes(store, replace(target, streams=1), threads, workload)
+        if target.streams > 1:
+            found = _beside_others(found, target, threads, workload)
         return found.source, [(scheme.to_json(), best) for scheme, best in found.seconds.items()]
 
     source, rows = keep(f"records {workload!r} {target!r} {threads} {store.state}", find)
@@ -133,6 +139,20 @@ def _measured_schemes(
     )
     source = f"measured on {key.mcpu} with {plural(key.threads, 'thread')}"
     return Measured(_best_seconds(borrowed.records, ratio) | _best_seconds(own), source)
+
+
+def _beside_others(
+    found: Measured, target: CpuTarget, threads: int, workload: Workload
+) -> Measured:
+    """Return what was measured alone as it is where ``target.streams`` calls share the memory."""
+    alone = replace(target, streams=1)
+
+    def shared(scheme: Scheme, seconds: float) -> float:
+        estimates = (registry.estimate(workload, scheme, cpu, threads) for cpu in (target, alone))
+        return seconds * next(estimates) / next(estimates)
+
+    every = found.seconds.items()
+    return replace(found, seconds={s: best and shared(s, best) for s, best in every})
 
 
 def _best_seconds(

@@ -184,6 +184,8 @@ class Builder:
         What calibration data decided before.
     disabled_rules : frozenset of str
         Rules for graphs that are not applied.
+    streams : int or None
+        Calls at once that plans are made for; None where one call's time counts.
     """
 
     target: CpuTarget
@@ -197,6 +199,7 @@ class Builder:
     generations: OneAtATime
     calibration: CalibrationReport | None = None
     disabled_rules: frozenset[str] = frozenset()
+    streams: int | None = None
 
     def read(self, load: Callable[[], LoadedModel], *, keep: bool, uses: int = 1) -> Simplified:
         """Import and simplify a model.
@@ -268,6 +271,7 @@ class Builder:
             processing=model.loaded.notes,
             rules=model.source.fired,
             disabled_rules=self.disabled_rules,
+            streams=self.streams,
         )
         arrays = list(rewritten.weights)
         return Planned(model.loaded, costs.admission, _key(plan), rewritten.mod, arrays, report)
@@ -335,6 +339,7 @@ class Builder:
             machine=self.target.machine,
             isa_features=self.target.features,
             threads=self.threads,
+            streams=self.streams,
             inputs=loaded.inputs,
             outputs=loaded.outputs,
             row_counts=loaded.row_counts,

@@ -340,19 +340,23 @@ static void read_returns(reader *r, const nc_json *array, nc_header *header) {
   }
 }
 
+/* Of threads, or of calls at once. */
+static void read_positive(reader *r, const nc_json *value, const char *field) {
+  size_t count = 0;
+  if (!read_size(r, value, field, &count) || count < 1 || count > MAX_THREADS) wrong(r, field);
+}
+
 static void read_fields(reader *r, const nc_json *root, size_t weights_size, nc_header *header) {
   const nc_json *versions = nc_json_member(root, "versions"), *plan = nc_json_member(root, "plan");
-  size_t threads = 0; /* that it was compiled for */
+  const nc_json *streams = nc_json_member(root, "streams");
   header->name = read_string(r, nc_json_member(root, "name"), "name");
   header->target = read_string(r, nc_json_member(root, "target"), "target");
   header->machine = read_string(r, nc_json_member(root, "machine"), "machine");
   read_string(r, nc_json_member(versions, "neocpu"), "versions");
   read_string(r, nc_json_member(versions, "apache-tvm"), "versions");
   read_string(r, nc_json_member(versions, "apache-tvm-ffi"), "versions");
-  if (!read_size(r, nc_json_member(root, "threads"), "threads", &threads) || threads < 1 ||
-      threads > MAX_THREADS) {
-    wrong(r, "threads");
-  }
+  read_positive(r, nc_json_member(root, "threads"), "threads"); /* that it was compiled for */
+  if (streams != NULL) read_positive(r, streams, "streams");
   read_features(r, nc_json_member(root, "isa_features"), header);
   header->inputs = read_specs(r, nc_json_member(root, "inputs"), "inputs", &header->input_count);
   header->outputs =

@@ -20,6 +20,7 @@ from neocpu.cli.plans.plan_text import (
     computes_in,
     cost_sources,
     error_text,
+    goal_fields,
     missed_text,
     precision_text,
     sources_text,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from neocpu.compiled_module import CompiledModule
     from neocpu.search.tuner import TuneReport
 
+GOALS = ("latency", "throughput")
 PRECISIONS = ("auto", "int8", "bf16", "fp32")
 OPT_LEVELS = ("nchw", "conv-layout", "uniform", "global")
 SOLVERS = ("auto", "exact", "dp", "pbqp")
@@ -74,6 +76,14 @@ Examples:
 @options.shape
 @options.operators
 @options.batch
+@click.option(
+    "--goal",
+    type=options.OneOf(GOALS),
+    default="latency",
+    show_default=True,
+    help="The least time of a call on all threads; or the most calls a second: as many at once as "
+    "there are threads, each on one, as neocpu.load makes them with streams='auto'.",
+)
 @options.threads
 @options.databases
 @options.only_db
@@ -226,7 +236,7 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
     schemes = {tuple(op["scheme"].items()) for op in convolutions if op["scheme"]}
     return {
         "target": plan["target"],
-        "threads": plan["threads"],
+        **{key: plan[key] for key in ("goal", "threads", "streams")},
         "opt": plan["opt"],
         "precision": plan["precision"],
         "computes_in": computes_in(plan),
@@ -279,7 +289,7 @@ def _show_plan(report: Mapping[str, Any]) -> None:
     print_fields(
         [
             ("target", report["target"]),
-            ("threads", str(report["threads"])),
+            *goal_fields(report),
             ("opt", report["opt"]),
             ("computes in", precision_text(report)),
             ("accuracy", accuracy_text(report["accuracy"])),

@@ -13,6 +13,7 @@ from neocpu.cli.plans.plan_text import (
     calibration_fields,
     cost_sources,
     error_text,
+    goal_fields,
     loop_fields,
     missed_text,
     precision_text,
@@ -71,7 +72,7 @@ def _show(header: ArtifactHeader, *, sort: bool, transforms: bool) -> None:
     search = plan["search"]
     fields = [
         ("target", plan["target"]),
-        ("threads", str(plan["threads"])),
+        *goal_fields(plan),
         ("opt", plan["opt"]),
         ("computes in", precision_text(plan)),
         *rounding_fields(plan),

@@ -17,6 +17,7 @@ from neocpu.cli.processing.processing_options import picture_text
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size
+from neocpu.runtime.header_text import planned_for
 
 if TYPE_CHECKING:
     from neocpu.runtime.artifact import ArtifactFile, Variant
@@ -83,6 +84,7 @@ def _describe(variant: Variant, verified: bool) -> dict[str, Any]:
         "isa_features": list(header.isa_features),
         "obstacle": variant.obstacle,
         "threads": header.threads,
+        "streams": header.streams,
         "inputs": [spec.to_json() for spec in header.inputs],
         "outputs": [spec.to_json() for spec in header.outputs],
         "code_bytes": variant.code_bytes,
@@ -150,7 +152,7 @@ def _fields(variant: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("target", variant["target"]),
         ("instructions", ", ".join(variant["isa_features"]) or "no extensions"),
         ("runs here", f"no, {variant['obstacle']}" if variant["obstacle"] else "yes"),
-        ("threads", f"planned for {variant['threads']}"),
+        ("threads", planned_for(variant["threads"], variant["streams"])),
         ("code", size(variant["code_bytes"])),
         ("weights", size(variant["weight_bytes"])),
         ("activations", size(variant["arena_bytes"])),

@@ -199,7 +199,7 @@ def compile_each_calibrated(
     graph = equalise(graph) if how.equalise else graph
     samples = read_samples(request.source, graph.inputs, how.samples, how.pictures)
     choosing, checking = samples[::2], samples[1::2] or samples
-    threads, tell = options.threads, progress_of(0)
+    threads, tell = options.cpus, progress_of(0)
     with visible(graph.proto, graph.compared, graph.tensors, threads) as original:
         calibrated = calibrate(graph, original, choosing, how, threads, tell)
         for number, member in enumerate(members):
@@ -303,7 +303,7 @@ class _Compiling:
         if not self.budget.excess(found):
             return self._with_noise(layers), found
         measured = measure_noise(
-            self.calibrated, layers, self.choosing, self.options.threads, self.tell
+            self.calibrated, layers, self.choosing, self.options.cpus, self.tell
         )
         # All of them were just found to be too many.
         allowed = min(self.budget.power, _TIGHTER * sum(one.noise for one in measured))
@@ -322,13 +322,13 @@ class _Compiling:
 
     def _compared(self, proto: onnx.ModelProto) -> Comparison:
         outputs = self.calibrated.graph.compared
-        with visible(proto, outputs, (), self.options.threads) as rounded:
+        with visible(proto, outputs, (), self.options.cpus) as rounded:
             return compare_models((self.original, rounded), outputs, (), self.checking, self.tell)
 
     def _with_noise(self, layers: tuple[IntegerLayer, ...]) -> tuple[IntegerLayer, ...]:
         """Return the layers with their noise, of one sample: for the report alone."""
         return layers and measure_noise(
-            self.calibrated, layers, self.choosing[:1], self.options.threads, self.tell
+            self.calibrated, layers, self.choosing[:1], self.options.cpus, self.tell
         )
 
     def _report(

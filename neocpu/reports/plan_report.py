@@ -100,6 +100,8 @@ class PlanReport:
         Those that were not to be.
     kernels : tuple of KernelReport
         All that a run calls, and what it does between; none before they are built.
+    streams : int or None
+        Calls at once that it is for; None where one call's time counts.
     """
 
     target: str
@@ -118,6 +120,7 @@ class PlanReport:
     rules: Mapping[str, int] = field(default_factory=dict)
     disabled_rules: frozenset[str] = frozenset()
     kernels: tuple[KernelReport, ...] = ()
+    streams: int | None = None
 
     @property
     def predicted_seconds(self) -> float:
@@ -134,7 +137,9 @@ class PlanReport:
         search, total = self.search, self.predicted_seconds
         return {
             "target": self.target,
+            "goal": "latency" if self.streams is None else "throughput",
             "threads": self.threads,
+            "streams": self.streams,
             "opt": self.opt,
             "precision": str(self.precision),
             "accuracy": {"name": self.accuracy.name, "bound": self.accuracy.bound},

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.units import size
-from neocpu.runtime.header_text import accuracy, screen, summary, tensors
+from neocpu.runtime.header_text import accuracy, planned_for, screen, summary, tensors
 from neocpu.tensor_spec import TensorSpec, group_rows
 
 Call: TypeAlias = tuple[str, tuple[int, ...]]
@@ -177,6 +177,9 @@ class ArtifactHeader:
         Tensors that are parts of others.
     returns : tuple of int
         Numbers of the tensors that ``main`` returns, as `Call` has them.
+    streams : int or None
+        Calls at once that it was planned for, each on ``threads``; None where one call's time
+        counts.
     plan : dict
         What ``neocpu explain`` prints; opaque here.
     format : int
@@ -201,6 +204,7 @@ class ArtifactHeader:
     repeats: tuple[Repeat, ...] = ()
     slices: tuple[Slice, ...] = ()
     returns: tuple[int, ...] = ()
+    streams: int | None = None
     plan: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -219,7 +223,7 @@ class ArtifactHeader:
             ("target", self.target),
             ("machine", self.machine),
             ("instructions", ", ".join(self.isa_features) or "no extensions"),
-            ("threads", f"planned for {self.threads}"),
+            ("threads", planned_for(self.threads, self.streams)),
             ("weights", f"{size(weights)}, {len(self.weights)} of them"),
             ("activations", size(self.arena_bytes)),
             ("accuracy", accuracy(self.plan)),
@@ -252,6 +256,7 @@ class ArtifactHeader:
             "machine": self.machine,
             "isa_features": list(self.isa_features),
             "threads": self.threads,
+            **({} if self.streams is None else {"streams": self.streams}),
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
             "row_counts": list(self.row_counts),
@@ -278,6 +283,7 @@ class ArtifactHeader:
             machine=data["machine"],
             isa_features=tuple(data["isa_features"]),
             threads=data["threads"],
+            streams=data.get("streams"),
             inputs=tuple(map(TensorSpec.from_json, data["inputs"])),
             outputs=tuple(map(TensorSpec.from_json, data["outputs"])),
             row_counts=tuple(data["row_counts"]),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from neocpu.foundation.plain_text import shortened
+from neocpu.foundation.units import plural
 from neocpu.tensor_spec import TensorSpec
 
 SHOWN: Final = 6
@@ -37,6 +38,12 @@ def tensors(specs: Sequence[TensorSpec]) -> list[str]:
     shown = [shortened(str(spec), LONGEST) for spec in specs[:SHOWN]]
     more = len(specs) - len(shown)
     return [*shown, f"and {more} more"] if more else shown
+
+
+def planned_for(threads: int, streams: int | None) -> str:
+    """Return ``planned for 2``, or ``planned for 1, with 2 calls at once``."""
+    at_once = "" if streams is None else f", with {plural(streams, 'call')} at once"
+    return f"planned for {threads}{at_once}"
 
 
 def accuracy(plan: Mapping[str, Any]) -> str:

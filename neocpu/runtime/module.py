@@ -61,7 +61,7 @@ def load(
         How many calls are made at once, for callers that care for how many are done in a second:
         each stream has ``threads`` threads, by default its share of the CPUs, and memory between
         kernels of its own; weights are there once. "auto" measures how many make the most calls,
-        which takes a second or so.
+        which takes a second or so; an artifact that was compiled for throughput says it at once.
     pin : bool
         Keep each of the module's own threads but the calling one on one CPU: see `ThreadPool`.
     verify : bool
@@ -107,10 +107,13 @@ def _load_streams(
     verify: bool,
     hugepages: bool,
 ) -> Module:
-    from neocpu.runtime.streams import fastest_streams, open_streams
+    from neocpu.runtime.streams import fastest_streams, open_streams, planned_streams
 
     if streams == "auto":
-        streams = fastest_streams(path, threads, hugepages=hugepages)
+        if (planned := planned_streams(path, threads)) is not None:
+            streams, threads = planned
+        else:
+            streams = fastest_streams(path, threads, hugepages=hugepages)
     session, pools = open_streams(path, streams, threads, verify=verify, hugepages=hugepages)
     return Module(session, pools, pools)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import weakref
@@ -185,6 +186,26 @@ def open_streams(
     except BaseException:
         pools.close()
         raise
+
+
+def planned_streams(source: Source, threads: int | None) -> tuple[int, int] | None:
+    """Return the streams, and the threads of each, that an artifact for throughput is best with.
+
+    A stream for each ``threads``, by default those of a call that it was planned for, of the CPUs
+    this process may use. None for an artifact that was planned for the time of one call.
+
+    Raises
+    ------
+    ArtifactError, TargetError, UsageError
+        As `neocpu.load`.
+    """
+    session, pools = open_streams(source, 1, 1, verify=False, hugepages=False)
+    pools.close()
+    header = json.loads(session.metadata)
+    if header.get("streams") is None:
+        return None
+    each = header["threads"] if threads is None else threads
+    return max(1, usable_cpus() // max(1, each)), each
 
 
 def fastest_streams(source: Source, threads: int | None, *, hugepages: bool) -> int:

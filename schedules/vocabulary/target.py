@@ -85,6 +85,9 @@ class CpuTarget:
         The resulting instruction-set features, LLVM names, limited to `ISA_FEATURES`.
     l1d, l2, l3 : int
         Cache bytes of one core; ``l3`` is its share and may be 0.
+    streams : int
+        Calls of one model that are made at once: they share the memory's rate and, in the last
+        level's caches, weights.
     rates : Rates
         How fast estimates take it to be: only their ratios to measurements matter, unless they
         are those of `in_network`.
@@ -99,6 +102,7 @@ class CpuTarget:
     l1d: int
     l2: int
     l3: int
+    streams: int = 1
     # Fields, for estimates ask for them ten times each.
     rates: Rates = field(init=False, repr=False)
     isa: str = field(init=False, repr=False, compare=False)
@@ -109,7 +113,8 @@ class CpuTarget:
     def __post_init__(self) -> None:
         object.__setattr__(self, "isa", _isa(self.machine, self.features))
         clock = 3.5e9 if self.machine == "x86_64" else 2.0e9
-        rates = Rates(clock, *BANDWIDTHS.get(self.mcpu, DEFAULT_BANDWIDTHS))
+        own, beyond, memory = BANDWIDTHS.get(self.mcpu, DEFAULT_BANDWIDTHS)
+        rates = Rates(clock, own, beyond, memory / self.streams)
         object.__setattr__(self, "rates", rates)
 
     @property
@@ -182,8 +187,8 @@ class CpuTarget:
         known = NETWORK_RATES.get(self.mcpu)
         if known is None:
             return self
-        kept = kept_share(weight_bytes, self.l3 * threads)
-        mixed = 1 / (kept / known.cache + (1 - kept) / known.memory)
+        kept = kept_share(weight_bytes, self.l3 * threads * self.streams)
+        mixed = 1 / (kept / known.cache + (1 - kept) / known.memory) / self.streams
         return self.at(Rates(known.frequency, known.own, known.beyond, mixed, known.fork))
 
     def at(self, rates: Rates) -> CpuTarget:

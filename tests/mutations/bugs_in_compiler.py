@@ -278,4 +278,11 @@ BUGS = (
         "helps = (error * total < 0)",
         ("tests/neocpu/planning/test_bfloat16_forms.py",),
     ),
+    Bug(
+        "streams: each has the memory to itself",
+        "schedules/vocabulary/target.py",
+        "rates = Rates(clock, own, beyond, memory / self.streams)",
+        "rates = Rates(clock, own, beyond, memory)",
+        ("tests/schedules/estimates/test_memory_traffic.py",),
+    ),
 )

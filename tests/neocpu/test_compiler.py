@@ -44,6 +44,23 @@ def test_outputs_that_are_one_value_keep_their_names():
     assert (outputs["c"] == inputs["x"]).all()
 
 
+def test_a_goal_is_remembered():
+    with neocpu.compile(tiny(), goal="throughput", threads=2) as compiled:
+        header = compiled.header
+        assert (header.threads, header.streams) == (1, 2)
+        assert [compiled.plan[key] for key in ("goal", "threads", "streams")] == [
+            "throughput",
+            1,
+            2,
+        ]
+        assert "planned for 1, with 2 calls at once" in str(header)
+        with neocpu.load(compiled.path, streams="auto") as module:
+            assert module.threads == 1
+    with neocpu.compile(tiny(), threads=2) as compiled:
+        assert (compiled.header.streams, compiled.plan["goal"]) == (None, "latency")
+        assert "streams" not in compiled.header.to_json()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -58,6 +75,7 @@ def test_outputs_that_are_one_value_keep_their_names():
         {"batch": 0},
         {"batch": "8"},
         {"opt": "globl"},
+        {"goal": "troughput"},
         {"algorithms": ["fft"]},
         {"accuracy": "exact"},
         {"solver": "greedy"},

@@ -109,6 +109,20 @@ def test_failures_of_its_own_do_not_end_the_borrowing_and_stay_failures(store: S
     assert found.seconds.keys() == {*SECONDS, *failed}
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_beside_other_streams_measurements_take_longer_as_estimates_do(store: Store, threads: int):
+    fill(store, "znver4", threads)
+    store.append([record(TargetKey.of(HERE, 1), SCHEMES[9], None)])
+    beside = dataclasses.replace(HERE, streams=4)
+    alone, found = (measured_schemes(store, cpu, 1, WORKLOAD).seconds for cpu in (HERE, beside))
+    assert alone.keys() == found.keys()
+    for scheme in SECONDS:
+        before, now = (registry.estimate(WORKLOAD, scheme, cpu, 1) for cpu in (HERE, beside))
+        assert found[scheme] == pytest.approx(alone[scheme] * now / before)
+        assert found[scheme] >= alone[scheme]
+    assert found[SCHEMES[9]] is None
+
+
 def test_nobody_to_borrow_from(store: Store):
     fill(store, "haswell", 2)  # half the registers, half as wide
     fill(store, "znver4", 1)

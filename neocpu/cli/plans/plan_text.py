@@ -25,6 +25,14 @@ def scheme_text(scheme: Mapping[str, Any] | None) -> str:
     return " ".join(words)
 
 
+def goal_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the number of threads and, where one call's time is not what counts, what does."""
+    threads = ("threads", str(plan["threads"]))
+    if plan.get("streams") is None:  # an older neocpu knew nothing else
+        return [threads]
+    return [threads, ("goal", f"throughput of {plural(plan['streams'], 'call')} at once")]
+
+
 def cost_sources(plan: Mapping[str, Any]) -> dict[str, int]:
     """Return how many convolutions' costs come from where, what is known best first.
 

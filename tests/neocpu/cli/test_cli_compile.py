@@ -47,6 +47,7 @@ class TestOptions:
                 "resnet50",
                 {
                     "target": "host",
+                    "goal": "latency",
                     "threads": None,
                     "shapes": {},
                     "batch": None,
@@ -73,11 +74,13 @@ class TestOptions:
             "--shape x:1,3,8,8 --shape y:0:4 --batch 2 --threads 3 --db a --db b --only-db "
             "--tune-budget 10m --opt uniform --algorithms direct,depthwise --no-verify "
             "--solver dp --search-seconds 0.5 --max-weights 120MB --accuracy strict "
-            "--precision int8 --disable-rule fold-scale,drop-cast --disable-rule merge-casts"
+            "--precision int8 --disable-rule fold-scale,drop-cast --disable-rule merge-casts "
+            "--goal throughput"
         )
         cli(*line.split())
         assert compile_calls[0][1] == {
             "target": "llvm -mcpu=skylake-avx512 -mattr=+avx2",
+            "goal": "throughput",
             "threads": 3,
             "shapes": {"x": (1, 3, 8, 8), "y:0": (4,)},
             "batch": 2,
@@ -95,6 +98,12 @@ class TestOptions:
             "processing": NO_PROCESSING,
             "disable_rules": ("fold-scale", "drop-cast", "merge-casts"),
         }
+
+    def test_every_goal_is_one_of_the_compiler(self) -> None:
+        from neocpu import compile_options
+        from neocpu.cli.compile import GOALS
+
+        assert GOALS == compile_options.GOALS
 
     @pytest.mark.parametrize("level", ["nchw", "conv-layout", "uniform", "global"])
     def test_every_level_is_one_of_the_planner(self, level: str) -> None:
@@ -206,6 +215,12 @@ class TestCompiles:
         header = read_header("small.so")
         assert header.name == "small"
         assert header.threads == 1
+
+    def test_for_throughput(self, cli: Cli, onnx_file: Path) -> None:
+        outcome = cli("compile", onnx_file, "--goal", "throughput", "--threads", 2, "--no-verify")
+        assert "\n  goal           throughput of 2 calls at once\n" in outcome.out
+        assert "throughput of 2 calls at once" in cli("explain", "small.so").out
+        assert "planned for 1, with 2 calls at once" in cli("inspect", "small.so").out
 
     def test_quietly(self, cli: Cli, onnx_file: Path) -> None:
         outcome = cli("compile", onnx_file, "--quiet")

@@ -38,6 +38,9 @@ def changed(fields: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("threads", 0),
         ("threads", True),
         ("threads", 2.0),
+        ("streams", 0),
+        ("streams", None),
+        ("streams", 1025),
         ("inputs", {}),
         ("inputs", [TENSOR, TENSOR]),
         ("outputs", []),
@@ -88,7 +91,7 @@ def test_absurd_fields_are_named(linear, tmp_path, path, value):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(ArtifactHeader.__dataclass_fields__.keys() - {"repeats", "slices"})
+    "name", sorted(ArtifactHeader.__dataclass_fields__.keys() - {"repeats", "slices", "streams"})
 )
 def test_missing_fields_are_named(linear, tmp_path, name):
     fields = linear.header.to_json()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forgery import forge_header
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
@@ -123,6 +124,19 @@ def test_auto_measures(two_way, monkeypatch):
     with load(two_way.path, streams="auto") as module:
         assert 1 <= module.streams <= usable_cpus()
         module(two_way.inputs())
+
+
+@pytest.mark.parametrize(("threads", "found"), [(None, (3, 1)), (2, (1, 2))])
+def test_auto_does_as_was_planned_for_throughput(two_way, tmp_path, monkeypatch, threads, found):
+    fields = {**two_way.header.to_json(), "threads": 1, "streams": 4}
+    planned = forge_header(two_way.path, tmp_path / "planned.so", fields)
+    monkeypatch.setattr(streams, "usable_cpus", lambda: 3)
+    monkeypatch.setattr(streams, "fastest_streams", None)  # nothing is measured
+    for source in (planned, planned.read_bytes()):
+        with load(source, threads, streams="auto") as module:
+            assert (module.streams, module.threads) == found
+    with pytest.raises(UsageError, match="threads must be"):
+        load(planned, 0, streams="auto")
 
 
 def test_a_model_in_memory_has_streams(two_way):

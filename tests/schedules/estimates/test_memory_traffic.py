@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -34,6 +35,16 @@ def test_a_board_waits_longer_for_memory():
     board = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
     assert with_memory(0, 0, 1e6, board) > 4 * with_memory(0, 0, 1e6, SERVER)
     assert stream_seconds(1 << 24, board, 4) > 4 * stream_seconds(1 << 24, SERVER, 4)
+
+
+def test_streams_share_the_memory_and_the_weights_in_caches():
+    both = replace(SERVER, streams=2)
+    assert with_memory(0, 0, 1e6, both) == 2 * with_memory(0, 0, 1e6, SERVER)
+    assert with_memory(1e-3, 1e6, 0, both) == with_memory(1e-3, 1e6, 0, SERVER)
+    cpu = parse_target("llvm -mcpu=znver5")
+    weights = cpu.l3  # one stream finds room for half of them
+    one, two = (replace(cpu, streams=n).in_network(weights, 1).rates.memory for n in (1, 2))
+    assert two > one / 2
 
 
 @pytest.mark.parametrize("image", [16, 28, 32, 48, 56, 64, 112, 128])
