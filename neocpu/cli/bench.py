@@ -15,6 +15,7 @@ VIEWS: Final = {
     "accuracy": "Norm-wise errors against float64, and what verification refuses.",
     "startup": "What a process does until its first output, and the pages that processes share.",
     "callers": "Many threads calling one module.",
+    "throughput": "Images a second and memory of calls made at once, beside other engines.",
     "served": "A server under load, beside direct calls.",
     "tuning": "The strategies of neocpu tune against each other.",
     "solvers": "The solvers of the layout search against each other.",

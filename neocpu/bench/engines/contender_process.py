@@ -5,8 +5,10 @@ Requests and replies are lines of JSON on standard input and output; every reque
 
 ======================================================  ===========================================
 ``{"do": "load", "engine", "path", "threads",           ``{"version", "seconds", "outputs"}``, the
-"inputs"}``, ``inputs`` as `save_inputs` wrote them     outputs by name, ``"computes_in"``
-``{"do": "run", "times", "untimed"}``                   ``{"seconds": [of each timed run]}``
+"inputs"}``, ``inputs`` as `save_inputs` wrote them;    outputs by name, ``"computes_in"``,
+``"streams"`` of an engine that makes calls at once     ``"streams"``
+``{"do": "run", "times", "untimed"}``                   ``{"seconds": [of each timed run]}``; of
+                                                        calls at once, one: seconds for each
 ``{"do": "save", "path"}``                              ``{}``; an .npz of the outputs in order
 ======================================================  ===========================================
 
@@ -26,10 +28,13 @@ from typing import IO, Any, Final
 
 import numpy as np
 
+from neocpu.bench.engines.concurrent_engines import CONCURRENT
 from neocpu.bench.engines.engine_session import Session
 from neocpu.bench.engines.engines import ENGINES
 from neocpu.bench.engines.inputs_file import load_inputs
 
+LEAST_LAPS: Final = 8
+"""Timed runs of each stream at least: at the end some have none to make while others still do."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -53,10 +58,21 @@ class Server:
             case unknown:
                 raise AssertionError(f"unknown request {unknown!r}")
 
-    def _load(self, engine: str, path: str, threads: int | None, inputs: str) -> dict[str, Any]:
+    def _load(
+        self,
+        engine: str,
+        path: str,
+        threads: int | None,
+        inputs: str,
+        streams: int | None = None,
+    ) -> dict[str, Any]:
         arrays = load_inputs(inputs)
         start = time.perf_counter()
-        self._session = ENGINES[engine](path, threads, arrays)
+        if streams is None:
+            self._session = ENGINES[engine](path, threads, arrays)
+        else:
+            assert threads is not None
+            self._session = CONCURRENT[engine](path, threads, arrays, streams)
         seconds = time.perf_counter() - start
         # A collection in the middle of a run would be counted as the engine's time.
         gc.collect()
@@ -67,11 +83,17 @@ class Server:
             "seconds": seconds,
             "outputs": session.outputs,
             "computes_in": session.computes_in,
+            "streams": session.streams,
         }
 
     def _run(self, times: int, untimed: int) -> dict[str, Any]:
         assert self._session is not None
-        run = self._session.run
+        run, run_many = self._session.run, self._session.run_many
+        if run_many is not None:
+            run_many(untimed)
+            start = time.perf_counter()
+            made = run_many(max(times, LEAST_LAPS * self._session.streams))
+            return {"seconds": [(time.perf_counter() - start) / made]}
         for _ in range(untimed):
             run()
         seconds = []

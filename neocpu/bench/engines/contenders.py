@@ -62,14 +62,17 @@ class Contender:
     label : str
         Unique in the benchmark.
     engine : str
-        One of `neocpu.bench.engines.engines.ENGINES`.
+        One of `neocpu.bench.engines.engines.ENGINES`, or of `concurrent_engines.CONCURRENT`.
     path : Path
         The artifact, or the ONNX model for a peer.
+    streams : int or None
+        Of one of the latter, calls at once; 0 for as many as it chooses.
     """
 
     label: str
     engine: str
     path: Path
+    streams: int | None = None
 
 
 def converted(contender: Contender, workspace: Path) -> Contender:
@@ -138,6 +141,7 @@ class ContenderProcess:
     output_names : tuple of str
         In the order of the outputs.
     computes_in : str
+    streams : int
         See `Session`.
     """
 
@@ -179,6 +183,7 @@ class ContenderProcess:
             # Ctrl-C goes to the parent alone, which ends a stopped child; the child could not.
             start_new_session=True,
         )
+        at_once = {} if contender.streams is None else {"streams": contender.streams}
         try:
             loaded = self._ask(
                 do="load",
@@ -186,6 +191,7 @@ class ContenderProcess:
                 path=str(contender.path),
                 threads=threads,
                 inputs=str(inputs),
+                **at_once,
             )
         except BaseException:
             self.close()
@@ -194,6 +200,7 @@ class ContenderProcess:
         self.load_seconds: float = loaded["seconds"]
         self.output_names: tuple[str, ...] = tuple(loaded["outputs"])
         self.computes_in: str = loaded["computes_in"]
+        self.streams: int = loaded["streams"]
 
     @property
     def pid(self) -> int:
@@ -201,7 +208,7 @@ class ContenderProcess:
         return self._process.pid
 
     def run(self, times: int, untimed: int = 0) -> tuple[float, ...]:
-        """Run the model and return the seconds of each timed run.
+        """Run the model and return the seconds of each timed run; of calls at once, for each.
 
         Parameters
         ----------

@@ -26,9 +26,16 @@ class Session:
         Names of the outputs.
     computes_in : str
         ``bf16`` or ``f32``, where bfloat16 was asked for; else empty.
+    streams : int
+        Runs that `run_many` makes at once.
+    run_many : callable or None
+        Runs at least so often, equally often on each stream, and returns how often. None where one
+        run follows another.
     """
 
     version: str
     run: Callable[[], Sequence[AnyArray]]
     outputs: tuple[str, ...] = ()
     computes_in: str = ""
+    streams: int = 1
+    run_many: Callable[[int], int] | None = None

@@ -24,11 +24,11 @@ ONNXRUNTIME: Final = "onnxruntime"
 OPENVINO: Final = "openvino"
 
 
-def load_neocpu(path: str, threads: int | None, inputs: Inputs) -> Session:
-    """Load an artifact."""
+def load_neocpu(path: str, threads: int | None, inputs: Inputs, streams: int = 1) -> Session:
+    """Load an artifact, on so many streams of ``threads`` threads each."""
     import neocpu
 
-    module = neocpu.load(path, threads)
+    module = neocpu.load(path, threads, streams=streams)
     ordered = [inputs[spec.name] for spec in module.inputs]
 
     def run() -> Sequence[AnyArray]:

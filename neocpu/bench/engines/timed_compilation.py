@@ -48,6 +48,7 @@ def compile_in_child(
     artifact: Path,
     *,
     threads: int,
+    goal: str = "latency",
     databases: Sequence[str | os.PathLike[str]] = (),
     only_databases: bool = False,
     opt: str = "global",
@@ -70,7 +71,7 @@ def compile_in_child(
     """
     command = [
         *(*_PROGRAM, str(model), "-o", str(artifact)),
-        *("--threads", str(threads), "--opt", opt, "--accuracy", accuracy),
+        *("--goal", goal, "--threads", str(threads), "--opt", opt, "--accuracy", accuracy),
         *("--precision", precision),
         *(("--calibrate", str(calibrate)) if calibrate else ()),
         *(("--target", target) if target else ()),

@@ -43,6 +43,7 @@ for line in sys.stdin:
                 "seconds": 0.5,
                 "outputs": ["y"],
                 "computes_in": "",
+                "streams": 1,
                 "request": request,
             }
         )

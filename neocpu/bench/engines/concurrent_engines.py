@@ -1,0 +1,126 @@
+"""The engines as they make the most calls a second: several at once, each engine in its own ways.
+
+All of them on a number of threads in all, and in float32.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
+from neocpu.bench.engines.engines import (
+    ONNXRUNTIME,
+    OPENVINO,
+    Loader,
+    load_ncnn,
+    load_neocpu,
+    load_onnxruntime,
+)
+
+SESSIONS: Final = f"{ONNXRUNTIME}-sessions"
+"""ONNX Runtime with a session for each call at once."""
+
+
+def called_by(session: Session, runs: Sequence[Callable[[], Any]]) -> Session:
+    """Return a session whose `run_many` calls each of ``runs`` from a thread of its own.
+
+    Whoever is done takes the next call, so that a thread that was held up makes fewer.
+    """
+    streams = len(runs)
+    callers = ThreadPoolExecutor(streams)
+
+    def run_many(times: int) -> int:
+        made = _in_laps(times, streams)
+        tickets = itertools.count()
+
+        def call(run: Callable[[], Any]) -> None:
+            while next(tickets) < made:
+                run()
+
+        for _ in callers.map(call, runs):  # which raises what a call raised
+            pass
+        return made
+
+    return replace(session, streams=streams, run_many=run_many)
+
+
+def load_streams(path: str, threads: int, inputs: Inputs, streams: int) -> Session:
+    """Load an artifact on streams that share its weights."""
+    session = load_neocpu(path, threads // streams, inputs, streams)
+    return called_by(session, [session.run] * streams)
+
+
+def load_sessions(loader: Loader, path: str, threads: int, inputs: Inputs, streams: int) -> Session:
+    """Load a model as often as it is to be called at once, each time for a share of the threads."""
+    sessions = [loader(path, threads // streams, inputs) for _ in range(streams)]
+    return called_by(sessions[0], [session.run for session in sessions])
+
+
+def load_callers(path: str, threads: int, inputs: Inputs, streams: int) -> Session:
+    """Load one session of ONNX Runtime that is called from several threads.
+
+    A caller is one of the threads that compute, and the session has those it lacks.
+    """
+    session = load_onnxruntime(path, threads - streams + 1, inputs)
+    return called_by(session, [session.run] * streams)
+
+
+def load_openvino(path: str, threads: int, inputs: Inputs, streams: int) -> Session:
+    """Load a model for throughput: its hint, and as many requests at once as it then asks for."""
+    import openvino
+
+    config = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "THROUGHPUT",
+        **({"NUM_STREAMS": str(streams)} if streams else {}),
+    }
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(path), "CPU", config)
+    chosen = int(compiled.get_property("NUM_STREAMS"))
+    queue = openvino.AsyncInferQueue(compiled)
+    request = compiled.create_infer_request()
+    feed = dict(inputs)
+
+    def run() -> Sequence[AnyArray]:
+        results = request.infer(feed, share_inputs=True, share_outputs=True)
+        return [results[port] for port in compiled.outputs]
+
+    def run_many(times: int) -> int:
+        made = _in_laps(times, chosen)
+        for _ in range(made):
+            queue.start_async(feed, share_inputs=True)
+        queue.wait_all()
+        return made
+
+    names = tuple(port.any_name for port in compiled.outputs)
+    version = openvino.__version__.split("-")[0]
+    return Session(version, run, names, streams=chosen, run_many=run_many)
+
+
+def _in_laps(times: int, streams: int) -> int:
+    """Return at least ``times``, as many for each stream."""
+    return streams * math.ceil(times / streams)
+
+
+ConcurrentLoader: TypeAlias = Callable[[str, int, Inputs, int], Session]
+CONCURRENT: Final[Mapping[str, ConcurrentLoader]] = MappingProxyType(
+    {
+        "neocpu": load_streams,
+        SESSIONS: partial(load_sessions, load_onnxruntime),
+        ONNXRUNTIME: load_callers,
+        OPENVINO: load_openvino,
+        "ncnn": partial(load_sessions, load_ncnn),
+    }
+)
+"""Every such loader: path, threads in all, inputs and calls at once to a session.
+
+OpenVINO chooses how many calls where that is 0.
+"""

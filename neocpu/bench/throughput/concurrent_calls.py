@@ -1,0 +1,163 @@
+"""Models called several times at once, in every engine's own ways: calls a second, and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR, QUANTISED_ERROR
+from neocpu.bench.engines.contenders import OWN
+from neocpu.bench.engines.inputs_file import save_inputs
+from neocpu.bench.engines.measured_model import Subject, find_subject
+from neocpu.bench.engines.timed_compilation import compile_in_child
+from neocpu.bench.race.latency import LatencyOptions, measure_latency
+from neocpu.bench.results.failure import ModelFailure, measure_each
+from neocpu.bench.throughput.held_memory import measure_held
+from neocpu.bench.throughput.modes import modes_of
+from neocpu.bench.throughput.throughput_report import ModeResult, ThroughputReport
+from neocpu.foundation.errors import ArtifactError
+from neocpu.foundation.progress import ProgressCallback, silent
+from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.input_shapes import NO_SHAPES, InputShapes
+from neocpu.tensor_spec import TensorSpec, random_inputs
+
+ROUND_SECONDS: Final = 0.5
+"""How long the slowest mode's part of a round takes, or longer if its streams make few calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputRequest:
+    """What to measure of every model.
+
+    Attributes
+    ----------
+    peers : tuple of str
+        Engines to compare with.
+    threads : int
+        Of every contender, in all.
+    streams : tuple of int
+        How many calls are made at once, ascending; at most ``threads``.
+    rounds : int
+    databases : tuple of Path
+        Tuning databases, as `neocpu.compile` takes them.
+    shapes : InputShapes
+    source : str or None
+        The model an artifact was compiled from.
+    """
+
+    peers: tuple[str, ...]
+    threads: int
+    streams: tuple[int, ...]
+    rounds: int
+    databases: tuple[Path, ...] = ()
+    shapes: InputShapes = NO_SHAPES
+    source: str | None = None
+
+
+def measure_throughputs(
+    models: Sequence[str], request: ThroughputRequest, on_progress: ProgressCallback = silent
+) -> Iterator[ThroughputReport | ModelFailure]:
+    """Measure each model or artifact; one that cannot be is a failure, and the others go on."""
+    return measure_each(models, lambda _, model: _measure(model, request, on_progress))
+
+
+def _measure(
+    model: str, request: ThroughputRequest, on_progress: ProgressCallback
+) -> ThroughputReport:
+    with TemporaryFolder("bench") as folder:
+        workspace = Path(folder)
+        subject = find_subject(
+            model,
+            workspace,
+            threads=request.threads,
+            shapes=request.shapes,
+            databases=request.databases,
+            source=request.source,
+            verify=not request.peers,  # else outputs are compared with a peer's
+            on_progress=on_progress,
+        )
+        artifacts = artifacts_of(subject, request, workspace, on_progress)
+        return _race(subject, artifacts, request, workspace, on_progress)
+
+
+def artifacts_of(
+    subject: Subject,
+    request: ThroughputRequest,
+    folder: Path,
+    on_progress: ProgressCallback = silent,
+) -> dict[int, Path]:
+    """Return the artifact for each number of streams.
+
+    Compiled for the threads of one of them; with a thread each, for the throughput of all.
+    """
+    if subject.compilation is None:
+        return dict.fromkeys(request.streams, subject.artifact)
+    plans = {streams: _plan(request.threads, streams) for streams in request.streams}
+    made = {("latency", request.threads): subject.artifact}
+    for goal, threads in {*plans.values()} - {*made}:
+        made[goal, threads] = folder / f"{goal}-{threads}.so"
+        compile_in_child(
+            subject.require_model(),
+            made[goal, threads],
+            threads=threads,
+            goal=goal,
+            databases=request.databases,
+            on_progress=on_progress,
+        )
+    return {streams: made[plan] for streams, plan in plans.items()}
+
+
+def _plan(threads: int, streams: int) -> tuple[str, int]:
+    """Return the goal and the threads that a model is compiled with, for so many streams."""
+    each = threads // streams
+    return ("throughput", streams) if each == 1 and streams > 1 else ("latency", each)
+
+
+def _race(
+    subject: Subject,
+    artifacts: dict[int, Path],
+    request: ThroughputRequest,
+    folder: Path,
+    on_progress: ProgressCallback,
+) -> ThroughputReport:
+    own = {mode: artifacts[mode.streams] for mode in modes_of(OWN, request.streams)}
+    others = [mode for peer in request.peers for mode in modes_of(peer, request.streams)]
+    paths = own if not others else {**own, **dict.fromkeys(others, subject.require_model())}
+    contenders = [mode.contender(path) for mode, path in paths.items()]
+    inputs = random_inputs(subject.header.inputs, seed=0)
+    saved = folder / "inputs.npz"
+    save_inputs(saved, inputs)
+    held = measure_held(contenders, request.threads, saved, folder, on_progress)
+    options = LatencyOptions(
+        rounds=request.rounds,
+        round_seconds=ROUND_SECONDS,
+        row_groups=subject.header.row_groups,
+        tolerance=QUANTISED_ERROR if subject.is_quantised else MAX_RELATIVE_ERROR,
+    )
+    race = measure_latency(
+        contenders,
+        inputs,
+        request.threads,
+        options,
+        reference=others[0].label if others else None,
+        workspace=folder,
+        on_progress=on_progress,
+    )
+    for failure in race.failures:
+        if failure.label.startswith(f"{OWN}, "):
+            raise ArtifactError(f"{subject.name} does not run as {failure.label}: {failure.reason}")
+    images = _images(subject.header.inputs)
+    found = ((mode, race.find(mode.label), held.get(mode.label)) for mode in paths)
+    modes = tuple(
+        ModeResult(mode, speed, memory, images)
+        for mode, speed, memory in found
+        if speed is not None and memory is not None
+    )
+    return ThroughputReport(subject.name, race, modes)
+
+
+def _images(inputs: Sequence[TensorSpec]) -> int:
+    """Return how many images a call takes: the batch of the first that is a feature map."""
+    return next((spec.shape[0] for spec in inputs if len(spec.shape) >= 4), 1)

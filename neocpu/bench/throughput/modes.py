@@ -1,0 +1,85 @@
+"""The ways in which each engine makes several calls at once, of which its fastest counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from neocpu.bench.engines.concurrent_engines import SESSIONS
+from neocpu.bench.engines.contenders import OWN, Contender
+from neocpu.bench.engines.engines import ONNXRUNTIME, OPENVINO
+from neocpu.foundation.units import plural
+
+WAYS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
+    {
+        OWN: (("neocpu", "stream"),),
+        ONNXRUNTIME: ((SESSIONS, "session"), (ONNXRUNTIME, "caller")),
+        OPENVINO: ((OPENVINO, "stream"),),
+        "ncnn": (("ncnn", "net"),),
+    }
+)
+"""Of each engine, the loaders of `CONCURRENT`, and what they have as many of as calls at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """An engine that makes so many calls at once.
+
+    Attributes
+    ----------
+    peer : str
+        The engine's name.
+    loader : str
+        One of `neocpu.bench.engines.concurrent_engines.CONCURRENT`.
+    noun : str
+        What there are ``streams`` of, such as ``session``.
+    streams : int
+        Calls at once; 0 for as many as the engine chooses.
+    """
+
+    peer: str
+    loader: str
+    noun: str
+    streams: int
+
+    @property
+    def way(self) -> str:
+        """The engine, and what it has several of: ``onnxruntime, sessions``."""
+        return f"{self.peer}, {self.noun}s" if self.streams else f"{self.peer}, its own choice"
+
+    @property
+    def name(self) -> str:
+        """How it runs: ``2 sessions``."""
+        return plural(self.streams, self.noun) if self.streams else "its own choice"
+
+    @property
+    def label(self) -> str:
+        """The contender's label: ``onnxruntime, 2 sessions``."""
+        return f"{self.peer}, {self.name}"
+
+    def contender(self, path: Path) -> Contender:
+        """Return it as a contender that runs the artifact or model at ``path``."""
+        return Contender(self.label, self.loader, path, self.streams)
+
+
+def modes_of(engine: str, counts: Sequence[int]) -> tuple[Mode, ...]:
+    """Return the modes of an engine, with each of ``counts`` calls at once.
+
+    One caller of a session is what one session is. OpenVINO also chooses for itself.
+    """
+    chosen = (0, *counts) if engine == OPENVINO else counts
+    return tuple(
+        Mode(engine, loader, noun, streams)
+        for loader, noun in WAYS[engine]
+        for streams in chosen
+        if (noun, streams) != ("caller", 1)
+    )
+
+
+def default_counts(threads: int) -> tuple[int, ...]:
+    """Return how many calls at once are tried: 1, 2, 4, … and one for each thread."""
+    powers = (1 << power for power in range(threads.bit_length()))
+    return tuple(sorted({*powers, threads}))

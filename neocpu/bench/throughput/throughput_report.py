@@ -1,0 +1,136 @@
+"""What came of engines that made several calls at once, and what that says of neocpu."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from neocpu.bench.engines.contenders import OWN
+from neocpu.bench.race.latency import LatencyReport, LatencyResult
+from neocpu.bench.results.sample_statistics import Ratio
+from neocpu.bench.throughput.held_memory import Held
+from neocpu.bench.throughput.modes import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class ModeResult:
+    """What an engine did in one of its modes.
+
+    Attributes
+    ----------
+    speed : LatencyResult
+        Its seconds are those that pass for each call.
+    held : Held
+    images : int
+        Of a call.
+    """
+
+    mode: Mode
+    speed: LatencyResult
+    held: Held
+    images: int
+
+    @property
+    def per_second(self) -> float:
+        """Images a second."""
+        return self.images / self.speed.median
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; memory in bytes, rounds in seconds per call."""
+        return {
+            "label": self.mode.label,
+            "engine": self.mode.peer,
+            "version": self.speed.version,
+            "streams": self.held.streams,
+            "images_per_second": self.per_second,
+            "rss": self.held.rss,
+            "pss": self.held.pss,
+            "spread": self.speed.spread,
+            "relative_error": self.speed.error,
+            "agrees": self.speed.agrees,
+            "rounds": [seconds for one in self.speed.rounds for seconds in one],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputReport:
+    """What was measured of one model.
+
+    Attributes
+    ----------
+    race : LatencyReport
+        Of all modes; a latency of it is the time that passes for each call.
+    modes : tuple of ModeResult
+        Those that finished, in the order of the engines.
+    """
+
+    name: str
+    race: LatencyReport
+    modes: tuple[ModeResult, ...]
+
+    def best(self, engine: str) -> ModeResult | None:
+        """Return the fastest mode of an engine that computes the right thing."""
+        right = (one for one in self.modes if one.mode.peer == engine and one.speed.agrees)
+        return max(right, key=lambda one: one.per_second, default=None)
+
+    @property
+    def best_peer(self) -> ModeResult | None:
+        """The fastest mode of all peers."""
+        peers = dict.fromkeys(one.mode.peer for one in self.modes if one.mode.peer != OWN)
+        found = (one for peer in peers if (one := self.best(peer)) is not None)
+        return max(found, key=lambda one: one.per_second, default=None)
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """Our images a second over those of the best peer; None if either is missing."""
+        own, peer = self.best(OWN), self.best_peer
+        return None if own is None or peer is None else self._faster(own, peer)
+
+    @property
+    def ends(self) -> tuple[ModeResult, ModeResult] | None:
+        """Ours of one stream and of the most; None if it was not measured with both."""
+        own = [one for one in self.modes if one.mode.peer == OWN]
+        one = next((each for each in own if each.held.streams == 1), None)
+        most = max(own, key=lambda each: each.held.streams, default=None)
+        return None if one is None or most is None or one is most else (one, most)
+
+    @property
+    def gain(self) -> Ratio | None:
+        """Our images a second on the most streams over those on one."""
+        return None if self.ends is None else self._faster(self.ends[1], self.ends[0])
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Resident memory of the most streams of ours over that of one."""
+        return None if self.ends is None else self.ends[1].held.rss / self.ends[0].held.rss
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """Labels of ours whose outputs are not the reference's."""
+        own = (one for one in self.modes if one.mode.peer == OWN)
+        return tuple(one.mode.label for one in own if not one.speed.agrees)
+
+    def _faster(self, fast: ModeResult, slow: ModeResult) -> Ratio:
+        return self.race.ratio(slow.speed, fast.speed)
+
+    def __str__(self) -> str:
+        best = (one for one in (self.best(OWN), self.best_peer) if one is not None)
+        return f"{self.name}: " + ", ".join(
+            f"{one.mode.label} {one.per_second:.1f} images/s" for one in best
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        own, peer = self.best(OWN), self.best_peer
+        return {
+            "model": self.name,
+            "threads": self.race.threads,
+            "modes": [one.to_json() for one in self.modes],
+            "best": own and own.mode.label,
+            "best_peer": peer and peer.mode.label,
+            "ratio": self.ratio and asdict(self.ratio),
+            "streams_over_one": self.gain and asdict(self.gain),
+            "memory_over_one": self.memory_ratio,
+            "failures": [asdict(failure) for failure in self.race.failures],
+            "warnings": self.race.warnings,
+        }

@@ -1,0 +1,120 @@
+"""Throughput of several models as tables and as a document."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from neocpu.bench.engines.contender_process import LEAST_LAPS
+from neocpu.bench.engines.contenders import OWN
+from neocpu.bench.results.document import Run, page
+from neocpu.bench.results.sample_statistics import Ratio
+from neocpu.bench.results.table import Table, interval
+from neocpu.bench.throughput.throughput_report import ModeResult, ThroughputReport
+from neocpu.foundation.units import plural
+
+NONE: Final = "-"
+METHOD: Final = (
+    "Every engine makes several calls at once, in each of its own ways, on {threads} in all: "
+    "neocpu on streams that share the weights, compiled for the threads of one of them (with one "
+    "each, by --goal throughput); ONNX "
+    "Runtime with a session of fewer threads for each call, and with one session that several "
+    "threads call; OpenVINO by its hint THROUGHPUT and its queue of asynchronous requests, with as "
+    "many streams as are named and with as many as it chooses; ncnn with a net for each call. An "
+    "engine's fastest way counts. Each runs in a process of its own, which is stopped (SIGSTOP) "
+    "unless it is its turn; after a warm-up they take turns in {rounds} rounds, in an order drawn "
+    "anew for each, and in each make at least {laps} calls on each stream. Figures are medians "
+    "over rounds of the time from the first call to the end of the last, for each image; the "
+    "interval of a ratio is a bootstrap over rounds. Memory is that of the process once every "
+    "stream was used, measured while no other contender is there: all of its resident pages (RSS), "
+    "the engine and the weights included, and the same with shared pages counted in part (PSS)."
+)
+
+
+def tables(reports: Sequence[ThroughputReport], peers: Sequence[str]) -> list[Table]:
+    """Return the comparison of all models, then every mode of each."""
+    return [summary_table(reports, peers), modes_table(reports)]
+
+
+def summary_table(reports: Sequence[ThroughputReport], peers: Sequence[str]) -> Table:
+    """Return a row per model: the fastest mode of each engine, and what streams bring."""
+    rows = [
+        (
+            report.name,
+            *(_fastest(report.best(engine)) for engine in (OWN, *peers)),
+            *(_shown(ratio) for ratio in (report.ratio, report.gain)),
+            NONE if report.memory_ratio is None else f"{report.memory_ratio:.2f}",
+        )
+        for report in reports
+    ]
+    ratios = {report.name: one.value for report in reports if (one := report.ratio) is not None}
+    gains = {report.name: one.value for report in reports if (one := report.gain) is not None}
+    memory = {report.name: x for report in reports if (x := report.memory_ratio) is not None}
+    if len(reports) > 1:
+        means = (_mean(values) for values in (ratios, gains, memory))
+        rows.append(("geometric mean", *[""] * (1 + len(peers)), *means))
+    header = (
+        *("model", *(f"{engine} images/s" for engine in (OWN, *peers))),
+        *(f"{OWN} / best peer (95 %)", "streams / one (95 %)", "memory / one"),
+    )
+    notes = [f"{one.name}: {warning}" for one in reports for warning in one.race.warnings]
+    if len(ratios) > 1:
+        worst = min(ratios, key=ratios.__getitem__)
+        notes.append(f"Least over the best peer: {worst}, {ratios[worst]:.2f}.")
+    if len(memory) > 1:
+        most = max(memory, key=memory.__getitem__)
+        notes.append(f"Most memory over that of one stream: {most}, {memory[most]:.2f}.")
+    return Table("Throughput", header, tuple(rows), tuple(notes))
+
+
+def modes_table(reports: Sequence[ThroughputReport]) -> Table:
+    """Return a row per model and mode."""
+    rows = tuple(
+        (
+            report.name,
+            f"{one.mode.peer} {one.speed.version}",
+            one.mode.name,
+            str(one.held.streams),
+            f"{one.per_second:.1f}",
+            f"{one.speed.spread:.1%}",
+            *(f"{size / 1e6:.0f}" for size in (one.held.rss, one.held.pss)),
+            f"{one.speed.error:.1e}" if one.speed.agrees else "wrong",
+        )
+        for report in reports
+        for one in report.modes
+    )
+    header = (
+        *("model", "engine", "mode", "calls at once", "images/s", "spread of rounds"),
+        *("RSS MB", "PSS MB", "error"),
+    )
+    return Table("Every mode", header, rows)
+
+
+def render(
+    title: str, reports: Sequence[ThroughputReport], run: Run, charts: Mapping[str, str]
+) -> str:
+    """Return the document.
+
+    Parameters
+    ----------
+    charts : mapping of str to str
+        What each chart shows, and its path as seen from the document.
+    """
+    threads = plural(run.threads[-1], "thread")
+    method = METHOD.format(threads=threads, rounds=run.rounds, laps=LEAST_LAPS)
+    shown = [f"![{words}]({path})" for words, path in charts.items()]
+    text = [table.markdown().rstrip() for table in tables(reports, run.peers)]
+    return page(title, run, method, ["## Results", *shown, *text])
+
+
+def _fastest(result: ModeResult | None) -> str:
+    return NONE if result is None else f"{result.per_second:.1f} ({result.mode.name})"
+
+
+def _shown(ratio: Ratio | None) -> str:
+    return NONE if ratio is None else interval(ratio)
+
+
+def _mean(values: Mapping[str, float]) -> str:
+    return f"{statistics.geometric_mean(values.values()):.2f}" if values else NONE

@@ -1,0 +1,116 @@
+"""``neocpu bench throughput``: images a second and memory of calls made at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.bench_views.arguments import (
+    Asked,
+    Counts,
+    RecordingCommand,
+    of_models_or_artifacts,
+    peers,
+    rounds,
+    source,
+)
+from neocpu.cli.bench_views.page import Page, available
+from neocpu.cli.bench_views.view import report
+from neocpu.cli.terminal import Terminal
+from neocpu.foundation.errors import UsageError
+
+if TYPE_CHECKING:
+    from neocpu.bench.results.document import Run
+    from neocpu.bench.throughput.throughput_report import ThroughputReport
+
+EPILOG = """\b
+Examples:
+  neocpu bench throughput resnet50 --vs onnxruntime,openvino
+  neocpu bench throughput resnet50.so --model resnet50 --vs openvino --streams 1,2,4
+  neocpu bench throughput --suite paper --vs onnxruntime,openvino -o throughput.md"""
+
+
+@click.command(cls=RecordingCommand, epilog=EPILOG)
+@of_models_or_artifacts
+@peers
+@source
+@options.threads
+@click.option(
+    "--streams",
+    type=Counts("streams"),
+    metavar="N[,N…]",
+    help="Calls at once, which share the threads; by default 1, 2, 4, … up to one for each.",
+)
+@rounds
+def command(
+    terminal: Terminal,
+    asked: Asked,
+    peers: tuple[str, ...] | None,
+    source: str | None,
+    streams: tuple[int, ...] | None,
+    rounds: int,
+) -> int:
+    """Measure images a second and memory of calls made at once, of a MODEL or an OUT.so.
+
+    Every engine in its own ways: neocpu's streams, ONNX Runtime's sessions or several callers of
+    one, OpenVINO's hint THROUGHPUT with its queue, ncnn's nets. The fastest of each counts.
+    """
+    from neocpu.bench.engines.measured_model import is_artifact
+    from neocpu.bench.results import chart
+    from neocpu.bench.throughput.concurrent_calls import ThroughputRequest, measure_throughputs
+    from neocpu.bench.throughput.modes import default_counts
+    from neocpu.bench.throughput.throughput_tables import tables
+
+    if source is not None and (len(asked.models) != 1 or not is_artifact(asked.models[0])):
+        raise UsageError("--model goes with one OUT.so: it names the model that was compiled")
+    known = asked.known
+    counts = streams or default_counts(known.threads)
+    if counts[-1] > known.threads:
+        raise UsageError(
+            f"--streams {counts[-1]}: a stream has a thread at least, and --threads are "
+            f"{known.threads}"
+        )
+    if asked.page.output is not None and not chart.available():
+        terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
+    wanted = peers or ()
+    there = available(terminal, wanted)
+    missing = tuple(peer for peer in wanted if peer not in there)
+    request = ThroughputRequest(
+        there, known.threads, counts, rounds, known.databases, known.shapes, source
+    )
+    return report(
+        terminal,
+        asked,
+        lambda on_progress: measure_throughputs(asked.models, request, on_progress),
+        lambda found: tables(found.reports, there),
+        lambda found, run, path: _draw_and_render(terminal, found.reports, run, asked.page, path),
+        amend=lambda run: replace(run, peers=there, rounds=rounds, missing=missing),
+        wrong=_wrong,
+    )
+
+
+def _draw_and_render(
+    terminal: Terminal, reports: Sequence[ThroughputReport], run: Run, page: Page, output: Path
+) -> str:
+    """Draw the chart beside ``output`` and return the document that shows it."""
+    from neocpu.bench.results import chart
+    from neocpu.bench.throughput.throughput_chart import draw_throughput
+    from neocpu.bench.throughput.throughput_tables import render
+
+    charts = {}
+    if chart.available():
+        path = output.with_suffix(".svg")
+        draw_throughput(path, reports, chart.caption(run.machine, run.threads))
+        charts["Images a second and memory over calls at once"] = path.name
+        terminal.note(f"written: {path}")
+    return render(f"Throughput of {page.subject}", reports, run, charts)
+
+
+def _wrong(reports: Sequence[ThroughputReport]) -> str:
+    found = [f"{one.name} as {label}" for one in reports for label in one.wrong]
+    return f"wrong outputs: {', '.join(found)}" if found else ""
