@@ -73,15 +73,24 @@ typedef struct neocpu_spec {
   int bounded;  /* nonzero: only the run decides how many rows count, at most shape[0] */
 } neocpu_spec;
 
+/* One of the signatures of a model that is compiled for a set of shapes: those are of inputs and
+ * outputs of the same names and types. */
+typedef struct neocpu_signature {
+  const neocpu_spec *inputs;
+  const neocpu_spec *outputs;
+} neocpu_signature;
+
 /* What a model is; valid until it is freed. */
 typedef struct neocpu_description {
   const char *name;
   const char *target; /* what it was compiled for, such as "llvm -mcpu=znver4" */
   int threads;        /* of a call */
-  const neocpu_spec *inputs;
+  const neocpu_spec *inputs; /* of the first signature, and so the outputs */
   size_t input_count;
   const neocpu_spec *outputs;
   size_t output_count;
+  const neocpu_signature *signatures; /* of most models there is one */
+  size_t signature_count;
 } neocpu_description;
 
 /* An input's elements. Data that start on a multiple of 64 bytes are read where they lie, others
@@ -105,7 +114,7 @@ typedef struct neocpu_event {
   uint64_t begin, end; /* nanoseconds of CLOCK_MONOTONIC */
   const char *kernel;  /* its name, valid until the model is freed; null of a run */
   int32_t run;         /* since the trace was started */
-  int32_t call;        /* among the "calls" of neocpu_metadata */
+  int32_t call;        /* among the "calls" of neocpu_metadata: those of all its "plans" in turn */
   int32_t loop;        /* among those of the call */
   int32_t task;        /* part of the loop */
   int32_t thread;      /* what it took place on; 0 is the one that called neocpu_run */
@@ -168,10 +177,16 @@ NEOCPU_API const char *neocpu_metadata(const neocpu_model *model);
 NEOCPU_API neocpu_status neocpu_verify(neocpu_model *model);
 
 /* Run the model; inputs and outputs in graph order. Outputs may overlap inputs, but not each other.
- * After a failure their contents are unspecified. */
+ * After a failure their contents are unspecified. Of a model for a set of shapes, the inputs' bytes
+ * tell which of its signatures it is. */
 NEOCPU_API neocpu_status neocpu_run(neocpu_model *model, const neocpu_input *inputs,
                                     size_t input_count, neocpu_output *outputs,
                                     size_t output_count);
+
+/* The same of the signature of a number, where several have inputs of as many bytes. */
+NEOCPU_API neocpu_status neocpu_run_signature(neocpu_model *model, size_t signature,
+                                              const neocpu_input *inputs, size_t input_count,
+                                              neocpu_output *outputs, size_t output_count);
 
 /* Queue a call, and return at once. Calls of one model that were submitted are made in order. The
  * two arrays, and what they lead to, must stay until the job is waited for or cancelled. */

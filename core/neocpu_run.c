@@ -26,6 +26,7 @@ static const char usage[] =
     "\n"
     "Runs the model on arrays given in the order of its inputs, on zeros if none are given, and\n"
     "prints its outputs: the five highest classes, else their range. -o writes them, in order.\n"
+    "Of a model for a set of shapes, those of the arrays count; zeros are of the first.\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 usage, 5 target or instruction set, 8 bad artifact.\n";
 
@@ -175,8 +176,11 @@ static void print_output(const neocpu_spec *spec, const neocpu_output *output) {
   printf("\n");
 }
 
-/* Memory and files of a run. */
+/* What a run is of, and its memory. */
 typedef struct buffers {
+  const neocpu_description *model;
+  size_t signature;
+  const neocpu_spec *in, *out; /* the signature's */
   neocpu_input *inputs;
   neocpu_output *outputs;
 } buffers;
@@ -188,8 +192,39 @@ static void *zeros(size_t bytes) {
   return data == NULL ? NULL : memset(data, 0, rounded);
 }
 
-static int make_buffers(const arguments *given, const neocpu_description *model, buffers *made) {
+static void free_inputs(buffers *made) {
+  for (size_t i = 0; made->inputs != NULL && i < made->model->input_count; ++i) {
+    free((void *)made->inputs[i].data);
+    made->inputs[i].data = NULL;
+  }
+}
+
+/* Read files, or make zeros without any, as a signature's inputs; return whether they are such. */
+static int read_inputs(const arguments *given, size_t signature, buffers *made, char *problem) {
+  const neocpu_signature *asked = &made->model->signatures[signature];
+  made->signature = signature;
+  made->in = asked->inputs;
+  made->out = asked->outputs;
+  for (size_t i = 0; i < made->model->input_count; ++i) {
+    void *data = NULL;
+    if (given->input_count == 0) {
+      data = zeros(made->in[i].bytes);
+      if (data == NULL) snprintf(problem, PROBLEM_SIZE, "out of memory");
+    } else {
+      npy_read(given->inputs[i], &made->in[i], &data, problem, PROBLEM_SIZE);
+    }
+    if (data == NULL) {
+      free_inputs(made);
+      return 0;
+    }
+    made->inputs[i] = (neocpu_input){data, made->in[i].bytes};
+  }
+  return 1;
+}
+
+static int make_buffers(const arguments *given, buffers *made) {
   char problem[PROBLEM_SIZE];
+  const neocpu_description *model = made->model;
   made->inputs = calloc(model->input_count + 1, sizeof *made->inputs);
   made->outputs = calloc(model->output_count + 1, sizeof *made->outputs);
   if (made->inputs == NULL || made->outputs == NULL) return fail(NEOCPU_FAILURE, "out of memory");
@@ -201,30 +236,24 @@ static int make_buffers(const arguments *given, const neocpu_description *model,
   if (given->output_count > model->output_count) {
     return fail(NEOCPU_USAGE, "the model has fewer outputs than files to write");
   }
-  for (size_t i = 0; i < model->input_count; ++i) {
-    const neocpu_spec *spec = &model->inputs[i];
-    void *data = NULL;
-    if (given->input_count == 0) {
-      data = zeros(spec->bytes);
-      if (data == NULL) return fail(NEOCPU_FAILURE, "out of memory");
-    } else if (!npy_read(given->inputs[i], spec, &data, problem, sizeof problem)) {
-      return fail(NEOCPU_USAGE, problem);
-    }
-    made->inputs[i] = (neocpu_input){data, spec->bytes};
+  size_t signature = 0;
+  while (signature < model->signature_count && !read_inputs(given, signature, made, problem)) {
+    ++signature;
+  }
+  if (signature == model->signature_count) {
+    if (signature > 1) snprintf(problem, sizeof problem, "the files have none of the model's shapes");
+    return fail(given->input_count == 0 ? NEOCPU_FAILURE : NEOCPU_USAGE, problem);
   }
   for (size_t i = 0; i < model->output_count; ++i) {
-    const size_t bytes = model->outputs[i].bytes;
-    made->outputs[i] = (neocpu_output){zeros(bytes), bytes, 0};
+    made->outputs[i] = (neocpu_output){zeros(made->out[i].bytes), made->out[i].bytes, 0};
     if (made->outputs[i].data == NULL) return fail(NEOCPU_FAILURE, "out of memory");
   }
   return 0;
 }
 
-static void free_buffers(const neocpu_description *model, buffers *made) {
-  for (size_t i = 0; made->inputs != NULL && i < model->input_count; ++i) {
-    free((void *)made->inputs[i].data);
-  }
-  for (size_t i = 0; made->outputs != NULL && i < model->output_count; ++i) {
+static void free_buffers(buffers *made) {
+  free_inputs(made);
+  for (size_t i = 0; made->outputs != NULL && i < made->model->output_count; ++i) {
     free(made->outputs[i].data);
   }
   free(made->inputs);
@@ -237,14 +266,15 @@ static int compare(const void *a, const void *b) {
 }
 
 /* Run once, then `repeat` times more, and print how long that took. */
-static int run(neocpu_model *model, const neocpu_description *description, buffers *data,
-               long repeat) {
+static int run(neocpu_model *model, buffers *data, long repeat) {
+  const neocpu_description *description = data->model;
   double *times = calloc((size_t)repeat + 1, sizeof *times);
   if (times == NULL) return fail(NEOCPU_FAILURE, "out of memory");
   for (long i = 0; i <= repeat; ++i) {
     const double start = seconds();
-    const neocpu_status status = neocpu_run(model, data->inputs, description->input_count,
-                                            data->outputs, description->output_count);
+    const neocpu_status status =
+        neocpu_run_signature(model, data->signature, data->inputs, description->input_count,
+                             data->outputs, description->output_count);
     times[i] = seconds() - start;
     if (status != NEOCPU_OK) {
       free(times);
@@ -261,12 +291,11 @@ static int run(neocpu_model *model, const neocpu_description *description, buffe
   return 0;
 }
 
-static int write_outputs(const arguments *given, const neocpu_description *model,
-                         const buffers *data) {
+static int write_outputs(const arguments *given, const buffers *data) {
   char problem[PROBLEM_SIZE];
   for (size_t i = 0; i < given->output_count; ++i) {
     const neocpu_output *output = &data->outputs[i];
-    if (!npy_write(given->outputs[i], &model->outputs[i], output->rows, output->data, problem,
+    if (!npy_write(given->outputs[i], &data->out[i], output->rows, output->data, problem,
                    sizeof problem)) {
       return fail(NEOCPU_USAGE, problem);
     }
@@ -275,15 +304,14 @@ static int write_outputs(const arguments *given, const neocpu_description *model
 }
 
 static int run_model(const arguments *given, neocpu_model *model) {
-  const neocpu_description *description = neocpu_describe(model);
-  buffers data = {0};
-  int code = make_buffers(given, description, &data);
-  if (code == 0) code = run(model, description, &data, given->repeat);
-  for (size_t i = 0; code == 0 && i < description->output_count; ++i) {
-    print_output(&description->outputs[i], &data.outputs[i]);
+  buffers data = {.model = neocpu_describe(model)};
+  int code = make_buffers(given, &data);
+  if (code == 0) code = run(model, &data, given->repeat);
+  for (size_t i = 0; code == 0 && i < data.model->output_count; ++i) {
+    print_output(&data.out[i], &data.outputs[i]);
   }
-  if (code == 0) code = write_outputs(given, description, &data);
-  free_buffers(description, &data);
+  if (code == 0) code = write_outputs(given, &data);
+  free_buffers(&data);
   return code;
 }
 
@@ -303,9 +331,11 @@ int main(int count, char **words) {
   printf("\n  target   ");
   print_plain(stdout, description->target);
   printf("\n  threads  %d\n", description->threads);
-  for (size_t i = 0; i < description->input_count; ++i) {
-    print_spec("input", &description->inputs[i]);
-    printf("\n");
+  for (size_t i = 0; i < description->signature_count; ++i) {
+    for (size_t j = 0; j < description->input_count; ++j) {
+      print_spec("input", &description->signatures[i].inputs[j]);
+      printf("\n");
+    }
   }
   printf("  load     %.3f ms\n", loaded * 1e3);
   code = run_model(&given, model);

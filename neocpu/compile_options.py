@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Final
@@ -12,7 +12,7 @@ from typing import Final
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.units import parse_duration
-from neocpu.input_shapes import Given, InputShapes
+from neocpu.input_shapes import InputShapes
 from neocpu.passes.rules.choice import parse_disabled
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.precision import Precision, parse_precision
@@ -22,6 +22,7 @@ from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT, Accuracy, parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.search.budget import Budget
+from neocpu.shape_sets.given import Shapes, parse_signatures
 
 GOALS: Final = ("latency", "throughput")
 """What a plan is to make small: the time of one call, or that of many made at once."""
@@ -35,7 +36,8 @@ class CompileOptions:
     ----------
     threads : int
         Threads of a call that the plan is made for.
-    shapes : InputShapes
+    signatures : tuple of InputShapes
+        One, or those of a set of shapes.
     databases : tuple of path
         Tuning databases besides the shipped and the user's own, which ``only_databases`` leaves
         out.
@@ -57,7 +59,7 @@ class CompileOptions:
     """
 
     threads: int
-    shapes: InputShapes
+    signatures: tuple[InputShapes, ...]
     databases: tuple[str | os.PathLike[str], ...]
     only_databases: bool
     budget: Budget
@@ -75,7 +77,7 @@ class CompileOptions:
         *,
         goal: str = "latency",
         threads: int | None = None,
-        shapes: Mapping[str, Given] | None = None,
+        shapes: Shapes | None = None,
         batch: int | None = None,
         databases: Sequence[str | os.PathLike[str]] = (),
         only_databases: bool = False,
@@ -102,7 +104,7 @@ class CompileOptions:
         streams = cpus if parse_goal(goal) == "throughput" else None
         parsed = cls(
             threads=cpus if streams is None else 1,
-            shapes=InputShapes.parse(shapes, batch),
+            signatures=tuple(InputShapes.parse(each, batch) for each in parse_signatures(shapes)),
             databases=tuple(databases),
             only_databases=only_databases,
             budget=parse_budget(tune_budget),
@@ -120,6 +122,21 @@ class CompileOptions:
     def cpus(self) -> int:
         """How many CPUs the plan is made for."""
         return self.threads * (self.streams or 1)
+
+    @property
+    def shapes(self) -> InputShapes:
+        """What is said of the shapes, where there is no set of them.
+
+        Raises
+        ------
+        UsageError
+            If there is one.
+        """
+        if len(self.signatures) > 1:
+            raise UsageError(
+                f"a set of {len(self.signatures)} shapes, where one is needed: give one shape"
+            )
+        return self.signatures[0]
 
     def computing(self, precision: Precision) -> CompileOptions:
         """Return the same in numbers of ``precision``, and promising what these keep.

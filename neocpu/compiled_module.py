@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.link import replace_header
 from neocpu.foundation.files import move, replacing
 from neocpu.foundation.temporary import TemporaryFolder
@@ -27,9 +28,11 @@ class CompiledModule(Unpicklable):
     ----------
     header : ArtifactHeader
     report : PlanReport
-        What was decided and why.
+        What was decided and why; of a set of shapes, for the first of them.
     plan : dict
         Its JSON form, which ``neocpu explain --json`` prints.
+    kernels : tuple of CompiledKernel
+        Its code.
     verification : Comparison or None
         Against the independent reference; None if it was not asked for or cannot run here, as
         ``plan["unchecked"]`` says.
@@ -41,9 +44,12 @@ class CompiledModule(Unpicklable):
 
     _instead = "export it to a file, and neocpu.load() that in each process"
 
-    def __init__(self, header: ArtifactHeader, report: PlanReport) -> None:
+    def __init__(
+        self, header: ArtifactHeader, report: PlanReport, kernels: tuple[CompiledKernel, ...] = ()
+    ) -> None:
         self.header = header
         self.report = report
+        self.kernels = kernels
         self.verification: Comparison | None = None
         self.seconds: dict[str, float] = {}
         self.tuned: TuneReport | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -49,6 +50,8 @@ from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
 from neocpu.search.measuring.fleet import parse_fleet
 from neocpu.search.tuner import TuneReport
+from neocpu.shape_sets.given import Shapes
+from neocpu.shape_sets.joining import check_set, join_set
 from neocpu.stages import Builder, Generating, Simplified
 from neocpu.tuning_db.store import Store
 
@@ -64,7 +67,7 @@ def compile(
     target: str | dict[str, Any] | CpuTarget = "host",
     goal: str = "latency",
     threads: int | None = None,
-    shapes: Mapping[str, Given] | None = None,
+    shapes: Shapes | None = None,
     batch: int | None = None,
     databases: Sequence[str | os.PathLike[str]] = (),
     only_databases: bool = False,
@@ -94,9 +97,11 @@ def compile(
         thread each, made at once on all of them, which `neocpu.load` does with ``streams="auto"``.
     threads : int, optional
         Threads the plan is made for; by default the CPUs this process may use.
-    shapes : mapping, optional
-        Complete shapes of inputs with dynamic dimensions; or a number, the value of an input that
-        is constant from then on, as in ``{"sr": 16000}``.
+    shapes : mapping, or sequence of mappings, optional
+        Complete shapes of inputs with dynamic dimensions; or a number: the extent of a named
+        dimension, or the value of an input that is constant from then on, as in ``{"sr": 16000}``.
+        Several such mappings are a set of shapes: the artifact has a plan for each of them, and
+        weights that they share once.
     batch : int, optional
         Images of each call: the first extent of every input that ``shapes`` does not name and
         whose first dimension is dynamic or, if none is, 1. A model of one image is changed to take
@@ -192,34 +197,33 @@ def compile_each(
     ------
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
     """
-    verifiers: dict[Accuracy, Verifier] = {}
     # Who looks at a kernel's intermediate forms wants it to have them.
     cache = None if os.environ.get(DUMP_VARIABLE) else open_object_cache()
     with OneAtATime(cache) as generations:
         begun = _begin_each(model, members, options, progress_of, generations, calibration)
         # Nothing else runs while kernels are measured.
-        for one in begun if options.budget.seconds else _one_ahead(begun):
-            if one.unchecked is not None:
-                compiled = finish_unchecked(one.builder, one.generating, one.unchecked)
-            else:
-                loaded, promised = one.generating.planned.loaded, one.builder.accuracy
-                if promised not in verifiers:
-                    verifiers[promised] = verifier_of(loaded, promised)
-                compiled = finish_as_promised(one.builder, one.generating, verifiers[promised])
-            compiled.tuned = one.tuned
-            yield compiled
+        finished = _finish_each(begun if options.budget.seconds else _one_ahead(begun))
+        for _ in members:
+            with ExitStack() as on_failure:
+                parts = [on_failure.enter_context(next(finished)) for _ in options.signatures]
+                joined = join_set(parts, options.plan.max_weights)
+                on_failure.pop_all()
+            yield joined
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Begun:
-    """A compilation for one CPU whose code is being generated.
+    """A compilation for one CPU and signature whose code is being generated.
 
     Attributes
     ----------
+    signature : int
+        Its number.
     unchecked : str or None
         Why what comes of it is not to be verified.
     """
 
+    signature: int
     builder: Builder
     generating: Generating
     tuned: TuneReport | None
@@ -236,6 +240,21 @@ def _one_ahead(begun: Iterable[_Begun]) -> Iterator[_Begun]:
     yield from waiting
 
 
+def _finish_each(begun: Iterable[_Begun]) -> Iterator[CompiledModule]:
+    verifiers: dict[tuple[int, Accuracy], Verifier] = {}
+    for one in begun:
+        if one.unchecked is not None:
+            compiled = finish_unchecked(one.builder, one.generating, one.unchecked)
+        else:
+            promised = one.builder.accuracy
+            key = one.signature, promised
+            if key not in verifiers:
+                verifiers[key] = verifier_of(one.generating.planned.loaded, promised)
+            compiled = finish_as_promised(one.builder, one.generating, verifiers[key])
+        compiled.tuned = one.tuned
+        yield compiled
+
+
 def _begin_each(
     model: ModelLike,
     members: Sequence[Member],
@@ -248,19 +267,40 @@ def _begin_each(
         options.databases, only=options.only_databases, writing=options.budget.seconds != 0
     )
     unchecked = [_unchecked(m.target) if options.verify else "--no-verify" for m in members]
-    simplified: Simplified | None = None
+    models: list[Simplified] = []
     for number, member in enumerate(members):
         cpu, own = member.target, options.computing(member.precision)
-        clock = PhaseClock(progress_of(number))
-        builder = _builder(cpu, own, store, clock, generations)
-        builder = replace(builder, calibration=calibration)
-        if simplified is None:
-            load = partial(load_for_import, model, options.shapes, options.processing)
-            simplified = builder.read(load, keep=None in unchecked, uses=len(members))
-        tuned = _tune_networks([simplified.source.network], cpu, store, own, clock)
-        planned = builder.plan(simplified, own.accuracy.admissions[:1])
-        assert planned is not None  # no plan was tried before
-        yield _Begun(builder, builder.generate(planned), tuned, unchecked[number])
+        # One for each signature, whose seconds it counts.
+        count = len(options.signatures)
+        clocks = [
+            PhaseClock(_of_signature(progress_of(number), signature, count))
+            for signature in range(count)
+        ]
+        builders = [
+            replace(_builder(cpu, own, store, clock, generations), calibration=calibration)
+            for clock in clocks
+        ]
+        if not models:
+            for builder, shapes in zip(builders, options.signatures, strict=True):
+                load = partial(load_for_import, model, shapes, options.processing)
+                models.append(builder.read(load, keep=None in unchecked, uses=len(members)))
+            check_set([each.loaded for each in models])
+        tuned = _tune_networks([each.source.network for each in models], cpu, store, own, clocks[0])
+        for signature, (builder, each) in enumerate(zip(builders, models, strict=True)):
+            planned = builder.plan(each, own.accuracy.admissions[:1])
+            assert planned is not None  # no plan was tried before
+            yield _Begun(signature, builder, builder.generate(planned), tuned, unchecked[number])
+
+
+def _of_signature(report: ProgressCallback, number: int, count: int) -> ProgressCallback:
+    """Return where the progress of one of ``count`` signatures goes."""
+    if count == 1:
+        return report
+
+    def tell(step: Progress) -> None:
+        report(replace(step, phase=f"shape {number + 1} of {count}: {step.phase}"))
+
+    return tell
 
 
 def _builder(

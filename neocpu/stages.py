@@ -308,7 +308,7 @@ class Builder:
             built = finish_build(building)
         outcome = Outcome(built.planned.arena_bytes, dict(self.clock.seconds))
         report = replace(planned.report, outcome=outcome, kernels=self._kernels(planned, built))
-        compiled = CompiledModule(self._header(planned.loaded, report), report)
+        compiled = CompiledModule(self._header(planned.loaded, report), report, built.kernels)
         with ExitStack() as on_failure:
             on_failure.enter_context(compiled)
             self.dump("plan", partial(json.dumps, compiled.plan, indent=1), "json")

@@ -104,6 +104,11 @@ class TensorSpec:
         return f"{self.name}: {self.dtype}[{bound}{', '.join(map(str, self.shape))}]"
 
 
+def shapes_text(specs: Sequence[TensorSpec]) -> str:
+    """Return what tells signatures apart, as ``x[1,3,224,224] y[1,5]``."""
+    return " ".join(f"{spec.name}[{','.join(map(str, spec.shape))}]" for spec in specs)
+
+
 def group_rows(row_counts: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
     """Return the positions of the outputs whose rows are counted together.
 

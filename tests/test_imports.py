@@ -32,11 +32,11 @@ ORDER = (
         f"neocpu.{room}"
         for room in (
             *("tensor_spec", "picture_files", "runtime", "serving", "bundle"),
-            *("input_shapes", "processing", "relax_utils", "custom_operators"),
+            *("input_shapes", "shape_sets.given", "processing", "relax_utils", "custom_operators"),
             *("planning", "passes", "building"),
             *("frontend", "models", "reference", "verification"),
             *("reports", "compiled_module", "stages", "descent", "compile_options"),
-            *("network_tuning", "compiler", "quantiser", "fat_compilation"),
+            *("network_tuning", "shape_sets", "compiler", "quantiser", "fat_compilation"),
             "onnx_backend",
             *(f"bench.{room}" for room in ("results", "engines", "limits", "startup", "race")),
             *("bench", "cli", "__main__"),

@@ -173,6 +173,14 @@ neocpu_status nc_artifact_open(const nc_file *file, nc_artifact *artifact) {
   return status;
 }
 
+/* Bytes of inputs and outputs. */
+static double bytes_of_ends(const nc_program *program) {
+  double bytes = 0;
+  for (size_t i = 0; i < program->input_count; ++i) bytes += (double)program->inputs[i].bytes;
+  for (size_t i = 0; i < program->output_count; ++i) bytes += (double)program->outputs[i].bytes;
+  return bytes;
+}
+
 int nc_artifact_obstacle(const nc_artifact *artifact, char *reason, size_t size) {
   const nc_header *header = &artifact->header;
   struct utsname host;
@@ -187,9 +195,12 @@ int nc_artifact_obstacle(const nc_artifact *artifact, char *reason, size_t size)
     return 1;
   }
   const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-  double needed = (double)header->arena_bytes;
-  for (size_t i = 0; i < header->input_count; ++i) needed += (double)header->inputs[i].bytes;
-  for (size_t i = 0; i < header->output_count; ++i) needed += (double)header->outputs[i].bytes;
+  double needed = 0;
+  for (size_t i = 0; i < header->program_count; ++i) {
+    const double tensors = bytes_of_ends(&header->programs[i]);
+    if (tensors > needed) needed = tensors;
+  }
+  needed += (double)header->arena_bytes;
   if (needed <= memory) return 0;
   snprintf(reason, size, "its tensors take %.1f GB and this host has %.1f GB of memory",
            needed / 1e9, memory / 1e9);

@@ -7,7 +7,8 @@
 #define NC_NONE UINT32_MAX /* no tensor */
 
 enum {
-  NC_FORMAT = 7, /* of the artifacts this code reads */
+  NC_FORMAT = 7, /* of artifacts of one signature */
+  NC_SET_FORMAT = 8, /* of a set of them */
   NC_WEIGHTS_PIECE = 4 << 20, /* bytes of weights that are checked at a time */
   NC_ALIGN = 128, /* bytes that weights start on a multiple of */
   NC_ARGUMENT_ALIGN = 64 /* bytes that generated code assumes of every tensor's start */
@@ -44,10 +45,8 @@ typedef struct nc_slice {
   neocpu_spec spec; /* without a name; as many as the limit lie in the tensor, one after another */
 } nc_slice;
 
-typedef struct nc_header {
-  const char *name, *target, *machine;
-  const char **features; /* instruction sets, as LLVM calls them */
-  size_t feature_count;
+/* What the code does with inputs of one signature. */
+typedef struct nc_program {
   neocpu_spec *inputs, *outputs;
   size_t input_count, output_count;
   size_t *row_counts;  /* of each output: where `returns` has the count of its rows, or 0 */
@@ -62,6 +61,16 @@ typedef struct nc_header {
   size_t repeat_count;
   uint32_t *returns; /* the tensors that hold outputs and counts */
   size_t arena_bytes;
+} nc_program;
+
+typedef struct nc_header {
+  const char *name, *target, *machine;
+  const char **features; /* instruction sets, as LLVM calls them */
+  size_t feature_count;
+  nc_program *programs; /* one, or as many as there are signatures: of inputs and outputs of the same
+                           names and types, no two of the same shapes */
+  size_t program_count;
+  size_t arena_bytes; /* of the program that needs most */
   void *memory; /* all of the above */
 } nc_header;
 
@@ -71,17 +80,14 @@ neocpu_status nc_header_read(const char *path, char *text, size_t length, size_t
                              nc_header *header);
 
 /* How many tensors calls may name. */
-size_t nc_header_tensor_count(const nc_header *header);
+size_t nc_program_tensor_count(const nc_program *program);
 
 /* The tensor of which another one is a slice; itself if it is none. */
-uint32_t nc_header_whole(const nc_header *header, uint32_t tensor);
+uint32_t nc_program_whole(const nc_program *program, uint32_t tensor);
 
 /* What the tensor of a number is; its name is null unless it is an input. */
-const neocpu_spec *nc_header_tensor(const nc_header *header, size_t tensor);
+const neocpu_spec *nc_program_tensor(const nc_program *program, size_t tensor);
 
 void nc_header_free(nc_header *header);
-
-/* DLPack's type code and bits of a dtype that a header has. */
-void nc_dtype(const char *dtype, uint8_t *code, uint8_t *bits);
 
 #endif

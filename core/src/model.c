@@ -6,9 +6,9 @@
 #include "cpus.h"
 #include "error.h"
 #include "neocpu.h"
+#include "plans.h"
 #include "pool.h"
 #include "queue.h"
-#include "session.h"
 #include "source.h"
 
 /* Far more threads than CPUs are a mistake of the caller's. */
@@ -18,10 +18,11 @@ struct neocpu_model {
   pid_t process; /* that loaded it: a child has none of its threads */
   nc_source *source;
   nc_pool *pool;
-  nc_session session;
+  nc_plans plans;
   nc_trace *trace; /* what was noted last, or is being noted; null: nothing */
   nc_queue queue;
   neocpu_description description;
+  neocpu_signature *signatures;
 };
 
 /* Check the options, and write how many threads a call runs on. */
@@ -54,19 +55,27 @@ static neocpu_status choose_pool(neocpu_model *model, const neocpu_options *opti
 
 static const neocpu_options DEFAULTS;
 
-/* Make a session of the source and the pool that the model has. */
+/* Make ready what the source has, on the pool that the model has. */
 static neocpu_status start(neocpu_model *model) {
   const nc_header *header = &model->source->artifact.header;
+  const nc_program *first = header->programs;
+  model->signatures = calloc(header->program_count, sizeof *model->signatures);
+  if (model->signatures == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory");
+  for (size_t i = 0; i < header->program_count; ++i) {
+    model->signatures[i] = (neocpu_signature){first[i].inputs, first[i].outputs};
+  }
   model->description = (neocpu_description){
       .name = header->name,
       .target = header->target,
       .threads = nc_pool_size(model->pool),
-      .inputs = header->inputs,
-      .input_count = header->input_count,
-      .outputs = header->outputs,
-      .output_count = header->output_count,
+      .inputs = first->inputs,
+      .input_count = first->input_count,
+      .outputs = first->outputs,
+      .output_count = first->output_count,
+      .signatures = model->signatures,
+      .signature_count = header->program_count,
   };
-  return nc_session_start(&model->session, model->source, model->pool);
+  return nc_plans_start(&model->plans, model->source, model->pool);
 }
 
 static neocpu_status open_model(neocpu_model *model, const nc_file *file,
@@ -179,10 +188,10 @@ static neocpu_status check_model(const neocpu_model *model) {
                  model->description.name);
 }
 
-static neocpu_status check_call(const neocpu_model *model, const neocpu_input *inputs,
-                                size_t input_count, const neocpu_output *outputs,
-                                size_t output_count) {
-  neocpu_status status = check_model(model);
+static neocpu_status check_counts(const neocpu_model *model, const neocpu_input *inputs,
+                                  size_t input_count, const neocpu_output *outputs,
+                                  size_t output_count) {
+  const neocpu_status status = check_model(model);
   if (status != NEOCPU_OK) return status;
   const neocpu_description *description = &model->description;
   if (input_count != description->input_count || output_count != description->output_count) {
@@ -193,13 +202,30 @@ static neocpu_status check_call(const neocpu_model *model, const neocpu_input *i
   if ((inputs == NULL && input_count > 0) || outputs == NULL) {
     return nc_fail(NEOCPU_USAGE, "the array of inputs or outputs is a null pointer");
   }
-  for (size_t i = 0; i < input_count && status == NEOCPU_OK; ++i) {
-    status = check_input(&description->inputs[i], &inputs[i]);
+  return NEOCPU_OK;
+}
+
+static neocpu_status check_signature(const neocpu_model *model, size_t signature,
+                                     const neocpu_input *inputs, const neocpu_output *outputs) {
+  const neocpu_description *description = &model->description;
+  const neocpu_signature *asked = &description->signatures[signature];
+  neocpu_status status = NEOCPU_OK;
+  for (size_t i = 0; i < description->input_count && status == NEOCPU_OK; ++i) {
+    status = check_input(&asked->inputs[i], &inputs[i]);
   }
-  for (size_t i = 0; i < output_count && status == NEOCPU_OK; ++i) {
-    status = check_output(&description->outputs[i], &outputs[i]);
+  for (size_t i = 0; i < description->output_count && status == NEOCPU_OK; ++i) {
+    status = check_output(&asked->outputs[i], &outputs[i]);
   }
   return status;
+}
+
+/* Check a call, and find out by its inputs what signature it is of. */
+static neocpu_status check_call(const neocpu_model *model, const neocpu_input *inputs,
+                                size_t input_count, const neocpu_output *outputs,
+                                size_t output_count, size_t *signature) {
+  neocpu_status status = check_counts(model, inputs, input_count, outputs, output_count);
+  if (status == NEOCPU_OK) status = nc_plans_find(&model->plans, inputs, signature);
+  return status == NEOCPU_OK ? check_signature(model, *signature, inputs, outputs) : status;
 }
 
 neocpu_status neocpu_verify(neocpu_model *model) {
@@ -207,41 +233,60 @@ neocpu_status neocpu_verify(neocpu_model *model) {
   return status == NEOCPU_OK ? nc_source_verify(model->source) : status;
 }
 
-static neocpu_status run(neocpu_model *model, const neocpu_input *inputs, neocpu_output *outputs) {
+static neocpu_status run(neocpu_model *model, size_t signature, const neocpu_input *inputs,
+                         neocpu_output *outputs) {
   /* Before the run and not after it: damaged indices could lead a kernel anywhere. */
   const neocpu_status verdict = nc_source_verify(model->source);
   if (verdict != NEOCPU_OK) return verdict;
   nc_pool_enter(model->pool);
-  const neocpu_status status = nc_session_run(&model->session, inputs, outputs);
+  const neocpu_status status = nc_session_run(&model->plans.sessions[signature], inputs, outputs);
   nc_pool_leave(model->pool);
   return status;
 }
 
 neocpu_status neocpu_run(neocpu_model *model, const neocpu_input *inputs, size_t input_count,
                          neocpu_output *outputs, size_t output_count) {
-  const neocpu_status status = check_call(model, inputs, input_count, outputs, output_count);
-  return status == NEOCPU_OK ? run(model, inputs, outputs) : status;
+  size_t signature;
+  const neocpu_status status =
+      check_call(model, inputs, input_count, outputs, output_count, &signature);
+  return status == NEOCPU_OK ? run(model, signature, inputs, outputs) : status;
+}
+
+neocpu_status neocpu_run_signature(neocpu_model *model, size_t signature,
+                                   const neocpu_input *inputs, size_t input_count,
+                                   neocpu_output *outputs, size_t output_count) {
+  neocpu_status status = check_counts(model, inputs, input_count, outputs, output_count);
+  if (status != NEOCPU_OK) return status;
+  if (signature >= model->description.signature_count) {
+    return nc_fail(NEOCPU_USAGE, "the model has %zu signatures, there is no number %zu",
+                   model->description.signature_count, signature);
+  }
+  status = check_signature(model, signature, inputs, outputs);
+  return status == NEOCPU_OK ? run(model, signature, inputs, outputs) : status;
 }
 
 /* The call of a job. */
 typedef struct submission {
   neocpu_model *model;
+  size_t signature;
   const neocpu_input *inputs;
   neocpu_output *outputs;
 } submission;
 
 static neocpu_status run_submission(void *data) {
   submission *mine = data;
-  return run(mine->model, mine->inputs, mine->outputs);
+  return run(mine->model, mine->signature, mine->inputs, mine->outputs);
 }
 
 neocpu_status neocpu_submit(neocpu_model *model, const neocpu_input *inputs, size_t input_count,
                             neocpu_output *outputs, size_t output_count, neocpu_job **job) {
   if (job == NULL) return nc_fail(NEOCPU_USAGE, "the place for the job is a null pointer");
   *job = NULL;
-  const neocpu_status status = check_call(model, inputs, input_count, outputs, output_count);
+  size_t signature;
+  const neocpu_status status =
+      check_call(model, inputs, input_count, outputs, output_count, &signature);
   if (status != NEOCPU_OK) return status;
-  const submission call = {model, inputs, outputs};
+  const submission call = {model, signature, inputs, outputs};
   return nc_queue_put(&model->queue, run_submission, &call, sizeof call, job);
 }
 
@@ -253,7 +298,7 @@ neocpu_status neocpu_trace_start(neocpu_model *model) {
   if (status != NEOCPU_OK) return status;
   nc_pool_enter(model->pool);
   nc_trace_free(model->trace);
-  model->trace = model->session.trace = trace;
+  model->trace = model->plans.shared.trace = trace;
   nc_pool_leave(model->pool);
   return NEOCPU_OK;
 }
@@ -267,8 +312,8 @@ neocpu_status neocpu_trace_stop(neocpu_model *model, const neocpu_event **events
   const neocpu_status status = check_model(model);
   if (status != NEOCPU_OK) return status;
   nc_pool_enter(model->pool);
-  nc_trace *trace = model->session.trace;
-  model->session.trace = NULL;
+  nc_trace *trace = model->plans.shared.trace;
+  model->plans.shared.trace = NULL;
   nc_pool_leave(model->pool);
   if (trace == NULL) return nc_fail(NEOCPU_USAGE, "no trace of the model was started");
   return nc_trace_collect(trace, events, count);
@@ -283,7 +328,7 @@ neocpu_status neocpu_load_stream(neocpu_model *model, const neocpu_options *opti
 }
 
 void neocpu_intercept(neocpu_model *model, const nc_interception *interception) {
-  nc_session_intercept(&model->session, interception);
+  nc_plans_intercept(&model->plans, interception);
 }
 
 void neocpu_free(neocpu_model *model) {
@@ -291,7 +336,8 @@ void neocpu_free(neocpu_model *model) {
   /* In a child its threads do not exist: it stays. */
   if (model->process != getpid()) return;
   nc_queue_end(&model->queue);
-  nc_session_free(&model->session);
+  nc_plans_free(&model->plans);
+  free(model->signatures);
   nc_trace_free(model->trace);
   nc_pool_release(model->pool);
   nc_source_release(model->source);

@@ -20,32 +20,34 @@ static neocpu_status refuse(const problem *place, const char *kernel, const char
 
 /* Whether two tensors have bytes in common; of slices, whether those that they are of do. */
 static int overlap(const nc_session *session, uint32_t a, uint32_t b) {
-  const nc_header *header = session->header;
-  a = nc_header_whole(header, a);
-  b = nc_header_whole(header, b);
+  const nc_program *program = session->program;
+  a = nc_program_whole(program, a);
+  b = nc_program_whole(program, b);
   const char *one = session->tensors[a].data, *other = session->tensors[b].data;
-  return one < other + nc_header_tensor(header, b)->bytes &&
-         other < one + nc_header_tensor(header, a)->bytes;
+  return one < other + nc_program_tensor(program, b)->bytes &&
+         other < one + nc_program_tensor(program, a)->bytes;
 }
 
 static neocpu_status check(const nc_session *session, const nc_call_spec *call,
                            const nc_kernel *kernel, const problem *place) {
-  const nc_header *header = session->header;
-  const size_t constant = header->input_count + header->weight_count;
+  const nc_program *program = session->program;
+  const size_t constant = program->input_count + program->weight_count;
   if (kernel == NULL) return refuse(place, call->kernel, "which the code has not");
   if (call->count != kernel->count) return refuse(place, call->kernel, "which takes others");
   for (size_t i = 0; i < call->count; ++i) {
     const uint32_t tensor = call->tensors[i];
     const nc_tensor *described = &session->tensors[tensor];
-    if (nc_header_tensor(header, tensor)->bytes != kernel->sizes[i] ||
+    if (nc_program_tensor(program, tensor)->bytes != kernel->sizes[i] ||
         (described->code << 8 | described->bits) != kernel->types[i]) {
       return refuse(place, call->kernel, "has a tensor of another size or type");
     }
     if (i + kernel->results < kernel->count) continue;
-    if (nc_header_whole(header, tensor) < constant) return refuse(place, call->kernel, "writes an input or a weight");
+    if (nc_program_whole(program, tensor) < constant) {
+      return refuse(place, call->kernel, "writes an input or a weight");
+    }
     for (size_t j = 0; j < call->count; ++j) {
       /* Inputs have no place yet: the arena never overlaps them. */
-      if (j == i || nc_header_whole(header, call->tensors[j]) < header->input_count) continue;
+      if (j == i || nc_program_whole(program, call->tensors[j]) < program->input_count) continue;
       if (overlap(session, tensor, call->tensors[j])) {
         return refuse(place, call->kernel, "writes what it reads");
       }
@@ -57,11 +59,11 @@ static neocpu_status check(const nc_session *session, const nc_call_spec *call,
 /* Count what the calls need in all, and check them. */
 static neocpu_status check_calls(nc_session *session, const char *path, size_t *arguments,
                                  size_t *tasks) {
-  const nc_header *header = session->header;
-  for (size_t i = 0; i < header->call_count; ++i) {
+  const nc_program *program = session->program;
+  for (size_t i = 0; i < program->call_count; ++i) {
     const problem place = {path, i};
-    const nc_call_spec *call = &header->calls[i];
-    const nc_kernel *kernel = nc_code_kernel(&session->code, call->kernel);
+    const nc_call_spec *call = &program->calls[i];
+    const nc_kernel *kernel = nc_code_kernel(&session->shared->code, call->kernel);
     const neocpu_status status = check(session, call, kernel, &place);
     if (status != NEOCPU_OK) return status;
     session->calls[i].kernel = kernel;
@@ -80,68 +82,68 @@ static int is_among(const uint32_t *tensors, size_t count, uint32_t tensor) {
 
 static int is_read(const nc_session *session, size_t call, uint32_t tensor) {
   const nc_kernel *kernel = session->calls[call].kernel;
-  const uint32_t *tensors = session->header->calls[call].tensors;
+  const uint32_t *tensors = session->program->calls[call].tensors;
   return is_among(tensors, kernel->count - kernel->results, tensor);
 }
 
 static int is_written(const nc_session *session, size_t call, uint32_t tensor) {
   const nc_kernel *kernel = session->calls[call].kernel;
-  const uint32_t *tensors = session->header->calls[call].tensors;
+  const uint32_t *tensors = session->program->calls[call].tensors;
   return is_among(tensors + kernel->count - kernel->results, kernel->results, tensor);
 }
 
-static int shares_place(const nc_header *header, uint32_t one, uint32_t other) {
-  const size_t constant = header->input_count + header->weight_count;
+static int shares_place(const nc_program *program, uint32_t one, uint32_t other) {
+  const size_t constant = program->input_count + program->weight_count;
   if (one == other || other < constant) return 0;
-  const nc_placement *a = &header->activations[one - constant];
-  const nc_placement *b = &header->activations[other - constant];
+  const nc_placement *a = &program->activations[one - constant];
+  const nc_placement *b = &program->activations[other - constant];
   return a->offset < b->offset + b->spec.bytes && b->offset < a->offset + a->spec.bytes;
 }
 
 /* Whether a run may leave a call out, or make it again. */
-static int is_repeated(const nc_header *header, size_t call) {
-  for (size_t i = 0; i < header->repeat_count; ++i) {
-    if (call >= header->repeats[i].first && call < header->repeats[i].end) return 1;
+static int is_repeated(const nc_program *program, size_t call) {
+  for (size_t i = 0; i < program->repeat_count; ++i) {
+    if (call >= program->repeats[i].first && call < program->repeats[i].end) return 1;
   }
   return 0;
 }
 
 int nc_program_is_apart(const nc_session *session, size_t output) {
-  const nc_header *header = session->header;
-  const uint32_t tensor = header->returns[output];
+  const nc_program *program = session->program;
+  const uint32_t tensor = program->returns[output];
   int written = 0;
-  for (size_t i = 0; i < header->repeat_count; ++i) {
+  for (size_t i = 0; i < program->repeat_count; ++i) {
     /* What comes later in the list may be called earlier. */
-    if (header->repeats[i].limit > 1) return 0;
+    if (program->repeats[i].limit > 1) return 0;
   }
-  if (tensor < header->input_count + header->weight_count || header->outputs[output].bounded) {
+  if (tensor < program->input_count + program->weight_count || program->outputs[output].bounded) {
     return 0;
   }
-  for (size_t i = 0; i < header->result_count; ++i) {
-    const uint32_t other = header->returns[i];
-    if (i != output && (other == tensor || shares_place(header, tensor, other))) return 0;
+  for (size_t i = 0; i < program->result_count; ++i) {
+    const uint32_t other = program->returns[i];
+    if (i != output && (other == tensor || shares_place(program, tensor, other))) return 0;
   }
-  for (size_t i = 0; i < header->call_count; ++i) {
+  for (size_t i = 0; i < program->call_count; ++i) {
     /* An earlier tensor of the same number and place may be written by way of its parts. */
     if (written == 0 && is_read(session, i, tensor)) return 0;
     if (is_written(session, i, tensor)) {
       /* Another branch may write it by way of another tensor in its place. */
-      if (is_repeated(header, i)) return 0;
+      if (is_repeated(program, i)) return 0;
       ++written;
     }
     if (written == 0) continue;
-    for (size_t j = 0; j < header->calls[i].count; ++j) {
-      if (shares_place(header, tensor, header->calls[i].tensors[j])) return 0;
+    for (size_t j = 0; j < program->calls[i].count; ++j) {
+      if (shares_place(program, tensor, program->calls[i].tensors[j])) return 0;
     }
   }
   return written == 1;
 }
 
 neocpu_status nc_program_prepare(nc_session *session, const char *path) {
-  const nc_header *header = session->header;
-  const int threads = nc_pool_size(session->pool);
+  const nc_program *program = session->program;
+  const int threads = nc_pool_size(session->shared->pool);
   size_t argument_count = 0, task_count = 0;
-  session->calls = calloc(header->call_count + 1, sizeof *session->calls);
+  session->calls = calloc(program->call_count + 1, sizeof *session->calls);
   if (session->calls == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory for the calls");
   const neocpu_status status = check_calls(session, path, &argument_count, &task_count);
   if (status != NEOCPU_OK) return status;
@@ -152,12 +154,12 @@ neocpu_status nc_program_prepare(nc_session *session, const char *path) {
   }
   nc_value *argument = session->arguments;
   uint32_t *task = session->tasks;
-  for (size_t i = 0; i < header->call_count; ++i) {
+  for (size_t i = 0; i < program->call_count; ++i) {
     const nc_kernel *kernel = session->calls[i].kernel;
     session->calls[i].arguments = argument;
     session->calls[i].tasks = task;
     for (size_t j = 0; j < kernel->count; ++j) {
-      nc_tensor *tensor = &session->tensors[header->calls[i].tensors[j]];
+      nc_tensor *tensor = &session->tensors[program->calls[i].tensors[j]];
       *argument++ = (nc_value){.kind = TENSOR, .as.pointer = tensor};
     }
     for (size_t j = 0; j < kernel->launch_count; ++j) {

@@ -1,11 +1,11 @@
-/* A model that is ready to run: its memory, and its calls as lists of arguments. */
+/* A program that is ready to run: its tensors, and its calls as lists of arguments. */
 #ifndef NEOCPU_SESSION_H_
 #define NEOCPU_SESSION_H_
 
 #include "code.h"
+#include "header.h"
 #include "interception.h"
 #include "pool.h"
-#include "source.h"
 
 /* DLPack's description of an array (DLTensor). */
 typedef struct nc_tensor {
@@ -24,34 +24,43 @@ typedef struct nc_call {
   const uint32_t *tasks; /* of each of its loops, see nc_pool_expect */
 } nc_call;
 
-typedef struct nc_session {
-  const nc_header *header;
+/* Where inputs are copied that kernels cannot read where they lie. */
+typedef struct nc_staging {
+  void *data;  /* an aligned buffer, once it was needed */
+  size_t size; /* what it takes, of whichever program */
+} nc_staging;
+
+/* What the sessions of a model share, of which one runs at a time. */
+typedef struct nc_shared {
   nc_pool *pool;
   nc_interception interception; /* all zero: none */
-  nc_trace *trace;              /* of its runs; null: none */
+  nc_trace *trace;              /* of their runs; null: none */
   nc_code code;
+  void *arena;         /* anonymous memory; null: none is needed */
+  nc_staging *staging; /* of each input */
+} nc_shared;
+
+typedef struct nc_session {
+  const nc_program *program;
+  nc_shared *shared;
+  size_t first_call;  /* how many calls the programs before this one make */
   nc_tensor *tensors; /* inputs, weights, activations: what calls name by number */
   nc_call *calls;
   nc_value *arguments; /* of all calls */
   uint32_t *tasks;     /* of all calls */
-  void **staging;      /* of each input: an aligned buffer, once it was needed */
   void **places;       /* of each output that may lie elsewhere: its place in the arena, else null */
-  void *arena;         /* anonymous memory; null: none is needed */
-  size_t arena_size;
-  int shares_loops; /* whether there is a loop of several tasks */
+  int shares_loops;    /* whether there is a loop of several tasks */
 } nc_session;
 
-/* Get memory, load the code of a source that stays as long, and check every call against it: then
- * none reads or writes outside its tensors. Free with nc_session_free, also after a failure. */
-neocpu_status nc_session_start(nc_session *session, const nc_source *source, nc_pool *pool);
+/* Get memory, and check every call against the code: then none reads or writes outside its tensors.
+ * The session knows its program and what it shares; its weights lie at `weights`. `path` is for
+ * messages. Free with nc_session_free, also after a failure. */
+neocpu_status nc_session_start(nc_session *session, char *weights, const char *path);
 
-/* Run the model; its outputs are then at the caller's: of bounded ones, the rows that count. Between
+/* Run the program; its outputs are then at the caller's: of bounded ones, the rows that count. Between
  * nc_pool_enter and nc_pool_leave. */
 neocpu_status nc_session_run(nc_session *session, const neocpu_input *inputs,
                              neocpu_output *outputs);
-
-/* Have calls of kernels made, and their workspaces lent, by somebody else from now on. */
-void nc_session_intercept(nc_session *session, const nc_interception *interception);
 
 void nc_session_free(nc_session *session);
 

@@ -5,7 +5,8 @@ A runtime believes nothing of a header that this table contradicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from neocpu.building.program import Kernel
@@ -19,23 +20,43 @@ _HOOKS: Final = ("ParallelLaunch", "AllocWorkspace", "FreeWorkspace")
 it calls."""
 
 
-def table_source(kernels: Sequence[Kernel], launches: Mapping[str, Sequence[int]]) -> str:
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """A kernel with its machine code.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    launches : tuple of int
+        The iterations of its parallel loops, in turn; 0 for unknown ones.
+    code : bytes
+        An object file.
+    digest : str
+        Of its code, whatever its name is there.
+    """
+
+    kernel: Kernel
+    launches: tuple[int, ...]
+    code: bytes
+    digest: str
+
+
+def table_source(compiled: Sequence[CompiledKernel]) -> str:
     """Return the source, for compilers of C and of C++ that have included ``kernel_table.h``.
 
     Parameters
     ----------
-    kernels : sequence of Kernel
+    compiled : sequence of CompiledKernel
         In the order of their names.
-    launches : mapping of str to sequence of int
-        Of each, the iterations of its parallel loops, in turn; 0 for unknown ones.
     """
+    kernels = [each.kernel for each in compiled]
     lines = ["#ifdef __cplusplus", 'extern "C" {', "#endif"]
     lines += [f"extern void *__TVMBackend{hook} __attribute__((weak));" for hook in _HOOKS]
     lines += [f"extern nc_kernel_function __tvm_ffi_{kernel.name};" for kernel in kernels]
     sizes, types, iterations = _Numbers(), _Numbers(), _Numbers()
     rows = []
-    for kernel in kernels:
-        loops = launches.get(kernel.name, ())
+    for each in compiled:
+        kernel, loops = each.kernel, each.launches
         codes = [DTYPES[name].code << 8 | DTYPES[name].bits for name in kernel.types]
         rows.append(
             f'  {{"{kernel.name}", __tvm_ffi_{kernel.name}, sizes + {sizes.add(kernel.sizes)}, '

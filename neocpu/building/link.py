@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from neocpu.building.elf import Section, read_elf, with_sections
-from neocpu.building.kernel_table import SYMBOL
+from neocpu.building.kernel_table import SYMBOL, CompiledKernel, table_source
 from neocpu.building.pipeline import Built
 from neocpu.building.weights_digest import WeightsDigest
 from neocpu.core import ROOT
@@ -93,7 +93,7 @@ def write_artifact(
     path = Path(path)
     planned = built.planned
     weights = [*weights, *planned.constants]
-    specs = _place(weights)
+    specs = place(weights)
     header = replace(
         header,
         weights=specs,
@@ -104,10 +104,38 @@ def write_artifact(
         returns=planned.program.results,
     )
     _refuse_dtypes(header)
+    link_artifact(built.kernels, specs, weights, header, path, cxx)
+    return header
+
+
+def link_artifact(
+    kernels: Sequence[CompiledKernel],
+    specs: Sequence[Placement],
+    weights: Sequence[AnyArray],
+    header: ArtifactHeader,
+    path: Path,
+    cxx: str | None = None,
+) -> None:
+    """Write a file of parts that are ready; see `write_artifact`.
+
+    Parameters
+    ----------
+    kernels : sequence of CompiledKernel
+        In the order of their names.
+    specs, weights : sequence of Placement, sequence of array
+        What the weights section holds, one after the other.
+    header : ArtifactHeader
+        All of it.
+
+    Raises
+    ------
+    UsageError, ArtifactError
+        As `write_artifact`.
+    """
     command = find_linker(header.machine, cxx)
     try:
         with TemporaryFolder("link") as folder:
-            code = _link(built, Path(folder), command)
+            code = _link(kernels, Path(folder), command)
     except OSError as error:
         place = tempfile.gettempdir()
         raise ArtifactError(
@@ -116,7 +144,6 @@ def write_artifact(
     layout = _Layout.of(code, specs, weights, header)
     with replacing(path, layout.size, executable=True, lasting=False) as file:
         _write(file, layout, weights, specs)
-    return header
 
 
 def replace_header(path: str | os.PathLike[str], header: ArtifactHeader) -> ArtifactHeader:
@@ -211,7 +238,8 @@ def _write(
     file.write(body.digest() + weights_digest.digest())
 
 
-def _place(weights: Sequence[AnyArray]) -> tuple[Placement, ...]:
+def place(weights: Sequence[AnyArray]) -> tuple[Placement, ...]:
+    """Return where weights lie that fill their section one after the other."""
     specs = []
     offset = 0
     for array in weights:
@@ -235,14 +263,14 @@ def _refuse_dtypes(header: ArtifactHeader) -> None:
                 )
 
 
-def _link(built: Built, folder: Path, command: tuple[str, ...]) -> bytes:
+def _link(kernels: Sequence[CompiledKernel], folder: Path, command: tuple[str, ...]) -> bytes:
     """Return the shared object with the code and the table of its kernels."""
     source, output = folder / "kernel_table.c", folder / "code.so"
-    source.write_text(built.table)
+    source.write_text(table_source(kernels))
     objects = []
-    for number, content in enumerate(built.objects):
+    for number, kernel in enumerate(kernels):
         objects.append(folder / f"{number}.o")
-        objects[-1].write_bytes(content)
+        objects[-1].write_bytes(kernel.code)
     # The code takes the runtime's functions through pointers that the runtime fills in, so nothing
     # but libm is linked. Whatever else a process has loaded, it finds its own symbols.
     flags = ["-shared", "-fPIC", f"-Wl,--strip-debug,-Bsymbolic,-e,{SYMBOL}"]

@@ -9,6 +9,7 @@ little ado as possible: not scheduled, or with its loops as they stand.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -110,6 +111,8 @@ class CodeGeneration:
         Of each function, the iterations of its parallel loops, in turn; once `objects` is called.
     work : dict of str to KernelWork
         Of each function, what its loops do; then, too.
+    digests : dict of str to str
+        Of the code of each, whatever it is called; then, too.
 
     Raises
     ------
@@ -122,6 +125,7 @@ class CodeGeneration:
     ) -> None:
         self.launches: dict[str, tuple[int, ...]] = {}
         self.work: dict[str, KernelWork] = {}
+        self.digests: dict[str, str] = {}
         self._target, self._workers, self._cache = target, workers, cache
         self._keys: dict[str, str] = {}  # of each name
         self._codes: dict[str, KernelCode] = {}  # of each key
@@ -190,6 +194,7 @@ class CodeGeneration:
         for name, key in sorted(self._keys.items()):
             self.launches[name] = self._codes[key].launches
             self.work[name] = self._codes[key].work
+            self.digests[name] = hashlib.sha256(self._codes[key].code).hexdigest()
             objects.append(with_symbols_renamed(self._codes[key].code, SYMBOL, name))
         return objects
 

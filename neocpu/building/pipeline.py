@@ -14,7 +14,7 @@ from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar
 
 from neocpu.building.deep_stack import on_deep_stack
-from neocpu.building.kernel_table import table_source
+from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.object_cache import ORIGIN
 from neocpu.building.parallel_codegen import CodeGeneration, OneAtATime, assembly
 from neocpu.building.program import Program, program_of
@@ -187,10 +187,8 @@ class Built:
 
     Attributes
     ----------
-    objects : tuple of bytes
-        Object files with the kernels.
-    table : str
-        Source of the table of kernels.
+    kernels : tuple of CompiledKernel
+        In the order of their names.
     work : mapping of str to KernelWork
         What the loops of each kernel do.
     planned : Planned
@@ -198,8 +196,7 @@ class Built:
         What the code is for.
     """
 
-    objects: tuple[bytes, ...]
-    table: str
+    kernels: tuple[CompiledKernel, ...]
     work: Mapping[str, KernelWork]
     planned: Planned
     target: CpuTarget
@@ -241,10 +238,15 @@ def finish_build(building: Building) -> Built:
     UnsupportedError, NeoCPUError
         As `CodeGeneration.objects`.
     """
-    with building.kernels as kernels:
-        objects = tuple(kernels.objects())
-        table = table_source(building.planned.program.kernels, kernels.launches)
-    return Built(objects, table, kernels.work, building.planned, building.target)
+    with building.kernels as code:
+        objects = code.objects()
+        kernels = tuple(
+            CompiledKernel(
+                *(kernel, code.launches[kernel.name], object_, code.digests[kernel.name])
+            )
+            for kernel, object_ in zip(building.planned.program.kernels, objects, strict=True)
+        )
+    return Built(kernels, code.work, building.planned, building.target)
 
 
 def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:

@@ -13,7 +13,8 @@ from click.core import ParameterSource
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import tell_what_is_kept, writable_database
-from neocpu.cli.plans.fat_table import show_variants
+from neocpu.cli.plans import shape_options
+from neocpu.cli.plans.fat_table import show_shapes, show_variants
 from neocpu.cli.plans.plan_text import (
     accuracy_text,
     calibration_fields,
@@ -37,6 +38,7 @@ from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:
     from neocpu.compiled_module import CompiledModule
+    from neocpu.runtime.header import ArtifactHeader
     from neocpu.search.tuner import TuneReport
 
 GOALS = ("latency", "throughput")
@@ -49,6 +51,7 @@ Examples:
   neocpu compile resnet50 --tune-budget 60s
   neocpu compile net.onnx -o net.so --shape input:1,3,224,224
   neocpu compile net.onnx -o net.so --batch 8
+  neocpu compile net.onnx -o net.so --shape 'x:{1,4,16},3,{224,320},{224,320}'
   neocpu compile net.onnx --target llvm -mcpu=skylake-avx512  # checked if this host has AVX-512
   neocpu compile resnet50 --fat avx2,avx512,rpi4 -o resnet50.so
   neocpu compile net.onnx --input image=u8:nhwc:bgr:480x640 --resize 224x224:crop --output y=top5
@@ -73,7 +76,7 @@ Examples:
     "instruction sets (sse, avx2, avx512, avx512-vnni, neon) and names of CPUs or boards, of any "
     "machine; each perhaps with a --precision of its own, as in avx2:int8.",
 )
-@options.shape
+@shape_options.shape_set
 @options.operators
 @options.batch
 @click.option(
@@ -248,12 +251,22 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         "transforms": len(plan["transforms"]),
         "transforms_us": sum(transform["cost_us"] for transform in plan["transforms"]),
         "predicted_us": plan["predicted_us"],
+        "shapes": [_signature(each) for each in header.each],
         "search": plan["search"],
         **{key: plan[key] for key in ("admission", "verification", "unchecked", "missed")},
         **{key: plan[key] for key in ("calibration", "processing", "rules")},
         "obstacle": code_obstacle(header.machine, header.isa_features, host_features()),
         "phases": compiled.seconds,
         "tuning": None if (tuned := compiled.tuned) is None else _tuning(tuned),
+    }
+
+
+def _signature(header: ArtifactHeader) -> dict[str, Any]:
+    plan = header.plan
+    return {
+        "inputs": {spec.name: list(spec.shape) for spec in header.inputs},
+        **{key: plan[key] for key in ("predicted_us", "verification", "unchecked", "weights")},
+        "accuracy": plan["accuracy"],
     }
 
 
@@ -313,3 +326,5 @@ def _show_plan(report: Mapping[str, Any]) -> None:
             ("slowest", ", ".join(f"{name} {duration(phases[name])}" for name in slowest)),
         ]
     )
+    if len(report["shapes"]) > 1:
+        show_shapes(report["shapes"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from neocpu.cli import options
+from neocpu.cli.plans import shape_options
 from neocpu.cli.plans.plan_text import (
     accuracy_text,
     calibration_fields,
@@ -27,8 +29,10 @@ from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import Terminal, echo, print_fields
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.units import duration, plural, size
+from neocpu.tensor_spec import shapes_text
 
 if TYPE_CHECKING:
+    from neocpu.input_shapes import Given
     from neocpu.runtime.header import ArtifactHeader
 
 EPILOG = """\b
@@ -48,9 +52,15 @@ Examples:
 )
 @click.option("--sort", is_flag=True, help="Show first what takes longest.")
 @click.option("--transforms", is_flag=True, help="List the layout transforms too.")
+@shape_options.one_shape
 @options.common
 def command(
-    terminal: Terminal, artifact: Path, variant: str | None, sort: bool, transforms: bool
+    terminal: Terminal,
+    artifact: Path,
+    variant: str | None,
+    shapes: Mapping[str, Given],
+    sort: bool,
+    transforms: bool,
 ) -> None:
     """Show the plan of ARTIFACT: schemes and layouts per operator, what each takes, the search.
 
@@ -58,19 +68,26 @@ def command(
     """
     from neocpu.runtime.artifact import read_header
 
-    header = read_header(artifact, variant)
+    every = read_header(artifact, variant)
+    header = every.of(shapes)
+    others = [("of the shapes", every.set_text)] if every.others else []
     try:
-        terminal.result(header.plan, lambda: _show(header, sort=sort, transforms=transforms))
+        terminal.result(
+            header.plan, lambda: _show(header, others, sort=sort, transforms=transforms)
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(
             f"{artifact} has a plan that cannot be shown ({error!r}); compile the model again"
         ) from error
 
 
-def _show(header: ArtifactHeader, *, sort: bool, transforms: bool) -> None:
+def _show(
+    header: ArtifactHeader, others: Sequence[tuple[str, str]], *, sort: bool, transforms: bool
+) -> None:
     plan = header.plan
     search = plan["search"]
     fields = [
+        *([("shape", shapes_text(header.inputs)), *others] if others else []),
         ("target", plan["target"]),
         *goal_fields(plan),
         ("opt", plan["opt"]),

@@ -21,6 +21,7 @@ from neocpu.runtime.header_text import planned_for
 
 if TYPE_CHECKING:
     from neocpu.runtime.artifact import ArtifactFile, Variant
+    from neocpu.runtime.header import ArtifactHeader
 
 PATIENCE: Final = 2.0
 """Seconds of hashing before progress is shown."""
@@ -87,13 +88,23 @@ def _describe(variant: Variant, verified: bool) -> dict[str, Any]:
         "streams": header.streams,
         "inputs": [spec.to_json() for spec in header.inputs],
         "outputs": [spec.to_json() for spec in header.outputs],
+        "shapes": [_signature(each) for each in header.each],
         "code_bytes": variant.code_bytes,
         "weight_bytes": variant.weight_bytes,
-        "arena_bytes": header.arena_bytes,
+        "arena_bytes": max(each.arena_bytes for each in header.each),
         "weights_verified": verified,
         "precision": str(header.plan.get("precision", "fp32")),
         "computes_in": computes_in({"ops": operators}),
         "templates": _templates(operators),
+    }
+
+
+def _signature(header: ArtifactHeader) -> dict[str, Any]:
+    return {
+        "inputs": {spec.name: list(spec.shape) for spec in header.inputs},
+        "outputs": {spec.name: list(spec.shape) for spec in header.outputs},
+        "arena_bytes": header.arena_bytes,
+        "predicted_us": header.plan.get("predicted_us"),
     }
 
 
@@ -149,6 +160,7 @@ def _fields(variant: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("model", variant["model"]),
         ("inputs", _tensors(variant["inputs"])),
         ("outputs", _tensors(variant["outputs"])),
+        *_shapes(variant["shapes"]),
         ("target", variant["target"]),
         ("instructions", ", ".join(variant["isa_features"]) or "no extensions"),
         ("runs here", f"no, {variant['obstacle']}" if variant["obstacle"] else "yes"),
@@ -161,6 +173,16 @@ def _fields(variant: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("format", f"{variant['format']}, by {versions}"),
         ("checksums", f"code and header match their digest; {weights}"),
     ]
+
+
+def _shapes(signatures: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    if len(signatures) == 1:
+        return []
+    texts = (
+        " ".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in each["inputs"].items())
+        for each in signatures
+    )
+    return [("shapes", f"{len(signatures)}: {'; '.join(texts)}")]
 
 
 def _tensors(specs: Sequence[Mapping[str, Any]]) -> str:

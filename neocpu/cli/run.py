@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
+from neocpu.cli.plans import shape_options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import duration
+from neocpu.tensor_spec import shapes_text
 
 if TYPE_CHECKING:
     from neocpu.cli.arrays import AnyArray
+    from neocpu.input_shapes import Given
+    from neocpu.runtime.header import ArtifactHeader
     from neocpu.runtime.module import Module
     from neocpu.tensor_spec import TensorSpec
 
@@ -73,6 +77,7 @@ Examples:
     help="Write when every kernel and each thread's tasks took place in the runs that are measured "
     "(without --repeat: in the only one), for ui.perfetto.dev. They take a little longer.",
 )
+@shape_options.one_shape
 @options.threads
 @options.common
 def command(
@@ -80,6 +85,7 @@ def command(
     artifact: Path,
     inputs: Path | None,
     named: tuple[str, ...],
+    shapes: Mapping[str, Given],
     outputs: Path | None,
     seed: int,
     repeat: int | None,
@@ -87,24 +93,20 @@ def command(
     threads: int | None,
 ) -> None:
     """Run ARTIFACT, a file that neocpu compile wrote."""
-    from neocpu.cli.arrays import read_archive, read_named, write_archive
+    from neocpu.cli.arrays import write_archive
     from neocpu.foundation.files import check_destination
     from neocpu.runtime.artifact import read_header
     from neocpu.runtime.module import load
     from neocpu.tensor_spec import random_inputs
 
-    specs = read_header(artifact).inputs
+    header = read_header(artifact)
+    chosen = [header.of(shapes)] if shapes else header.each
     if outputs is not None:
         check_destination(outputs)
     if trace is not None:
         check_destination(trace, "--trace")
-    arrays = read_archive(inputs, specs) if inputs is not None else {}
-    for name, array in read_named(named, specs).items():
-        if name in arrays:
-            raise UsageError(f"input '{name}' is given both by --inputs and by --input")
-        arrays[name] = array
     given = bool(inputs or named)
-    arrays = arrays if given else random_inputs(specs, seed)
+    arrays = _read(inputs, named, chosen) if given else random_inputs(chosen[0].inputs, seed)
     with load(artifact, threads) as module:
         if trace is not None:
             module.start_trace()
@@ -112,7 +114,7 @@ def command(
         if trace is not None and repeat:
             module.start_trace()  # anew: the first run is another
         seconds = [_timed(module, arrays)[0] for _ in range(repeat or 0)]
-        report = _report(artifact, module, results, [first, *seconds])
+        report = _report(artifact, module, arrays, results, [first, *seconds])
         timeline = None if trace is None else module.stop_trace()
     report["seed"] = None if given else seed
     if outputs is not None:
@@ -124,6 +126,31 @@ def command(
     terminal.result(report, lambda: _show(report))
 
 
+def _read(
+    inputs: Path | None, named: Sequence[str], headers: Sequence[ArtifactHeader]
+) -> dict[str, AnyArray]:
+    """Read the inputs of the first signature that they fit."""
+    from neocpu.cli.arrays import read_archive, read_named
+
+    problems: dict[str, UsageError] = {}
+    for header in headers:
+        specs = header.inputs
+        try:
+            arrays = read_archive(inputs, specs) if inputs is not None else {}
+            for name, array in read_named(named, specs).items():
+                if name in arrays:
+                    raise UsageError(f"input '{name}' is given both by --inputs and by --input")
+                arrays[name] = array
+        except UsageError as error:
+            problems.setdefault(str(error), error)
+        else:
+            return arrays
+    if len(problems) > 1:
+        shapes = "; ".join(shapes_text(header.inputs) for header in headers)
+        raise UsageError(f"the inputs have none of the shapes that it is compiled for: {shapes}")
+    raise next(iter(problems.values()))
+
+
 def _timed(module: Module, arrays: Mapping[str, AnyArray]) -> tuple[float, dict[str, AnyArray]]:
     start = time.perf_counter()
     results = module.run(arrays)
@@ -131,7 +158,11 @@ def _timed(module: Module, arrays: Mapping[str, AnyArray]) -> tuple[float, dict[
 
 
 def _report(
-    artifact: Path, module: Module, results: Mapping[str, AnyArray], seconds: Sequence[float]
+    artifact: Path,
+    module: Module,
+    arrays: Mapping[str, AnyArray],
+    results: Mapping[str, AnyArray],
+    seconds: Sequence[float],
 ) -> dict[str, Any]:
     first, *repeats = seconds
     return {
@@ -139,7 +170,9 @@ def _report(
         "name": module.metadata.name,
         "target": module.metadata.target,
         "threads": module.threads,
-        "inputs": [spec.to_json() for spec in module.inputs],
+        "inputs": [
+            {**spec.to_json(), "shape": list(arrays[spec.name].shape)} for spec in module.inputs
+        ],
         "outputs": [_describe(spec, results[spec.name]) for spec in module.outputs],
         "first_run_ms": first * 1e3,
         "latency_ms": {

@@ -12,6 +12,7 @@ import onnx
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.batching.batch import set_batch
+from neocpu.frontend.batching.named_dimensions import fix_dimensions
 from neocpu.frontend.conflicts import refuse_conflicts
 from neocpu.frontend.dynamic_inputs import refuse_dynamic_inputs
 from neocpu.frontend.extents import known_shapes, refuse_extents, refuse_inputs
@@ -54,8 +55,8 @@ def load_model(
     model : path, bytes or onnx.ModelProto
         The model. External data is read from the file's own folder only.
     shapes : InputShapes, or mapping of str to sequence of int, optional
-        Complete shapes of inputs with dynamic dimensions, by input name, the batch, and the values
-        of inputs that become constants.
+        Complete shapes of inputs with dynamic dimensions, by input name, the batch, extents of
+        named dimensions, and the values of inputs that become constants.
 
     Raises
     ------
@@ -72,6 +73,7 @@ def load_model(
     given = shapes if isinstance(shapes, InputShapes) else InputShapes.parse(shapes)
     original = read_model(model)
     where = "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
+    given = fix_dimensions(original.graph, given)
     fix_values(original.graph, given.values)
     refuse_large_models(original)
     if not has_control_flow(original):  # whose opset cannot be raised yet

@@ -34,7 +34,11 @@ def fix_values(graph: onnx.GraphProto, values: Mapping[str, float]) -> None:
     arrays = {}
     for name, number in values.items():
         if name not in inputs:
-            hint = did_you_mean(name, inputs) or f"; the inputs are {', '.join(map(repr, inputs))}"
+            named = sorted({dim.dim_param for v in inputs.values() for dim in _dims(v)} - {""})
+            hint = did_you_mean(name, (*inputs, *named))
+            hint = hint or f"; the inputs are {', '.join(map(repr, inputs))}"
+            if named:
+                hint += f"; the named dimensions are {', '.join(map(repr, named))}"
             raise UsageError(f"--shape {name}={number}: the model has no such input{hint}")
         _check_kind(inputs[name])
         tensor = inputs[name].type.tensor_type

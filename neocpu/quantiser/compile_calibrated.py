@@ -345,7 +345,7 @@ class _Compiling:
 
     @property
     def _of_fixed_shapes(self) -> CompileOptions:
-        return replace(self.options, shapes=NO_SHAPES)
+        return replace(self.options, signatures=(NO_SHAPES,))
 
     def _build(
         self,

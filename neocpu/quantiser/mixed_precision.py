@@ -94,7 +94,7 @@ def _saved(
 def _plan(
     proto: onnx.ModelProto, cpu: CpuTarget, options: CompileOptions, precision: Precision
 ) -> PlanReport:
-    return plan_only(proto, cpu, replace(options.computing(precision), shapes=NO_SHAPES))
+    return plan_only(proto, cpu, replace(options.computing(precision), signatures=(NO_SHAPES,)))
 
 
 def _by_result(plan: PlanReport, calibrated: Calibrated) -> dict[str, OperatorReport]:

@@ -45,6 +45,12 @@ class Spec(ctypes.Structure):
     )
 
 
+class Signature(ctypes.Structure):
+    """``neocpu_signature``."""
+
+    _fields_ = (("inputs", POINTER(Spec)), ("outputs", POINTER(Spec)))
+
+
 class Description(ctypes.Structure):
     """``neocpu_description``."""
 
@@ -56,6 +62,8 @@ class Description(ctypes.Structure):
         ("input_count", c_size_t),
         ("outputs", POINTER(Spec)),
         ("output_count", c_size_t),
+        ("signatures", POINTER(Signature)),
+        ("signature_count", c_size_t),
     )
 
 
@@ -120,7 +128,9 @@ _CALLS: Final[dict[str, tuple[Any, ...]]] = {
     "neocpu_open_memory": (c_void_p, c_size_t, POINTER(Options), POINTER(c_void_p)),
     "neocpu_pool_start": (c_int, c_int, POINTER(c_void_p)),
     "neocpu_verify": (c_void_p,),
-    "neocpu_run": (c_void_p, POINTER(Input), c_size_t, POINTER(Output), c_size_t),
+    "neocpu_run_signature": (
+        *(c_void_p, c_size_t, POINTER(Input), c_size_t, POINTER(Output), c_size_t),
+    ),
     "neocpu_trace_start": (c_void_p,),
     "neocpu_trace_stop": (c_void_p, POINTER(POINTER(Event)), POINTER(c_size_t)),
 }

@@ -31,22 +31,24 @@ class DescribedCall:
 
 
 def describe_calls(header: ArtifactHeader) -> tuple[DescribedCall, ...]:
-    """Return the calls of a model, in turn."""
+    """Return the calls of a model, in turn: of a set of shapes, those of each signature."""
+    return tuple(call for each in header.each for call in _calls_of(each))
+
+
+def _calls_of(header: ArtifactHeader) -> Iterator[DescribedCall]:
     first, end = len(header.inputs), len(header.inputs) + len(header.weights)
     inputs = (Placement(0, spec.dtype, spec.shape) for spec in header.inputs)
     slices = (Placement(0, one.dtype, one.shape) for one in header.slices)
     places = (*inputs, *header.weights, *header.activations, *slices)
     sizes = [one.end - one.offset for one in places]
     operators = operators_in_turn(header.plan, (kernel for kernel, _ in header.calls))
-    return tuple(
-        DescribedCall(
+    for (kernel, tensors), operator in zip(header.calls, operators, strict=True):
+        yield DescribedCall(
             str(operator.get("name", kernel)),
             kernel,
             sum(sizes[tensor] for tensor in tensors if first <= tensor < end),
             sum(sizes[tensor] for tensor in tensors if not first <= tensor < end),
         )
-        for (kernel, tensors), operator in zip(header.calls, operators, strict=True)
-    )
 
 
 def operators_in_turn(

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeAlias
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import size
 from neocpu.runtime.header_text import accuracy, planned_for, screen, summary, tensors
-from neocpu.tensor_spec import TensorSpec, group_rows
+from neocpu.tensor_spec import TensorSpec, group_rows, shapes_text
 
 Call: TypeAlias = tuple[str, tuple[int, ...]]
 """A kernel's name, and the numbers of its tensors: inputs, then weights, activations and slices."""
 
 FORMAT: Final = 7
 """Version of layout and header: raised when an older runtime could not read a newer file."""
+SET_FORMAT: Final = 8
+"""Of an artifact that is compiled for a set of shapes."""
+MAX_SIGNATURES: Final = 64
+"""Of a set."""
 
 HEADER_SECTION: Final = ".neocpu"
 WEIGHTS_SECTION: Final = ".neocpu.weights"
@@ -184,6 +190,9 @@ class ArtifactHeader:
         What ``neocpu explain`` prints; opaque here.
     format : int
         See `FORMAT`.
+    others : tuple of ArtifactHeader
+        Of a set of shapes: what it has for each signature after the first, which all else is of.
+        They differ in what a call needs and in ``plan``, and share the weights section.
     """
 
     name: str
@@ -207,12 +216,14 @@ class ArtifactHeader:
     streams: int | None = None
     plan: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
+    others: tuple[ArtifactHeader, ...] = ()
 
     def __repr__(self) -> str:
         return f"<neocpu.ArtifactHeader {self.summary}>"
 
     def __str__(self) -> str:
-        weights = max((weight.end for weight in self.weights), default=0)
+        places = {weight for each in self.each for weight in each.weights}
+        weights = max((weight.end for weight in places), default=0)
         versions = (
             f"neocpu {self.neocpu_version}, apache-tvm {self.tvm_version}, "
             f"apache-tvm-ffi {self.ffi_version}"
@@ -220,12 +231,13 @@ class ArtifactHeader:
         lines = [
             *(("input", text) for text in tensors(self.inputs)),
             *(("output", text) for text in tensors(self.outputs)),
+            *([("shapes", self.set_text)] if self.others else []),
             ("target", self.target),
             ("machine", self.machine),
             ("instructions", ", ".join(self.isa_features) or "no extensions"),
             ("threads", planned_for(self.threads, self.streams)),
-            ("weights", f"{size(weights)}, {len(self.weights)} of them"),
-            ("activations", size(self.arena_bytes)),
+            ("weights", f"{size(weights)}, {len(places)} of them"),
+            ("activations", size(max(each.arena_bytes for each in self.each))),
             ("accuracy", accuracy(self.plan)),
             ("versions", versions),
             ("format", str(self.format)),
@@ -233,9 +245,39 @@ class ArtifactHeader:
         return screen(self.name, lines)
 
     @property
+    def each(self) -> tuple[ArtifactHeader, ...]:
+        """The header as it would be of each signature alone; of most artifacts, itself."""
+        return (replace(self, others=(), format=FORMAT), *self.others) if self.others else (self,)
+
+    @property
+    def set_text(self) -> str:
+        """The shapes of the inputs of each signature, on one line."""
+        return "; ".join(shapes_text(each.inputs) for each in self.each)
+
+    def of(self, shapes: Mapping[str, Any]) -> ArtifactHeader:
+        """Return the header as it would be of one signature alone.
+
+        Parameters
+        ----------
+        shapes : mapping of str to tuple of int
+            Of some of its inputs; without any, the first one is returned.
+
+        Raises
+        ------
+        UsageError
+            If there is none.
+        """
+        for each in self.each:
+            known = {spec.name: spec.shape for spec in each.inputs}
+            if all(known.get(name) == shape for name, shape in shapes.items()):
+                return each
+        raise UsageError(f"{self.name} is compiled for {self.set_text}, and no other shapes")
+
+    @property
     def summary(self) -> str:
         """The model's name, inputs, outputs and target, on one line."""
-        return summary(self.name, self.inputs, self.outputs, self.target)
+        line = summary(self.name, self.inputs, self.outputs, self.target)
+        return f"{line}; and {len(self.others)} more shapes" if self.others else line
 
     @property
     def row_groups(self) -> tuple[tuple[int, ...], ...]:
@@ -244,7 +286,7 @@ class ArtifactHeader:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
+        common = {
             "format": self.format,
             "name": self.name,
             "versions": {
@@ -257,6 +299,14 @@ class ArtifactHeader:
             "isa_features": list(self.isa_features),
             "threads": self.threads,
             **({} if self.streams is None else {"streams": self.streams}),
+        }
+        if self.others:
+            return {**common, "plans": [each._program() for each in self.each]}
+        return {**common, **self._program()}
+
+    def _program(self) -> dict[str, Any]:
+        """Return the fields of one signature."""
+        return {
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
             "row_counts": list(self.row_counts),
@@ -273,6 +323,11 @@ class ArtifactHeader:
     @classmethod
     def from_json(cls, data: Any) -> ArtifactHeader:
         """Inverse of `to_json`, for what the C library has read and checked."""
+        if data["format"] == SET_FORMAT:
+            first, *others = (
+                cls.from_json({**data, **program, "format": FORMAT}) for program in data["plans"]
+            )
+            return replace(first, others=tuple(others), format=SET_FORMAT)
         versions = data["versions"]
         return cls(
             name=data["name"],

@@ -9,6 +9,7 @@ import numpy as np
 
 from neocpu.foundation.bfloat16 import NAME, holds
 from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.runtime.signatures import SignatureSet
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]
@@ -17,23 +18,30 @@ _HOST_DEVICES: Final = (1, 3, 11)
 """DLPack's devices whose memory the CPU reads: its own, and pinned for CUDA and ROCm."""
 
 
-def check_positional(specs: Sequence[TensorSpec], values: Any) -> list[AnyArray]:
+def check_positional(signatures: SignatureSet, values: Any) -> tuple[int, list[AnyArray]]:
     """Check one array, or a list or tuple of arrays in graph order.
+
+    Returns
+    -------
+    int
+        The number of the signature that they are of.
+    list of array
 
     Raises
     ------
     UsageError
         If their number, or the dtype or shape of one, is not the model's.
     """
+    specs = signatures.all[0].inputs
     sequence = list(values) if isinstance(values, list | tuple) else [values]
     if len(sequence) != len(specs):
         names = ", ".join(spec.name for spec in specs)
         raise UsageError(f"the model takes {len(specs)} inputs ({names}), got {len(sequence)}")
-    return [check_input(spec, value) for spec, value in zip(specs, sequence, strict=True)]
+    return _checked(signatures, sequence)
 
 
-def check_named(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> list[AnyArray]:
-    """Check arrays given by input name, and return them in graph order.
+def check_named(signatures: SignatureSet, values: Mapping[str, Any]) -> tuple[int, list[AnyArray]]:
+    """Check arrays given by input name, and return them in graph order, as `check_positional`.
 
     Raises
     ------
@@ -45,8 +53,19 @@ def check_named(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> list[
             "inputs by name must be a mapping from the name of each to an array, got "
             f"{type(values).__name__}: call the module itself with arrays in graph order"
         )
+    specs = signatures.all[0].inputs
     check_names(specs, values, "input")
-    return [check_input(spec, values[spec.name]) for spec in specs]
+    return _checked(signatures, [values[spec.name] for spec in specs])
+
+
+def _checked(signatures: SignatureSet, values: Sequence[Any]) -> tuple[int, list[AnyArray]]:
+    specs = signatures.all[0].inputs
+    if len(signatures.all) == 1:
+        return 0, [check_input(spec, value) for spec, value in zip(specs, values, strict=True)]
+    arrays = [_array_of(spec, value) for spec, value in zip(specs, values, strict=True)]
+    for spec, array in zip(specs, arrays, strict=True):
+        _check_dtype(spec, array.dtype)
+    return signatures.number_of(arrays), arrays
 
 
 def check_names(
@@ -86,9 +105,13 @@ def check_input(spec: TensorSpec, value: Any) -> AnyArray:
     UsageError
         If it is not an array, or its shape or dtype differ.
     """
-    array = value if isinstance(value, np.ndarray) else _as_array(spec, value)
+    array = _array_of(spec, value)
     check_kind(spec, array.dtype, array.shape)
     return array
+
+
+def _array_of(spec: TensorSpec, value: Any) -> AnyArray:
+    return value if isinstance(value, np.ndarray) else _as_array(spec, value)
 
 
 def check_kind(spec: TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
@@ -101,16 +124,20 @@ def check_kind(spec: TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -
     UsageError
         If they are not the input's.
     """
+    _check_dtype(spec, dtype)
+    if shape != spec.shape:
+        raise UsageError(
+            f"input '{spec.name}': expected {describe(spec.dtype, spec.shape)}, got "
+            f"{describe(spec.dtype, shape)}{_shape_hint(spec.shape, shape)}"
+        )
+
+
+def _check_dtype(spec: TensorSpec, dtype: np.dtype[Any]) -> None:
     if not holds(dtype, spec.dtype):
         wanted = "ml_dtypes.bfloat16" if spec.dtype == NAME else repr(spec.dtype)
         raise UsageError(
             f"input '{spec.name}': expected {describe(spec.dtype, spec.shape)}, got dtype "
             f"{dtype}: convert it with x.astype({wanted})"
-        )
-    if shape != spec.shape:
-        raise UsageError(
-            f"input '{spec.name}': expected {describe(spec.dtype, spec.shape)}, got "
-            f"{describe(spec.dtype, shape)}{_shape_hint(spec.shape, shape)}"
         )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from neocpu.runtime.session import Session
+    from neocpu.runtime.signatures import Signature
     from neocpu.runtime.streams import StreamedSession, StreamPools
     from neocpu.runtime.timeline import Timeline
 
@@ -151,7 +152,7 @@ class Module(Unpicklable):
         self.threads = pool.threads
         self.streams = len(session.streams)
         self._name = session.name
-        self._specs = session.inputs, session.outputs
+        self._signatures = session.signatures
         self._header = session.metadata
         self._pool = pool
         self._own_pool = own_pool
@@ -163,17 +164,27 @@ class Module(Unpicklable):
         return ArtifactHeader.from_json(json.loads(self._header))
 
     @property
+    def signatures(self) -> tuple[Signature, ...]:
+        """Inputs and outputs of each of the shapes that it is compiled for; of most models, one."""
+        return self._signatures.all
+
+    @property
+    def shapes(self) -> tuple[dict[str, tuple[int, ...]], ...]:
+        """The shapes of the inputs of each of `signatures`, by name."""
+        return tuple(each.shapes for each in self.signatures)
+
+    @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of each input, in graph order."""
-        return self._specs[0]
+        """Name, dtype and shape of each input, in graph order; of the first of `signatures`."""
+        return self.signatures[0].inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of each output, in graph order.
+        """Name, dtype and shape of each output, in graph order; of the first of `signatures`.
 
         Where a specification is ``bounded``, its first extent is the most rows an output can have.
         """
-        return self._specs[1]
+        return self.signatures[0].outputs
 
     def __call__(self, inputs: Any, out: Any = None) -> Outputs:
         """Run the model.
@@ -181,13 +192,13 @@ class Module(Unpicklable):
         Parameters
         ----------
         inputs : array, or list or tuple of arrays
-            In graph order, each with the dtype and shape of `inputs`. Any strides, alignment and
-            byte order; arrays of numpy, or of any library that exports DLPack from the CPU's
-            memory, or buffers.
+            In graph order, each with the dtype and shape of `inputs`, or all with the shapes of
+            another of `signatures`. Any strides, alignment and byte order; arrays of numpy, or of
+            any library that exports DLPack from the CPU's memory, or buffers.
         out : array, or list or tuple of arrays, optional
             Where to write the results, in graph order: numpy arrays with the dtype and shape of
-            `outputs`, in any strides. They may overlap inputs, which are then copied first. If two
-            of them overlap, the later one wins.
+            the signature's outputs, in any strides. They may overlap inputs, which are then copied
+            first. If two of them overlap, the later one wins.
 
         Returns
         -------
@@ -252,7 +263,9 @@ class Module(Unpicklable):
         return self._pool.submit(call)
 
     def warmup(self, n: int = 3) -> None:
-        """Run ``n`` times on zeros, each stream, so that later calls find memory and threads ready.
+        """Run on zeros, so that later calls find memory and threads ready.
+
+        Each stream does so ``n`` times for each of `signatures`.
 
         Raises
         ------
@@ -260,10 +273,11 @@ class Module(Unpicklable):
             As for a call.
         """
         streams = self._usable().streams
-        zeros = streams[0].zeros()
-        for one in streams:
-            for _ in range(n):
-                one.run(zeros)
+        for number in range(len(self.signatures)):
+            zeros = streams[0].zeros(number)
+            for one in streams:
+                for _ in range(n):
+                    one.run(number, zeros)
 
     def wait_verified(self) -> None:
         """Wait until the weights are checked, if they are to be.
@@ -352,11 +366,12 @@ class Module(Unpicklable):
     def _positional_call(self, inputs: Any, out: Any) -> Callable[[], Outputs]:
         """Check arguments; return the call to make."""
         session = self._usable()
-        arrays = check_positional(session.inputs, inputs)
-        results = None if out is None else check_positional_out(session.outputs, out)
+        number, arrays = check_positional(self._signatures, inputs)
+        specs = self.signatures[number].outputs
+        results = None if out is None else check_positional_out(specs, out)
 
         def call() -> Outputs:
-            outputs = session.run(arrays, results)
+            outputs = session.run(number, arrays, results)
             return outputs[0] if len(outputs) == 1 else outputs
 
         return call
@@ -364,12 +379,13 @@ class Module(Unpicklable):
     def _named_call(self, inputs: Mapping[str, Any], out: Any) -> Callable[[], dict[str, AnyArray]]:
         """Check arguments; return the call to make."""
         session = self._usable()
-        arrays = check_named(session.inputs, inputs)
-        results = None if out is None else check_named_out(session.outputs, out)
+        number, arrays = check_named(self._signatures, inputs)
+        specs = self.signatures[number].outputs
+        results = None if out is None else check_named_out(specs, out)
 
         def call() -> dict[str, AnyArray]:
-            outputs = session.run(arrays, results)
-            return dict(zip((spec.name for spec in session.outputs), outputs, strict=True))
+            outputs = session.run(number, arrays, results)
+            return dict(zip((spec.name for spec in specs), outputs, strict=True))
 
         return call
 

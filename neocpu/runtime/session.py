@@ -24,6 +24,7 @@ from neocpu.runtime.binding import (
     made_by,
 )
 from neocpu.runtime.guarding import is_guarded
+from neocpu.runtime.signatures import Signature, SignatureSet
 from neocpu.runtime.thread_pool import ThreadPool
 from neocpu.tensor_spec import TensorSpec
 
@@ -73,15 +74,15 @@ class Session:
     Attributes
     ----------
     name : str
-    inputs, outputs : tuple of TensorSpec
-        In graph order.
+    signatures : SignatureSet
+        What calls take and return.
     metadata : bytes
         The header, in JSON.
     """
 
     __slots__ = (
         *("_core", "_guard", "_handle", "_tracing"),
-        *("inputs", "metadata", "name", "outputs"),
+        *("metadata", "name", "signatures"),
     )
 
     def __init__(self, handle: Handle) -> None:
@@ -90,8 +91,15 @@ class Session:
         address = handle.address
         description: Description = core.neocpu_describe(address).contents
         self.name: Final[str] = description.name.decode()
-        self.inputs: Final = _specs(description.inputs, description.input_count)
-        self.outputs: Final = _specs(description.outputs, description.output_count)
+        self.signatures: Final = SignatureSet(
+            [
+                Signature(
+                    _specs(one.inputs, description.input_count),
+                    _specs(one.outputs, description.output_count),
+                )
+                for one in description.signatures[: description.signature_count]
+            ]
+        )
         self.metadata: Final[bytes] = core.neocpu_metadata(address)
         self._tracing = Lock()
         self._guard: Any = None
@@ -122,16 +130,18 @@ class Session:
         return Session(Handle(address, self._core.neocpu_free, mine.memory))
 
     def run(
-        self, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None
+        self, number: int, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None
     ) -> tuple[AnyArray, ...]:
         """Run the model once, from any thread; runs on one pool take turns.
 
         Parameters
         ----------
+        number : int
+            Of the signature.
         inputs : sequence of array
-            In graph order, with the model's shapes; any strides, alignment and byte order.
+            In graph order, with the signature's shapes; any strides, alignment and byte order.
         out : sequence of array, optional
-            In graph order, with the model's shapes and dtypes. They may overlap inputs.
+            In graph order, with the signature's shapes and dtypes. They may overlap inputs.
 
         Returns
         -------
@@ -143,17 +153,20 @@ class Session:
         ArtifactError, UsageError, NeoCPUError
             As a call of a module.
         """
-        read = self._readable(inputs, out)
-        written = self._writable(out)
+        signature = self.signatures.all[number]
+        read = _readable(signature.inputs, inputs, out)
+        written = _writable(signature.outputs, out)
         given = (Input * len(read))(*(Input(address_of(one), one.nbytes) for one in read))
         taken = (Output * len(written))(*(Output(address_of(one), one.nbytes) for one in written))
         try:
-            self._core.neocpu_run(self._handle.address, given, len(read), taken, len(written))
+            self._core.neocpu_run_signature(
+                *(self._handle.address, number, given, len(read), taken, len(written))
+            )
         finally:
             if self._guard is not None:
                 self._guard.raise_finding()
         results = []
-        for position, (spec, array) in enumerate(zip(self.outputs, written, strict=True)):
+        for position, (spec, array) in enumerate(zip(signature.outputs, written, strict=True)):
             rows = slice(taken[position].rows) if spec.bounded else ...
             result = array if out is None else out[position]
             if result is not array:
@@ -163,9 +176,10 @@ class Session:
             results.append(result)
         return tuple(results)
 
-    def zeros(self) -> list[AnyArray]:
-        """Return inputs to run on for the run's sake, in graph order."""
-        arrays = [aligned_empty(spec.shape, spec.dtype) for spec in self.inputs]
+    def zeros(self, number: int = 0) -> list[AnyArray]:
+        """Return inputs of a signature to run on for the run's sake, in graph order."""
+        signature = self.signatures.all[number]
+        arrays = [aligned_empty(spec.shape, spec.dtype) for spec in signature.inputs]
         for array in arrays:
             array.fill(0)
         return arrays
@@ -213,36 +227,38 @@ class Session:
                 for one in events[: count.value]
             )
 
-    def _readable(
-        self, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None
-    ) -> list[AnyArray]:
-        """Return inputs in C order and native bytes: themselves, if they are so."""
-        arrays, copied = [], []
-        for spec, array in zip(self.inputs, inputs, strict=True):
-            if reason := _reason_to_copy(array, out):
-                copied.append(f"'{spec.name}' ({reason})")
-            if not (array.flags.c_contiguous and array.dtype.isnative):
-                packed = aligned_empty(spec.shape, array.dtype.newbyteorder("="))
-                packed[...] = array
-                array = packed
-            arrays.append(array)
-        if copied:
-            import logging  # here, because `load` would spend a tenth of its time on it
 
-            logger = logging.getLogger("neocpu")
-            logger.debug("inputs copied before the run: %s", ", ".join(copied))
-        return arrays
+def _readable(
+    specs: Sequence[TensorSpec], inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None
+) -> list[AnyArray]:
+    """Return inputs in C order and native bytes: themselves, if they are so."""
+    arrays, copied = [], []
+    for spec, array in zip(specs, inputs, strict=True):
+        if reason := _reason_to_copy(array, out):
+            copied.append(f"'{spec.name}' ({reason})")
+        if not (array.flags.c_contiguous and array.dtype.isnative):
+            packed = aligned_empty(spec.shape, array.dtype.newbyteorder("="))
+            packed[...] = array
+            array = packed
+        arrays.append(array)
+    if copied:
+        import logging  # here, because `load` would spend a tenth of its time on it
 
-    def _writable(self, out: Sequence[AnyArray] | None) -> list[AnyArray]:
-        """Return where outputs go: in C order and native bytes, none overlapping another."""
-        arrays = []
-        for position, spec in enumerate(self.outputs):
-            if out is not None and _is_writable_in_place(out, position):
-                arrays.append(out[position])
-            else:
-                kind = spec.dtype if out is None else out[position].dtype.newbyteorder("=")
-                arrays.append(aligned_empty(spec.shape, kind))
-        return arrays
+        logger = logging.getLogger("neocpu")
+        logger.debug("inputs copied before the run: %s", ", ".join(copied))
+    return arrays
+
+
+def _writable(specs: Sequence[TensorSpec], out: Sequence[AnyArray] | None) -> list[AnyArray]:
+    """Return where outputs go: in C order and native bytes, none overlapping another."""
+    arrays = []
+    for position, spec in enumerate(specs):
+        if out is not None and _is_writable_in_place(out, position):
+            arrays.append(out[position])
+        else:
+            kind = spec.dtype if out is None else out[position].dtype.newbyteorder("=")
+            arrays.append(aligned_empty(spec.shape, kind))
+    return arrays
 
 
 def _bytes_of(source: Any) -> AnyArray:

@@ -131,16 +131,15 @@ class StreamedSession:
         self.streams: Final = (session, *others)
         self._pools = pools
         self.name: Final = session.name
-        self.inputs: Final = session.inputs
-        self.outputs: Final = session.outputs
+        self.signatures: Final = session.signatures
         self.metadata: Final = session.metadata
 
     def run(
-        self, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None
+        self, number: int, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None
     ) -> tuple[AnyArray, ...]:
         """Run the model once, on whichever stream is free; see `Session.run`."""
         with self._pools.taken() as position:
-            return self.streams[position].run(inputs, out)
+            return self.streams[position].run(number, inputs, out)
 
     def stream(self, pool: ThreadPool) -> NoReturn:
         """Refuse.
@@ -240,12 +239,12 @@ def _calls_per_second(session: StreamedSession) -> float:
 
     zeros = session.streams[0].zeros()
     for one in session.streams:
-        one.run(zeros)
+        one.run(0, zeros)
 
     def call_until(end: float) -> int:
         calls = 0
         while calls == 0 or time.perf_counter() < end:
-            session.run(zeros)
+            session.run(0, zeros)
             calls += 1
         return calls
 

@@ -20,7 +20,7 @@ from neocpu.bench.engines.timed_compilation import Compilation, compile_in_child
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.frontend.load import load_model
-from neocpu.input_shapes import InputShapes
+from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import load
@@ -144,12 +144,12 @@ def find_subject(
         )
     if precision is not None:
         raise UsageError(f"--precision is for models; {model} computes as it was compiled")
-    if shapes:
-        raise UsageError(f"--shape and --batch are for models; {model} has its shapes")
-    return open_subject(Path(model), source, folder)
+    return open_subject(Path(model), source, folder, shapes)
 
 
-def open_subject(artifact: Path, model: str | None, folder: Path) -> Subject:
+def open_subject(
+    artifact: Path, model: str | None, folder: Path, asked: InputShapes = NO_SHAPES
+) -> Subject:
     """Return an artifact that was compiled before.
 
     Parameters
@@ -159,16 +159,21 @@ def open_subject(artifact: Path, model: str | None, folder: Path) -> Subject:
         The ``.onnx`` file or built-in name it was compiled from.
     folder : Path
         For temporary files.
+    asked : InputShapes
+        Which of a set of shapes is meant; the first, if nothing is said.
 
     Raises
     ------
     ArtifactError, TargetError
         If the artifact is damaged or not for this machine.
     ModelError, UsageError
-        If the model cannot be read, or has other inputs.
+        If the model cannot be read, or has other inputs; or the shapes are not of the set.
     """
     with load(artifact, 1, verify=False) as module:  # which refuses what cannot run here
         header = module.metadata
+    if asked and (not header.others or not asked.by_name):
+        raise UsageError(f"--shape and --batch are for models; {artifact} has its shapes")
+    header = header.of(asked.by_name)
     if model is None:
         return Subject(header, artifact, None)
     shapes = InputShapes({spec.name: spec.shape for spec in header.inputs})

@@ -1,4 +1,4 @@
-"""What ``neocpu compile --fat`` prints."""
+"""What ``neocpu compile`` prints of several CPUs, and of a set of shapes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from neocpu.cli.plans.plan_text import error_text, precision_text
-from neocpu.cli.terminal import print_table
+from neocpu.cli.terminal import echo, print_table
 from neocpu.foundation.units import duration, size
 
 
@@ -33,4 +33,30 @@ def show_variants(variants: Sequence[Mapping[str, Any]]) -> None:
             for variant in variants
         ],
         right=("size", "transforms", "predicted"),
+    )
+
+
+def show_shapes(shapes: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table of the shapes that a file is compiled for.
+
+    Parameters
+    ----------
+    shapes : sequence of mapping
+        Of each signature its inputs' shapes, and what its plan came to.
+    """
+    echo()
+    print_table(
+        ("shape", "predicted", "packed weights", "largest error"),
+        [
+            (
+                " ".join(
+                    f"{name}[{','.join(map(str, shape))}]" for name, shape in each["inputs"].items()
+                ),
+                duration(each["predicted_us"] / 1e6),
+                size(each["weights"]["packed_bytes"] or 0),
+                error_text(each),
+            )
+            for each in shapes
+        ],
+        right=("predicted", "packed weights"),
     )

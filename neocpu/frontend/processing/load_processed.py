@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 
 from neocpu.foundation.errors import UsageError
+from neocpu.frontend.batching.named_dimensions import fix_dimensions
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.opset_raising import opset_of, raise_opset
@@ -49,7 +50,7 @@ def load_processed(
     if not processing:
         return load_model(model, shapes)
     proto = read_model(model)
-    shapes = _with_size(proto, shapes, processing)
+    shapes = _with_size(proto, fix_dimensions(proto.graph, shapes), processing)
     loaded = load_model(proto, shapes)
     prefix = picture_prefix(processing, loaded.inputs)
     notes: list[str] = [] if prefix is None else [str(prefix)]

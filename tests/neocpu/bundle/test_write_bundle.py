@@ -17,8 +17,10 @@ from neocpu.runtime.header import (
     ARGUMENT_ALIGN,
     FORMAT,
     MAX_RANK,
+    MAX_SIGNATURES,
     MAX_SPECS,
     MAX_THREADS,
+    SET_FORMAT,
     WEIGHT_ALIGN,
 )
 
@@ -152,7 +154,10 @@ def check_c(source, *options):
 def test_c_and_python_agree_on_the_format():
     check_c(
         '#include "src/header.c"\n#include "src/checksum.h"\n'
+        '#include "src/fields.c"\n#include "src/program_fields.c"\n'
         f'_Static_assert(NC_FORMAT == {FORMAT}, "format");\n'
+        f'_Static_assert(NC_SET_FORMAT == {SET_FORMAT}, "format of a set");\n'
+        f'_Static_assert(MAX_PROGRAMS == {MAX_SIGNATURES}, "signatures");\n'
         f'_Static_assert(NC_CHECKED == {WEIGHTS_PIECE}, "pieces");\n'
         f'_Static_assert(NC_ALIGN == {WEIGHT_ALIGN}, "weights");\n'
         f'_Static_assert(NC_ARGUMENT_ALIGN == {ARGUMENT_ALIGN}, "arguments");\n'

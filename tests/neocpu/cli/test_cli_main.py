@@ -106,7 +106,9 @@ class TestUsageErrors:
             (["compile", "m", "--shape", "x:1,-3"], "'x:1,-3' is not of the form"),
             (["compile", "m", "--shape", f"x:{'9' * 5000}"], "is not of the form"),
             (["compile", "m", "--batch", "9" * 20], "no tensor has an extent of 9999"),
-            (["compile", "m", "--shape", "x:1", "--shape", "x:2"], "the same input is named twice"),
+            (["tune", "m", "--shape", "x:1", "--shape", "x:2"], "the same input is named twice"),
+            (["compile", "m", "--shape", "x:{},3"], "'{}' is an empty set"),
+            (["compile", "m", "--shape", "x:{1,1},3"], "--shape x:1,3 is given twice"),
             (["compile", "m", "--target"], "'--target' requires an argument"),
         ],
     )

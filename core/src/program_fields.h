@@ -1,0 +1,13 @@
+/* The fields of a header that say what it does for one signature. */
+#ifndef NEOCPU_PROGRAM_FIELDS_H_
+#define NEOCPU_PROGRAM_FIELDS_H_
+
+#include "fields.h"
+#include "header.h"
+
+/* Read a program from the members of an object. Its weights lie in `weights_size` bytes; if it is the
+ * only one, they fill them. */
+void nc_program_read(nc_reader *r, const nc_json *object, size_t weights_size, int alone,
+                     nc_program *program);
+
+#endif

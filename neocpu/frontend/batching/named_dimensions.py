@@ -1,0 +1,48 @@
+"""Extents that a caller gives to a model's named dimensions, as ``--shape batch=4`` does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import onnx
+
+from neocpu.foundation.errors import UsageError
+from neocpu.frontend.shapes import real_inputs, static_dims
+from neocpu.input_shapes import InputShapes
+
+
+def fix_dimensions(graph: onnx.GraphProto, shapes: InputShapes) -> InputShapes:
+    """Write the extents of named dimensions into a graph's inputs, in place.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+    shapes : InputShapes
+        A value whose name is of no input, but of a dimension, is its extent.
+
+    Returns
+    -------
+    InputShapes
+        The same without these values, and with the shapes that are known by them.
+
+    Raises
+    ------
+    UsageError
+        If an extent is no whole number, or below 1.
+    """
+    inputs = real_inputs(graph)
+    known = {value.name for value in inputs}
+    dims = [(value, dim) for value in inputs for dim in value.type.tensor_type.shape.dim]
+    names = {dim.dim_param for _, dim in dims if dim.dim_param} - known
+    extents = {name: extent for name, extent in shapes.values.items() if name in names}
+    for name, extent in extents.items():
+        if extent < 1 or extent != int(extent):
+            raise UsageError(f"--shape {name}={extent}: a dimension is a whole number, 1 or more")
+    found = {}
+    for value, dim in dims:
+        if dim.dim_param in extents:
+            dim.dim_value = int(extents[dim.dim_param])
+            found[value.name] = value
+    named = {name: shape for name, value in found.items() if (shape := static_dims(value))}
+    values = {name: each for name, each in shapes.values.items() if name not in extents}
+    return replace(shapes, by_name={**named, **shapes.by_name}, values=values)

@@ -1,0 +1,127 @@
+"""What a caller says of a set of shapes: the signatures that an artifact is to be compiled for."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+from neocpu.foundation.errors import UsageError
+from neocpu.input_shapes import Given, parse_given
+from neocpu.runtime.header import MAX_SIGNATURES
+
+Shapes: TypeAlias = "Mapping[str, Given] | Sequence[Mapping[str, Given]]"
+"""Shapes of inputs by name; or a sequence of such, one for each signature."""
+
+_RANGE: Final = r"\d{1,18}\.\.\d{1,18}"
+_CHOICE: Final = rf"(?:{_RANGE}|\d{{1,18}})"
+_EXTENT: Final = rf"(?:{_CHOICE}|\{{(?:{_CHOICE}(?:,{_CHOICE})*)?\}})"
+
+
+def parse_set(text: str) -> tuple[str, tuple[Given, ...]] | None:
+    """Return what ``NAME:{1,4},3,224,224`` or ``NAME=1..16`` says: shapes, or values.
+
+    Braces list extents of a dimension, and of several dimensions all combinations count. A range is
+    a good set of extents: its ends, and the powers of two between them. Whatever `parse_given`
+    takes is a set of one. None if the text is of another form.
+
+    Raises
+    ------
+    UsageError
+        If a set is empty, or too large.
+    """
+    if match := re.fullmatch(rf"(.+):({_EXTENT}(?:,{_EXTENT})*)", text):
+        extents = [_choices(each, text) for each in re.findall(_EXTENT, match[2])]
+        _check_count(math.prod(map(len, extents)))
+        return match[1], tuple(itertools.product(*extents))
+    if match := re.fullmatch(rf"(.+)=({_RANGE}|\{{[^{{}}]*\}})", text):
+        if not re.fullmatch(_EXTENT, match[2]):
+            return None
+        return match[1], tuple(_choices(match[2], text))
+    given = parse_given(text)
+    return None if given is None else (given[0], (given[1],))
+
+
+def _choices(extent: str, text: str) -> list[int]:
+    """Return the extents that a number, a range, or a list of them in braces stands for."""
+    found: list[int] = []
+    for each in filter(None, extent.strip("{}").split(",")):
+        first, _, last = each.partition("..")
+        found += _good_set(int(first), int(last)) if last else [int(first)]
+    if not found:
+        raise UsageError(f"--shape {text}: '{extent}' is an empty set; give it an extent")
+    return found
+
+
+def _good_set(first: int, last: int) -> list[int]:
+    powers = (1 << exponent for exponent in range(last.bit_length()))
+    between = [power for power in powers if first < power < last]
+    return sorted({first, *between, last}) if first <= last else []
+
+
+def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, Given]]:
+    """Return the signatures that options make together.
+
+    What is given of one name is a list. Lists of several names are as long as each other, and are
+    taken side by side; what is given once is the same in all signatures.
+
+    Raises
+    ------
+    UsageError
+        If lists are of different lengths.
+    """
+    lists: dict[str, list[Given]] = {}
+    for name, choices in given:
+        lists.setdefault(name, []).extend(choices)
+    counts = {name: len(choices) for name, choices in lists.items() if len(choices) > 1}
+    if len(set(counts.values())) > 1:
+        listed = " and ".join(f"{count} of '{name}'" for name, count in counts.items())
+        raise UsageError(
+            f"--shape lists {listed}, which contradict each other: list as many of each, or one"
+        )
+    count = max(counts.values(), default=1)
+    return [
+        {name: choices[number % len(choices)] for name, choices in lists.items()}
+        for number in range(count)
+    ]
+
+
+def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
+    """Return the signatures of a set, or the only one.
+
+    Raises
+    ------
+    UsageError
+        If there is none, one is there twice, or there are too many.
+    """
+    if shapes is None or isinstance(shapes, Mapping):
+        return [shapes or {}]
+    signatures = list(shapes)
+    if not signatures:
+        raise UsageError("an empty set of shapes: give at least one signature")
+    _check_count(len(signatures))
+    for number, each in enumerate(signatures):
+        if not isinstance(each, Mapping):
+            raise UsageError(
+                "a set of shapes is a sequence of mappings from names of inputs to shapes, got "
+                f"{type(each).__name__} in it"
+            )
+        if each in signatures[:number]:
+            raise UsageError(f"--shape {_text(each)} is given twice: give each signature once")
+    return signatures
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_SIGNATURES:
+        raise UsageError(f"a set of {count} shapes: an artifact has at most {MAX_SIGNATURES}")
+
+
+def _text(signature: Mapping[str, Given]) -> str:
+    return " ".join(
+        f"{name}={given}"
+        if isinstance(given, int | float)
+        else f"{name}:{','.join(map(str, given))}"
+        for name, given in signature.items()
+    )

@@ -1,0 +1,77 @@
+"""One artifact of a model for a set of shapes, made of those for each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from neocpu.building.shape_set import SetMember, write_shape_set
+from neocpu.compiled_module import CompiledModule
+from neocpu.foundation.errors import UsageError
+from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.tensor_spec import TensorSpec, shapes_text
+
+
+def check_set(models: Sequence[LoadedModel]) -> None:
+    """Check that the shapes of inputs tell the signatures of a set apart, and nothing else does.
+
+    Raises
+    ------
+    UsageError
+        Naming the first two that are too much alike, or not enough.
+    """
+    first = models[0]
+    for number, model in enumerate(models):
+        for other in models[:number]:
+            if [spec.shape for spec in other.inputs] == [spec.shape for spec in model.inputs]:
+                raise UsageError(
+                    f"two signatures have inputs of the same shapes, {shapes_text(model.inputs)}: "
+                    "a set is told apart by them alone"
+                )
+        if _kinds(model) != _kinds(first):
+            raise UsageError(
+                f"{shapes_text(first.inputs)} and {shapes_text(model.inputs)} do not take and "
+                "return tensors of the same names and types: compile an artifact for each"
+            )
+
+
+def _kinds(model: LoadedModel) -> list[tuple[str, str, bool]]:
+    specs: tuple[TensorSpec, ...] = (*model.inputs, *model.outputs)
+    return [(spec.name, spec.dtype, spec.bounded) for spec in specs]
+
+
+def join_set(parts: Sequence[CompiledModule], max_weights: int | None) -> CompiledModule:
+    """Join compiled modules, one for each signature of a set; all are closed.
+
+    Parameters
+    ----------
+    parts : sequence of CompiledModule
+        Of `check_set`'s models; if it is one, it is returned.
+    max_weights : int or None
+        Bytes that the packed weights of all may take together.
+
+    Raises
+    ------
+    UsageError, ArtifactError
+        As `write_shape_set`.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    with ExitStack() as stack:
+        for part in parts:
+            stack.enter_context(part)
+        joined = CompiledModule(parts[0].header, parts[0].report)
+        with ExitStack() as on_failure:
+            on_failure.enter_context(joined)
+            members = [SetMember(part.header, part.kernels, part.path) for part in parts]
+            joined.header = write_shape_set(members, joined.path, max_weights)
+            on_failure.pop_all()
+    checked = [part.verification for part in parts if part.verification is not None]
+    joined.verification = max(checked, key=lambda found: found.norm_error, default=None)
+    seconds: Counter[str] = Counter()
+    for part in parts:
+        seconds.update(part.seconds)
+    joined.seconds = dict(seconds)
+    joined.tuned = parts[0].tuned
+    return joined

@@ -1,0 +1,74 @@
+"""What a caller says of a set of shapes."""
+
+import pytest
+
+from neocpu.foundation.errors import UsageError
+from neocpu.shape_sets.given import join_sets, parse_set, parse_signatures
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x:1,3,8,8", ("x", ((1, 3, 8, 8),))),
+        ("x:{1,4},3,{8,9}", ("x", ((1, 3, 8), (1, 3, 9), (4, 3, 8), (4, 3, 9)))),
+        ("x:{2,1},5", ("x", ((2, 5), (1, 5)))),
+        ("a:b=c:1..9,7", ("a:b=c", ((1, 7), (2, 7), (4, 7), (8, 7), (9, 7)))),
+        ("x:{1..3,7},5", ("x", ((1, 5), (2, 5), (3, 5), (7, 5)))),
+        ("b=1..16", ("b", (1, 2, 4, 8, 16))),
+        ("b=3..3", ("b", (3,))),
+        ("b={1,5}", ("b", (1, 5))),
+        ("sr=16000", ("sr", (16000,))),
+        ("s=0.5", ("s", (0.5,))),
+    ],
+)
+def test_texts(text, expected):
+    assert parse_set(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "x:", "x:{1,3", "x:1,-3", "x:a,b", "b=1..", "b={1,}", ":1,2"]
+)
+def test_other_texts_are_no_sets(text):
+    assert parse_set(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x:{},3", "'{}' is an empty set"),
+        ("b={}", "'{}' is an empty set"),
+        ("b=9..3", "'9..3' is an empty set"),
+        ("x:{1..99},{1..99},{1..99}", "a set of 512 shapes: an artifact has at most 64"),
+    ],
+)
+def test_empty_and_too_large_sets(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_set(text)
+
+
+def test_options_are_taken_side_by_side():
+    given = [("x", ((1, 3), (2, 3))), ("y", ((1, 5),)), ("y", ((2, 5),)), ("s", (7,))]
+    assert join_sets(given) == [
+        {"x": (1, 3), "y": (1, 5), "s": 7},
+        {"x": (2, 3), "y": (2, 5), "s": 7},
+    ]
+    assert join_sets([]) == [{}]
+
+
+def test_lists_of_other_lengths_contradict_each_other():
+    with pytest.raises(UsageError, match="2 of 'x' and 3 of 'y', which contradict"):
+        join_sets([("x", ((1,), (2,))), ("y", ((1,), (2,), (3,)))])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([], "an empty set of shapes"),
+        ([{"x": (1, 3)}, {"x": (1, 3)}], "--shape x:1,3 is given twice"),
+        ([{"x": (n, 3)} for n in range(1, 66)], "a set of 65 shapes"),
+        ([(1, 3)], "sequence of mappings"),
+    ],
+)
+def test_signatures_that_are_none(shapes, message):
+    with pytest.raises(UsageError, match=message):
+        parse_signatures(shapes)

@@ -1,0 +1,73 @@
+"""Commands that know sets of shapes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from neocpu.cli.main import main
+from tests.neocpu.shape_sets.conftest import SHAPES, Network
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run a command line; return its exit code, and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+    def command(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return code, *capfd.readouterr()
+
+    return command
+
+
+def test_compile_tells_each_of_the_shapes(run: Any, sized: Network, tmp_path: Path):
+    onnx.save(sized.model, tmp_path / "net.onnx")
+    given = ("--shape", "n=1..2", "--shape", "h=7", "--shape", "w=5")
+    code, out, err = run("compile", "net.onnx", "-o", "net.so", *given, "--threads", 1)
+    assert code == 0, err
+    assert "x[1,3,7,5]" in out
+    assert "x[2,3,7,5]" in out
+    report = json.loads(run("inspect", "net.so", "--json")[1])
+    assert [each["inputs"] for each in report["variants"][0]["shapes"]] == [
+        {"x": [1, 3, 7, 5]},
+        {"x": [2, 3, 7, 5]},
+    ]
+
+
+def test_run_takes_what_is_in_the_set(run: Any, sized: Network, tmp_path: Path):
+    x = np.random.default_rng(5).normal(size=SHAPES[1]["x"]).astype("float32")
+    np.save(tmp_path / "x.npy", x)
+    assert run("run", sized.path, "--input", "x.npy", "-o", "y.npz", "--quiet")[0] == 0
+    expected, _ = sized.reference(x)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npz")["y"], expected, rtol=1e-4, atol=1e-5)
+    _, out, _ = run("run", sized.path, "--shape", "x:2,3,16,5", "--json")
+    report = json.loads(out)
+    assert report["inputs"][0]["shape"] == [2, 3, 16, 5]
+    assert report["outputs"][0]["shape"] == [2, 5, 16, 5]
+
+
+def test_other_shapes_are_refused(run: Any, sized: Network, tmp_path: Path):
+    np.save(tmp_path / "x.npy", np.zeros((5, 3, 9, 7), "float32"))
+    listed = "x[1,3,9,7]; x[3,3,9,7]; x[1,3,7,9]; x[2,3,16,5]"
+    for ends in (("--input", "x.npy"), ("--shape", "x:5,3,9,7")):
+        code, out, err = run("run", sized.path, *ends)
+        assert (code, out) == (2, "")
+        assert listed in err
+
+
+def test_inspect_and_explain_show_the_set(run: Any, sized: Network):
+    _, out, _ = run("inspect", sized.path)
+    assert "4: x[1,3,9,7]; x[3,3,9,7]; x[1,3,7,9]; x[2,3,16,5]" in out
+    _, out, _ = run("explain", sized.path, "--shape", "x:3,3,9,7")
+    assert out.splitlines()[1].split() == ["shape", "x[3,3,9,7]"]
+    one, other = (
+        json.loads(run("explain", sized.path, "--json", "--shape", f"x:{shape}")[1])
+        for shape in ("1,3,9,7", "2,3,16,5")
+    )
+    assert one["predicted_us"] < other["predicted_us"]
