@@ -1,0 +1,43 @@
+"""Rows of a batch, done in runs of the sizes that there are plans for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+Runs: TypeAlias = tuple[int, ...]
+"""How many rows the plan of each run takes, most first; the last may have some to spare."""
+
+
+def compositions(seconds: Mapping[int, float], most: int) -> tuple[Runs, ...]:
+    """Return the runs that take least time together, for every number of rows from 0 to ``most``.
+
+    Of five rows, with plans of 1, 4 and 8, these may be a run of 4 and one of 1, or one of 8 with
+    three rows to spare. A dynamic program over what is left after the first run. Of compositions
+    that take equally long it is one of the fewest runs.
+
+    Parameters
+    ----------
+    seconds : mapping of int to float
+        What a run takes, by the rows of its plan: above 0, and so are the rows. Not empty.
+    most : int
+        Rows.
+
+    Returns
+    -------
+    tuple of tuple of int
+        At position n the runs for n rows; every one of them has a row to do.
+    """
+    assert seconds
+    assert all(rows > 0 and time > 0 for rows, time in seconds.items()), seconds
+    totals: list[tuple[float, int]] = [(0.0, 0)]
+    found: list[Runs] = [()]
+    for rows in range(1, most + 1):
+        rests = {size: max(0, rows - size) for size in seconds}
+        time, runs, first = min(
+            (totals[rest][0] + seconds[size], totals[rest][1] + 1, size)
+            for size, rest in rests.items()
+        )
+        totals.append((time, runs))
+        found.append(tuple(sorted((first, *found[rests[first]]), reverse=True)))
+    return tuple(found)

@@ -1,0 +1,50 @@
+"""Batches made of plans, against every way there is to make them."""
+
+import numpy as np
+import pytest
+
+from neocpu.runtime.composition import compositions
+
+SIZES = (1, 2, 4, 8)
+MOST = 32
+
+
+def every_total(sizes, most):
+    """Of every choice of how often each size is run: its rows, and how often."""
+    counts = np.indices([-(-most // size) + 1 for size in sizes]).reshape(len(sizes), -1)
+    return np.array(sizes) @ counts, counts
+
+
+@pytest.mark.parametrize("sizes", [SIZES, (8, 3), (16,), (1,)])
+def test_no_composition_takes_less_time(sizes):
+    rows, counts = every_total(sizes, MOST)
+    for seed in range(20):
+        times = np.random.default_rng(seed).uniform(0.1, 1, len(sizes))
+        found = compositions(dict(zip(sizes, times, strict=True)), MOST)
+        assert found[0] == ()
+        for n in range(1, MOST + 1):
+            best = (times @ counts)[rows >= n].min()
+            cost = sum(times[sizes.index(size)] for size in found[n])
+            assert cost == pytest.approx(best, rel=1e-12)
+
+
+def test_each_run_has_a_row_to_do():
+    for seed in range(50):
+        times = np.random.default_rng(seed).uniform(0.1, 1, len(SIZES))
+        for n, runs in enumerate(compositions(dict(zip(SIZES, times, strict=True)), MOST)):
+            assert list(runs) == sorted(runs, reverse=True)
+            assert sum(runs) >= n > sum(runs[:-1]) or n == 0
+
+
+def test_five_rows_are_four_and_one_or_eight_with_some_to_spare():
+    assert compositions({1: 1.0, 4: 3.0, 8: 5.0}, 5)[5] == (4, 1)
+    assert compositions({1: 1.0, 4: 3.0, 8: 3.5}, 5)[5] == (8,)
+
+
+def test_of_equally_long_ones_it_is_the_fewest_runs():
+    assert compositions({1: 1.0, 2: 2.0, 4: 4.0}, 7)[4:] == ((4,), (4, 1), (4, 2), (4, 2, 1))
+
+
+def test_never_slower_than_one_row_at_a_time():
+    times = {1: 1.0, 2: 2.5, 4: 6.0, 8: 20.0}
+    assert compositions(times, 8)[8] == (1,) * 8
