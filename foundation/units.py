@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _BYTES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
@@ -33,7 +33,7 @@ def size(count: int) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of ``90``, ``60s``, ``10m`` or ``1h``.
+    """Return the seconds of ``90``, ``2ms``, ``60s``, ``10m`` or ``1h``.
 
     Raises
     ------

@@ -19,6 +19,7 @@ EPILOG = """\b
 Examples:
   neocpu serve resnet50.so
   neocpu serve resnet50.so --name resnet50 --host 0.0.0.0 --port 8080
+  neocpu serve batches.so --max-batch 16 --max-delay 2ms
   neocpu serve old.so new.so --name net:1 --name net:2 --instances 2
   curl http://127.0.0.1:8080/v2/models/resnet50
 
@@ -74,6 +75,19 @@ what was accepted, refuse the rest with 503, and end it."""
     help="Requests of a model that may wait; more are refused with 429.",
 )
 @click.option(
+    "--max-batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Compute requests together, N rows of the first axis at most, if an artifact is compiled "
+    "for more than one; each request then has from 1 to N of them.",
+)
+@click.option(
+    "--max-delay",
+    type=options.Duration(),
+    metavar="TIME",
+    help="How long a request waits at most for others while nothing is computed, by default 2ms.",
+)
+@click.option(
     "--max-request-bytes",
     type=options.Size(),
     metavar="SIZE",
@@ -105,6 +119,8 @@ def command(
     threads: int | None,
     instances: int,
     queue: int,
+    max_batch: int | None,
+    max_delay: float | None,
     max_request_bytes: int | None,
     max_bytes_in_flight: int | None,
     drain_seconds: float,
@@ -117,7 +133,10 @@ def command(
     from neocpu.serving.repository import entries
 
     models = entries(artifacts, names)
+    if max_delay is not None and max_batch is None:
+        raise UsageError("--max-delay says how long --max-batch waits: give both")
     _check_installed()
+    from neocpu.serving.batching import DELAY, Batching
     from neocpu.serving.http_server import bind, serve, url
     from neocpu.serving.server import InferenceServer, Limits
 
@@ -127,6 +146,9 @@ def command(
         queue,
         max_request_bytes,
         max_bytes_in_flight=max_bytes_in_flight,
+        batching=Batching(max_batch, DELAY if max_delay is None else max_delay)
+        if max_batch
+        else None,
     )
     server = InferenceServer(models, limits)
     terminal.kept = lambda: "every accepted request was answered"

@@ -10,6 +10,7 @@ BUCKETS: Final = (
     *(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
 )
 """Seconds: from a small network on a fast core to a long queue."""
+ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
 _LABELS: Final = ("model", "version")
 
 
@@ -26,7 +27,7 @@ class Metrics:
         )
         self.queue = Histogram(
             "neocpu_queue_seconds",
-            "Time a request waited for the calls before it",
+            "Time a request waited for the calls before it, and for others to be computed with",
             _LABELS,
             registry=registry,
             buckets=BUCKETS,
@@ -37,6 +38,19 @@ class Metrics:
             _LABELS,
             registry=registry,
             buckets=BUCKETS,
+        )
+        self.batch = Histogram(
+            "neocpu_batch_rows",
+            "Rows of requests that a run computed together",
+            _LABELS,
+            registry=registry,
+            buckets=ROWS,
+        )
+        self.spare = Counter(
+            "neocpu_spare_rows",
+            "Rows that runs computed for nobody, their plans having more than there were",
+            _LABELS,
+            registry=registry,
         )
         self.in_flight = Gauge(
             "neocpu_requests_in_flight",
@@ -57,11 +71,19 @@ class ModelMetrics:
 
     def __init__(self, metrics: Metrics, name: str, version: str) -> None:
         self._requests = metrics.requests
+        self._batch = metrics.batch.labels(name, version)
+        self._spare = metrics.spare.labels(name, version)
         self._labels = (name, version)
         self.queue = metrics.queue.labels(name, version)
         self.inference = metrics.inference.labels(name, version)
         self.in_flight = metrics.in_flight.labels(name, version)
         self.ready = metrics.ready.labels(name, version)
+
+    def ran(self, seconds: float, rows: int, size: int) -> None:
+        """Count a run of a plan of ``size`` rows, of which so many were requests'."""
+        self.inference.observe(seconds)
+        self._batch.observe(rows)
+        self._spare.inc(size - rows)
 
     def answered(self, code: int) -> None:
         """Count a request that was answered or refused with ``code``."""

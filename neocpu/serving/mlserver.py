@@ -2,8 +2,9 @@
 ``"neocpu.serving.mlserver.NeoCPURuntime"`` and ``"parameters": {"uri": …}`` the artifact.
 
 ``"extra": {"threads": 2, "instances": 1, "queue": 64}`` beside ``"uri"`` are what ``neocpu serve``
-has as options. Set ``"parallel_workers": 0`` in ``settings.json``: modules have threads of their
-own, and another process would only copy tensors.
+has as options; MLServer's own ``"max_batch_size"`` and ``"max_batch_time"`` are its ``--max-batch``
+and ``--max-delay``. Set ``"parallel_workers": 0`` in ``settings.json``: modules have threads of
+their own, and another process would only copy tensors.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import prometheus_client
-from mlserver import MLModel
+from mlserver import MLModel, ModelSettings
 from mlserver.errors import MLServerError
 from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, ResponseOutput
 from mlserver.utils import get_model_uri
 
 from neocpu.foundation.errors import UsageError
+from neocpu.serving.batching import Batching
 from neocpu.serving.datatypes import DATATYPES, AnyArray
+from neocpu.serving.lane import Lane
 from neocpu.serving.metadata import tensor_metadata
 from neocpu.serving.metrics import Metrics
-from neocpu.serving.model import Lane, ServedModel
+from neocpu.serving.model import ServedModel
 from neocpu.serving.refusals import RequestError, UnavailableError
 from neocpu.serving.repository import FIRST_VERSION, ModelEntry
 from neocpu.serving.request import RequestedOutput, parse_document
@@ -36,6 +39,12 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
 
     _lanes: tuple[Lane, ...] = ()
     _model: ServedModel | None = None
+
+    def __init__(self, settings: ModelSettings) -> None:
+        most, delay = settings.max_batch_size, settings.max_batch_time
+        self._batching = Batching(most, max(0.0, delay)) if most > 1 else None
+        # MLServer would merge requests itself, where one that is wrong fails all of a batch.
+        super().__init__(settings.model_copy(update={"max_batch_size": 0}))
 
     async def load(self) -> bool:
         """Load and warm up; ready after that.
@@ -50,9 +59,9 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         limits = _limits(self.settings.parameters.extra if self.settings.parameters else None)
         await asyncio.to_thread(self._open, entry, limits)
         assert self._model is not None
-        header = self._model.header
-        self.inputs = [MetadataTensor(**tensor_metadata(spec)) for spec in header.inputs]
-        self.outputs = [MetadataTensor(**tensor_metadata(spec)) for spec in header.outputs]
+        inputs, outputs = self._model.inputs, self._model.outputs
+        self.inputs = [MetadataTensor(**tensor_metadata(spec)) for spec in inputs]
+        self.outputs = [MetadataTensor(**tensor_metadata(spec)) for spec in outputs]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
@@ -78,7 +87,6 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         return True
 
     async def _answer(self, model: ServedModel, payload: InferenceRequest) -> InferenceResponse:
-        header = model.header
         document = {
             "id": payload.id,
             "inputs": [
@@ -92,7 +100,7 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
             ],
             "outputs": [{"name": output.name} for output in payload.outputs or []],
         }
-        request = parse_document(document, memoryview(b""), header.inputs, header.outputs)
+        request = parse_document(document, memoryview(b""), model.inputs, model.outputs)
         results = await model.infer(request.inputs)
         return InferenceResponse(
             id=payload.id,
@@ -104,7 +112,7 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
     def _open(self, entry: ModelEntry, limits: Limits) -> None:
         lanes = tuple(Lane(limits.threads_per_instance) for _ in range(limits.instances))
         try:
-            self._model = ServedModel(entry, lanes, limits.queue, _metrics())
+            self._model = ServedModel(entry, lanes, limits.queue, _metrics(), self._batching)
         finally:
             self._lanes = lanes
             if self._model is None:

@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from neocpu import Module, ThreadPool, load
+from neocpu import Module, load
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.runtime.header import ArtifactHeader
+from neocpu.serving.batched_plans import any_rows, batch_of, measure_plans
+from neocpu.serving.batching import Batcher, Batching
 from neocpu.serving.datatypes import DATATYPES, AnyArray
+from neocpu.serving.lane import Lane
 from neocpu.serving.metrics import Metrics, ModelMetrics
 from neocpu.serving.refusals import (
     AbandonedError,
@@ -23,36 +26,13 @@ from neocpu.serving.refusals import (
     UnavailableError,
 )
 from neocpu.serving.repository import ModelEntry
+from neocpu.serving.response import binary_bytes
+from neocpu.serving.tensors import with_rows
 
 WARMUP_CALLS: Final = 3
 
 Departure: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 """Returns what ends when a client goes away."""
-
-
-class Lane:
-    """A thread pool on which one call runs at a time, of whichever model.
-
-    Attributes
-    ----------
-    pending : int
-        Calls handed to it and not finished. Of the event loop alone.
-    """
-
-    __slots__ = ("_finished", "pending", "pool")
-
-    def __init__(self, threads: int) -> None:
-        self.pool = ThreadPool(threads)
-        self.pending = 0
-        self._finished = 0.0
-
-    def finish(self, submitted: float) -> tuple[float, float]:
-        """Return the seconds a call that ends now has waited and run."""
-        # Calls run one after another, so it began when it came or when the one before it ended.
-        now = time.perf_counter()
-        began = max(submitted, self._finished)
-        self._finished = now
-        return began - submitted, now - began
 
 
 class ServedModel:
@@ -63,10 +43,17 @@ class ServedModel:
     entry : ModelEntry
     ready : bool
         Whether it is warmed up and open.
+    inputs, outputs : tuple of TensorSpec
+        Of a request; ``bounded`` where it may have any number of rows.
     """
 
     def __init__(
-        self, entry: ModelEntry, lanes: Sequence[Lane], queue: int, metrics: Metrics
+        self,
+        entry: ModelEntry,
+        lanes: Sequence[Lane],
+        queue: int,
+        metrics: Metrics,
+        batching: Batching | None = None,
     ) -> None:
         """Load the artifact and warm it up.
 
@@ -75,21 +62,25 @@ class ServedModel:
         lanes : sequence of Lane
             Shared with other models.
         queue : int
-            How many requests may wait besides one on each lane.
+            How many requests may wait besides those that run, one on each lane or a batch.
+        batching : Batching, optional
+            Compute requests together, if the model has plans for more than one row.
 
         Raises
         ------
         NeoCPUError
-            As `neocpu.load`.
+            As `neocpu.load`, or if the rows of a batch are not apart.
         """
         self.entry = entry
         self.ready = False
         self.metrics = ModelMetrics(metrics, entry.name, entry.version)
         self._lanes = lanes
-        self._limit = len(lanes) + queue
+        self._queue = queue
+        self._together = 1
         self._admitted = 0
         self._seconds = 0.0
         self._modules: list[Module] = []
+        self._batcher: Batcher | None = None
         try:
             self._modules.append(load(entry.path, pool=lanes[0].pool))
             for lane in lanes[1:]:
@@ -98,6 +89,9 @@ class ServedModel:
             for module in self._modules:
                 module.wait_verified()
                 module.warmup(WARMUP_CALLS)
+            self.inputs, self.outputs = self.header.inputs, self.header.outputs
+            if batching is not None and batch_of(entry.path, self.header) > 1:
+                self._compute_together(batching)
         except BaseException:
             self.close()
             raise
@@ -108,6 +102,12 @@ class ServedModel:
     def header(self) -> ArtifactHeader:
         """Inputs, outputs and all else the artifact says of itself."""
         return self._modules[0].metadata
+
+    @property
+    def answer_bytes(self) -> int:
+        """About how many bytes an answer has at least."""
+        outputs = self.header.outputs
+        return binary_bytes([with_rows(s, 1) for s in outputs] if self._batcher else outputs)
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -142,7 +142,9 @@ class ServedModel:
     async def infer(
         self, inputs: Mapping[str, AnyArray], gone: Departure | None = None
     ) -> dict[str, AnyArray]:
-        """Run on the lane with the fewest calls; one that still waits is cancelled with its task.
+        """Run on the lane with the fewest calls, or together with other requests.
+
+        One that still waits is cancelled with its task.
 
         Parameters
         ----------
@@ -156,16 +158,15 @@ class ServedModel:
         AbandonedError
             If it ended first.
         """
+        if self._batcher is not None:
+            answer = self._batcher.submit(inputs, asyncio.get_running_loop().call_later)
+            return await _unless(gone, asyncio.wrap_future(answer))
         position = min(range(len(self._lanes)), key=lambda index: self._lanes[index].pending)
         lane = self._lanes[position]
-        lane.pending += 1
-        try:
-            submitted = time.perf_counter()
-            future = self._modules[position].submit(inputs)
-            future.add_done_callback(partial(self._observe, lane, submitted))
-            return await _unless(gone, asyncio.wrap_future(future))
-        finally:
-            lane.pending -= 1
+        submitted = time.perf_counter()
+        future = lane.count(self._modules[position].submit(inputs))
+        future.add_done_callback(partial(self._observe, lane, submitted))
+        return await _unless(gone, asyncio.wrap_future(future))
 
     def close(self) -> None:
         """Wait for the call under way and free the modules. May be repeated."""
@@ -173,17 +174,30 @@ class ServedModel:
             # Not set to 0: the one that replaces it may be ready already.
             self.metrics.ready.dec()
         self.ready = False
+        if self._batcher is not None:
+            self._batcher.close()
         for module in self._modules:
             module.close()
+
+    def _compute_together(self, batching: Batching) -> None:
+        """Gather requests from now on."""
+        path, header = self.entry.path, self.header
+        sizes = [batch_of(path, header)]
+        seconds = measure_plans(path, self._modules[0], header.inputs, sizes)
+        self.inputs = any_rows(header.inputs, batching.most)
+        self.outputs = any_rows(header.outputs, batching.most)
+        self._together = batching.most
+        self._seconds = min(time / rows for rows, time in seconds.items())
+        self._batcher = Batcher(self._modules, self._lanes, seconds, batching, self.metrics)
 
     def _admit(self) -> None:
         if not self.ready:
             raise UnavailableError(f"model '{self.entry.name}' is not ready")
-        if self._admitted >= self._limit:
-            waiting = self._limit - len(self._lanes)
+        if self._admitted >= len(self._lanes) * self._together + self._queue:
             seconds = self._seconds * self._admitted / len(self._lanes)
             raise OverloadedError(
-                f"{waiting} requests wait for model '{self.entry.name}' already: try again later",
+                f"{self._queue} requests wait for model '{self.entry.name}' already: "
+                "try again later",
                 max(1, math.ceil(seconds)),
             )
         self._admitted += 1

@@ -30,6 +30,7 @@ from neocpu.serving.tensors import (
     from_binary,
     from_json,
     json_values_at_most,
+    with_rows,
 )
 from neocpu.tensor_spec import TensorSpec
 
@@ -77,7 +78,8 @@ def parse_request(
     json_bytes : int or None
         Where the JSON ends; None if it is all there is.
     inputs, outputs : sequence of TensorSpec
-        Of the model.
+        Of the model. Where inputs are ``bounded``, a request has as many rows of all of them as it
+        likes, but for that bound.
 
     Raises
     ------
@@ -105,6 +107,7 @@ def parse_picture(
         If it cannot be decoded, or the model takes something else.
     """
     spec = picture_input(inputs)
+    spec = with_rows(spec, 1) if spec.bounded else spec
     tensors = {spec.name: decode_pictures(spec, [body])}
     return InferRequest(None, tensors, _parse_outputs({}, outputs, binary=False))
 
@@ -163,7 +166,7 @@ def _parse_inputs(
 ) -> dict[str, AnyArray]:
     if not isinstance(entries, list):
         raise RequestError("the request has no list of 'inputs'")
-    by_name = {spec.name: spec for spec in specs}
+    by_name = {spec.name: spec for spec in _with_its_rows(specs, entries)}
     tensors: dict[str, AnyArray] = {}
     offset = 0
     for entry in entries:
@@ -197,6 +200,18 @@ def _parse_inputs(
     if missing := [name for name in by_name if name not in tensors]:
         raise RequestError(f"missing input {', '.join(missing)}")
     return tensors
+
+
+def _with_its_rows(specs: Sequence[TensorSpec], entries: Sequence[object]) -> Sequence[TensorSpec]:
+    """Return the specifications with the rows of the first input that a request has."""
+    first = entries[0] if entries else None
+    shape = first.get("shape") if isinstance(first, dict) else None
+    if not any(spec.bounded for spec in specs) or not isinstance(shape, list) or not shape:
+        return specs
+    rows, most = shape[0], specs[0].shape[0]
+    if type(rows) is not int or not 1 <= rows <= most:
+        raise RequestError(f"a request has from 1 to {most} rows of each input, got {brief(rows)}")
+    return [with_rows(spec, rows) for spec in specs]
 
 
 def _pictures(spec: TensorSpec, data: object) -> AnyArray:

@@ -14,18 +14,20 @@ from prometheus_client import CollectorRegistry
 
 from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.host import usable_cpus, usable_memory
-from neocpu.runtime.header import ArtifactHeader
+from neocpu.serving.batching import Batching
 from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.in_flight import InFlight, Share
+from neocpu.serving.lane import Lane
 from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import Metrics
-from neocpu.serving.model import Departure, Lane, ServedModel
+from neocpu.serving.model import Departure, ServedModel
 from neocpu.serving.pictures import ENCODED_BYTES
 from neocpu.serving.refusals import UnavailableError, UnknownModelError
 from neocpu.serving.repository import ModelEntry, unique
 from neocpu.serving.request import InferRequest, parse_picture, parse_request
-from neocpu.serving.response import InferResponse, binary_bytes, render_response
+from neocpu.serving.response import InferResponse, render_response
 from neocpu.serving.tensors import brief, json_bytes_at_most
+from neocpu.tensor_spec import TensorSpec
 
 DRAINING: Final = "the server is shutting down: send the request to another"
 LATE_SECONDS: Final = 4.0
@@ -56,6 +58,8 @@ class Limits:
     max_bytes_in_flight : int or None
         Most bytes of all requests under way and of answers that are not sent yet; by default a
         quarter of the memory this process may use.
+    batching : Batching or None
+        How requests of a model are computed together; each by itself if None.
     """
 
     instances: int = 1
@@ -64,6 +68,7 @@ class Limits:
     max_request_bytes: int | None = None
     body_seconds: float = 30.0
     max_bytes_in_flight: int | None = None
+    batching: Batching | None = None
 
     @property
     def bytes_in_flight(self) -> int:
@@ -142,7 +147,7 @@ class InferenceServer:
             for _ in range(limits.instances):
                 self._lanes.append(Lane(limits.threads_per_instance))
             for entry in self._entries:
-                model = ServedModel(entry, self._lanes, limits.queue, self.metrics)
+                model = ServedModel(entry, self._lanes, limits.queue, self.metrics, limits.batching)
                 self._models.setdefault(entry.name, {})[entry.version] = model
         except BaseException:
             self.close()
@@ -190,7 +195,7 @@ class InferenceServer:
         """Return what the protocol tells of a model."""
         model = self.find(name, version)
         versions = [version] if version else sorted(self._models[name], key=int)
-        return model_metadata(name, versions, model.header)
+        return model_metadata(name, versions, model.inputs, model.outputs)
 
     def index(self, *, only_ready: bool) -> list[dict[str, str]]:
         """Return the repository index: every version of every model, and whether it is ready."""
@@ -233,7 +238,7 @@ class InferenceServer:
         if self.draining:
             await discard_body(chunks, LATE_SECONDS)
         with model.answering(), self._accepted():
-            share = self._bytes.share(binary_bytes(model.header.outputs))
+            share = self._bytes.share(model.answer_bytes)
             try:
                 return await self._answer(model, call, chunks, gone, share), share
             except BaseException as error:
@@ -250,35 +255,32 @@ class InferenceServer:
         gone: Departure,
         share: Share,
     ) -> InferResponse:
-        header = model.header
         body = await read_body(
             chunks,
             call.length,
-            limit=self.limits.max_request_bytes or _bytes_at_most(header),
+            limit=self.limits.max_request_bytes or _bytes_at_most(model.inputs),
             seconds=self.limits.body_seconds,
             json_bytes=call.json_bytes,
             hold=share.hold_request,
         )
-        request = await self._parse(body, call, header)
+        request = await self._parse(body, call, model)
         results = await model.infer(request.inputs, gone)
         answer = render_response(model.entry.name, model.entry.version, request, results)
         share.hold_request(0)
         share.hold_answer(len(answer.body))
         return answer
 
-    async def _parse(
-        self, body: memoryview, call: InferCall, header: ArtifactHeader
-    ) -> InferRequest:
+    async def _parse(self, body: memoryview, call: InferCall, model: ServedModel) -> InferRequest:
         """Parse a request: pictures and much JSON in a thread, so that others get in between.
 
         One at a time, for a parsed document and a picture take many times their bytes.
         """
-        specs = header.inputs, header.outputs
+        specs = model.inputs, model.outputs
         parse = partial(parse_request, body, call.json_bytes, *specs)
         if call.is_picture:
             parse = partial(parse_picture, body, *specs)
         size = body.nbytes if call.json_bytes is None else call.json_bytes
-        if size <= _QUICK_BYTES and not any(spec.picture for spec in header.inputs):
+        if size <= _QUICK_BYTES and not any(spec.picture for spec in model.inputs):
             return parse()
         async with self._parsing:
             return await asyncio.to_thread(parse)
@@ -301,7 +303,7 @@ class InferenceServer:
         return [model for versions in self._models.values() for model in versions.values()]
 
 
-def _bytes_at_most(header: ArtifactHeader) -> int:
+def _bytes_at_most(inputs: Sequence[TensorSpec]) -> int:
     """Return how many bytes a request has at most, if it is not padded."""
-    pictures = sum(spec.shape[0] for spec in header.inputs if spec.picture)
-    return json_bytes_at_most(header.inputs) + ENCODED_BYTES * pictures
+    pictures = sum(spec.shape[0] for spec in inputs if spec.picture)
+    return json_bytes_at_most(inputs) + ENCODED_BYTES * pictures

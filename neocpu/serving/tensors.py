@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
@@ -34,6 +35,11 @@ def json_values_at_most(specs: Sequence[TensorSpec]) -> int:
     return JSON_VALUES + sum(sizes)
 
 
+def with_rows(spec: TensorSpec, rows: int) -> TensorSpec:
+    """Return a specification with so many rows: extents of the first axis."""
+    return replace(spec, shape=(rows, *spec.shape[1:]))
+
+
 def check_declaration(spec: TensorSpec, datatype: object, shape: object) -> None:
     """Check what a request declares of an input against what the model takes.
 
@@ -56,7 +62,7 @@ def check_declaration(spec: TensorSpec, datatype: object, shape: object) -> None
     if shape != wanted:
         raise RequestError(
             f"input '{spec.name}': the model takes shape {wanted}, got {brief(shape)}"
-            f"{_hint(wanted, shape)}"
+            f"{_hint(spec, shape)}"
         )
 
 
@@ -147,9 +153,15 @@ def _array(spec: TensorSpec, numbers: list[Any], dtype: np.dtype[Any]) -> AnyArr
     )
 
 
-def _hint(wanted: Sequence[int], shape: Sequence[int]) -> str:
+def _hint(spec: TensorSpec, shape: Sequence[int]) -> str:
+    wanted = list(spec.shape)
     if shape[1:] == wanted[1:] and len(shape) == len(wanted):
-        return f": it is compiled for batches of {wanted[0]}; send one request for each"
+        if spec.bounded:
+            return ": all inputs have as many rows as the first"
+        return (
+            f": it is compiled for batches of {wanted[0]}; send one request for each, or serve it "
+            "with --max-batch"
+        )
     if shape == wanted[1:]:
         return ": the batch axis is missing"
     return ""

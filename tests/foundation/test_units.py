@@ -38,7 +38,15 @@ def test_what_is_printed_can_be_read():
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("90", 90), ("60s", 60), ("10m", 600), ("1.5min", 90), (" 1H ", 3600), ("0", 0)],
+    [
+        ("90", 90),
+        ("60s", 60),
+        ("10m", 600),
+        ("1.5min", 90),
+        (" 1H ", 3600),
+        ("0", 0),
+        ("2ms", 0.002),
+    ],
 )
 def test_durations(text, expected):
     assert parse_duration(text) == expected

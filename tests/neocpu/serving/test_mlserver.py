@@ -18,6 +18,7 @@ import neocpu
 
 pytest.importorskip("mlserver")
 from mlserver import ModelSettings
+from mlserver.batching import load_batching
 from mlserver.errors import MLServerError
 from mlserver.settings import ModelParameters
 from mlserver.types import InferenceRequest, RequestInput
@@ -135,6 +136,43 @@ def test_unloading_answers_what_was_accepted(linear):
         expected = module(x).tobytes()
     for answer in answers:
         assert np.array(answer.outputs[0].data.root, "float32").tobytes() == expected
+
+
+def test_its_adaptive_batching_is_ours(linear):
+    """Requests of one row of a model of four; one that is wrong fails alone."""
+    (x,) = linear.inputs(0)
+
+    def request(row, name="x"):
+        data = row.ravel().tolist()
+        tensor = {"name": name, "datatype": "FP32", "shape": list(row.shape), "data": data}
+        return InferenceRequest(inputs=[RequestInput(**tensor)])
+
+    async def scene():
+        parameters = ModelParameters(uri=str(linear.path), extra={"threads": 1})
+        settings = ModelSettings(
+            name="together",
+            implementation=NeoCPURuntime,
+            parameters=parameters,
+            max_batch_size=4,
+            max_batch_time=0.01,
+        )
+        runtime = await load_batching(NeoCPURuntime(settings))
+        await runtime.load()
+        assert [tensor.shape for tensor in runtime.inputs] == [[-1, 64]]
+        asked = [request(x[row : row + 1]) for row in range(4)] + [request(x[:1], "z"), request(x)]
+        found = await asyncio.gather(*map(runtime.predict, asked), return_exceptions=True)
+        await runtime.unload()
+        return found
+
+    *rows, wrong, whole = asyncio.run(scene())
+    with neocpu.load(linear.path, 1) as module:
+        expected = module(x)
+    assert isinstance(wrong, MLServerError)
+    for row, answer in enumerate(rows):
+        assert answer.outputs[0].shape == [1, 33]
+        found = np.array(answer.outputs[0].data.root, "float32")
+        assert found.tobytes() == expected[row].tobytes()
+    assert np.array(whole.outputs[0].data.root, "float32").tobytes() == expected.tobytes()
 
 
 def test_metrics(server, linear):

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 from fake_modules import OUTPUT, FakeModule
 from v2_requests import body
 
+from neocpu.serving import lane, pictures
 from neocpu.serving import model as served
-from neocpu.serving import pictures
 from neocpu.serving.refusals import EncodingError, RequestError
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import parse_picture, parse_request
@@ -145,9 +146,17 @@ def test_inputs_that_take_no_pictures():
             parse_picture(memoryview(encoded()), inputs, [])
 
 
+def test_as_many_pictures_as_a_request_has():
+    one = replace(spec(batch=4), bounded=True)
+    assert request(one, encoded(), encoded()).shape == (2, 6, 8, 3)
+    assert parse_picture(memoryview(encoded()), [one], []).inputs["x"].shape == (1, 6, 8, 3)
+    with pytest.raises(RequestError, match="from 1 to 4 rows of each input, got 5"):
+        request(one, *[encoded()] * 5)
+
+
 def test_a_server_takes_bodies_that_are_pictures(monkeypatch):
     """Larger than the input's numbers in JSON: the input is tiny, the file is not."""
-    monkeypatch.setattr(served, "ThreadPool", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(lane, "ThreadPool", lambda _: SimpleNamespace(close=lambda: None))
     module = FakeModule(log=[])
     module.metadata = SimpleNamespace(inputs=(spec(size=(1, 1)),), outputs=(OUTPUT,))
     monkeypatch.setattr(served, "load", lambda *_, **__: module)

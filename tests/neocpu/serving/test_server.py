@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from v2_requests import body, tensor
 
 from neocpu.foundation.errors import ArtifactError
+from neocpu.serving import lane
 from neocpu.serving import model as served
 from neocpu.serving import server as serving_server
 from neocpu.serving.app import create_app
@@ -55,7 +56,7 @@ def modules(monkeypatch):
         return made.all[-1]
 
     monkeypatch.setattr(served, "load", load)
-    monkeypatch.setattr(served, "ThreadPool", FakePool)
+    monkeypatch.setattr(lane, "ThreadPool", FakePool)
     return made
 
 

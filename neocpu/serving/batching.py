@@ -1,0 +1,316 @@
+"""Requests that are computed together: which, when, and on whose behalf.
+
+A request has one or more rows of the model's first axis. Rows wait in line; each run takes as many
+as its plan has, first come first served, and may take some of a request and leave the others to the
+next. What a run takes is decided when it begins, so that while another is under way more come.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, TypeAlias
+
+import numpy as np
+
+from neocpu.runtime.aligned_memory import aligned_empty
+from neocpu.runtime.composition import compositions
+from neocpu.serving.datatypes import AnyArray
+from neocpu.serving.lane import Lane
+from neocpu.serving.metrics import ModelMetrics
+
+Tensors: TypeAlias = Mapping[str, AnyArray]
+Later: TypeAlias = Callable[[float, Callable[[], object]], object]
+"""Calls a function in so many seconds, such as ``loop.call_later``."""
+
+DELAY: Final = 0.002
+"""Seconds, unless told otherwise."""
+WORTH: Final = 1.03
+"""How many times as many rows a second a larger run must make to be waited for."""
+
+
+class Runs(Protocol):
+    """What is needed of a `neocpu.Module`."""
+
+    def run(self, inputs: Tensors) -> dict[str, AnyArray]:
+        """Return the outputs by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How requests are gathered.
+
+    Attributes
+    ----------
+    most : int
+        Rows of one batch, and of one request, at most.
+    delay : float
+        Seconds that a request may wait for others while a lane is free.
+    """
+
+    most: int
+    delay: float
+
+
+class _Request:
+    """Rows that wait, are computed, or are done.
+
+    Attributes
+    ----------
+    taken, pending : int
+        Rows that runs have taken, and those that none has computed yet.
+    outputs : dict of str to array
+        Of a request that several runs compute: what is there of its answer.
+    """
+
+    __slots__ = ("answer", "came", "inputs", "number", "outputs", "pending", "rows", "taken")
+
+    def __init__(self, number: int, inputs: Tensors) -> None:
+        self.number = number
+        self.inputs = inputs
+        self.rows = self.pending = len(next(iter(inputs.values())))
+        self.taken = 0
+        self.came = time.perf_counter()
+        self.answer: Future[dict[str, AnyArray]] = Future()
+        self.outputs: dict[str, AnyArray] = {}
+
+    def begin(self) -> bool:
+        """Say that rows of it are about to be computed; False if nobody waits for them."""
+        if self.taken:
+            return not self.answer.done()
+        return self.answer.set_running_or_notify_cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows of a request that a run computes.
+
+    Attributes
+    ----------
+    start, count : int
+        Which of the request's.
+    place : int
+        Where they begin in the batch.
+    """
+
+    request: _Request
+    start: int
+    count: int
+    place: int
+
+    @property
+    def rows(self) -> slice:
+        """Its rows in the request."""
+        return slice(self.start, self.start + self.count)
+
+    @property
+    def places(self) -> slice:
+        """Its rows in the batch."""
+        return slice(self.place, self.place + self.count)
+
+
+class Batcher:
+    """The rows that wait for one model, and its runs on all lanes. For use by any thread.
+
+    Parameters
+    ----------
+    modules : sequence
+        One for each lane, which takes batches of as many rows as any plan has. No row of a batch
+        has a part in what another's outputs are.
+    lanes : sequence of Lane
+        Maybe shared with other models, whose calls take turns with the runs of this one.
+    seconds : mapping of int to float
+        What a run takes, by the rows of its plan.
+    batching : Batching
+    metrics : ModelMetrics
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[Runs],
+        lanes: Sequence[Lane],
+        seconds: Mapping[int, float],
+        batching: Batching,
+        metrics: ModelMetrics,
+    ) -> None:
+        self._modules, self._lanes, self._metrics = modules, lanes, metrics
+        self._seconds, self._most, self._delay = seconds, batching.most, batching.delay
+        self._runs = compositions(seconds, batching.most)
+        best = max(self._rate(rows) for rows in range(1, batching.most + 1))
+        self._worthwhile = best / WORTH
+        self._waiting: deque[_Request] = deque()
+        self._count = 0
+        self._due = -1  # the last request whose delay is over, and all before it
+        self._next: Future[None] | None = None  # a run that is queued and has taken no rows yet
+        self._closing = False
+        # Again by the thread that has it: a future that is cancelled calls back.
+        self._lock = threading.RLock()
+        self._batches: list[dict[str, AnyArray]] = [{} for _ in lanes]
+
+    def submit(self, inputs: Tensors, later: Later) -> Future[dict[str, AnyArray]]:
+        """Put a request in line.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            All with the same first extent. They must not change until the answer is there.
+        later : callable
+            For the end of its delay.
+
+        Returns
+        -------
+        concurrent.futures.Future
+            Of the outputs by name, with as many rows; or of what its run raises. It may be
+            cancelled until a run takes some of them.
+
+        Raises
+        ------
+        UsageError
+            If the lanes are closed.
+        """
+        with self._lock:
+            request = _Request(self._count, inputs)
+            self._count += 1
+            self._waiting.append(request)
+            request.answer.add_done_callback(lambda _: self._forget(request))
+            if self._delay <= 0:
+                self._due = request.number
+            self._consider()
+        if self._delay > 0:
+            later(self._delay, partial(self._end_delay, request.number))
+        return request.answer
+
+    def close(self) -> None:
+        """Compute what waits."""
+        with self._lock:
+            self._closing = True
+            self._consider()
+        while (run := self._next) is not None:
+            run.result()  # it has queued another if it left rows
+
+    def _end_delay(self, number: int) -> None:
+        with self._lock:
+            self._due = max(self._due, number)
+            self._consider()
+
+    def _forget(self, request: _Request) -> None:
+        """Take a request out of the line that is cancelled, or failed with some of its rows."""
+        with self._lock:
+            if request in self._waiting:
+                self._waiting.remove(request)
+
+    def _rate(self, rows: int) -> float:
+        """Return the rows per second of the first run for so many."""
+        size = self._runs[rows][0]
+        return min(rows, size) / self._seconds[size]
+
+    def _rows(self) -> int:
+        """Return how many rows wait, as far as one batch may have them."""
+        return min(self._most, sum(request.rows - request.taken for request in self._waiting))
+
+    def _consider(self) -> None:
+        """Queue a run, unless there is one, if it is to begin as soon as a lane is free."""
+        if self._next is not None or not self._waiting:
+            return
+        first = self._waiting[0]
+        overdue = self._closing or first.taken or first.number <= self._due
+        if overdue or self._rate(self._rows()) >= self._worthwhile:
+            lane = min(range(len(self._lanes)), key=lambda index: self._lanes[index].pending)
+            self._next = self._lanes[lane].submit(partial(self._run, lane))
+
+    def _run(self, lane: int) -> None:
+        """Compute of what waits as much as one run does best. Called by a lane."""
+        began = time.perf_counter()
+        with self._lock:
+            self._next = None
+            size, parts = self._take(began)
+            self._consider()
+        if not parts:
+            return
+        try:
+            results = self._modules[lane].run(self._gathered(lane, size, parts))
+        except BaseException as error:
+            for part in parts:
+                self._answer(part.request, error)
+            return
+        finally:
+            _, seconds = self._lanes[lane].finish(began)
+            self._metrics.ran(seconds, sum(part.count for part in parts), size)
+        for part in parts:
+            self._deliver(part, results)
+
+    def _take(self, now: float) -> tuple[int, list[_Part]]:
+        """Take rows out of the line; return the rows of the plan to run, and whose they are."""
+        if not self._waiting:
+            return 0, []
+        rows = self._rows()
+        size = self._runs[rows][0]
+        most, place = min(rows, size), 0
+        parts: list[_Part] = []
+        while place < most and self._waiting:
+            request = self._waiting[0]
+            if not request.begin():
+                self._waiting.popleft()
+                continue
+            if not request.taken:
+                self._metrics.queue.observe(now - request.came)
+            count = min(most - place, request.rows - request.taken)
+            parts.append(_Part(request, request.taken, count, place))
+            request.taken += count
+            place += count
+            if request.taken == request.rows:
+                self._waiting.popleft()
+        return size, parts
+
+    def _gathered(self, lane: int, size: int, parts: Sequence[_Part]) -> Tensors:
+        """Return the inputs of a run: rows of requests, and zeros in those to spare."""
+        first, last = parts[0], parts[-1]
+        if first.count == first.request.rows == size:
+            return first.request.inputs
+        gathered: dict[str, AnyArray] = {}
+        for name, array in first.request.inputs.items():
+            batch = self._batch(lane, name, array, size)
+            for part in parts:
+                batch[part.places] = part.request.inputs[name][part.rows]
+            batch[last.places.stop :] = 0
+            gathered[name] = batch
+        return gathered
+
+    def _batch(self, lane: int, name: str, like: AnyArray, size: int) -> AnyArray:
+        """Return where a lane's batches are put together: one run is under way there at a time."""
+        batches = self._batches[lane]
+        if name not in batches or len(batches[name]) < size:
+            batches[name] = aligned_empty((size, *like.shape[1:]), like.dtype.newbyteorder("="))
+        return batches[name][:size]
+
+    def _deliver(self, part: _Part, results: Mapping[str, AnyArray]) -> None:
+        """Give a request its rows of the results, and answer it if they are the last."""
+        request = part.request
+        outputs = {name: array[part.places] for name, array in results.items()}
+        if part.count == request.rows:
+            self._answer(request, outputs)
+            return
+        with self._lock:
+            for name, array in outputs.items():
+                if name not in request.outputs:
+                    shape = (request.rows, *array.shape[1:])
+                    request.outputs[name] = np.empty(shape, array.dtype)
+                request.outputs[name][part.rows] = array
+            request.pending -= part.count
+            if not request.pending:
+                self._answer(request, request.outputs)
+
+    def _answer(self, request: _Request, outcome: dict[str, AnyArray] | BaseException) -> None:
+        """Tell whoever waits for a request, unless another run of it failed."""
+        with self._lock:
+            if request.answer.done():
+                return
+            if isinstance(outcome, BaseException):
+                request.answer.set_exception(outcome)
+            else:
+                request.answer.set_result(outcome)

@@ -1,0 +1,54 @@
+"""Where calls of models run: one at a time on each lane."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from neocpu import ThreadPool
+
+T = TypeVar("T")
+
+
+class Lane:
+    """A thread pool on which one call runs at a time, of whichever model.
+
+    Attributes
+    ----------
+    pending : int
+        Calls handed to it and not finished.
+    """
+
+    __slots__ = ("_finished", "_lock", "pending", "pool")
+
+    def __init__(self, threads: int) -> None:
+        self.pool = ThreadPool(threads)
+        self.pending = 0
+        self._finished = 0.0
+        self._lock = threading.Lock()
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Queue a call on the pool, as `ThreadPool.submit`."""
+        return self.count(self.pool.submit(call))
+
+    def count(self, future: Future[T]) -> Future[T]:
+        """Count a call that was handed to the pool until it is done; return it."""
+        with self._lock:
+            self.pending += 1
+        future.add_done_callback(self._leave)
+        return future
+
+    def finish(self, submitted: float) -> tuple[float, float]:
+        """Return the seconds a call that ends now has waited and run."""
+        # Calls run one after another, so it began when it came or when the one before it ended.
+        now = time.perf_counter()
+        began = max(submitted, self._finished)
+        self._finished = now
+        return began - submitted, now - began
+
+    def _leave(self, _: Future[Any]) -> None:
+        with self._lock:
+            self.pending -= 1

@@ -1,0 +1,183 @@
+"""A server that computes requests together, without HTTP, of an artifact of four rows."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+from prometheus_client import generate_latest
+from v2_requests import binary_tensor, body, tensor
+
+import neocpu
+from neocpu.cli.main import main
+from neocpu.serving.batching import Batching
+from neocpu.serving.refusals import AbandonedError, OverloadedError, RequestError
+from neocpu.serving.repository import ModelEntry
+from neocpu.serving.server import InferCall, InferenceServer, Limits
+
+
+@pytest.fixture(scope="module")
+def expected(linear):
+    """What rows give, computed with zeros beside them."""
+    with neocpu.load(linear.path, 1) as module:
+
+        def alone(x):
+            rows = [module(np.concatenate([row[None], np.zeros((3, 64), "float32")])) for row in x]
+            return np.stack([one[0] for one in rows])
+
+        yield alone
+
+
+@pytest.fixture
+def server(linear):
+    batching = Batching(8, 0.001)
+    limits = Limits(instances=2, threads=1, queue=64, batching=batching)
+    server = InferenceServer([ModelEntry("linear", linear.path)], limits)
+    server.start()
+    yield server
+    server.close()
+
+
+def rows(count, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, (count, 64)).astype("float32")
+
+
+async def stays():
+    await asyncio.Event().wait()
+
+
+async def ask(server, entry, gone=stays):
+    async def chunks():
+        yield body(entry)
+
+    answer, share = await server.infer(InferCall("linear", None, None, None), chunks(), gone)
+    share.close()
+    return json.loads(answer.body)
+
+
+def outputs(document):
+    (y,) = document["outputs"]
+    return np.array(y["data"], "float32").reshape(y["shape"])
+
+
+def test_answers_are_bitwise_what_each_request_alone_would_get(server, expected):
+    async def scene():
+        asked = [rows(1 + seed % 8, seed) for seed in range(24)]
+        answers = await asyncio.gather(*(ask(server, tensor("x", x)) for x in asked))
+        return zip(asked, answers, strict=True)
+
+    for x, answer in asyncio.run(scene()):
+        found = outputs(answer)
+        assert found.shape == (len(x), 33)
+        assert found.tobytes() == expected(x).tobytes()
+    text = generate_latest(server.metrics.registry).decode()
+    of_linear = '{model="linear",version="1"}'
+    total = sum(1 + seed % 8 for seed in range(24))
+    assert f"neocpu_batch_rows_sum{of_linear} {total}.0" in text
+    assert f"neocpu_queue_seconds_count{of_linear} 24.0" in text
+    assert f"neocpu_requests_in_flight{of_linear} 0.0" in text
+
+
+def test_metadata_say_that_rows_are_free(server):
+    found = server.metadata("linear", None)
+    assert found["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 64]}]
+    assert found["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [-1, 33]}]
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (tensor("x", rows(9)), "from 1 to 8 rows of each input, got 9"),
+        (tensor("x", rows(1), shape=[0, 64], data=[]), "from 1 to 8 rows of each input, got 0"),
+        (tensor("x", rows(1), shape=[True, 64]), "got True"),
+        (tensor("x", rows(1), shape=["1", 64]), "got '1'"),
+        (tensor("x", rows(1), shape=[]), "shape"),
+        (tensor("x", rows(1), shape=[1, 63]), r"the model takes shape \[1, 64\]"),
+        (tensor("x", rows(2), shape=[1, 64]), "64 elements"),
+        (tensor("x", rows(1), shape=[2, 64]), "128 elements"),
+        (binary_tensor("x", rows(1)), "only 0 bytes are left"),
+    ],
+)
+def test_a_bad_request_hurts_no_other(server, expected, entry, words):
+    async def scene():
+        x = rows(3)
+        good = [ask(server, tensor("x", x)) for _ in range(3)]
+        found = await asyncio.gather(*good, ask(server, entry), return_exceptions=True)
+        return x, found
+
+    x, (*good, error) = asyncio.run(scene())
+    assert isinstance(error, RequestError)
+    assert error.status == 400
+    with pytest.raises(RequestError, match=words):
+        raise error
+    for answer in good:
+        assert outputs(answer).tobytes() == expected(x).tobytes()
+
+
+def test_infinities_of_one_request_stay_its_own(server, expected):
+    async def scene():
+        model = server.find("linear")
+        x, bad = rows(1), np.full((1, 64), np.inf, "float32")
+        bad[0, ::2] = np.nan
+        return x, await asyncio.gather(*(model.infer({"x": one}) for one in (x, bad, x)))
+
+    x, (first, _, last) = asyncio.run(scene())
+    for found in (first, last):
+        assert found["y"].tobytes() == expected(x).tobytes()
+
+
+def test_a_client_that_goes_away_takes_nobody_along(server, expected):
+    async def leaves():
+        pass
+
+    async def scene():
+        x = rows(2)
+        asked = [ask(server, tensor("x", x)), ask(server, tensor("x", x), gone=leaves)]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        return x, found, server.in_flight
+
+    x, (answer, error), in_flight = asyncio.run(scene())
+    assert outputs(answer).tobytes() == expected(x).tobytes()
+    assert isinstance(error, AbandonedError)
+    assert in_flight == 0
+
+
+def test_more_than_may_wait_are_refused(linear):
+    limits = Limits(instances=1, threads=1, queue=2, batching=Batching(4, 60.0))
+    server = InferenceServer([ModelEntry("linear", linear.path)], limits)
+    server.start()
+
+    async def scene():
+        asked = [asyncio.ensure_future(ask(server, tensor("x", rows(1)))) for _ in range(3)]
+        asked += [asyncio.ensure_future(ask(server, tensor("x", rows(4)))) for _ in range(4)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    found = asyncio.run(scene())
+    server.close()
+    refused = [one for one in found if isinstance(one, Exception)]
+    assert len(refused) == 1
+    with pytest.raises(OverloadedError, match="2 requests wait for model 'linear'"):
+        raise refused[0]
+
+
+def test_closing_answers_what_waits(linear, expected):
+    """Though its delay is far from over."""
+    limits = Limits(instances=1, threads=1, batching=Batching(64, 3600.0))
+    server = InferenceServer([ModelEntry("linear", linear.path)], limits)
+    server.start()
+
+    async def scene():
+        x = rows(2)
+        asked = [asyncio.ensure_future(ask(server, tensor("x", x))) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        await asyncio.to_thread(server.close)
+        return x, await asyncio.gather(*asked)
+
+    x, answers = asyncio.run(scene())
+    for answer in answers:
+        assert outputs(answer).tobytes() == expected(x).tobytes()
+
+
+def test_a_delay_without_a_batch_says_nothing(linear, capsys):
+    assert main(["serve", str(linear.path), "--max-delay", "2ms"]) == 2
+    assert "--max-delay says how long --max-batch waits: give both" in capsys.readouterr().err

@@ -1,0 +1,301 @@
+"""Requests that are computed together, on lanes whose calls run when the test says so."""
+
+import random
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from neocpu.serving.batching import Batcher, Batching
+from neocpu.serving.metrics import Metrics, ModelMetrics
+
+
+class FakeLane:
+    def __init__(self):
+        self.calls = []
+
+    @property
+    def pending(self):
+        return len(self.calls)
+
+    def submit(self, call):
+        self.calls.append((call, Future()))
+        return self.calls[-1][1]
+
+    def step(self):
+        """Make the oldest call."""
+        call, future = self.calls[0]
+        call()
+        future.set_result(None)
+        del self.calls[0]
+
+    def finish(self, began):
+        return 0.0, 0.001
+
+
+class FakeModule:
+    """``y`` is 2 x + 1; ``before`` is called first, with the rows of the batch."""
+
+    def __init__(self, before=len):
+        self.batches = []
+        self.given = None
+        self.before = before
+
+    def run(self, inputs):
+        self.given = inputs["x"]
+        self.batches.append(inputs["x"].copy())
+        self.before(inputs["x"])
+        return {"y": 2 * inputs["x"] + 1}
+
+
+class Scene:
+    """A batcher, what it runs on, and what it asked to be called later."""
+
+    def __init__(self, seconds, most, delay=1.0, lanes=1, before=len):
+        self.registry = CollectorRegistry()
+        self.lanes = [FakeLane() for _ in range(lanes)]
+        self.modules = [FakeModule(before) for _ in range(lanes)]
+        metrics = ModelMetrics(Metrics(self.registry), "net", "1")
+        batching = Batching(most, delay)
+        self.batcher = Batcher(self.modules, self.lanes, seconds, batching, metrics)
+        self.delays = []
+        self.asked = 0
+
+    def ask(self, rows=1):
+        """Put a request in line; return its rows and its answer."""
+        self.asked += 1
+        x = np.full((rows, 2), self.asked, "float32")
+        later = lambda seconds, end: self.delays.append((seconds, end))  # noqa: E731
+        return x, self.batcher.submit({"x": x}, later)
+
+    def let(self):
+        """End the oldest delay."""
+        seconds, end = self.delays.pop(0)
+        assert seconds == 1.0
+        end()
+
+    def ran(self):
+        """Run all that is queued; return the rows of the batches so far, without those to spare."""
+        while any(lane.calls for lane in self.lanes):
+            next(lane for lane in self.lanes if lane.calls).step()
+        return [batch[:, 0].tolist() for module in self.modules for batch in module.batches]
+
+    def sample(self, name):
+        return self.registry.get_sample_value(name, {"model": "net", "version": "1"})
+
+
+def check(*asked):
+    for x, answer in asked:
+        np.testing.assert_array_equal(answer.result(timeout=0)["y"], 2 * x + 1)
+
+
+def test_a_full_batch_begins_at_once_and_a_smaller_one_after_its_delay():
+    scene = Scene({4: 1.0}, most=4)
+    asked = [scene.ask() for _ in range(6)]
+    assert scene.ran() == [[1, 2, 3, 4]]
+    check(*asked[:4])
+    assert not asked[4][1].done()
+    for _ in range(5):
+        scene.let()
+    assert scene.ran() == [[1, 2, 3, 4], [5, 6, 0, 0]]
+    check(*asked)
+    assert scene.sample("neocpu_batch_rows_sum") == 6
+    assert scene.sample("neocpu_batch_rows_count") == 2
+    assert scene.sample("neocpu_spare_rows_total") == 2
+    assert scene.sample("neocpu_queue_seconds_count") == 6
+
+
+def test_what_comes_while_a_run_is_queued_is_taken_too():
+    scene = Scene({8: 1.0}, most=8)
+    asked = [scene.ask(), scene.ask()]
+    scene.let()
+    asked += [scene.ask(), scene.ask()]
+    assert len(scene.lanes[0].calls) == 1
+    assert scene.ran() == [[1, 2, 3, 4, 0, 0, 0, 0]]
+    check(*asked)
+
+
+def test_a_delay_that_ended_before_the_run_began_leaves_no_other_waiting():
+    """What a queued run has no room for begins with the next, or when its own delay ends."""
+    scene = Scene({2: 1.0}, most=2)
+    asked = [scene.ask() for _ in range(3)]
+    assert scene.ran() == [[1, 2]]
+    while scene.delays:
+        scene.let()
+    assert scene.ran() == [[1, 2], [3, 0]]
+    check(*asked)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "runs"),
+    [
+        ({1: 1.0, 2: 1.5, 4: 2.0, 8: 3.0}, [[1, 2, 3, 4, 5, 0, 0, 0]]),
+        ({1: 1.0, 4: 2.0, 8: 9.0}, [[1, 2, 3, 4], [5]]),
+        ({1: 1.0, 2: 1.6, 8: 90.0}, [[1, 2], [3, 4], [5]]),
+    ],
+)
+def test_plans_are_those_of_the_fastest_composition(seconds, runs):
+    scene = Scene(seconds, most=8)
+    lane = scene.lanes[0]
+    lane.submit(lambda: None)  # another model's call, behind which all of them come
+    asked = [scene.ask() for _ in range(5)]
+    while scene.delays:
+        scene.let()
+    assert scene.ran() == runs
+    check(*asked)
+
+
+def test_nobody_waits_where_a_larger_batch_is_hardly_faster():
+    scene = Scene({1: 1.0, 2: 1.99, 4: 3.9}, most=4)
+    first = scene.ask()
+    assert scene.ran() == [[1]]
+    assert scene.sample("neocpu_spare_rows_total") == 0
+    check(first)
+
+
+def test_without_a_delay_nobody_waits():
+    scene = Scene({4: 1.0}, most=4, delay=0)
+    asked = scene.ask()
+    assert scene.ran() == [[1, 0, 0, 0]]
+    assert not scene.delays
+    check(asked)
+
+
+def test_a_request_may_have_more_rows_than_any_plan():
+    scene = Scene({4: 1.0}, most=16)
+    asked = [scene.ask(2), scene.ask(7), scene.ask(1)]
+    assert scene.ran() == [[1, 1, 2, 2], [2, 2, 2, 2], [2, 3, 0, 0]]
+    check(*asked)
+
+
+def test_a_batch_has_no_more_rows_than_allowed():
+    scene = Scene({16: 1.0}, most=3)
+    asked = [scene.ask() for _ in range(4)]
+    while scene.delays:
+        scene.let()
+    assert [sorted(batch, reverse=True)[:3] for batch in scene.ran()] == [[3, 2, 1], [4, 0, 0]]
+    check(*asked)
+
+
+def test_rows_that_are_a_batch_are_read_where_they_lie():
+    scene = Scene({4: 1.0}, most=4)
+    x, answer = scene.ask(4)
+    scene.ran()
+    assert scene.modules[0].given is x
+    check((x, answer))
+
+
+def test_a_cancelled_request_is_not_computed_and_hurts_no_other():
+    scene = Scene({4: 1.0}, most=4)
+    asked = [scene.ask() for _ in range(3)]
+    assert asked[1][1].cancel()
+    scene.let()
+    assert scene.ran() == [[1, 3, 0, 0]]
+    check(asked[0], asked[2])
+
+
+def test_it_is_too_late_to_cancel_what_is_computed():
+    cancelled = []
+    scene = Scene({2: 1.0}, most=2, before=lambda _: cancelled.append(asked[0][1].cancel()))
+    asked = [scene.ask(), scene.ask()]
+    scene.ran()
+    assert cancelled == [False]
+    check(*asked)
+
+
+def test_when_all_are_cancelled_nothing_runs():
+    scene = Scene({2: 1.0}, most=2)
+    asked = [scene.ask(), scene.ask()]
+    for _, answer in asked:
+        answer.cancel()
+    assert scene.ran() == []
+    after = [scene.ask(), scene.ask()]
+    assert scene.ran() == [[3, 4]]
+    check(*after)
+
+
+def test_a_run_that_fails_fails_those_it_was_for():
+    def damaged(x):
+        if x.max() < 3:
+            raise OSError("damaged")
+
+    scene = Scene({2: 1.0}, most=16, before=damaged)
+    failed, good = [scene.ask(), scene.ask(2)], scene.ask(3)
+    assert scene.ran() == [[1, 2], [3, 3], [3, 0]]
+    for _, answer in failed:
+        with pytest.raises(OSError, match="damaged"):
+            answer.result(timeout=0)
+    check(good)
+
+
+def test_lanes_share_the_runs():
+    scene = Scene({2: 1.0}, most=2, lanes=2)
+    nested = []
+    # While the first lane runs, more come: they go to the second.
+    scene.modules[0].before = lambda _: nested.extend([scene.ask(), scene.ask()])
+    asked = [scene.ask(), scene.ask()]
+    scene.lanes[0].step()
+    assert [len(lane.calls) for lane in scene.lanes] == [0, 1]
+    scene.ran()
+    check(*asked, *nested)
+
+
+def test_closing_computes_what_waits():
+    scene = Scene({8: 1.0}, most=16)
+    asked = [scene.ask(), scene.ask(5)]
+    scene.lanes[0].submit = _at_once
+    scene.batcher.close()
+    assert scene.ran() == [[1, 2, 2, 2, 2, 2, 0, 0]]
+    check(*asked)
+
+
+def _at_once(call):
+    done = Future()
+    thread = threading.Thread(target=lambda: (call(), done.set_result(None)))
+    thread.start()
+    return done
+
+
+class ThreadLane(FakeLane):
+    """One that makes calls on a thread of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = ThreadPoolExecutor(1)
+
+    def submit(self, call):
+        return self.pool.submit(call)
+
+
+def test_many_at_once():
+    """From several threads, on several lanes, some of them cancelled."""
+    lanes = [ThreadLane(), ThreadLane()]
+    modules = [FakeModule(), FakeModule()]
+    metrics = ModelMetrics(Metrics(CollectorRegistry()), "net", "1")
+    batcher = Batcher(modules, lanes, {1: 1.0, 3: 1.5, 4: 1.6}, Batching(10, 1.0), metrics)
+    timers = ThreadPoolExecutor(1)
+    later = lambda _, end: timers.submit(end)  # noqa: E731
+
+    def client(seed):
+        rng = random.Random(seed)
+        asked = []
+        for number in range(60):
+            x = np.full((rng.randint(1, 10), 2), 1000 * seed + number, "float32")
+            answer = batcher.submit({"x": x}, later)
+            if rng.random() < 0.2:
+                answer.cancel()
+            asked.append((x, answer))
+        for x, answer in asked:
+            if not answer.cancelled():
+                np.testing.assert_array_equal(answer.result(timeout=60)["y"], 2 * x + 1)
+        return True
+
+    with ThreadPoolExecutor(4) as clients:
+        assert all(clients.map(client, range(4)))
+    batcher.close()
+    timers.shutdown()
+    for lane in lanes:
+        lane.pool.shutdown()
+    assert {len(batch) for module in modules for batch in module.batches} <= {1, 3, 4}
