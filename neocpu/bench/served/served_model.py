@@ -26,6 +26,7 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.units import plural
 from neocpu.runtime.artifact import read_header
+from neocpu.serving.batched_plans import batch_of
 from neocpu.tensor_spec import random_inputs
 
 ROUNDS: Final = 12
@@ -46,11 +47,17 @@ class ServedRequest:
         For all of it.
     threads : int
         That direct calls and the server's run on.
+    max_batch : int or None
+        Rows that the server computes together; requests have one then. Else they have all.
+    max_delay : float
+        Seconds that a request may wait for others then.
     """
 
     clients: tuple[int, ...]
     seconds: float
     threads: int
+    max_batch: int | None = None
+    max_delay: float = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,8 @@ class ServedResult:
         Seconds of a round over the requests answered in it: the inverse of throughput.
     wrong : int
         Answers that were no outputs, or not bitwise those of direct calls.
+    requests : int
+        How many requests have as many rows as a direct call.
     """
 
     clients: int
@@ -72,11 +81,12 @@ class ServedResult:
     direct: Rounds
     per_answer: tuple[float, ...]
     wrong: int
+    requests: int = 1
 
     @property
     def per_call(self) -> tuple[float, ...]:
-        """Seconds of a direct call, mean of each round: the inverse of their throughput."""
-        return tuple(map(statistics.fmean, self.direct))
+        """Seconds that direct calls take for as much as a request asks, mean of each round."""
+        return tuple(statistics.fmean(seconds) / self.requests for seconds in self.direct)
 
     @property
     def share(self) -> Ratio:
@@ -158,7 +168,9 @@ def measure_served(
 def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallback) -> ServedReport:
     header = read_header(artifact)
     inputs = random_inputs(header.inputs, seed=0)
-    content = binary_request(inputs)
+    rows = batch_of(artifact, header) if request.max_batch else None
+    asked = slice(1 if rows else None)
+    content = binary_request({name: array[asked] for name, array in inputs.items()})
     with TemporaryFolder("bench") as folder:
         archive, message = Path(folder) / "inputs.npz", Path(folder) / "request"
         save_inputs(archive, inputs)
@@ -167,13 +179,21 @@ def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallba
         queue = max(request.clients)
         with (
             ContenderProcess(contender, request.threads, archive) as direct,
-            closing(ServerProcess(artifact, request.threads, queue)) as server,
+            closing(ServerProcess(artifact, request.threads, queue, _batching(request))) as server,
             closing(ClientsProcess()) as clients,
         ):
-            race = _Race(direct, server, clients, message, direct.outputs())
+            outputs = tuple(array[asked] for array in direct.outputs())
+            race = _Race(direct, server, clients, message, outputs, rows or 1)
             race.warm_up()
             results = race.run(request.clients, request.seconds, on_progress)
     return ServedReport(header.name, request.threads, len(content), results)
+
+
+def _batching(request: ServedRequest) -> tuple[str, ...]:
+    """Return what `neocpu serve` is told of batches."""
+    if request.max_batch is None:
+        return ()
+    return "--max-batch", str(request.max_batch), "--max-delay", f"{1e3 * request.max_delay:f}ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +205,7 @@ class _Race:
     clients: ClientsProcess
     message: Path
     outputs: tuple[AnyArray, ...]
+    requests: int
 
     def warm_up(self) -> None:
         """Have memory and threads ready on both sides."""
@@ -230,4 +251,5 @@ class _Race:
             tuple(direct),
             tuple(load.wall / len(load.seconds) for load in loads),
             wrong,
+            self.requests,
         )

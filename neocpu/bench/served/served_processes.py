@@ -74,11 +74,13 @@ class ServerProcess:
         If it does not get ready.
     """
 
-    def __init__(self, artifact: Path, threads: int, queue: int) -> None:
+    def __init__(
+        self, artifact: Path, threads: int, queue: int, batching: Sequence[str] = ()
+    ) -> None:
         options = ("--name", NAME, "--port", "0", "--threads", str(threads), "--queue", str(queue))
         self._log: IO[bytes] = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, "serve", str(artifact), *options, "--json"],
+            [sys.executable, "-c", _SERVE, "serve", str(artifact), *options, *batching, "--json"],
             stdout=subprocess.PIPE,
             stderr=self._log,
             start_new_session=True,  # Ctrl-C goes to the parent alone

@@ -19,8 +19,9 @@ METHOD: Final = (
     "artifact with the same input, one after another without a pause. In {rounds} rounds they take "
     "turns, and a process is stopped (SIGSTOP) unless it is its turn. All of them share the "
     "machine's CPUs, so what clients and server take, calls lose. Every answer is compared byte "
-    "for byte with the outputs of direct calls. Overhead is the median of a request's time less "
-    "that of a direct call's, in the same round, with one client."
+    "for byte with the outputs of direct calls. Where the server computes requests together, each "
+    "has one row, direct calls are of whole batches, and count as many. Overhead is the median of "
+    "a request's time less that of a direct call's, in the same round, with one client."
 )
 
 

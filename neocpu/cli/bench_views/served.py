@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import Asked, Counts, RecordingCommand, duration, of_artifacts
 from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  neocpu bench served resnet50.so --clients 1,32 -o serving.md"""
+  neocpu bench served resnet50.so --clients 1,32 -o serving.md
+  neocpu bench served batches.so --max-batch 16 --clients 32"""
 
 
 @click.command(cls=RecordingCommand, epilog=EPILOG)
@@ -29,8 +31,30 @@ Examples:
     metavar="N[,N…]",
     help="How many clients at once.",
 )
+@click.option(
+    "--max-batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Have the server compute requests together, each of one row; direct calls are of whole "
+    "batches.",
+)
+@click.option(
+    "--max-delay",
+    type=options.Duration(),
+    default="2ms",
+    show_default=True,
+    metavar="TIME",
+    help="How long a request waits for others then.",
+)
 @duration
-def command(terminal: Terminal, asked: Asked, clients: tuple[int, ...], duration: float) -> int:
+def command(
+    terminal: Terminal,
+    asked: Asked,
+    clients: tuple[int, ...],
+    max_batch: int | None,
+    max_delay: float,
+    duration: float,
+) -> int:
     """Put load on neocpu serve, in turn with direct calls.
 
     Throughput, latency and what a request costs.
@@ -38,7 +62,7 @@ def command(terminal: Terminal, asked: Asked, clients: tuple[int, ...], duration
     from neocpu.bench.served.served_model import ServedRequest, measure_served
     from neocpu.bench.served.served_tables import render, served_table
 
-    request = ServedRequest(clients, duration, asked.known.threads)
+    request = ServedRequest(clients, duration, asked.known.threads, max_batch, max_delay)
     return report(
         terminal,
         asked,

@@ -38,6 +38,18 @@ def test_a_served_model(two_way):
     assert document["results"][1]["overhead"] is None
 
 
+def test_requests_that_are_computed_together(linear):
+    """Each of one row; direct calls are of four."""
+    request = ServedRequest((8,), seconds=0.4, threads=1, max_batch=8, max_delay=0.001)
+    (report,) = measure_served([str(linear.path)], request)
+    assert isinstance(report, ServedReport), report
+    assert report.wrong == 0
+    assert report.request_bytes < 4 * 64 * 4
+    for result in report.results:
+        assert result.requests == 4
+        assert result.per_call[0] == pytest.approx(np.mean(result.direct[0]) / 4)
+
+
 def test_what_cannot_be_served_is_a_failure(tmp_path, linear):
     (tmp_path / "bad.so").write_bytes(b"no artifact")
     request = ServedRequest(clients=(1,), seconds=0.2, threads=1)
