@@ -1,0 +1,313 @@
+"""Several layout graphs solved together, whose choices need things that are paid for once.
+
+Plans of one network for several shapes read the same weights. Each way to run a convolution needs
+them packed as its kernel reads them; a packing that any plan needs is kept, once, whoever else
+needs it too. What is minimised is what the plans cost, by the weight of each, and the prices of all
+packings that some plan needs.
+
+A bound from below comes of dividing each price among those that may need the thing: with shares
+that add up to the price, nobody pays more than is paid in all, so that the graphs, each solved by
+itself with its shares, cost no more than the best plans do together (Lagrangian decomposition).
+Shares then move to those that need the thing, which raises the bound (subgradient steps).
+
+Plans come of the same solutions, and get better by solving one graph after the other anew, with
+free what others need, for as long as that helps.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neocpu.search.solver.layout_graph import LayoutGraph, Vector
+from neocpu.search.solver.plan import Plan, solve
+from neocpu.search.solver.solver_limits import SearchLimits
+
+Need = TypeVar("Need", bound=Hashable)
+Shares: TypeAlias = list[dict[int, Vector]]
+"""Of each graph and each node in it that has ways: what it pays for what it may need."""
+
+ROUNDS: Final = 24
+"""Of dividing prices anew."""
+CLOSE: Final = 1e-4
+"""A gap, as a share of the cost, that is not worth another round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way(Generic[Need]):
+    """One way to do what a choice says: what it costs, and what it needs."""
+
+    cost: float
+    need: Need
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharingGraph(Generic[Need]):
+    """A graph some of whose choices can be made in several ways.
+
+    Attributes
+    ----------
+    graph : LayoutGraph
+    ways : mapping of int to tuple of tuple of Way
+        Of nodes: at least one for each of its choices. They take the place of the node's costs.
+    weight : float
+        What its cost counts, above 0.
+    """
+
+    graph: LayoutGraph
+    ways: Mapping[int, tuple[tuple[Way[Need], ...], ...]]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class JointPlan(Generic[Need]):
+    """Plans for all graphs.
+
+    Attributes
+    ----------
+    plans : tuple of Plan
+        One for each graph. Costs are its own, without prices.
+    ways : tuple of dict of int to Way
+        Of each graph, for each of its nodes that has some.
+    cost : float
+        Of all by their weights, with the prices of what they need.
+    lower_bound : float
+        No plans cost less.
+    solved : int
+        How many times a graph was solved.
+    """
+
+    plans: tuple[Plan, ...]
+    ways: tuple[Mapping[int, Way[Need]], ...]
+    cost: float
+    lower_bound: float
+    solved: int
+
+    @property
+    def gap(self) -> float:
+        """How far the cost may be from the best, as a share of it."""
+        return max(0.0, self.cost - self.lower_bound) / abs(self.cost) if self.cost else 0.0
+
+
+class _Node(Generic[Need]):
+    """The ways of one node in arrays: its choices', costs, and positions among what it may need."""
+
+    def __init__(self, ways: Sequence[Sequence[Way[Need]]]) -> None:
+        flat = [(choice, way) for choice, some in enumerate(ways) for way in some]
+        self.ways = [way for _, way in flat]
+        self.needs = list(dict.fromkeys(way.need for way in self.ways))
+        position = {need: i for i, need in enumerate(self.needs)}
+        self.choices = np.array([choice for choice, _ in flat])
+        self.costs = np.array([way.cost for way in self.ways])
+        self.positions = np.array([position[way.need] for way in self.ways])
+        self.count = len(ways)
+
+    def priced(self, prices: Vector) -> Vector:
+        """Return what each choice costs in its cheapest way."""
+        found = np.full(self.count, np.inf)
+        np.minimum.at(found, self.choices, self.costs + prices[self.positions])
+        return found
+
+    def cheapest(self, choice: int, prices: Vector) -> int:
+        """Return the position of the cheapest way of a choice."""
+        costs = self.costs + prices[self.positions]
+        return int(np.where(self.choices == choice, costs, np.inf).argmin())
+
+
+@dataclass(frozen=True, slots=True)
+class _Solution(Generic[Need]):
+    """A plan of one graph, the ways of its nodes, and no plan's priced cost is below the bound."""
+
+    plan: Plan
+    ways: Mapping[int, Way[Need]]
+    bound: float
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return frozenset(way.need for way in self.ways.values())
+
+
+def solve_together(
+    graphs: Sequence[SharingGraph[Need]],
+    prices: Mapping[Need, float],
+    limits: SearchLimits | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> JointPlan[Need]:
+    """Choose ways for all graphs at least total cost, within limits of time and memory.
+
+    Parameters
+    ----------
+    prices : mapping of need to float
+        Of everything that some way needs, 0 or more.
+    limits : SearchLimits, optional
+        Each graph is solved at least twice, however long that takes.
+    clock : callable
+        Seconds.
+    """
+    limits = limits or SearchLimits()
+    end = clock() + limits.seconds
+    search = _Search(graphs, prices, limits)
+    shares = search.equal_shares()
+    for _ in range(ROUNDS):
+        found = search.solve_shared(shares)
+        search.descend(found)
+        if clock() >= end or search.gap <= CLOSE:
+            break
+        shares = search.moved(shares, found)
+    best = search.best
+    return JointPlan(
+        tuple(one.plan for one in best),
+        tuple(one.ways for one in best),
+        search.cost,
+        min(search.bound, search.cost),
+        search.solved,
+    )
+
+
+class _Search(Generic[Need]):
+    """The best plans so far, and the best bound."""
+
+    def __init__(
+        self,
+        graphs: Sequence[SharingGraph[Need]],
+        prices: Mapping[Need, float],
+        limits: SearchLimits,
+    ) -> None:
+        self.graphs, self.prices, self.limits = graphs, prices, limits
+        self.nodes = [{u: _Node(ways) for u, ways in one.ways.items()} for one in graphs]
+        self.best: list[_Solution[Need]] = []
+        self.cost, self.bound = math.inf, -math.inf
+        self.solved = 0
+        self._users: dict[Need, int] = {}
+        for nodes in self.nodes:
+            for node in nodes.values():
+                for need in node.needs:
+                    self._users[need] = self._users.get(need, 0) + 1
+
+    @property
+    def gap(self) -> float:
+        return (self.cost - self.bound) / abs(self.cost) if self.cost else 0.0
+
+    def equal_shares(self) -> Shares:
+        """Divide each price evenly among those that may need the thing."""
+        return [
+            {u: np.array([self.prices[n] / self._users[n] for n in node.needs]) for u, node in each}
+            for each in (nodes.items() for nodes in self.nodes)
+        ]
+
+    def solve_shared(self, shares: Shares) -> list[_Solution[Need]]:
+        """Solve each graph with its shares; raise the bound."""
+        found = [self._solve(i, prices) for i, prices in enumerate(shares)]
+        total = math.fsum(
+            one.weight * each.bound for one, each in zip(self.graphs, found, strict=True)
+        )
+        self.bound = max(self.bound, total)
+        return found
+
+    def descend(self, found: Sequence[_Solution[Need]]) -> None:
+        """Solve one graph after another anew, the needs of others being free, while that helps."""
+        current, cost = list(found), self._total(found)
+        since = 0
+        for index in (i % len(current) for i in range(len(current) * ROUNDS)):
+            if since == len(current):
+                break
+            others = [one.needs for i, one in enumerate(current) if i != index]
+            again = [*current]
+            again[index] = self._solve(index, self._prices(index, frozenset().union(*others)))
+            total = self._total(again)
+            since = 0 if total < cost else since + 1
+            if total < cost:
+                current, cost = again, total
+        if cost < self.cost or not self.best:
+            self.best, self.cost = current, cost
+
+    def moved(self, shares: Shares, found: Sequence[_Solution[Need]]) -> Shares:
+        """Move shares to those that need things."""
+        needing: dict[Need, int] = {}
+        for one in found:
+            for way in one.ways.values():
+                needing[way.need] = needing.get(way.need, 0) + 1
+        slopes = [
+            {
+                u: np.array(
+                    [
+                        (one.ways[u].need == need) - needing.get(need, 0) / self._users[need]
+                        for need in node.needs
+                    ]
+                )
+                for u, node in nodes.items()
+            }
+            for nodes, one in zip(self.nodes, found, strict=True)
+        ]
+        square = math.fsum(float(s @ s) for each in slopes for s in each.values())
+        if square == 0.0:
+            return shares
+        step = (self.cost - self.bound) / square
+        moved = [
+            {u: np.maximum(0.0, share + step * slope[u]) for u, share in each.items()}
+            for each, slope in zip(shares, slopes, strict=True)
+        ]
+        return self._normalised(moved)
+
+    def _normalised(self, shares: Shares) -> Shares:
+        """Scale shares so that they add up to the prices."""
+        sums: dict[Need, float] = {}
+        for nodes, each in zip(self.nodes, shares, strict=True):
+            for u, node in nodes.items():
+                for need, share in zip(node.needs, each[u], strict=True):
+                    sums[need] = sums.get(need, 0.0) + float(share)
+        return [
+            {
+                u: np.array(
+                    [
+                        share * self.prices[need] / sums[need]
+                        if sums[need] > 0
+                        else self.prices[need] / self._users[need]
+                        for need, share in zip(node.needs, each[u], strict=True)
+                    ]
+                )
+                for u, node in nodes.items()
+            }
+            for nodes, each in zip(self.nodes, shares, strict=True)
+        ]
+
+    def _prices(self, index: int, free: frozenset[Need]) -> dict[int, Vector]:
+        """Return what a graph's nodes pay if others need what is ``free``."""
+        nodes = self.nodes[index]
+        own: dict[Need, int] = {}
+        for node in nodes.values():
+            for need in node.needs:
+                own[need] = own.get(need, 0) + 1
+        return {
+            u: np.array([0.0 if n in free else self.prices[n] / own[n] for n in node.needs])
+            for u, node in nodes.items()
+        }
+
+    def _solve(self, index: int, prices: Mapping[int, NDArray[np.float64]]) -> _Solution[Need]:
+        """Solve a graph whose nodes pay so much for what they may need."""
+        one, nodes = self.graphs[index], self.nodes[index]
+        scaled = {u: each / one.weight for u, each in prices.items()}
+        priced = tuple(
+            replace(node, costs=tuple(nodes[u].priced(scaled[u]).tolist())) if u in nodes else node
+            for u, node in enumerate(one.graph.nodes)
+        )
+        plan = solve(LayoutGraph(priced, one.graph.edges), "auto", self.limits)
+        self.solved += 1
+        ways = {
+            u: node.ways[node.cheapest(plan.choices[u], scaled[u])] for u, node in nodes.items()
+        }
+        paid = math.fsum(priced[u].costs[plan.choices[u]] - way.cost for u, way in ways.items())
+        own = replace(plan, cost=plan.cost - paid, lower_bound=plan.lower_bound - paid)
+        return _Solution(own, ways, plan.lower_bound)
+
+    def _total(self, solutions: Sequence[_Solution[Need]]) -> float:
+        """Return what plans cost together."""
+        needs = frozenset[Need]().union(*(one.needs for one in solutions))
+        costs = (g.weight * one.plan.cost for g, one in zip(self.graphs, solutions, strict=True))
+        return math.fsum((*costs, *(self.prices[need] for need in needs)))
