@@ -31,8 +31,10 @@ def _factor(expr: Expr, rewrite: Rewrite) -> Expr | None:
         return None
     for data, other in (expr.args, reversed(expr.args)):
         product, constant = rewrite.sole_definition(other), None
-        if is_op(product, "relax.add") and constant_value(product.args[1]) is not None:
+        if product is not None and is_op(product, "relax.add"):
             constant = product.args[1]
+            if constant_value(constant) is None:
+                continue
             product = rewrite.sole_definition(product.args[0])
         factors = _others(product, data, rewrite)
         if factors is None or not _is_smaller(factors, data):
