@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -134,3 +136,58 @@ class ThroughputReport:
             "failures": [asdict(failure) for failure in self.race.failures],
             "warnings": self.race.warnings,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What models say together: of each that has one, by its name.
+
+    Attributes
+    ----------
+    ratios, gains, memory : mapping of str to float
+        See `ThroughputReport.ratio`, ``gain`` and ``memory_ratio``.
+    """
+
+    ratios: Mapping[str, float]
+    gains: Mapping[str, float]
+    memory: Mapping[str, float]
+
+    @classmethod
+    def of(cls, reports: Sequence[ThroughputReport]) -> Summary:
+        """Return what reports say."""
+        ratios = {one.name: ratio.value for one in reports if (ratio := one.ratio) is not None}
+        gains = {one.name: gain.value for one in reports if (gain := one.gain) is not None}
+        memory = {one.name: held for one in reports if (held := one.memory_ratio) is not None}
+        return cls(ratios, gains, memory)
+
+    @property
+    def means(self) -> tuple[float | None, float | None, float | None]:
+        """Geometric means of the three; None of what no model has."""
+        ratios, gains, memory = map(_mean, (self.ratios, self.gains, self.memory))
+        return ratios, gains, memory
+
+    @property
+    def least(self) -> tuple[str, float] | None:
+        """The model with the least ratio."""
+        return min(self.ratios.items(), key=lambda pair: pair[1], default=None)
+
+    @property
+    def most_memory(self) -> tuple[str, float] | None:
+        """The model whose streams take the most memory, over that of one."""
+        return max(self.memory.items(), key=lambda pair: pair[1], default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        ratio, gain, memory = self.means
+        return {
+            "ratio": ratio,
+            "streams_over_one": gain,
+            "memory_over_one": memory,
+            "least": self.least and {"model": self.least[0], "ratio": self.least[1]},
+            "most_memory": self.most_memory
+            and {"model": self.most_memory[0], "ratio": self.most_memory[1]},
+        }
+
+
+def _mean(values: Mapping[str, float]) -> float | None:
+    return statistics.geometric_mean(values.values()) if values else None

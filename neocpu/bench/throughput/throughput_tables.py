@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -11,7 +10,7 @@ from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.results.document import Run, page
 from neocpu.bench.results.sample_statistics import Ratio
 from neocpu.bench.results.table import Table, interval
-from neocpu.bench.throughput.throughput_report import ModeResult, ThroughputReport
+from neocpu.bench.throughput.throughput_report import ModeResult, Summary, ThroughputReport
 from neocpu.foundation.units import plural
 
 NONE: Final = "-"
@@ -48,23 +47,21 @@ def summary_table(reports: Sequence[ThroughputReport], peers: Sequence[str]) -> 
         )
         for report in reports
     ]
-    ratios = {report.name: one.value for report in reports if (one := report.ratio) is not None}
-    gains = {report.name: one.value for report in reports if (one := report.gain) is not None}
-    memory = {report.name: x for report in reports if (x := report.memory_ratio) is not None}
+    summary = Summary.of(reports)
     if len(reports) > 1:
-        means = (_mean(values) for values in (ratios, gains, memory))
+        means = (NONE if mean is None else f"{mean:.2f}" for mean in summary.means)
         rows.append(("geometric mean", *[""] * (1 + len(peers)), *means))
     header = (
         *("model", *(f"{engine} images/s" for engine in (OWN, *peers))),
         *(f"{OWN} / best peer (95 %)", "streams / one (95 %)", "memory / one"),
     )
     notes = [f"{one.name}: {warning}" for one in reports for warning in one.race.warnings]
-    if len(ratios) > 1:
-        worst = min(ratios, key=ratios.__getitem__)
-        notes.append(f"Least over the best peer: {worst}, {ratios[worst]:.2f}.")
-    if len(memory) > 1:
-        most = max(memory, key=memory.__getitem__)
-        notes.append(f"Most memory over that of one stream: {most}, {memory[most]:.2f}.")
+    if len(reports) > 1 and summary.least is not None:
+        model, value = summary.least
+        notes.append(f"Least over the best peer: {model}, {value:.2f}.")
+    if len(reports) > 1 and summary.most_memory is not None:
+        model, value = summary.most_memory
+        notes.append(f"Most memory over that of one stream: {model}, {value:.2f}.")
     return Table("Throughput", header, tuple(rows), tuple(notes))
 
 
@@ -114,7 +111,3 @@ def _fastest(result: ModeResult | None) -> str:
 
 def _shown(ratio: Ratio | None) -> str:
     return NONE if ratio is None else interval(ratio)
-
-
-def _mean(values: Mapping[str, float]) -> str:
-    return f"{statistics.geometric_mean(values.values()):.2f}" if values else NONE

@@ -64,6 +64,7 @@ def command(
     from neocpu.bench.results import chart
     from neocpu.bench.throughput.concurrent_calls import ThroughputRequest, measure_throughputs
     from neocpu.bench.throughput.modes import default_counts
+    from neocpu.bench.throughput.throughput_report import Summary
     from neocpu.bench.throughput.throughput_tables import tables
 
     if source is not None and (len(asked.models) != 1 or not is_artifact(asked.models[0])):
@@ -89,6 +90,7 @@ def command(
         lambda on_progress: measure_throughputs(asked.models, request, on_progress),
         lambda found: tables(found.reports, there),
         lambda found, run, path: _draw_and_render(terminal, found.reports, run, asked.page, path),
+        summary=lambda reports: {"summary": Summary.of(reports).to_json()},
         amend=lambda run: replace(run, peers=there, rounds=rounds, missing=missing),
         wrong=_wrong,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ def report(
     render: Callable[[Collected[Any], Run, Path], str],
     *,
     amend: Callable[[Run], Run] = lambda run: run,
+    summary: Callable[[Sequence[Any]], Mapping[str, Any]] = lambda reports: {},
     wrong: Callable[[Sequence[Any]], str] = lambda reports: "",
 ) -> int:
     """Measure models and say what came out.
@@ -39,6 +40,8 @@ def report(
         Return the document that is to be written there; called if one is asked for.
     amend : callable
         Called once models were measured; adds to how and where that was what the view knows of it.
+    summary : callable
+        Return what the reports say together, for the JSON document.
     wrong : callable
         Return what the reports show to be wrong, or "". It may raise an error instead.
 
@@ -63,6 +66,7 @@ def report(
         "machine": run.machine.to_json(),
         "results": [each.to_json() for each in found.reports],
         "failures": [failure.to_json() for failure in found.failures],
+        **summary(found.reports),
     }
 
     def save() -> None:

@@ -16,7 +16,7 @@ from neocpu.bench.throughput.concurrent_calls import ThroughputRequest
 from neocpu.bench.throughput.held_memory import Held
 from neocpu.bench.throughput.modes import Mode, default_counts, modes_of
 from neocpu.bench.throughput.throughput_chart import draw_throughput
-from neocpu.bench.throughput.throughput_report import ModeResult, ThroughputReport
+from neocpu.bench.throughput.throughput_report import ModeResult, Summary, ThroughputReport
 from neocpu.bench.throughput.throughput_tables import render, summary_table
 from neocpu.cli.main import main
 from neocpu.foundation.errors import AccuracyError, UsageError
@@ -114,6 +114,11 @@ def test_the_mean_and_the_worst_of_several():
     mean = table.rows[-1]
     assert mean == ("geometric mean", "", "", "", "1.00", "1.25", "1.09")
     assert "Least over the best peer: bad, 0.80." in table.notes
+    document = Summary.of([report("good", TIMES), report("bad", slower)]).to_json()
+    assert document["ratio"] == pytest.approx(1.0)
+    assert document["least"] == {"model": "bad", "ratio": pytest.approx(0.8)}
+    assert document["most_memory"]["ratio"] == pytest.approx(120 / 110)
+    assert Summary.of([]).to_json()["ratio"] is None
     assert table.rows[0][1:4] == ("125.0 (2 streams)", "83.3 (2 callers)", "100.0 (its own choice)")
 
 
@@ -176,7 +181,9 @@ def test_an_artifact_beside_a_peer(linear, linear_onnx, tmp_path, capsys):
     page = tmp_path / "throughput.md"
     arguments = (linear.path, "--model", linear_onnx, "--vs", "onnxruntime", "--threads", 2)
     assert bench(*arguments, "--streams", 2, "-o", page, "--json") == 0
-    (one,) = json.loads(capsys.readouterr().out)["results"]
+    document = json.loads(capsys.readouterr().out)
+    (one,) = document["results"]
+    assert document["summary"]["ratio"] == pytest.approx(one["ratio"]["value"])
     labels = [mode["label"] for mode in one["modes"]]
     assert labels == ["neocpu, 2 streams", "onnxruntime, 2 sessions", "onnxruntime, 2 callers"]
     assert all(mode["agrees"] and mode["rss"] >= mode["pss"] > 1e6 for mode in one["modes"])
