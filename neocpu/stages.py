@@ -34,6 +34,7 @@ from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify_relax import simplify
+from neocpu.passes.values.held_values import HeldValue, placed
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
 from neocpu.planning.measured_costs import Measured
@@ -128,6 +129,8 @@ class Planned:
     weights : list of array
         Packed, until the artifact has them: then it is empty.
     report : PlanReport
+    values : tuple of HeldValue
+        The model's tensors that are left.
     """
 
     loaded: LoadedModel
@@ -136,6 +139,12 @@ class Planned:
     mod: tvm.IRModule
     weights: list[NDArray[np.generic]]
     report: PlanReport
+    values: tuple[HeldValue, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Those of the variables that hold the model's tensors."""
+        return frozenset(value.held for value in self.values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -274,7 +283,15 @@ class Builder:
             streams=self.streams,
         )
         arrays = list(rewritten.weights)
-        return Planned(model.loaded, costs.admission, _key(plan), rewritten.mod, arrays, report)
+        return Planned(
+            model.loaded,
+            costs.admission,
+            _key(plan),
+            rewritten.mod,
+            arrays,
+            report,
+            rewritten.values,
+        )
 
     def _choose(
         self,
@@ -296,9 +313,11 @@ class Builder:
     def generate(self, planned: Planned) -> Generating:
         """Have children generate a model's code."""
         with self.clock.phase("lower"):
-            mod = on_deep_stack(lower, planned.mod, self.target, self.dump)
+            mod = on_deep_stack(lower, planned.mod, self.target, self.dump, planned.names)
         with self.clock.phase("build"):
-            building = begin_build(mod, self.target, self.dump, self.generations, usable_cpus())
+            building = begin_build(
+                *(mod, self.target, self.dump, self.generations, usable_cpus()), planned.names
+            )
         return Generating(planned, building)
 
     def finish(self, generating: Generating) -> Attempt:
@@ -307,7 +326,12 @@ class Builder:
         with self.clock.phase("build"):
             built = finish_build(building)
         outcome = Outcome(built.planned.arena_bytes, dict(self.clock.seconds))
-        report = replace(planned.report, outcome=outcome, kernels=self._kernels(planned, built))
+        report = replace(
+            planned.report,
+            outcome=outcome,
+            kernels=self._kernels(planned, built),
+            values=placed(planned.values, built.planned.places),
+        )
         compiled = CompiledModule(self._header(planned.loaded, report), report, built.kernels)
         with ExitStack() as on_failure:
             on_failure.enter_context(compiled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,8 @@ from neocpu.building.program import Program, program_of
 from neocpu.passes.lift_constants import lift_constants
 from neocpu.passes.plan_memory import plan_memory
 from neocpu.passes.settle_loops import settle_loops
+from neocpu.passes.values.fused_names import with_names
+from neocpu.passes.values.held_values import HeldPlace
 from neocpu.passes.view_results import view_results
 from neocpu.planning.operators.norm_calls import TAKES_ELEMENTWISE
 from neocpu.relax_utils import OPAQUE, bindings, is_op, static_shape
@@ -107,10 +109,17 @@ class Dump:
         self(phase, lambda: str(on_deep_stack(mod.script, show_meta=False)), "py")
 
 
-def lower(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> tvm.IRModule:
+def lower(
+    mod: tvm.IRModule, target: CpuTarget, dump: Dump, names: Collection[str] = ()
+) -> tvm.IRModule:
     """Turn the remaining Relax operators into functions, to be scheduled generically.
 
     Template calls are opaque to fusion: they carry their epilogues already.
+
+    Parameters
+    ----------
+    names : collection of str
+        Of variables of ``main`` to keep, where fusion leaves what they hold.
     """
     with target.to_tvm(), tvm.transform.PassContext(config={"relax.FuseOps.max_depth": MAX_FUSED}):
         # 1. Operators become TE-made functions, chains of elementwise ones become one.
@@ -119,9 +128,10 @@ def lower(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> tvm.IRModule:
                 relax.transform.DeadCodeElimination(),  # what layers that read integers leave
                 relax.transform.LegalizeOps(LEGALIZATIONS),
                 relax.transform.AnnotateTIROpPattern(),
-                relax.transform.FuseOps(),
             ]
         )(mod)
+        fused = relax.transform.FuseOps()(mod)
+        mod = with_names(fused, mod, names) if names else fused
         origins = _origins(mod)
         mod = tvm.transform.Sequential(
             [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()]
@@ -173,12 +183,15 @@ class Planned:
         Of each tensor between two kernels, its place in the arena.
     arena_bytes : int
         Size of the arena.
+    places : mapping of str to HeldPlace
+        Where what variables hold is, of those to keep that are left.
     """
 
     program: Program
     constants: tuple[NDArray[Any], ...]
     activations: tuple[Placement, ...]
     arena_bytes: int
+    places: Mapping[str, HeldPlace]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,15 +230,21 @@ def begin_build(
     dump: Dump,
     generations: OneAtATime,
     workers: int = 1,
+    names: Collection[str] = (),
 ) -> Building:
     """Plan memory, and have children generate code on ``workers`` CPUs, as one of ``generations``.
+
+    Parameters
+    ----------
+    names : collection of str
+        Of variables of ``main``, whose places are to be told.
 
     Raises
     ------
     NeoCPUError
         If the system has no process to give.
     """
-    kernels, planned = on_deep_stack(_plan, mod, target, dump)
+    kernels, planned = on_deep_stack(_plan, mod, target, dump, names)
     dump("assembly", lambda: on_deep_stack(assembly, kernels, target), "s")
     return Building(generations.start(kernels, target, workers), planned, target)
 
@@ -260,20 +279,22 @@ def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
     return tvm.transform.Sequential(passes)(view_results(mod))
 
 
-def _plan(mod: tvm.IRModule, target: CpuTarget, dump: Dump) -> tuple[tvm.IRModule, Planned]:
+def _plan(
+    mod: tvm.IRModule, target: CpuTarget, dump: Dump, names: Collection[str]
+) -> tuple[tvm.IRModule, Planned]:
     """Return the kernels of a module, and how they are called."""
     with target.to_tvm():
         mod = settle_loops(mod)
         written = _written(mod)
         lifted, constants = lift_constants(call_kernels(mod))
-        placed = plan_memory(lifted, target, written)
+        placed = plan_memory(lifted, target, written, names)
         program = program_of(placed, written)
         dump.module("planned", placed.mod)
         named = relax.transform.AttachGlobalSymbol()(placed.mod)
     kernels = {
         var: func for var, func in named.functions_items() if isinstance(func, tirx.PrimFunc)
     }
-    planned = Planned(program, constants, placed.activations, placed.arena_bytes)
+    planned = Planned(program, constants, placed.activations, placed.arena_bytes, placed.places)
     return tvm.IRModule(kernels, attrs=named.attrs), planned
 
 

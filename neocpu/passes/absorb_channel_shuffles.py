@@ -22,6 +22,7 @@ from tvm.ir import Call, Var
 
 from neocpu.passes.rules.channel_order import is_channelwise, is_dense_conv, reordered
 from neocpu.passes.rules.rule import FunctionRule, Kind
+from neocpu.passes.values.held_values import REORDERED
 from neocpu.relax_utils import (
     Expr,
     bindings,
@@ -310,6 +311,9 @@ def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> re
     block = relax.DataflowBlock(emitted)
     body = relax.SeqExpr([block], func.body.body)
     rebuilt = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+    names = {str(each.var.name) for each in emitted if maps.root_of(each.var) in orders}
+    reordered_before = map(str, (func.attrs or {}).get(REORDERED, ()))
+    rebuilt = rebuilt.with_attr(REORDERED, sorted(names.union(reordered_before)))
     return relax.analysis.remove_all_unused(rebuilt)
 
 

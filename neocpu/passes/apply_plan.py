@@ -19,6 +19,7 @@ from tvm.ir import Call, GenericConst, Var
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.passes.recipes import RECIPE, recipe_of
+from neocpu.passes.values.held_values import HeldValue, of_the_model, plain_value
 from neocpu.passes.weight_table import WeightTable
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.costs import CostModel
@@ -67,12 +68,14 @@ class RewrittenModule:
     """A module whose ``main`` takes the inputs and then ``weights``, in this order.
 
     ``kernels`` names the kernel of each of the plan's operators that has one; equal ones share it.
+    ``values`` are the model's tensors that are left.
     """
 
     mod: tvm.IRModule
     weights: tuple[NDArray[np.generic], ...]
     transforms: tuple[Transform, ...]
     kernels: Mapping[str, str]
+    values: tuple[HeldValue, ...] = ()
 
 
 def apply_plan(
@@ -131,6 +134,7 @@ class _Rewriter:
         absorbed |= {var for tokens in network.tokens.values() for var in tokens.absorbed}
         params = list(self._func.params)
         self._plain.update((param, param) for param in params)
+        values: list[HeldValue | None] = []
         with self._bb.function("main"):
             with self._bb.dataflow():
                 for binding in bindings(self._func):
@@ -147,13 +151,15 @@ class _Rewriter:
                         self._tuples[binding.var] = binding.value
                     elif binding.var not in absorbed:
                         self._plain[binding.var] = self._emit_plain(binding.value)
+                    values.append(self._held(binding.var, *ops.get(binding.var, ())))
                 result = self._bb.emit_output(self._substitute(self._func.body.body))
             self._bb.emit_func_output(result, [*params, *self._weights.params])
         mod = self._bb.finalize()
         main = mod["main"].with_attr("num_input", len(params))
         mod.update_func(mod.get_global_var("main"), main)
         weights, transforms = tuple(self._weights.arrays), tuple(self._transforms)
-        return RewrittenModule(mod, weights, transforms, self._kernel_names)
+        kept = of_the_model(values, self._func)
+        return RewrittenModule(mod, weights, transforms, self._kernel_names, kept)
 
     @property
     def target(self) -> CpuTarget:
@@ -294,6 +300,18 @@ class _Rewriter:
         if self._plan.via_nchw:
             plain = Format(NCHW, op.dtype)
             self._maps[op.result] = {plain: self._feature_map(op.result, plain)}
+
+    def _held(
+        self, var: Var, op: LayoutOp | None = None, choice: Choice | None = None
+    ) -> HeldValue | None:
+        """Return what holds ``var`` now, first of all; None if nothing does."""
+        if var not in self._maps:
+            held = self._plain.get(var)
+            return plain_value(var, self._unshaped.get(held, held))
+        form, held = next(iter(self._maps[var].items()))
+        grid = self._plan.network.grids.get(var) if form.dtype == STORED else None
+        factor = 1.0 if op is None or choice is None else op.error_factor(choice)
+        return HeldValue(str(var.name), str(held.name), self._shapes[var], form, grid, factor)
 
     def kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
         """Return the global variable of a kernel, built once for equal keys."""

@@ -9,7 +9,7 @@ lies together, which is read there, nor a selection between two tensors of which
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.passes.joins import Guards, Join, Joins, busy_spans, find_guards, find_joins
 from neocpu.passes.tensor_uses import Loop, Uses, read_uses, replace_vars
+from neocpu.passes.values.held_values import HeldPlace
 from neocpu.planning.arena import Span, place
 from neocpu.planning.guards import Guard
 from neocpu.relax_utils import Expr, bindings, dtype_of, static_shape
@@ -68,6 +69,8 @@ class PlannedModule:
         Of each call of ``main``, in order; their conditions are parameters.
     loops : tuple of LoopCalls
         Each within another one, or behind it.
+    places : mapping of str to HeldPlace
+        Of the variables that were asked for, by name.
     """
 
     mod: tvm.IRModule
@@ -75,9 +78,15 @@ class PlannedModule:
     arena_bytes: int
     guards: tuple[tuple[Guard, ...], ...]
     loops: tuple[LoopCalls, ...]
+    places: Mapping[str, HeldPlace]
 
 
-def plan_memory(mod: tvm.IRModule, target: CpuTarget, written: Mapping[str, int]) -> PlannedModule:
+def plan_memory(
+    mod: tvm.IRModule,
+    target: CpuTarget,
+    written: Mapping[str, int],
+    names: Collection[str] = (),
+) -> PlannedModule:
     """Replace the allocations of ``main`` by parameters, and concatenations by places.
 
     Parameters
@@ -89,6 +98,8 @@ def plan_memory(mod: tvm.IRModule, target: CpuTarget, written: Mapping[str, int]
         For the kernels that copy what cannot be made in its place in a concatenation.
     written : mapping of str to int
         How many tensors a kernel writes; one, unless it is here.
+    names : collection of str
+        Of variables whose places are to be told.
     """
     main = mod["main"]
     uses = read_uses(main, mod)
@@ -102,7 +113,8 @@ def plan_memory(mod: tvm.IRModule, target: CpuTarget, written: Mapping[str, int]
     emitter = _Emitter(mod, uses, joins, starts, target, guards)
     planned = emitter.run()
     guarded, loops = tuple(emitter.guards), tuple(emitter.loops)
-    return PlannedModule(planned, emitter.placements, arena.size, guarded, loops)
+    places = emitter.places(names)
+    return PlannedModule(planned, emitter.placements, arena.size, guarded, loops, places)
 
 
 class _Emitter:
@@ -125,6 +137,7 @@ class _Emitter:
         self._guards = guards
         self.guards: list[tuple[Guard, ...]] = []
         self.loops: list[LoopCalls] = []
+        self._made: list[int] = []  # by binding: how many calls up to it
         self._builder = relax.BlockBuilder(mod)
         self._params: dict[Placement, Var] = {}
         self._copies: dict[tuple[tuple[int, ...], str], GlobalVar] = {}
@@ -145,7 +158,7 @@ class _Emitter:
             if step in self._joins.at:
                 kept += self._copy_parts(self._joins.at[step])
             elif step in self._joins.slices:
-                continue
+                pass
             elif binding.var not in self._uses.names and self._uses.root(binding.var) is None:
                 called = isinstance(binding.value, Call) and isinstance(binding.value.op, GlobalVar)
                 if not called or self._is_made(self._guards.of_steps[step]):
@@ -154,6 +167,7 @@ class _Emitter:
                         begun[begins[step].end] = len(self.guards)
                     elif step in begun:
                         self._end_loop(ends[step], begun[step])
+            self._made.append(len(self.guards))
         result = self._over_params(main.body.body)
         if not isinstance(result, Var):
             outputs = Var("outputs", main.ret_ty)
@@ -164,6 +178,19 @@ class _Emitter:
         # The loader has checked the inputs and makes the rest: the machine need not check any.
         func = relax.Function(params, body, main.ret_ty, main.is_pure, main.attrs)
         return self._module(func.with_attr("num_input", 0), kept)
+
+    def places(self, names: Collection[str]) -> dict[str, HeldPlace]:
+        """Return where what variables hold lies, after `run`; of equal names the last one's."""
+        found: dict[str, HeldPlace] = {}
+        for binding in bindings(self._mod["main"]) if names else ():
+            root = self._uses.root(self._uses.resolve(binding.var))
+            shape = None if root is None else static_shape(root)
+            if str(binding.var.name) in names and root in self._guards.makers and shape is not None:
+                outermost, offset = self._joins.outermost(root)
+                place = Placement(self._starts[outermost] + offset, dtype_of(root), shape)
+                calls = self._made[self._guards.makers[root]]
+                found[str(binding.var.name)] = HeldPlace(calls, place)
+        return found
 
     def _end_loop(self, loop: Loop, first: int) -> None:
         deciding = (

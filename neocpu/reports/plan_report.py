@@ -24,6 +24,7 @@ from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.precision import Precision
 from neocpu.reports.calibration_report import CalibrationReport
+from neocpu.runtime.model_values import ModelValue
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy, Admission
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.solver.plan import Plan
@@ -102,6 +103,8 @@ class PlanReport:
         All that a run calls, and what it does between; none before they are built.
     streams : int or None
         Calls at once that it is for; None where one call's time counts.
+    values : tuple of ModelValue
+        The model's tensors that are in the arena at some point of a run, in order.
     """
 
     target: str
@@ -121,6 +124,7 @@ class PlanReport:
     disabled_rules: frozenset[str] = frozenset()
     kernels: tuple[KernelReport, ...] = ()
     streams: int | None = None
+    values: tuple[ModelValue, ...] = ()
 
     @property
     def predicted_seconds(self) -> float:
@@ -157,6 +161,7 @@ class PlanReport:
             "ops": self._ops(total),
             "transforms": [_transform(each) for each in self.transforms],
             "kernels": [kernel.to_json(total) for kernel in self.kernels],
+            "values": [value.to_json() for value in self.values],
             "weights": dict(self.weights),
             "calibration": None if self.calibration is None else self.calibration.to_json(),
             "processing": list(self.processing),

@@ -127,6 +127,11 @@ class ConvOp(LayoutOp):
         """Return those of the workload."""
         return self.form(choice).workload.numerics
 
+    def error_factor(self, choice: Choice) -> float:
+        """Return the template's."""
+        assert choice.scheme is not None
+        return registry.error_bound(choice.scheme, self.form(choice).workload)
+
     @property
     def flops(self) -> int:
         """Those of direct convolution."""

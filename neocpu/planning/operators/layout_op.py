@@ -172,6 +172,10 @@ class LayoutOp:
         """Return the element types that ``choice`` computes with; None where none are chosen."""
         return None
 
+    def error_factor(self, choice: Choice) -> float:
+        """Return what it errs at most, as a multiple of direct summation in float32."""
+        return 1.0
+
     @property
     def flops(self) -> int:
         """Floating-point operations; 0 of what is bound by memory."""

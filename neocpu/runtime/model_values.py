@@ -1,0 +1,125 @@
+"""Where an artifact holds tensors of its model: what a plan says of them, for who compares them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from neocpu.foundation.dtypes import DTYPES, bytes_of
+
+
+@dataclass(frozen=True, slots=True)
+class ModelValue:
+    """A tensor of the model that is in the arena at some point of a run.
+
+    Attributes
+    ----------
+    name : str
+        As the model calls it.
+    calls : int
+        It is there once so many of the program's calls were made, those that are left out counted.
+    offset : int
+        Where in the arena it begins, in bytes.
+    dtype : str
+        Of its elements as they are stored.
+    shape : tuple of int
+        As the model has it; of feature maps in blocks, NCHW.
+    block : int
+        How many channels of a pixel lie side by side, as in NCHW[16]c; 1 of what lies as the model
+        has it.
+    error_factor : float
+        What its kernel errs at most, as a multiple of direct summation in float32.
+    scale, zero : float, int
+        What stored integers stand for: ``(stored - zero) * scale``. A scale of 0 means themselves.
+    """
+
+    name: str
+    calls: int
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    block: int = 1
+    error_factor: float = 1.0
+    scale: float = 0.0
+    zero: int = 0
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape in which it lies, padded lanes included."""
+        if self.block == 1:
+            return self.shape
+        n, c, h, w = self.shape
+        return (n, -(-c // self.block), h, w, self.block)
+
+    @property
+    def end(self) -> int:
+        """The byte of the arena after its last one."""
+        return self.offset + math.prod(self.stored_shape) * bytes_of(self.dtype)
+
+    def to_json(self) -> list[Any]:
+        """Return the JSON form, without what is as usual."""
+        usual = {"block": 1, "error_factor": 1.0, "scale": 0.0, "zero": 0}
+        more = {key: getattr(self, key) for key in usual if getattr(self, key) != usual[key]}
+        place = [self.name, self.calls, self.offset, self.dtype, list(self.shape)]
+        return [*place, more] if more else place
+
+    @classmethod
+    def from_json(cls, data: Any) -> ModelValue:
+        """Inverse of `to_json`.
+
+        Raises
+        ------
+        TypeError, ValueError, KeyError
+            If it is none.
+        """
+        name, calls, offset, dtype, shape, *more = data
+        value = cls(
+            str(name),
+            _natural(calls),
+            _natural(offset),
+            str(dtype),
+            tuple(map(_natural, shape)),
+            **_known(*more),
+        )
+        if dtype not in DTYPES or (value.block > 1 and len(value.shape) != 4):
+            raise ValueError(f"not a tensor: {data!r}")
+        return value
+
+
+def values_of(plan: Mapping[str, Any], calls: int, arena_bytes: int) -> tuple[ModelValue, ...]:
+    """Return the tensors that a plan says are in the arena, in the order in which they are made.
+
+    Parameters
+    ----------
+    plan : mapping
+        Of a header, which anybody may have written.
+    calls, arena_bytes : int
+        How many calls the program has, and the arena.
+
+    Raises
+    ------
+    TypeError, ValueError, KeyError
+        If it says something else, or that one lies elsewhere.
+    """
+    values = sorted(map(ModelValue.from_json, plan["values"]), key=lambda value: value.calls)
+    for value in values:
+        if value.end > arena_bytes or value.calls > calls:
+            raise ValueError(f"tensor '{value.name}' lies beyond the arena")
+    return tuple(values)
+
+
+def _natural(number: Any) -> int:
+    if not isinstance(number, int) or number < 0:
+        raise ValueError(f"not a count: {number!r}")
+    return number
+
+
+def _known(more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what is unusual of a tensor; later versions may say more."""
+    more = dict(more or {})
+    found: dict[str, Any] = {key: max(1, _natural(more["block"])) for key in more if key == "block"}
+    found.update({key: float(more[key]) for key in ("error_factor", "scale") if key in more})
+    found.update({key: _natural(more["zero"]) for key in more if key == "zero"})
+    return found
