@@ -37,7 +37,7 @@ ORDER = (
             *("frontend", "models", "reference", "verification"),
             *("reports", "compiled_module", "stages", "descent", "compile_options"),
             *("network_tuning", "shape_sets", "compiler", "quantiser", "fat_compilation"),
-            "onnx_backend",
+            *("divergence", "onnx_backend"),
             *(f"bench.{room}" for room in ("results", "engines", "limits", "startup", "race")),
             *("bench", "cli", "__main__"),
         )

@@ -29,6 +29,7 @@ from neocpu.runtime.thread_pool import ThreadPool
 from neocpu.tensor_spec import TensorSpec
 
 if TYPE_CHECKING:
+    from neocpu.runtime.guarding.kernel_calls import Interception
     from neocpu.runtime.timeline import TraceEvent
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
@@ -175,6 +176,10 @@ class Session:
                 result = result[rows].copy() if out is None else result[rows]
             results.append(result)
         return tuple(results)
+
+    def intercept(self, interception: Interception) -> None:
+        """Have somebody else call the kernels from now on, who must live as long as this."""
+        self._core.neocpu_intercept(self._handle.address, byref(interception))
 
     def zeros(self, number: int = 0) -> list[AnyArray]:
         """Return inputs of a signature to run on for the run's sake, in graph order."""

@@ -1,0 +1,81 @@
+"""``neocpu compare``: where an artifact parts from its model, or from another artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.terminal import Terminal
+from neocpu.foundation.errors import AccuracyError
+from neocpu.foundation.own_process import collect_rarely, import_little
+from neocpu.input_shapes import Given
+
+EPILOG = """\b
+Examples:
+  neocpu compare model.onnx model.so
+  neocpu compare model.onnx model.so --inputs failing.npz
+  neocpu compare fp32.so int8.so
+  neocpu compare model.onnx model.so --json | jq .first.operator"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("model", metavar="MODEL|OTHER.so")
+@click.argument("artifact", type=options.PATH)
+@click.option(
+    "--inputs",
+    type=options.PATH,
+    metavar="FILE.npz",
+    help="An archive of the inputs, by name or in order.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="The seed of the random inputs used when none are given.",
+)
+@options.shape
+@options.operators
+@options.threads
+@options.common
+def command(
+    terminal: Terminal,
+    model: str,
+    artifact: Path,
+    inputs: Path | None,
+    seed: int,
+    shapes: Mapping[str, Given],
+    threads: int | None,
+) -> int:
+    """Compare ARTIFACT with the model it was compiled from, or with another artifact of it.
+
+    Every tensor of the model that is in the artifact is compared: as it comes out of a run, which
+    tells how errors grow, and with all tensors before it exact, which tells what its operator does
+    itself. Named is the first operator that errs more than its way to compute may; the exit code is
+    6 then. Shapes are the artifact's: --shape is for inputs that compile made constants.
+    """
+    collect_rarely()
+    import_little()
+    from neocpu.cli.arrays import read_archive
+    from neocpu.cli.plans.divergence_text import show_divergence
+    from neocpu.divergence.compare import ComparisonInputs, compare_artifacts, compare_with_model
+    from neocpu.divergence.reference_tensors import is_artifact
+    from neocpu.input_shapes import InputShapes
+    from neocpu.runtime.artifact import read_header
+
+    specs = read_header(artifact).inputs
+    given = ComparisonInputs(None if inputs is None else read_archive(inputs, specs), seed)
+    if is_artifact(model):
+        found = compare_artifacts(model, artifact, given, threads=threads)
+    else:
+        found = compare_with_model(
+            model, artifact, given, shapes=InputShapes.parse(shapes), threads=threads
+        )
+    terminal.result(found.to_json(), lambda: show_divergence(found))
+    if found.first is None:
+        return 0
+    return terminal.fail(str(found.first), AccuracyError.exit_code)

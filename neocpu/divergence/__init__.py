@@ -1,0 +1,1 @@
+"""Where what an artifact computes parts from its model, or from another artifact of it."""

@@ -1,0 +1,309 @@
+"""Comparing an artifact with its model, or with another artifact, tensor by tensor.
+
+It is run three times: as it is; with every tensor that was compared replaced, as soon as it is
+made, by what it should be, so that each operator reads exact inputs and its error is its own; and
+once more with these rounded otherwise, which tells what rounding alone makes of an operator.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from neocpu.divergence.reference_tensors import (
+    NodesBetween,
+    expected_tensors,
+    load_like,
+    tensor_names,
+)
+from neocpu.divergence.report import ComparedTensor, Divergence
+from neocpu.divergence.tensor_errors import UNSETTLED, bound_of, norm_error, where_of
+from neocpu.divergence.watched_model import SeenRun, WatchedModel
+from neocpu.foundation.errors import UsageError
+from neocpu.input_shapes import NO_SHAPES, InputShapes
+from neocpu.quantiser.compile_calibrated import DEFAULT_MAX_ERROR
+from neocpu.reference.verdict import REFERENCE, ROUNDING
+from neocpu.runtime.described_calls import operators_in_turn
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.model_values import ModelValue
+from neocpu.tensor_spec import random_inputs
+
+Array: TypeAlias = npt.NDArray[Any]
+Arrays: TypeAlias = Mapping[str, Array]
+
+NUDGE: Final = 2.0**-22
+"""Of a number, what another way to round it may add or take: two units in the last place."""
+
+
+_ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "Round")
+"""Operators that rounding decides for: what is halfway may come out a step away."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonInputs:
+    """What artifacts are run on.
+
+    Attributes
+    ----------
+    arrays : mapping of str to array, or None
+        By name; None for random ones.
+    seed : int
+        Of these.
+    """
+
+    arrays: Arrays | None = None
+    seed: int = 0
+
+    def of(self, watched: WatchedModel) -> dict[str, Array]:
+        """Return an artifact's inputs."""
+        if self.arrays is not None:
+            return dict(self.arrays)
+        return random_inputs(watched.header.inputs, self.seed)
+
+    def __str__(self) -> str:
+        return f"random, seed {self.seed}" if self.arrays is None else "given"
+
+
+def compare_with_model(
+    model: str | os.PathLike[str],
+    artifact: str | os.PathLike[str],
+    inputs: ComparisonInputs,
+    *,
+    shapes: InputShapes = NO_SHAPES,
+    threads: int | None = None,
+) -> Divergence:
+    """Compare an artifact's tensors with what the model that it was compiled from says.
+
+    Parameters
+    ----------
+    model : path or str
+        Or the name of a built-in network.
+    shapes : InputShapes
+        What ``compile`` was given, of inputs that are values.
+
+    Raises
+    ------
+    UsageError
+        If the artifact is compiled from another model, or inputs do not fit.
+    AccuracyError
+        If the reference cannot run the model.
+    ArtifactError, TargetError, ModelError, UnsupportedError
+    """
+    with WatchedModel(artifact, threads) as watched:
+        loaded = load_like(model, watched.path, watched.header, shapes)
+        given = inputs.of(watched)
+        known = tensor_names(loaded)
+        names = {value.name for value in watched.values} & known
+        free = watched.run(given)  # inputs that do not fit are found before the reference runs
+        expected = expected_tensors(loaded, names, given)
+        truth = _Truth(os.fspath(model), REFERENCE, expected, len(known))
+        common = _common(watched, truth)
+        nodes = NodesBetween(loaded.original.graph, {value.name for value in common})
+        return _diverging(watched, truth, common, given, free, inputs, nodes)
+
+
+def compare_artifacts(
+    other: str | os.PathLike[str],
+    artifact: str | os.PathLike[str],
+    inputs: ComparisonInputs,
+    *,
+    threads: int | None = None,
+) -> Divergence:
+    """Compare an artifact's tensors with those of another one of the same model.
+
+    Raises
+    ------
+    UsageError
+        If they are compiled from different models, or inputs do not fit.
+    ArtifactError, TargetError
+    """
+    with WatchedModel(other, threads) as right, WatchedModel(artifact, threads) as watched:
+        _require_one_model(right, watched)
+        given = inputs.of(watched)
+        run = right.run(given)
+        kinds = {value.name: value for value in right.values}
+        precisions = _Operators(right)
+        bounds = {
+            name: bound_of(
+                kinds[name],
+                precisions.of(kinds[name]).precision,
+                array,
+                calibrated=_calibrated(right),
+            )
+            for name, array in run.tensors.items()
+        }
+        expected = {**run.tensors, **run.outputs}
+        truth = _Truth(right.path, right.path, expected, len(right.values), bounds)
+        common = _common(watched, truth)
+        return _diverging(watched, truth, common, given, watched.run(given), inputs, None)
+
+
+def _require_one_model(right: WatchedModel, watched: WatchedModel) -> None:
+    sides = [(*each.header.inputs, *each.header.outputs) for each in (right, watched)]
+    if [*map(str, sides[0])] != [*map(str, sides[1])]:
+        raise UsageError(
+            f"{right.path} ({right.header.summary}) and {watched.path} ({watched.header.summary}) "
+            "are not compiled from one model"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Truth:
+    """What an artifact is compared with.
+
+    Attributes
+    ----------
+    expected : mapping of str to array
+    count : int
+        How many tensors it has.
+    bounds : mapping of str to float
+        What these may err themselves.
+    """
+
+    name: str
+    source: str
+    expected: Arrays
+    count: int
+    bounds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """What makes a tensor."""
+
+    name: str
+    kernel: str
+    precision: str
+
+
+class _Operators:
+    """Which operator makes which tensor of an artifact."""
+
+    def __init__(self, watched: WatchedModel) -> None:
+        self._kernels = [kernel for kernel, _ in watched.header.calls]
+        self._operators = list(operators_in_turn(watched.header.plan, self._kernels))
+
+    def of(self, value: ModelValue) -> _Operator:
+        """Return what makes a tensor."""
+        kernel, operator = self._kernels[value.calls - 1], self._operators[value.calls - 1]
+        precision = str(operator.get("precision", "fp32"))
+        return _Operator(str(operator.get("name", kernel)), kernel, precision)
+
+
+def _calibrated(watched: WatchedModel) -> float:
+    """Return what layers in integers may err that calibration data put there."""
+    return DEFAULT_MAX_ERROR if watched.header.plan.get("calibration") else 0.0
+
+
+def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
+    """Return the tensors that both sides have, outputs too, wherever these are.
+
+    Raises
+    ------
+    UsageError
+        If there are none.
+    """
+    header, names = watched.header, {value.name for value in watched.values}
+    outputs = (
+        ModelValue(spec.name, _made_after(header, number), 0, spec.dtype, spec.shape)
+        for spec, number in zip(header.outputs, header.returns, strict=False)
+        if spec.name not in names
+    )
+    found = [
+        value
+        for value in (*watched.values, *outputs)
+        if value.name in truth.expected and truth.expected[value.name].shape == value.shape
+    ]
+    if not found:
+        raise UsageError(
+            f"{watched.path} ({header.name}) and {truth.name} have no tensor in common: compare an "
+            "artifact with the model that it was compiled from"
+        )
+    return found
+
+
+def _made_after(header: ArtifactHeader, number: int) -> int:
+    """Return after how many calls a tensor, or the last part of one, is made."""
+    first = len(header.inputs) + len(header.weights)
+    places = dict(enumerate(header.activations, first))
+    whole = places.get(number)
+    for call, (_, tensors) in reversed(list(enumerate(header.calls, 1))):
+        part = places.get(tensors[-1])
+        if whole and part and whole.offset <= part.offset and part.end <= whole.end:
+            return call
+    return len(header.calls)
+
+
+def _diverging(
+    watched: WatchedModel,
+    truth: _Truth,
+    common: Sequence[ModelValue],
+    inputs: Arrays,
+    free: SeenRun,
+    source: ComparisonInputs,
+    nodes: NodesBetween | None,
+) -> Divergence:
+    exact = {value.name: truth.expected[value.name] for value in common}
+    rng = np.random.default_rng(source.seed)
+    runs = (
+        free,
+        watched.run(inputs, exact),
+        watched.run(_nudged(inputs, rng), _nudged(exact, rng)),
+    )
+    tensors = _compared(watched, truth, common, [*map(_all, runs)], nodes)
+    return Divergence(
+        watched.path, truth.name, truth.source, str(source), tuple(tensors), truth.count
+    )
+
+
+def _compared(
+    watched: WatchedModel,
+    truth: _Truth,
+    common: Collection[ModelValue],
+    runs: Sequence[Arrays],
+    nodes: NodesBetween | None,
+) -> Iterator[ComparedTensor]:
+    operators, calibrated = _Operators(watched), _calibrated(watched)
+    for value in common:
+        name, expected = value.name, truth.expected[value.name]
+        if any(name not in run for run in runs):
+            continue  # of a branch that was not taken
+        free, own, nudged = (run[name] for run in runs)
+        operator = operators.of(value)
+        between = () if nodes is None else nodes.of(name)
+        bound = bound_of(value, operator.precision, expected, calibrated=calibrated)
+        if not value.scale and any(node.startswith(_ROUNDING) for node in between):
+            bound = max(bound, ROUNDING)
+        bound += truth.bounds.get(name, 0.0) + UNSETTLED * norm_error(nudged, own)
+        own_error = norm_error(own, expected)
+        yield ComparedTensor(
+            name,
+            value.shape,
+            operator.name,
+            operator.kernel,
+            operator.precision,
+            between,
+            norm_error(free, expected),
+            own_error,
+            bound,
+            None if own_error <= bound else where_of(own, expected),
+        )
+
+
+def _all(run: SeenRun) -> dict[str, Array]:
+    return {**run.outputs, **run.tensors}
+
+
+def _nudged(arrays: Arrays, rng: np.random.Generator) -> dict[str, Array]:
+    """Return arrays whose real numbers are rounded otherwise."""
+    return {
+        name: (array * (1 + rng.uniform(-NUDGE, NUDGE, array.shape))).astype(array.dtype)
+        if array.dtype.kind == "f"
+        else array
+        for name, array in arrays.items()
+    }

@@ -1,0 +1,163 @@
+"""``neocpu compare``."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from planted_network import Planter, network
+
+from neocpu.cli.main import main
+from neocpu.divergence.compare import ComparisonInputs, compare_with_model
+from neocpu.divergence.tensor_errors import norm_error, where_of
+from neocpu.divergence.watched_model import WatchedModel
+from neocpu.runtime.module import load
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, an artifact of it, one that is wrong and one of another model."""
+    folder = tmp_path_factory.mktemp("compared")
+    onnx.save(network(), folder / "net.onnx")
+    for name in ("net", "other"):
+        path = str(folder / f"{name}.onnx")
+        if name == "other":
+            shape = [1, 3, 20, 20]
+            values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xz"]
+            graph = helper.make_graph(
+                [helper.make_node("Exp", ["x"], ["z"])], "other", values[:1], values[1:]
+            )
+            opset = [helper.make_opsetid("", 18)]
+            onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+        options = ["--threads", "1", "--quiet", "-o", str(folder / f"{name}.so")]
+        assert main(["compile", path, *options]) == 0
+    planter = Planter(folder / "net.so")
+    planter.weights("point")[0][..., 5] *= 1.5
+    planter.write(folder / "wrong.so")
+    return folder
+
+
+def compared(
+    capfd: pytest.CaptureFixture[str], folder: Path, *arguments: object
+) -> tuple[int, str, str]:
+    capfd.readouterr()
+    paths = (folder / one if (folder / str(one)).exists() else one for one in arguments)
+    code = main(["compare", *map(str, paths)])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def test_text(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = compared(capfd, folder, "net.onnx", "net.so")
+    assert (code, err) == (0, "")
+    assert "first wrong  none breaks its own bound" in out
+    code, out, err = compared(capfd, folder, "net.onnx", "wrong.so")
+    assert code == 6
+    assert err.startswith("neocpu: error: operator conv2d_2 makes 'point' (Conv 'n_point') wrong")
+    assert len(err.splitlines()) == 1
+    assert "Where 'point' (1x48x20x20) errs" in out
+    assert "3 to 5 100% of 48" in out
+
+
+def test_json_says_what_the_text_says(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = compared(capfd, folder, "net.onnx", "wrong.so", "--json", "--seed", 3)
+    document = json.loads(out)
+    inputs = ComparisonInputs(seed=3)
+    report = compare_with_model(folder / "net.onnx", folder / "wrong.so", inputs, threads=None)
+    assert code == 6
+    assert report.to_json() == document
+    assert document["first"]["name"] == "point"
+    assert document["broken"] == 1
+    assert sum(each["operators"] for each in document["histogram"]) == len(document["tensors"])
+    assert sum(each["count"] for each in document["first"]["where"]["elements"]) == 48 * 400
+    assert err.count("\n") == 1
+
+
+def test_inputs_of_a_file(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    np.savez(folder / "zeros.npz", x=np.zeros((1, 3, 20, 20), np.float32))
+    np.savez(folder / "small.npz", x=np.zeros((1, 3, 2, 2), np.float32))
+    code, out, _ = compared(capfd, folder, "net.onnx", "net.so", "--inputs", "zeros.npz")
+    assert code == 0
+    assert "inputs       given" in out
+    code, _, err = compared(capfd, folder, "net.onnx", "net.so", "--inputs", "small.npz")
+    assert code == 2
+    assert "expected float32[1,3,20,20]" in err
+
+
+def test_two_artifacts(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = compared(capfd, folder, "net.so", "wrong.so")
+    assert code == 6
+    assert f"truth        {folder / 'net.so'}" in out
+    assert compared(capfd, folder, "wrong.so", "wrong.so")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("other.onnx", "net.so"), 2, "is not compiled from this model"),
+        (("net.onnx", "other.so"), 2, "is not compiled from this model"),
+        (("resnet18", "net.so"), 2, "is not compiled from this model"),
+        (("other.so", "net.so"), 2, "are not compiled from one model"),
+        (("net.onnx", "nothing.so"), 8, "nothing.so"),
+        (("nothing.onnx", "net.so"), 3, "nothing.onnx"),
+        (("net.onnx", "damaged.so"), 8, "damaged"),
+        (("net.onnx", "net.onnx"), 8, "net.onnx"),
+        (("net.onnx", "untold.so"), 8, "does not say where the model's tensors are"),
+    ],
+)
+def test_what_does_not_fit(
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    arguments: tuple[str, str],
+    code: int,
+    said: str,
+) -> None:
+    shutil.copy(folder / "net.so", folder / "damaged.so")
+    with open(folder / "damaged.so", "r+b") as file:
+        file.seek(-3000, 2)
+        file.write(b"?")
+    planter = Planter(folder / "net.so")
+    planter.tell({"values": [["stem", 1, 1 << 60, "float32", [1]]]})
+    planter.write(folder / "untold.so")
+    found, out, err = compared(capfd, folder, *arguments)
+    assert (found, out) == (code, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_watched_run_computes_the_same(folder: Path) -> None:
+    with WatchedModel(folder / "net.so", 1) as watched, load(folder / "net.so", 1) as module:
+        inputs = ComparisonInputs().of(watched)
+        run, right = watched.run(inputs), module.run(inputs)
+        assert np.array_equal(run.outputs["y"], right["y"])
+        assert list(run.tensors) == [value.name for value in watched.values]
+        zeros = {"mean": np.zeros((1, 1, 41), np.float32)}
+        given = watched.run(inputs, zeros)
+        assert np.array_equal(given.tensors["mean"], run.tensors["mean"])
+        assert np.array_equal(watched.run(inputs).outputs["y"], right["y"])
+        bias = next(t for t in network().graph.initializer if t.name == "b_y")
+        assert np.allclose(given.outputs["y"], onnx.numpy_helper.to_array(bias), atol=1e-6)
+
+
+def test_errors() -> None:
+    right = np.random.default_rng(0).standard_normal((2, 20, 3)).astype(np.float32)
+    wrong = right.copy()
+    wrong[:, 7] += 1
+    assert norm_error(right, right) == 0
+    assert norm_error(wrong, right) == pytest.approx(np.sqrt(6) / np.linalg.norm(right), 1e-6)
+    where = where_of(wrong, right)
+    assert [part.share for part in where.axes[0]] == pytest.approx([0.5, 0.5])
+    assert [(p.first, p.end) for p in where.axes[1] if p.share > 0.1] == [(6, 8)]
+    assert sum(count for _, count in where.elements) == right.size
+    for odd in (np.nan, np.inf):
+        wrong[0, 0, 0] = odd
+        assert norm_error(wrong, right) == np.inf
+        assert norm_error(wrong, wrong) == 0
+        assert sum(part.share for part in where_of(wrong, right).axes[2]) == pytest.approx(1)
+    counts = np.arange(10)
+    assert norm_error(counts, np.where(counts < 3, 0, counts)) == pytest.approx(0.2)
+    assert norm_error(np.float32([1e-42, 0]), np.float32([0, 0])) == 0
+    assert norm_error(np.float32([1e30, 0]), np.float32([1e30, 0])) == 0
