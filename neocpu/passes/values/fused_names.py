@@ -48,7 +48,7 @@ class ValueNumbers:
         if isinstance(expr, relax.TupleGetItem):
             whole = self._of(expr.tuple_value, mod, known)
             if whole in self._tuples:
-                return self._tuples[whole][expr.index]
+                return self._tuples[whole][int(expr.index)]
             return self._number(("item", whole, int(expr.index)))
         if isinstance(expr, Call):
             numbers = [self._of(arg, mod, known) for arg in expr.args]
@@ -90,10 +90,9 @@ def with_names(fused: tvm.IRModule, before: tvm.IRModule, names: Collection[str]
     """
     numbers = ValueNumbers()
     wanted: dict[int, str] = {}
-    last = {str(var.name): number for var, number in numbers.of(before).items()}
-    for name in names:
-        if name in last:
-            wanted.setdefault(last[name], name)
+    for var, number in numbers.of(before).items():
+        if str(var.name) in names:
+            wanted.setdefault(number, str(var.name))
     main = fused["main"]
     parameters = set(main.params)
     renamed: dict[Var, Var] = {}
@@ -101,9 +100,10 @@ def with_names(fused: tvm.IRModule, before: tvm.IRModule, names: Collection[str]
         if var in parameters:
             wanted.pop(number, None)
             continue
-        name = wanted.pop(number, None) or (f"{var.name}_" if var.name in names else None)
-        if name is not None:
-            renamed[var] = type(var)(name, var.ty)
+        if number in wanted:
+            renamed[var] = type(var)(wanted.pop(number), var.ty)
+        elif str(var.name) in names:
+            renamed[var] = type(var)(f"{var.name}_", var.ty)
     blocks = [type(block)(list(_renamed(block.bindings, renamed))) for block in main.body.blocks]
     body = relax.SeqExpr(blocks, _over(main.body.body, renamed))
     result = tvm.IRModule(fused.functions, attrs=fused.attrs)
