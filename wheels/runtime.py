@@ -37,7 +37,7 @@ FOLDERS: Final[Mapping[str, Path]] = {
     for package, folder in PROJECT["tool"]["setuptools"]["package-dir"].items()
 }
 
-WHOLE: Final = ("neocpu.runtime", "neocpu.serving", "neocpu.bundle")
+WHOLE: Final = ("neocpu.runtime", "neocpu.batch", "neocpu.serving", "neocpu.bundle")
 """Packages of which every module is shipped."""
 COMMANDS: Final = ("run", "inspect", "serve", "bundle", "doctor")
 """Commands of ``neocpu`` that need no compiler."""
@@ -74,6 +74,7 @@ def requirements() -> Mapping[str, list[str]]:
         "serve": [*cli, *extras["serve"]],
         "images": list(extras["images"]),
         "mlserver": list(extras["mlserver"]),
+        "ray": list(extras["ray"]),
     }
 
 

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from neocpu.picture_files import fit_picture, open_picture
+from neocpu.picture_files import decode_picture
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.refusals import EncodingError, RequestError
 from neocpu.serving.tensors import brief
-from neocpu.tensor_spec import Picture, TensorSpec
+from neocpu.tensor_spec import TensorSpec
 
 BYTES: Final = "BYTES"
 """The protocol's datatype of elements that are any bytes: of an encoded picture here."""
 
-FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
-MAX_PIXELS: Final = 1 << 26
-"""Of a picture, before it is made to fit: 64 megapixels take up to 500 MB when converted."""
-MAX_SCANS: Final = 64
-"""Of a JPEG: each is a pass over the whole picture, and may take hardly any bytes."""
-_JPEG, _SCAN = b"\xff\xd8", b"\xff\xda"
 ENCODED_BYTES: Final = 16 << 20
 """What a request with a picture may have, whatever its input's size."""
 
@@ -83,10 +76,7 @@ def picture_elements(spec: TensorSpec, data: memoryview) -> list[memoryview]:
 
 
 def decode_pictures(spec: TensorSpec, encoded: Sequence[bytes | memoryview]) -> AnyArray:
-    """Return pictures as an input takes them: uint8, of its size, colours and layout.
-
-    A picture of another size is resized with Pillow's BILINEAR to fit as the model was compiled to
-    fit pictures. It stays as it lies in the file, whatever its EXIF says of the camera.
+    """Return pictures as an input takes them: see `neocpu.picture_files.decode_picture`.
 
     Parameters
     ----------
@@ -98,40 +88,18 @@ def decode_pictures(spec: TensorSpec, encoded: Sequence[bytes | memoryview]) -> 
     RequestError
         If there are too few, one cannot be decoded or is too large, or Pillow is missing.
     """
-    picture = spec.picture
-    assert picture is not None
     if len(encoded) != spec.shape[0]:
         raise RequestError(
             f"input '{spec.name}': it is compiled for {spec.shape[0]} pictures, got {len(encoded)}"
         )
-    array = np.stack([_decoded(spec, picture, file) for file in encoded])
-    return np.ascontiguousarray(array.transpose(0, 3, 1, 2) if picture.layout == "nchw" else array)
-
-
-def _decoded(spec: TensorSpec, picture: Picture, file: bytes | memoryview) -> Any:
-    planar = picture.layout == "nchw"
-    height, width = spec.shape[2:] if planar else spec.shape[1:3]
-    mode = "L" if picture.colours == "gray" else "RGB"
     try:
-        if bytes(file[:2]) == _JPEG and bytes(file).count(_SCAN) > MAX_SCANS:
-            raise ValueError(f"it has more than {MAX_SCANS} scans")
-        image = open_picture(io.BytesIO(file), mode, most=MAX_PIXELS, formats=FORMATS)
-        pixels = np.asarray(fit_picture(image, (width, height), picture.fit))
+        return np.ascontiguousarray([decode_picture(spec, file) for file in encoded])
     except ModuleNotFoundError:
         raise EncodingError(
             "this server decodes no pictures, for it lacks Pillow: pip install 'neocpu[images]' "
             "there, or send pixels as UINT8"
         ) from None
-    except Exception as error:  # Pillow's decoders raise what they like
-        reason = str(error).strip().splitlines() or [type(error).__name__]
+    except ValueError as error:
         raise RequestError(
-            f"input '{spec.name}': the bytes are no picture that can be decoded "
-            f"({_plain(reason[0])})"
+            f"input '{spec.name}': the bytes are no picture that can be decoded ({error})"
         ) from None
-    colours = pixels.reshape(height, width, -1)
-    return colours[:, :, ::-1] if picture.colours == "bgr" else colours
-
-
-def _plain(text: str) -> str:
-    """Return what Pillow says, without the place of an object in memory."""
-    return text.partition(" <")[0][:100]

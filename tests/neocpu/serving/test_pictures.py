@@ -12,7 +12,8 @@ import pytest
 from fake_modules import OUTPUT, FakeModule
 from v2_requests import body
 
-from neocpu.serving import lane, pictures
+from neocpu import picture_files
+from neocpu.serving import lane
 from neocpu.serving import model as served
 from neocpu.serving.refusals import EncodingError, RequestError
 from neocpu.serving.repository import ModelEntry
@@ -132,7 +133,7 @@ def test_data_that_are_no_strings_in_base_64():
 
 
 def test_a_small_file_of_too_many_pixels(monkeypatch):
-    monkeypatch.setattr(pictures, "MAX_PIXELS", 47)
+    monkeypatch.setattr(picture_files, "MAX_PIXELS", 47)
     with pytest.raises(RequestError, match="it has 8x6 pixels, more than 47"):
         request(spec(), encoded())
 
@@ -193,6 +194,6 @@ def test_a_server_without_pillow(monkeypatch):
     def missing(*_, **__):
         raise ModuleNotFoundError("No module named 'PIL'", name="PIL")
 
-    monkeypatch.setattr(pictures, "open_picture", missing)
+    monkeypatch.setattr(picture_files, "open_picture", missing)
     with pytest.raises(EncodingError, match="pip install 'neocpu\\[images\\]'"):
         request(spec(), encoded())

@@ -1,0 +1,56 @@
+"""Score a folder of pictures into Parquet, on every machine of a Ray cluster.
+
+python score.py MODEL.so PICTURES SCORES [--workers N] [--streams N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+import ray
+
+import neocpu
+import neocpu.batch
+from neocpu.foundation.errors import NeoCPUError
+
+
+def main() -> int:
+    """Read, score, write; return the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", help="compiled with `neocpu compile --input NAME=u8:…`")
+    parser.add_argument("pictures", help="a folder or bucket that every machine reads")
+    parser.add_argument("scores", help="the folder or bucket to write Parquet files into")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--streams", type=int, default=1, help="calls at once in each worker")
+    asked = parser.parse_args()
+    # Each worker has the CPUs that Ray gives it, and no other.
+    settings = {
+        "path": os.path.abspath(asked.model),
+        "streams": asked.streams,
+        "errors": "error",
+    }
+    try:
+        with neocpu.load(asked.model) as module:  # says here what is wrong with it
+            settings["columns"] = {module.inputs[0].name: "bytes"}
+    except NeoCPUError as error:
+        print(f"score.py: {error}", file=sys.stderr)
+        return error.exit_code
+    ray.init()  # the cluster this machine is part of, or one of this machine alone
+    (
+        ray.data.read_binary_files(asked.pictures, include_paths=True)
+        .map_batches(
+            neocpu.batch.Predictor,
+            fn_constructor_kwargs=settings,
+            batch_size=64,
+            num_cpus=asked.streams,
+            compute=ray.data.ActorPoolStrategy(size=asked.workers),
+        )
+        .write_parquet(os.path.abspath(asked.scores))
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""`Predictor`: a compiled model that computes columns of a data set from others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from neocpu.batch.columns import Column, InputColumn, OutputColumn
+from neocpu.foundation.errors import UsageError
+from neocpu.runtime.inputs import check_names, describe
+from neocpu.runtime.module import load
+from neocpu.runtime.unpicklable import Unpicklable
+from neocpu.tensor_spec import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """What one call computed: outputs by name, and what is wrong with its rows."""
+
+    outputs: Mapping[str, Column]
+    errors: Sequence[str]
+
+
+class Predictor(Unpicklable):
+    """A compiled model that computes columns of a data set from others, row by row.
+
+    Rows are gathered as the model takes them: one of batches of eight computes eight rows at a
+    time, the last of a batch that does not divide with rows that are repeated and thrown away. What
+    a row's outputs are may not depend on the other rows.
+
+    An input that is compiled for pictures (``neocpu compile --input``) takes encoded files, as
+    ``ray.data.read_binary_files`` reads them, or decoded ones of any size, as
+    ``ray.data.read_images`` does: uint8 of the shape height, width, colours. Any other input takes
+    arrays of its dtype and, but for the first axis, its shape; nothing is cast.
+
+    Workers of one machine share the weights, as pages of one file.
+
+    Parameters
+    ----------
+    path : path
+        The artifact, on each machine that has workers.
+    columns : mapping of str to str, optional
+        For inputs whose column has another name, that name. The columns that are read do not go
+        on, all others do.
+    outputs : mapping of str to str, optional
+        The outputs to return, and the columns they become; by default all, by their own names.
+    streams : int or "auto"
+        How many calls a worker makes at once: give it as many CPUs, ``num_cpus=``.
+    threads : int
+        Of each call.
+    errors : str, optional
+        A column for what is wrong with a row's pictures, empty where nothing is. Without it a file
+        that cannot be decoded ends the job; with it that row's outputs are those of a black
+        picture.
+
+    Raises
+    ------
+    ArtifactError, TargetError
+        As `neocpu.load`.
+    UsageError
+        As `neocpu.load`, if a name is unknown, or the model does not compute row by row.
+    """
+
+    _instead = "pass the class to map_batches, which makes one in each worker"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str] | None = None,
+        outputs: Mapping[str, str] | None = None,
+        streams: int | Literal["auto"] = 1,
+        threads: int = 1,
+        errors: str | None = None,
+    ) -> None:
+        module = load(path, threads, streams=streams)
+        header = module.metadata  # which knows of pictures
+        self._rows = _rows_in_a_call(header.inputs, header.outputs)
+        names = _renamed(header.inputs, "input", columns)
+        self._inputs = [InputColumn(spec, names[spec.name]) for spec in header.inputs]
+        made = _renamed(header.outputs, "output", outputs)
+        self._outputs = [
+            OutputColumn(spec, made[spec.name], spec.bounded or spec.shape[:1] != (self._rows,))
+            for spec in header.outputs
+            if outputs is None or spec.name in outputs
+        ]
+        self._errors = errors
+        self._module = module
+        self._callers = ThreadPoolExecutor(module.streams, thread_name_prefix="neocpu-batch")
+
+    def __call__(self, batch: Mapping[str, Column]) -> dict[str, Column]:
+        """Return a batch's other columns, and those that the model computes.
+
+        Parameters
+        ----------
+        batch : mapping of str to array
+            Columns of equal length.
+
+        Returns
+        -------
+        dict of str to array
+            Of each output a row each: one element or array; where the number of rows of an output
+            is only known after a run, as of a detector's boxes, an array of arrays.
+
+        Raises
+        ------
+        UsageError
+            If a column is missing, has other elements than the input takes, or would be replaced;
+            or a picture cannot be decoded and there is no column for errors.
+        """
+        columns = [each.of(batch) for each in self._inputs]
+        read = {each.column for each in self._inputs}
+        kept = {name: column for name, column in batch.items() if name not in read}
+        self._check_names(kept)
+        starts = range(0, len(columns[0]), self._rows)
+        scored = list(self._callers.map(lambda start: self._score(columns, start), starts))
+        made = {
+            each.column: each.joined([call.outputs[each.spec.name] for call in scored])
+            for each in self._outputs
+        }
+        if self._errors is not None:
+            made[self._errors] = np.array([e for call in scored for e in call.errors], object)
+        return {**kept, **made}
+
+    def _check_names(self, kept: Iterable[str]) -> None:
+        """Check that no two columns would have one name."""
+        made = [each.column for each in self._outputs]
+        names = [*kept, *made, *([] if self._errors is None else [self._errors])]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UsageError(
+                f"two columns would be called '{twice[0]}': give the model's another name in "
+                "outputs= or errors=, or drop the data set's"
+            )
+
+    def _score(self, columns: Sequence[Column], start: int) -> _Scored:
+        """Compute the rows of one call: those from ``start``, as many as the model takes."""
+        pieces = [column[start : start + self._rows] for column in columns]
+        errors: dict[int, str] = {}
+        inputs = [
+            each.rows(piece, start, errors)
+            for each, piece in zip(self._inputs, pieces, strict=True)
+        ]
+        if errors and self._errors is None:
+            raise UsageError(f"{errors[min(errors)]}; errors= names a column for what is wrong")
+        results = self._module.run(
+            dict(zip((e.spec.name for e in self._inputs), inputs, strict=True))
+        )
+        count = len(pieces[0])
+        return _Scored(
+            {
+                e.spec.name: results[e.spec.name][: None if e.whole else count]
+                for e in self._outputs
+            },
+            [errors.get(row, "") for row in range(count)],
+        )
+
+
+def _rows_in_a_call(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
+    """Return how many rows of a data set a model computes at a time.
+
+    Raises
+    ------
+    UsageError
+        If its inputs and outputs have no axis of rows in common.
+    """
+    extents = {spec.shape[0] if spec.shape else 0 for spec in inputs}
+    if len(extents) != 1 or extents == {0}:
+        listed = ", ".join(describe(spec.dtype, spec.shape) for spec in inputs)
+        raise UsageError(f"the model has no axis of rows that its inputs share: they are {listed}")
+    (rows,) = extents
+    odd = [spec for spec in outputs if spec.bounded or spec.shape[:1] != (rows,)]
+    if rows > 1 and odd:
+        raise UsageError(
+            f"output '{odd[0].name}' is {odd[0]}, not a row for each of {rows}: compile the model "
+            "with a batch of 1"
+        )
+    return rows
+
+
+def _renamed(
+    specs: Sequence[TensorSpec], kind: str, asked: Mapping[str, str] | None
+) -> Mapping[str, str]:
+    """Return the column of each input or output: its own name, or the one that is asked for."""
+    own = {spec.name: spec.name for spec in specs}
+    names = {**own, **(asked or {})}
+    check_names(specs, names, kind, f"{'columns' if kind == 'input' else 'outputs'}=: ")
+    return names

@@ -1,0 +1,185 @@
+"""Columns of data sets in, columns out; the model in between is called as it was compiled."""
+
+import io
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import neocpu
+from neocpu.batch import Predictor, predictor
+from neocpu.foundation.errors import UsageError
+from neocpu.tensor_spec import Picture, TensorSpec
+
+Image = pytest.importorskip("PIL.Image")
+
+PICTURE = TensorSpec("x", "uint8", (1, 6, 8, 3), picture=Picture("nhwc", "rgb", "stretch"))
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+
+
+def file(pixels):
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def objects(*elements):
+    """Return a column of anything, as Ray's batches have it."""
+    column = np.empty(len(elements), object)
+    for row, element in enumerate(elements):
+        column[row] = element
+    return column
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Have a predictor call a function, of inputs and outputs as these."""
+
+    def made(inputs, outputs, run, **options):
+        header = SimpleNamespace(inputs=inputs, outputs=outputs)
+        module = SimpleNamespace(metadata=header, run=run, streams=1)
+        monkeypatch.setattr(predictor, "load", lambda *_, **__: module)
+        return Predictor("model.so", **options)
+
+    return made
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("rows", [1, 4, 11])
+def test_any_number_of_rows(linear, rows, streams):
+    x = np.random.default_rng(rows).normal(size=(rows, 64)).astype("float32")
+    number = np.arange(rows)
+    found = Predictor(linear.path, streams=streams)({"x": x, "number": number})
+    assert list(found) == ["number", "y"]
+    np.testing.assert_array_equal(found["number"], number)
+    assert found["y"].shape == (rows, 33)
+    with neocpu.load(linear.path, 1) as module:
+        for start in range(0, rows, 4):
+            piece = x[start : start + 4]
+            whole = np.concatenate([piece, piece[-1:].repeat(4 - len(piece), 0)])
+            wanted = module(whole)[: len(piece)]
+            assert found["y"][start : start + 4].tobytes() == wanted.tobytes()
+
+
+def test_no_rows(linear):
+    found = Predictor(linear.path)({"x": np.empty((0, 64), "float32")})
+    assert found["y"].shape == (0, 33)
+    assert found["y"].dtype == np.float32
+
+
+def test_columns_of_other_names(two_way):
+    a, b = np.random.default_rng(0).normal(size=(2, 4, 3, 8, 6)).astype("float32")
+    predictor = Predictor(
+        two_way.path, columns={"image": "left", "mask": "right"}, outputs={"sum": "total"}
+    )
+    found = predictor({"left": objects(*a), "right": b})
+    assert list(found) == ["total"]
+    np.testing.assert_allclose(found["total"], two_way.reference(a, b)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_an_output_that_is_not_rows(fake):
+    """A model of one row may have any: of a detector as many boxes as are found."""
+    inputs = [TensorSpec("x", "float32", (1, 2))]
+    outputs = [
+        TensorSpec("boxes", "float32", (9, 4), bounded=True),
+        TensorSpec("grid", "float32", (3, 2)),
+        TensorSpec("half", "bfloat16", (1, 2)),
+    ]
+
+    def run(named):
+        (x,) = named.values()
+        count = int(x[0, 0])
+        bits = (x.view(np.uint32) >> 16).astype(np.uint16)
+        return {"boxes": np.full((count, 4), count), "grid": np.ones((3, 1)) * x, "half": bits}
+
+    x = np.array([[2, 1], [0, 5], [3, 7]], "float32")
+    found = fake(inputs, outputs, run)({"x": x})
+    assert [boxes.shape for boxes in found["boxes"]] == [(2, 4), (0, 4), (3, 4)]
+    np.testing.assert_array_equal(found["grid"], x[:, None].repeat(3, 1))
+    assert found["half"].dtype == np.float32
+    np.testing.assert_array_equal(found["half"], x)
+
+
+def test_pictures_as_files_and_as_pixels(fake):
+    seen = []
+
+    def run(named):
+        seen.append(named["x"].copy())
+        return {"y": named["x"].sum(axis=(1, 2, 3), dtype=np.int64)}
+
+    outputs = [TensorSpec("y", "int64", (1,))]
+    large = np.repeat(np.repeat(PIXELS, 2, axis=0), 2, axis=1)
+    grey = PIXELS[:, :, 0]
+    given = objects(file(PIXELS), PIXELS, large, file(large), grey, PIXELS[:, :, :1])
+    found = fake([PICTURE], outputs, run)({"x": given})
+    np.testing.assert_array_equal(seen[0][0], PIXELS)
+    np.testing.assert_array_equal(seen[1], seen[0])
+    np.testing.assert_array_equal(seen[2], seen[3])
+    np.testing.assert_array_equal(seen[4][0], grey[:, :, None].repeat(3, 2))
+    np.testing.assert_array_equal(seen[5], seen[4])
+    assert found["y"].tolist() == [int(x.sum(dtype=np.int64)) for x in seen]
+    planar = TensorSpec("x", "uint8", (1, 3, 6, 8), picture=Picture("nchw", "bgr", "stretch"))
+    fake([planar], outputs, run)({"x": PIXELS[None]})
+    np.testing.assert_array_equal(seen[6][0], PIXELS[:, :, ::-1].transpose(2, 0, 1))
+
+
+def test_what_is_no_picture(fake):
+    def run(named):
+        return {"y": named["x"].sum(axis=(1, 2, 3), dtype=np.int64)}
+
+    outputs = [TensorSpec("y", "int64", (1,))]
+    given = {"x": objects(file(PIXELS), b"no picture", None, PIXELS.astype("float32"))}
+    with pytest.raises(UsageError, match="row 1: no picture") as caught:
+        fake([PICTURE], outputs, run)(given)
+    assert "errors= names a column" in str(caught.value)
+    found = fake([PICTURE], outputs, run, errors="error")(given)
+    assert found["y"].tolist() == [int(PIXELS.sum(dtype=np.int64)), 0, 0, 0]
+    assert found["error"][0] == ""
+    for row, words in enumerate(["cannot identify", r"NoneType\[\]", r"float32\[6,8,3\]"], 1):
+        with pytest.raises(AssertionError, match=words):
+            raise AssertionError(found["error"][row])
+        assert "\n" not in found["error"][row]
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "message"),
+    [
+        ({}, {"z": np.zeros((4, 64), "float32")}, "the data set has no column 'x', only z"),
+        ({}, {"x": np.zeros((4, 64))}, r"a row is float32\[64\], got float64\[64\]"),
+        ({}, {"x": np.zeros((4, 65), "float32")}, r"a row is float32\[64\], got float32\[65\]"),
+        ({}, {"x": objects(np.zeros(3, "float32"))}, r"a row is float32\[64\], got float32\[3\]"),
+        ({}, {"x": objects(b"file")}, "compiled for pictures take: neocpu compile --input x=u8"),
+        ({}, {"x": np.zeros((4, 64), "float32"), "y": np.zeros(4)}, "would be called 'y'"),
+        ({"errors": "y"}, {"x": np.zeros((4, 64), "float32")}, "would be called 'y'"),
+        ({"columns": {"z": "x"}}, {}, "columns=: the model has no input 'z', only x"),
+        ({"outputs": {"z": "x"}}, {}, "outputs=: the model has no output 'z', only y"),
+        ({"streams": 0}, {}, "streams must be a positive number"),
+    ],
+)
+def test_mistakes(linear, options, columns, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        Predictor(linear.path, **options)(columns)
+    assert "\n" not in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([(), ()], r"no axis of rows that its inputs share: they are float32\[\]"),
+        ([(2, 3), (3, 2)], r"they are float32\[2,3\], float32\[3,2\]"),
+        ([(0, 3)], "no axis of rows"),
+        ([], "no axis of rows"),
+        ([(2, 3)], "not a row for each of 2: compile the model with a batch of 1"),
+    ],
+)
+def test_models_that_do_not_compute_row_by_row(fake, shapes, message):
+    inputs = [TensorSpec(f"x{i}", "float32", shape) for i, shape in enumerate(shapes)]
+    with pytest.raises(UsageError, match=message):
+        fake(inputs, [TensorSpec("y", "float32", (5,))], None)
+
+
+def test_a_predictor_stays_where_it_is(linear):
+    with pytest.raises(TypeError, match="map_batches"):
+        pickle.dumps(Predictor(linear.path))
