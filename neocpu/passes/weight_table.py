@@ -5,31 +5,55 @@ Weights outside the code can lie page-aligned in the artifact and be used in pla
 
 from __future__ import annotations
 
-from typing import Any
+from collections import defaultdict
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import Var
 
+_SAMPLES: Final = 64
+"""Elements by which arrays that differ are told apart, before all are compared."""
+
 
 class WeightTable:
-    """Collects arrays and the variables that stand for them; equal objects are stored once."""
+    """Collects arrays and the variables that stand for them; equal ones are stored once.
+
+    A model of several heads, or one that computes a few rows at a time, reads the same weights at
+    many places.
+    """
 
     def __init__(self) -> None:
         self.arrays: list[NDArray[np.generic]] = []
         self.params: list[Any] = []
         self._known: dict[Any, Any] = {}
+        self._alike: defaultdict[Any, list[int]] = defaultdict(list)
 
     def add(self, array: NDArray[np.generic], key: Any = None) -> Any:
         """Return the variable for ``array``; with ``key``, for the array first added under it."""
         if key is not None and key in self._known:
             return self._known[key]
-        array = np.ascontiguousarray(array)
+        var = self._variable(np.ascontiguousarray(array))
+        if key is not None:
+            self._known[key] = var
+        return var
+
+    def _variable(self, array: NDArray[np.generic]) -> Any:
+        """Return the variable of an equal array, bit for bit, or a new one."""
+        elements = array.reshape(-1)
+        samples = elements[:: max(1, elements.size // _SAMPLES)]
+        alike = self._alike[array.shape, array.dtype, samples.tobytes()]
+        for number in alike:
+            if np.array_equal(_bytes(self.arrays[number]), _bytes(array)):
+                return self.params[number]
+        alike.append(len(self.arrays))
         ty = relax.TensorType(array.shape, str(array.dtype))
         var = Var(f"weight_{len(self.arrays)}", ty)
         self.arrays.append(array)
         self.params.append(var)
-        if key is not None:
-            self._known[key] = var
         return var
+
+
+def _bytes(array: NDArray[np.generic]) -> NDArray[np.uint8]:
+    return array.reshape(-1).view(np.uint8)
