@@ -93,6 +93,8 @@ rule and without it; medians of interleaved runs, in the calling thread's time.
 | fastvit_t8 | `sum-convolutions` | 690 → 685 M | 1.03 |
 | inception_v3 | `pool-last` | 5,713 M | 1.01 |
 | lraspp_mobilenet_v3_large | `upsample-last` | 156 → 155 M | 1.01 |
+| two layers of BiFPN, 64 channels | `sum-of-concat` | as many | 1.7 times as long |
+| ecaresnet26t | `keep-pixel-axes` | as many | 1.03 |
 | LSTMCell of 192 units, 32 steps | `name-cells`, `join-steps` | 8 M | 2.3 times as long |
 | GRUCell of 192 units, 32 steps | `name-cells`, `join-steps` | 6 M | 2.1 times as long |
 | four 3x3 convolutions, GroupNorms and ReLUs | `name-group-norms` | 468 M | 1.21 |
@@ -104,12 +106,19 @@ What was measured to bring nothing is no rule: dense layers as 1x1 convolutions 
 (equal, 221 to 255 GFLOP/s either way); 1x1 convolutions of one pixel as dense layers (equal, but
 between 960 and 240 channels, where the dense layer is 1.2 times as fast); strided convolutions of
 pixels in place of smaller ones of pixels moved into channels, as in YOLOv5's stem (equal at 2x2
-pixels, 2.5 times as long at 4x4).
+pixels, 2.5 times as long at 4x4); `x * (1 + g)` for `x + x * g`, as ConvNeXt V2 normalises
+responses, in the packing of the 1x1 convolution that reads it (equal within a hundredth).
 
 Nor are small independent kernels run side by side in one launch: a launch and its barrier take
 0.4 µs on two threads of a Zen 5 (a chain of 200 depthwise convolutions of 9,216 elements, 0.64 µs
 each on one thread and 0.70 on two), and of the 33 kernels of lcnet_050 and the 58 of
 mobilenet_v3_large one and two could share another's: at most a thousandth of a run.
+
+What is stitched through a buffer of a kernel's own instead of written is no graph rule but a
+kernel: attention, whose scores stay in L1; layer, RMS, L2 and channel normalisations with what
+follows them; the mean and both layers of squeeze and excitation; a gate, or a batch normalisation
+and its activation, in the packing of a 1x1 convolution; sums of weighted maps and what activates
+them, as BiFPN has them; layers of LSTM and GRU.
 """
 _IMPORT: Final = """
 ## Gone before
