@@ -286,8 +286,10 @@ def _begin_each(
                 models.append(builder.read(load, keep=None in unchecked, uses=len(members)))
             check_set([each.loaded for each in models])
         tuned = _tune_networks([each.source.network for each in models], cpu, store, own, clocks[0])
+        admissions = own.accuracy.admissions[:1]
+        agreed = builders[0].plan_together(models, *admissions)
         for signature, (builder, each) in enumerate(zip(builders, models, strict=True)):
-            planned = builder.plan(each, own.accuracy.admissions[:1])
+            planned = builder.plan(each, admissions, agreed=agreed[signature])
             assert planned is not None  # no plan was tried before
             yield _Begun(signature, builder, builder.generate(planned), tuned, unchecked[number])
 

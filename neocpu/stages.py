@@ -40,8 +40,9 @@ from neocpu.planning.extract import extract
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.network import Network
 from neocpu.planning.operators.network_costs import NetworkCosts
-from neocpu.planning.optimisation_levels import LayoutPlan
+from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel
 from neocpu.planning.plan_options import PlanOptions
+from neocpu.planning.together.plan_together import plan_together
 from neocpu.planning.weights import weights_of
 from neocpu.reports.calibration_report import CalibrationReport
 from neocpu.reports.plan_report import Outcome, PlanReport, report_of
@@ -246,6 +247,7 @@ class Builder:
         model: Simplified,
         admissions: Sequence[Admission],
         tried: Collection[PlanKey] = (),
+        agreed: LayoutPlan | None = None,
     ) -> Planned | None:
         """Rewrite a model by the first plan that is none of ``tried``; None if all are.
 
@@ -253,11 +255,17 @@ class Builder:
         ----------
         admissions : sequence of Admission
             What plans are made with, in turn.
+        agreed : LayoutPlan, optional
+            What `plan_together` chose with the first of them: it is taken.
         """
         mod, network = model.source.take()
         with self.clock.phase("search"):
             weights = weights_of(mod, network, self.target, self.threads)
-            chosen = self._choose(network, weights.fixed, admissions, tried)
+            chosen = (
+                self._choose(network, weights.fixed, admissions, tried)
+                if agreed is None
+                else (self._costs(admissions[0]), agreed)
+            )
         if chosen is None:
             return None
         costs, plan = chosen
@@ -301,14 +309,35 @@ class Builder:
         tried: Collection[PlanKey],
     ) -> tuple[CostModel, LayoutPlan] | None:
         for admission in admissions:
-            costs = CostModel(
-                *(self.target, self.threads, self.records, self.templates, admission),
-                keep=self.generations.kept,
-            )
+            costs = self._costs(admission)
             plan = self.options.plan(network, costs, fixed_weights)
             if _key(plan) not in tried:
                 return costs, plan
         return None
+
+    def plan_together(
+        self, models: Sequence[Simplified], admission: Admission
+    ) -> Sequence[LayoutPlan | None]:
+        """Choose plans for several shapes of a model, for few packings of their weights.
+
+        None where plans are not searched for, or there is one shape.
+        """
+        if len(models) == 1 or self.options.opt is not OptLevel.GLOBAL:
+            return [None for _ in models]
+        with self.clock.phase("search"):
+            options, target = self.options, self.target
+            networks = [each.source.network.computing(options.precision, target) for each in models]
+            most = math.inf
+            if options.max_weights is not None:
+                dense = max(_dense_bytes(one, target, self.threads) for one in networks)
+                most = options.max_weights - dense
+            return plan_together(networks, self._costs(admission), options.limits, most)
+
+    def _costs(self, admission: Admission) -> CostModel:
+        return CostModel(
+            *(self.target, self.threads, self.records, self.templates, admission),
+            keep=self.generations.kept,
+        )
 
     def generate(self, planned: Planned) -> Generating:
         """Have children generate a model's code."""
@@ -369,6 +398,10 @@ class Builder:
             row_counts=loaded.row_counts,
             plan=report.to_json(),
         )
+
+
+def _dense_bytes(network: Network, target: CpuTarget, threads: int) -> int:
+    return sum(op.packed_bytes(target, threads) for op in network.dense)
 
 
 def _without_graphs(loaded: LoadedModel, *, keep_original: bool) -> LoadedModel:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from neocpu.planning.choice import ESTIMATED, Choice
 from neocpu.planning.memory_costs import MemoryCosts
-from neocpu.planning.weights import packed_bytes
+from neocpu.planning.weights import Packing, packed_bytes, packing
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
 from neocpu.schedules.vocabulary.format import Format
@@ -19,6 +19,11 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 # An unmeasured scheme is trusted less than a measured one of equal expectation.
 ESTIMATE_PENALTY = 1.05
 
+# Of schemes that differ in how they read weights, those that another plan's need may make best.
+PACKINGS = 4
+SLOWER = 1.2
+
+_Kind: TypeAlias = tuple[Format, Format, Packing | None]
 Keep: TypeAlias = Callable[[str, Callable[[], Any]], Any]
 """Returns what is kept of a subject, as JSON, or makes and keeps it; anew where our code changes.
 """
@@ -52,6 +57,9 @@ class CostModel(MemoryCosts):
         Where lists of schemes and their estimates, and choices, may be found.
     keeps_choices : bool
         Whether these too are worth it: not at one price of bytes among many that a limit tries.
+    by_packing : bool
+        Whether choices are offered besides the best one that read the weights packed otherwise,
+        which another plan may need anyway.
     """
 
     templates: frozenset[str] | None = None
@@ -59,6 +67,7 @@ class CostModel(MemoryCosts):
     byte_price: float = 0.0
     keep: Keep = make_anew
     keeps_choices: bool = True
+    by_packing: bool = False
 
     def price(self, choice: Choice) -> float:
         """Return what the search minimises: a choice's seconds, and what its weights cost."""
@@ -128,21 +137,40 @@ class BestChoices:
         self, costs: CostModel, workload: Conv2dWorkload, known: Iterable[Choice] = ()
     ) -> None:
         self._costs, self._workload = costs, workload
-        self._best = {(choice.in_format, choice.out_format): choice for choice in known}
+        self._best: dict[_Kind, Choice] = {}
+        for choice in known:
+            assert choice.scheme is not None
+            self._best[self._kind(choice.in_format, choice.out_format, choice.scheme)] = choice
 
     def offer(
         self, in_format: Format, out_format: Format, seconds: float, source: str, scheme: Scheme
     ) -> None:
         """Take a way to run it, if it is cheaper than what is known of its formats."""
-        best = self._best.get((in_format, out_format))
+        kind = self._kind(in_format, out_format, scheme)
+        best = self._best.get(kind)
         # A choice costs its seconds at least: of few is it worth knowing how weights are packed.
         if best is not None and seconds >= self._costs.price(best):
             return
         size = packed_bytes(self._workload, scheme)
         choice = Choice(in_format, out_format, seconds, source, scheme, size)
         if best is None or self._costs.price(choice) < self._costs.price(best):
-            self._best[in_format, out_format] = choice
+            self._best[kind] = choice
 
     def in_order(self) -> tuple[Choice, ...]:
         """Return the cheapest of each pair, best first."""
-        return tuple(sorted(self._best.values(), key=self._costs.price))
+        found = sorted(self._best.values(), key=self._costs.price)
+        return tuple(_near(found, self._costs) if self._costs.by_packing else found)
+
+    def _kind(self, in_format: Format, out_format: Format, scheme: Scheme) -> _Kind:
+        kept = packing(self._workload, scheme) if self._costs.by_packing else None
+        return in_format, out_format, kept
+
+
+def _near(choices: Sequence[Choice], costs: CostModel) -> Iterator[Choice]:
+    """Yield those that are not much slower than the best of their formats, best first."""
+    best: dict[tuple[Format, Format], list[Choice]] = {}
+    for choice in choices:
+        others = best.setdefault((choice.in_format, choice.out_format), [])
+        others.append(choice)
+        if len(others) <= PACKINGS and costs.price(choice) <= SLOWER * costs.price(others[0]):
+            yield choice

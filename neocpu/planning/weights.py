@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tvm
@@ -27,6 +27,9 @@ from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+Packing: TypeAlias = tuple[str, tuple[int, ...], str]
+"""A template, and the shape and element type of its weights as they are packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,15 @@ def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: 
                     plain[const] = array.nbytes
     before = sum(map(_given, layers)) + sum(given.values())
     return WeightBytes(before, dense_packed + sum(plain.values()))
+
+
+def packing(workload: Conv2dWorkload, scheme: Scheme) -> Packing:
+    """Return what tells how ``scheme`` reads a convolution's weights.
+
+    Schemes of which it is the same read the same bytes, whatever the image's size and the batch.
+    """
+    _, (shape, dtype), *_ = registry.argument_shapes(workload, scheme)
+    return scheme.template, shape, dtype
 
 
 def packed_bytes(workload: Conv2dWorkload, scheme: Scheme) -> int:

@@ -39,7 +39,8 @@ def convolution_choices(
     keep = costs.keep if costs.keeps_choices else make_anew
     algorithms = None if costs.templates is None else sorted(costs.templates)
     machine, prices = (costs.target, costs.threads), (costs.byte_price, costs.measured(workload))
-    decides = (*machine, algorithms, costs.admission, *prices, fold, sorted(own))
+    apart = ("by packing",) if costs.by_packing else ()
+    decides = (*machine, algorithms, costs.admission, *prices, fold, sorted(own), *apart)
     return tuple(map(_choice, keep(f"choices {workload!r} {decides!r}", find)))
 
 

@@ -1,0 +1,173 @@
+"""Plans of one network for several shapes: as fast as alone, on few packings of the same weights.
+
+Each convolution's weights are packed as its kernel reads them. Where plans for two shapes choose
+kernels that read them alike, they are in the artifact once. A packing that one plan alone needs has
+a price, in its bytes, that it must save that plan in time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from neocpu.planning.choice import Choice
+from neocpu.planning.costs import CostModel
+from neocpu.planning.network import Network
+from neocpu.planning.network_graph import build_graph
+from neocpu.planning.operators.conv_op import ConvOp
+from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel, operator_choices
+from neocpu.planning.weights import Packing, packing
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.search.solver.layout_graph import LayoutGraph
+from neocpu.search.solver.plan import solve
+from neocpu.search.solver.solver_limits import SearchLimits
+from neocpu.search.solver.together import SharingGraph, Way, solve_together
+
+PRICE: Final = 0.2
+"""Which part of its time a plan must save to have all weights packed for it alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeights:
+    """The digest of a convolution's weights, and how they are packed."""
+
+    digest: bytes
+    packing: Packing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ways:
+    """A network's graph, in which a convolution has one choice for each pair of formats.
+
+    Attributes
+    ----------
+    graph : LayoutGraph
+    choices : tuple of tuple of Choice
+        Of each operator, parallel to those of its node.
+    packed : dict of int to list of dict of PackedWeights to Choice
+        Of each convolution, for each choice of its node.
+    """
+
+    network: Network
+    graph: LayoutGraph
+    choices: tuple[tuple[Choice, ...], ...]
+    packed: Mapping[int, Sequence[Mapping[PackedWeights, Choice]]]
+
+    def sharing(self, weight: float) -> SharingGraph[PackedWeights]:
+        """Return the graph as the solver takes it."""
+        ways = {
+            node: tuple(
+                # A choice's own seconds take the place of those of the best one of its formats.
+                tuple(
+                    Way(own - best.seconds + choice.seconds, need) for need, choice in some.items()
+                )
+                for own, best, some in zip(
+                    self.graph.nodes[node].costs, self.choices[node], packed, strict=True
+                )
+            )
+            for node, packed in self.packed.items()
+        }
+        return SharingGraph(self.graph, ways, weight)
+
+    def picked(
+        self, nodes: Sequence[int], ways: Mapping[int, Way[PackedWeights]]
+    ) -> tuple[Choice, ...]:
+        """Return each operator's choice."""
+        return tuple(
+            self.packed[node][nodes[node]][ways[node].need]
+            if node in self.packed
+            else options[nodes[node]]
+            for node, options in enumerate(self.choices)
+        )
+
+
+def plan_together(
+    networks: Sequence[Network],
+    costs: CostModel,
+    limits: SearchLimits | None = None,
+    most_bytes: float = math.inf,
+) -> tuple[LayoutPlan, ...]:
+    """Choose layouts and schemes for all shapes of a network.
+
+    Parameters
+    ----------
+    networks : sequence of Network
+        Of each shape, with the operators that a plan may choose from. Convolutions are the same
+        if their weights are.
+    costs : CostModel
+        At no price for bytes.
+    most_bytes : float
+        What the packed weights of convolutions may take: the price rises until they do. Plans of
+        the fewest bytes may take more.
+
+    Returns
+    -------
+    tuple of LayoutPlan
+        One for each network, with a gap that all of them have together.
+    """
+    assert costs.byte_price == 0.0
+    offering = replace(costs, by_packing=True)
+    digests: dict[int, bytes] = {}
+    found = [_ways_of(network, offering, digests) for network in networks]
+    alone = [solve(ways.graph, "auto", limits).cost for ways in found]
+    graphs = [ways.sharing(1 / cost) for ways, cost in zip(found, alone, strict=True)]
+    sizes = _sizes(found)
+    for price in (PRICE, 10 * PRICE, 100 * PRICE, 1e4 * PRICE):
+        joint = solve_together(graphs, _prices(sizes, price), limits)
+        needs = {way.need for ways in joint.ways for way in ways.values()}
+        if sum(sizes[need] for need in needs) <= most_bytes:
+            break
+    return tuple(
+        LayoutPlan(
+            ways.network,
+            ways.picked(plan.choices, needs),
+            replace(plan, lower_bound=plan.cost * (1 - joint.gap), gap=joint.gap),
+            OptLevel.GLOBAL,
+        )
+        for ways, plan, needs in zip(found, joint.plans, joint.ways, strict=True)
+    )
+
+
+def _ways_of(network: Network, costs: CostModel, digests: dict[int, bytes]) -> _Ways:
+    every = operator_choices(network, costs)
+    packed: dict[int, list[dict[PackedWeights, Choice]]] = {}
+    choices: list[tuple[Choice, ...]] = []
+    for index, (op, options) in enumerate(zip(network.ops, every, strict=True)):
+        if not isinstance(op, ConvOp):
+            choices.append(options)
+            continue
+        by_formats: dict[tuple[Format, Format], dict[PackedWeights, Choice]] = {}
+        for choice in options:  # best first
+            some = by_formats.setdefault((choice.in_format, choice.out_format), {})
+            some.setdefault(_packed(op, choice, digests), choice)
+        packed[index] = [*by_formats.values()]
+        choices.append(tuple(next(iter(some.values())) for some in packed[index]))
+    return _Ways(network, build_graph(network, choices, costs), tuple(choices), packed)
+
+
+def _packed(op: ConvOp, choice: Choice, digests: dict[int, bytes]) -> PackedWeights:
+    assert choice.scheme is not None
+    if id(op.weights) not in digests:
+        whole = hashlib.blake2b(op.weights.tobytes(), digest_size=16)
+        whole.update(repr(op.weights.shape).encode())
+        digests[id(op.weights)] = whole.digest()
+    workload = next(way for way, _ in op.ways if way.numerics.data == choice.in_format.dtype)
+    return PackedWeights(digests[id(op.weights)], packing(workload, choice.scheme))
+
+
+def _sizes(found: Sequence[_Ways]) -> dict[PackedWeights, int]:
+    """Return the bytes of every packing."""
+    every = (some for ways in found for packed in ways.packed.values() for some in packed)
+    return {need: choice.weight_bytes for some in every for need, choice in some.items()}
+
+
+def _prices(sizes: Mapping[PackedWeights, int], price: float) -> dict[PackedWeights, float]:
+    """Return the price of every packing, in parts of a plan's time."""
+    least: dict[bytes, int] = {}
+    for need, size in sizes.items():
+        least[need.digest] = min(size, least.get(need.digest, size))
+    whole = sum(least.values()) or 1
+    return {need: price * size / whole for need, size in sizes.items()}

@@ -1,0 +1,83 @@
+"""Plans of one network for several batches, which share packed weights."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from networks import HOST, NETWORKS, build, cost_model
+
+from neocpu.passes.apply_plan import apply_plan
+from neocpu.planning.extract import extract
+from neocpu.planning.operators.conv_op import ConvOp
+from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
+from neocpu.planning.together import plan_together as module
+from neocpu.planning.together.plan_together import plan_together
+from neocpu.planning.weights import packing
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+BATCHES = (1, 2, 8)
+
+
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
+@pytest.mark.parametrize("groups", [1, 2, 24])
+def test_schemes_of_one_packing_read_the_same_bytes(kernel, groups):
+    """Whatever the batch and the size of the image."""
+    weights = np.random.default_rng(0).standard_normal((24, 24 // groups, *kernel))
+    packed = {}
+    for batch, size in ((1, 14), (4, 7)):
+        pads = tuple(2 * [kernel[0] // 2, kernel[1] // 2])
+        workload = Conv2dWorkload(batch, 24, size, size, 24, kernel, padding=pads, groups=groups)
+        for scheme in registry.schemes(workload, HOST)[::5]:
+            array = registry.pack_weights(weights.astype("float32"), workload, scheme)
+            known = packed.setdefault(packing(workload, scheme), array)
+            assert known.tobytes() == array.tobytes()
+    assert packed
+
+
+def networks(name):
+    """Return the modules and networks of the batches."""
+    body, shapes = NETWORKS[name]
+    mods = [build(body, *((batch, *shape[1:]) for shape in shapes)) for batch in BATCHES]
+    return mods, [extract(mod) for mod in mods]
+
+
+def packed_bytes(plans):
+    """What the packed weights of all plans together take."""
+    found = {}
+    for plan in plans:
+        for op, choice in zip(plan.network.ops, plan.choices, strict=True):
+            if isinstance(op, ConvOp):
+                need = op.weights.tobytes(), packing(op.workload, choice.scheme)
+                found[need] = choice.weight_bytes
+    return sum(found.values())
+
+
+@pytest.mark.parametrize("name", ["residual", "inception", "excite", "preactivation"])
+def test_plans_together(name, monkeypatch):
+    mods, nets = networks(name)
+    costs = cost_model()
+    alone = [plan_layouts(network, costs, OptLevel.GLOBAL) for network in nets]
+    sizes = []
+    for price in (0.0, 0.2, 1e6):
+        monkeypatch.setattr(module, "PRICE", price)
+        plans = plan_together(nets, costs)
+        for mod, plan, own in zip(mods, plans, alone, strict=True):
+            assert plan.search.cost >= own.search.cost * (1 - 1e-9)
+            assert plan.search.lower_bound <= plan.search.cost
+            apply_plan(mod, replace(plan), costs)
+        if price == 0.0:
+            for plan, own in zip(plans, alone, strict=True):
+                assert plan.search.cost == pytest.approx(own.search.cost)
+        sizes.append(packed_bytes(plans))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] <= packed_bytes(alone)
+
+
+def test_one_shape_alone_is_planned_as_ever():
+    _, (network, *_) = networks("residual")
+    costs = cost_model()
+    (plan,) = plan_together([network], costs)
+    alone = plan_layouts(network, costs, OptLevel.GLOBAL)
+    assert plan.search.cost <= 1.1 * alone.search.cost
+    assert plan.search.gap < 0.01
