@@ -47,6 +47,7 @@ from neocpu.planning.weights import weights_of
 from neocpu.reports.calibration_report import CalibrationReport
 from neocpu.reports.plan_report import Outcome, PlanReport, report_of
 from neocpu.runtime.header import ArtifactHeader
+from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.scheme import Scheme
@@ -334,8 +335,9 @@ class Builder:
             return plan_together(networks, self._costs(admission), options.limits, most)
 
     def _costs(self, admission: Admission) -> CostModel:
+        target = with_cores(self.target, self.threads)
         return CostModel(
-            *(self.target, self.threads, self.records, self.templates, admission),
+            *(target, self.threads, self.records, self.templates, admission),
             keep=self.generations.kept,
         )
 
@@ -353,7 +355,7 @@ class Builder:
         """Wait for a model's code, and write its artifact."""
         planned, building = generating.planned, generating.building
         with self.clock.phase("build"):
-            built = finish_build(building)
+            built = finish_build(building, self.threads)
         outcome = Outcome(built.planned.arena_bytes, dict(self.clock.seconds))
         report = replace(
             planned.report,

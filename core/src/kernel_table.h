@@ -32,7 +32,8 @@ typedef struct nc_kernel {
   nc_kernel_function *function;
   const uint64_t *sizes;    /* bytes of each tensor that it takes */
   const uint16_t *types;    /* of each, DLPack's code << 8 | bits */
-  const uint32_t *launches; /* iterations of each of its parallel loops, in turn; 0: unknown */
+  /* Iterations of each of its parallel loops, in turn, or into fewer tasks to cut it; 0: unknown. */
+  const uint32_t *launches;
   uint32_t count;           /* of the tensors */
   uint32_t results;         /* of them, those that it writes: the last ones */
   uint32_t launch_count;

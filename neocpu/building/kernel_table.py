@@ -28,7 +28,8 @@ class CompiledKernel:
     ----------
     kernel : Kernel
     launches : tuple of int
-        The iterations of its parallel loops, in turn; 0 for unknown ones.
+        The iterations of its parallel loops, in turn, or into how many tasks to cut them where
+        that is fewer; 0 for unknown ones.
     code : bytes
         An object file.
     digest : str

@@ -28,6 +28,7 @@ from neocpu.planning.operators.norm_calls import TAKES_ELEMENTWISE
 from neocpu.relax_utils import OPAQUE, bindings, is_op, static_shape
 from neocpu.runtime.header import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork
+from neocpu.schedules.estimates.loop_threads import worthwhile_tasks
 from neocpu.schedules.operators.quantise import dequantise, quantise
 from neocpu.schedules.operators.select import SELECT, select
 from neocpu.schedules.operators.statistics.normalization import group_norm, layer_norm
@@ -249,8 +250,13 @@ def begin_build(
     return Building(generations.start(kernels, target, workers), planned, target)
 
 
-def finish_build(building: Building) -> Built:
+def finish_build(building: Building, threads: int = 1) -> Built:
     """Wait for the kernels' code.
+
+    Parameters
+    ----------
+    threads : int
+        How many it is planned for: with many, loops that only lose by more have fewer.
 
     Raises
     ------
@@ -261,7 +267,12 @@ def finish_build(building: Building) -> Built:
         objects = code.objects()
         kernels = tuple(
             CompiledKernel(
-                *(kernel, code.launches[kernel.name], object_, code.digests[kernel.name])
+                kernel,
+                worthwhile_tasks(
+                    *(code.work[kernel.name], code.launches[kernel.name], building.target, threads)
+                ),
+                object_,
+                code.digests[kernel.name],
             )
             for kernel, object_ in zip(building.planned.program.kernels, objects, strict=True)
         )

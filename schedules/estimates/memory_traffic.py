@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from neocpu.foundation.machines import MACHINES
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 # Bytes of a cache line, and lines of a set: L2 caches have 8 ways or more.
@@ -13,6 +15,24 @@ LINE, L2_WAYS = 64, 8
 NEXT_L2S = 4
 # Of computing, fetching from L3 and from memory, the longest hides all but this share of the rest.
 EXPOSED = 0.15
+
+
+# Threads that the rates of CPUs are for: those of the machines that they were measured on.
+RATED_THREADS = 2
+
+
+def with_cores(target: CpuTarget, threads: int) -> CpuTarget:
+    """Return the CPU at the rates of so many cores: more read more from memory, and meet later.
+
+    As it is where no machine of it is known.
+    """
+    machine = MACHINES.get(target.mcpu)
+    if machine is None or threads <= RATED_THREADS:
+        return target
+    more = machine.memory_rate(threads) / machine.memory_rate(RATED_THREADS)
+    later = machine.fork_seconds(threads) - machine.fork_seconds(RATED_THREADS)
+    rates = target.rates
+    return target.at(replace(rates, memory=rates.memory * more, fork=rates.fork + later))
 
 
 def fork_seconds(threads: int, target: CpuTarget) -> float:

@@ -17,6 +17,7 @@ from typing import Final
 from neocpu.foundation.network_rates import NETWORK_RATES
 from neocpu.planning.choice import ESTIMATED, Choice, is_estimated
 from neocpu.schedules import registry
+from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.layout import NCHW
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -80,9 +81,12 @@ class NetworkCosts:
     @classmethod
     def of(cls, target: CpuTarget, threads: int, weight_bytes: float) -> NetworkCosts:
         """Return the costs in a network of so many bytes of weights."""
-        warm, cold = (target.in_network(size, threads) for size in (weight_bytes, math.inf))
+        warm, cold = (
+            with_cores(target.in_network(size, threads), threads)
+            for size in (weight_bytes, math.inf)
+        )
         near = warm.at(replace(warm.rates, own=math.inf, beyond=math.inf, memory=math.inf))
-        return cls(target, warm, cold, near, threads)
+        return cls(with_cores(target, threads), warm, cold, near, threads)
 
     def convolution(self, workload: Conv2dWorkload, choice: Choice) -> NetworkTime:
         """Return what a convolution takes as a plan chose it.

@@ -10,6 +10,7 @@ from neocpu.schedules.estimates.memory_traffic import (
     conflicts_in_l2,
     fork_seconds,
     stream_seconds,
+    with_cores,
     with_memory,
 )
 from neocpu.schedules.vocabulary.target import parse_target
@@ -19,6 +20,18 @@ SERVER = parse_target("llvm -mcpu=znver3")
 
 def test_one_thread_does_not_fork():
     assert fork_seconds(1, SERVER) == 0 < fork_seconds(2, SERVER)
+
+
+def test_more_cores_read_more_and_meet_later():
+    zen4 = parse_target("llvm -mcpu=znver4")
+    assert with_cores(zen4, 2) is zen4
+    rates = [with_cores(zen4, threads).rates for threads in (2, 16, 64)]
+    assert rates[0].memory < rates[1].memory < rates[2].memory
+    assert rates[0].fork < rates[1].fork < rates[2].fork
+    assert {(each.frequency, each.own, each.beyond) for each in rates} == {
+        (zen4.rates.frequency, zen4.rates.own, zen4.rates.beyond)
+    }
+    assert with_cores(SERVER, 64) is SERVER  # of which no machine is known
 
 
 def test_the_slowest_part_hides_most_of_the_others():

@@ -1,0 +1,56 @@
+"""On how many threads a loop is worth being run: entering and leaving it costs more with each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from neocpu.foundation.machines import MACHINES, Machine
+from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork, nest_seconds
+from neocpu.schedules.estimates.memory_traffic import with_cores
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+# Threads from which on it is worth asking, and on which the tasks of one axis may be too few.
+MANY_THREADS: Final = 8
+# What more threads have to save, of the least time.
+WORTH: Final = 0.05
+
+
+def worthwhile_tasks(
+    work: KernelWork, launches: Sequence[int], target: CpuTarget, threads: int
+) -> tuple[int, ...]:
+    """Return into how many tasks each parallel loop of a kernel is cut at most.
+
+    Its iterations, unless it takes about as long on fewer threads: then as many as these.
+
+    Parameters
+    ----------
+    work : KernelWork
+        What its loops do.
+    launches : sequence of int
+        The iterations of its parallel loops, in turn; 0 for unknown ones.
+    """
+    machine = MACHINES.get(target.mcpu)
+    nests = [nest for nest in work if nest.forks]
+    known = [int(nest.tasks) for nest in nests] == list(launches)
+    if machine is None or threads < MANY_THREADS or not known:
+        return tuple(launches)
+    return tuple(
+        tasks if (few := _threads(nest, target, machine, threads)) == threads else min(tasks, few)
+        for nest, tasks in zip(nests, launches, strict=True)
+    )
+
+
+def _threads(nest: LoopWork, target: CpuTarget, machine: Machine, threads: int) -> int:
+    """Return the fewest threads, by powers of two, on which a loop takes about the least."""
+    counts = [*(1 << i for i in range(threads.bit_length()) if 1 << i < threads), threads]
+
+    def seconds(count: int) -> float:
+        rates = with_cores(target, count).rates
+        own = target.at(replace(rates, fork=machine.fork_seconds(count)))
+        return nest_seconds(nest, own, count)
+
+    found = [seconds(count) for count in counts]
+    most = (1 + WORTH) * min(found)
+    return next(n for n, each in zip(counts, found, strict=True) if each <= most)

@@ -1,0 +1,46 @@
+"""On how many threads a loop is worth being run."""
+
+import pytest
+
+from neocpu.schedules.estimates.kernel_work import CLASSES, LoopWork
+from neocpu.schedules.estimates.loop_threads import MANY_THREADS, worthwhile_tasks
+from neocpu.schedules.vocabulary.target import parse_target
+
+ZEN4 = parse_target("llvm -mcpu=znver4")
+THREADS = 64
+
+
+def _loop(cycles, tasks=1024, forks=1):
+    """A loop nest that only computes."""
+    return LoopWork(tasks, forks, (float(cycles), *(0.0,) * (len(CLASSES) - 1)), 0.0, 0.0, 0.0)
+
+
+def _tasks(cycles, threads=THREADS, tasks=1024):
+    (found,) = worthwhile_tasks((_loop(cycles, tasks),), (tasks,), ZEN4, threads)
+    return found
+
+
+def test_the_less_a_loop_does_the_fewer_threads_it_has():
+    found = [_tasks(cycles) for cycles in (100, 10_000, 100_000, 10_000_000)]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (1, 1024)
+    assert 1 < found[1] < found[2] <= 64
+
+
+def test_a_loop_of_fewer_tasks_keeps_them():
+    assert _tasks(10_000_000, tasks=7) == 7
+    assert _tasks(100, tasks=7) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, MANY_THREADS - 1])
+def test_few_threads_all_take_part(threads):
+    assert _tasks(100, threads) == 1024
+
+
+def test_what_is_not_known_is_left_alone():
+    work, serial = _loop(100), _loop(100, 1, 0)
+    assert worthwhile_tasks((serial, work), (1024,), ZEN4, THREADS) == (1,)
+    assert worthwhile_tasks((work,), (1024, 1024), ZEN4, THREADS) == (1024, 1024)
+    assert worthwhile_tasks((work,), (0,), ZEN4, THREADS) == (0,)
+    zen3 = parse_target("llvm -mcpu=znver3")  # of which no machine is known
+    assert worthwhile_tasks((work,), (1024,), zen3, THREADS) == (1024,)
