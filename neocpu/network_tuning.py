@@ -22,6 +22,8 @@ from neocpu.planning.memory_workloads import memory_workloads
 from neocpu.planning.network import Network
 from neocpu.planning.precision import Precision
 from neocpu.schedules import registry
+from neocpu.schedules.estimates.loop_threads import MANY_THREADS
+from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
 from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -99,7 +101,9 @@ def measured_schemes(
 
     A workload that has only failures on record for ``target`` and ``threads``, or nothing, gets the
     records of the closest relative besides, each multiplied by the median ratio of the estimates
-    here to those there. That keeps their order and makes them compare with estimates.
+    here to those there. That keeps their order and makes them compare with estimates. For many
+    threads, each is also multiplied by what its own estimates say of them: a scheme that was the
+    best with two may have no more tasks than that.
 
     They were measured with nothing beside them. Of one of several streams each takes as many times
     as long as its estimate says that sharing the memory makes it.
@@ -131,14 +135,29 @@ def _measured_schemes(
         return Measured(_best_seconds(own))
     key = borrowed.target
     there = target if key.mcpu == target.mcpu else cpu_target(key)
+    many = threads >= MANY_THREADS
     ratio = statistics.median(
-        registry.estimate(workload, scheme, target, threads)
+        registry.estimate(workload, scheme, target, key.threads if many else threads)
         / registry.estimate(workload, scheme, there, key.threads)
         for scheme, record in borrowed.records.items()
         if record.result.error is None
     )
+    known = _best_seconds(borrowed.records, ratio)
+    if many:
+        known = {
+            scheme: best and best * _on_many(workload, scheme, target, threads, key.threads)
+            for scheme, best in known.items()
+        }
     source = f"measured on {key.mcpu} with {plural(key.threads, 'thread')}"
-    return Measured(_best_seconds(borrowed.records, ratio) | _best_seconds(own), source)
+    return Measured(known | _best_seconds(own), source)
+
+
+def _on_many(
+    workload: Workload, scheme: Scheme, target: CpuTarget, threads: int, few: int
+) -> float:
+    """Return how many times as long a scheme takes with many threads as with few."""
+    many = registry.estimate(workload, scheme, with_cores(target, threads), threads)
+    return many / registry.estimate(workload, scheme, target, few)
 
 
 def _beside_others(

@@ -16,6 +16,7 @@ from neocpu.foundation.errors import DatabaseError, UsageError
 from neocpu.network_tuning import measured_schemes, open_store
 from neocpu.planning.costs import CostModel
 from neocpu.schedules import registry
+from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, TransformWorkload
@@ -188,3 +189,17 @@ def test_what_an_earlier_compilation_found_is_found_until_something_is_added(sto
     for _ in range(2):
         assert measured_schemes(store, HERE, 2, WORKLOAD, keep) == expected
     assert len(kept) == 2
+
+
+def test_for_many_threads_a_schemes_own_estimates_tell_what_they_bring(store: Store):
+    fill(store, "znver4", 2)
+    found = measured_schemes(store, HERE, 16, WORKLOAD)
+    assert found.source == "measured on znver4 with 2 threads"
+    many = with_cores(HERE, 16)
+    expected = {
+        scheme: seconds
+        * registry.estimate(WORKLOAD, scheme, many, 16)
+        / registry.estimate(WORKLOAD, scheme, HERE, 2)
+        for scheme, seconds in SECONDS.items()
+    }
+    assert found.seconds == {s: pytest.approx(v) for s, v in expected.items()} | {SCHEMES[5]: None}
