@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise, product
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.task_cuts import finer_cut
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import DotScheme, PointwiseScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -28,12 +29,37 @@ class Tiling:
         Channels of one vector.
     threads : int
         Threads the tasks are shared between.
+    strips : int
+        Strips of pixels: as many as ``strip`` asks for, and where a task takes all output channels,
+        for the threads at least.
+    groups : int
+        Groups of output channels, a task each of every strip.
     """
 
     workload: Conv2dWorkload
     scheme: PointwiseScheme
     lanes: int
     threads: int = 1
+    # Fields, for estimates ask for them dozens of times each.
+    strips: int = field(init=False, repr=False, compare=False)
+    groups: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        strips = ceil_div(self.blocks, self.scheme.strip)
+        if not self.scheme.oc_split:
+            strips = ceil_div(strips, self.threads) * self.threads
+        strips = min(strips, self.blocks)
+        groups = self._channel_groups(strips) if self.scheme.oc_split else 1
+        if self.scheme.oc_split:
+            strips = finer_cut(
+                strips, self.blocks, self.threads, lambda parts: self._busiest(parts, groups)
+            )
+        else:
+            groups = finer_cut(
+                groups, self.oc_blocks, self.threads, lambda parts: self._busiest(strips, parts)
+            )
+        object.__setattr__(self, "strips", strips)
+        object.__setattr__(self, "groups", groups)
 
     @property
     def packs(self) -> bool:
@@ -81,26 +107,15 @@ class Tiling:
         return ceil_div(self.pixels, self.scheme.reg_n)
 
     @property
-    def strips(self) -> int:
-        """Strips of pixels: as many as ``strip`` asks for, for the threads at least."""
-        strips = ceil_div(self.blocks, self.scheme.strip)
-        if not self.scheme.oc_split:
-            strips = ceil_div(strips, self.threads) * self.threads
-        return min(strips, self.blocks)
-
-    @property
     def strip_blocks(self) -> int:
         """Register tiles of the longest strip."""
         return ceil_div(self.blocks, self.strips)
 
-    @property
-    def groups(self) -> int:
-        """Groups of output channels, a task each of every strip."""
-        if not self.scheme.oc_split:
-            return 1
+    def _channel_groups(self, strips: int) -> int:
+        """Return a group for each thread, and more where else a task had too many sums to keep."""
         groups = min(self.threads, self.oc_blocks)
         if self.passes > 1:
-            all_sums = self.strip_blocks * self.oc_blocks * self._tile_bytes
+            all_sums = ceil_div(self.blocks, strips) * self.oc_blocks * self._tile_bytes
             while groups < self.oc_blocks and all_sums > groups * MAX_SUM_BYTES:
                 groups = min(groups + self.threads, self.oc_blocks)
         return groups
@@ -123,15 +138,19 @@ class Tiling:
     @property
     def busiest_share(self) -> float:
         """Of all products, what the busiest thread computes: tasks may differ in size."""
-        sizes = [
-            strip * group
-            for group, strip in product(
-                _lengths(self.oc_blocks, self.groups), _lengths(self.blocks, self.strips)
-            )
-        ]
-        each = self.tasks_per_thread
-        busiest = max(sum(sizes[i : i + each]) for i in range(0, len(sizes), each))
-        return busiest / (self.oc_blocks * self.blocks)
+        return self._busiest(self.strips, self.groups)
+
+    def _busiest(self, strips: int, groups: int) -> float:
+        tasks = strips * groups
+
+        def before(task: int) -> int:
+            """Register tiles of the tasks before one."""
+            group, strip = divmod(task, strips)
+            first, end = (part * self.oc_blocks // groups for part in (group, group + 1))
+            return first * self.blocks + (end - first) * (strip * self.blocks // strips)
+
+        done = [*map(before, range(0, tasks, ceil_div(tasks, self.threads))), before(tasks)]
+        return max(end - start for start, end in pairwise(done)) / done[-1]
 
     @property
     def shares_panel(self) -> bool:
@@ -164,8 +183,3 @@ class Tiling:
 def output_blocks(workload: Conv2dWorkload, scheme: PointwiseScheme | DotScheme) -> int:
     """Blocks of ``reg_oc`` channels that make up the output's whole blocks of ``oc_bn``."""
     return ceil_div(ceil_div(workload.out_channels, scheme.oc_bn) * scheme.oc_bn, scheme.reg_oc)
-
-
-def _lengths(total: int, parts: int) -> list[int]:
-    """Lengths of ``parts`` about equal parts: number ``i`` begins at ``i * total // parts``."""
-    return [b - a for a, b in pairwise(part * total // parts for part in range(parts + 1))]

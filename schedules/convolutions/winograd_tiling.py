@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.task_cuts import finer_cut
 from neocpu.schedules.convolutions.winograd import Filter, filters
 from neocpu.schedules.tir.builder import part_start
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -44,7 +45,8 @@ class Tiling:
         Tiles of all images.
     strips : int
         Strips of the image: as many as ``strip`` asks for, and where a task takes all channels
-        of one, a multiple of the threads; no more than register tiles.
+        of one, a multiple of the threads; where it does not, more if the groups of channels are too
+        few for the threads; no more than register tiles.
     """
 
     workload: Conv2dWorkload
@@ -64,6 +66,9 @@ class Tiling:
         if not scheme.oc_split:
             strips = ceil_div(strips, self.threads) * self.threads
         object.__setattr__(self, "strips", min(strips, self.blocks))
+        if scheme.oc_split:
+            finer = finer_cut(self.strips, self.blocks, self.threads, self._busiest)
+            object.__setattr__(self, "strips", finer)
 
     @property
     def rows(self) -> int:
@@ -162,12 +167,16 @@ class Tiling:
     @property
     def busiest_share(self) -> float:
         """Of all products, what the busiest thread computes: strips and groups may differ."""
+        return self._busiest(self.strips)
+
+    def _busiest(self, strips: int) -> float:
         channels = self.oc_blocks if self.scheme.oc_split else 1
         group = self.group if self.scheme.oc_split else 1
+        tasks = strips * (self.groups if self.scheme.oc_split else 1)
         done: list[int] = []
-        for task in (*range(0, self.tasks, self.tasks_per_thread), self.tasks):
-            before, rest = task // self.strips * group, task % self.strips
-            tiles = rest * self.blocks // self.strips
+        for task in (*range(0, tasks, ceil_div(tasks, self.threads)), tasks):
+            before, rest = task // strips * group, task % strips
+            tiles = rest * self.blocks // strips
             done.append(before * self.blocks + min(group, channels - before) * tiles)
         done[-1] = channels * self.blocks
         return max(end - start for start, end in pairwise(done)) / done[-1]

@@ -1,0 +1,86 @@
+"""How finely tasks are cut where one axis has too few parts for the threads."""
+
+from dataclasses import replace
+
+import pytest
+from conv_reference import check_template
+from kernel_harness import HOST
+
+from neocpu.schedules.convolutions import (
+    conv2d_pointwise,
+    conv2d_winograd,
+    pointwise_tiling,
+    winograd_tiling,
+)
+from neocpu.schedules.convolutions.task_cuts import finer_cut
+from neocpu.schedules.estimates.loop_threads import MANY_THREADS
+from neocpu.schedules.vocabulary.scheme import PointwiseScheme, WinogradScheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+LANES = HOST.lanes("float32")
+ONE = (1, 1, 1, 1)
+
+
+def _shares(other, threads):
+    """Return the busiest thread's share where the other axis has so many equal parts."""
+
+    def share(parts):
+        tasks = parts * other
+        return -(-tasks // threads) / tasks
+
+    return share
+
+
+def test_few_threads_and_axes_that_have_enough_are_left_alone():
+    assert finer_cut(1, 100, MANY_THREADS - 1, _shares(3, MANY_THREADS - 1)) == 1
+    assert finer_cut(1, 100, 16, _shares(32, 16)) == 1
+    assert finer_cut(4, 4, 16, _shares(1, 16)) == 4
+
+
+def test_the_fewest_parts_that_fill_the_threads_are_taken():
+    assert finer_cut(1, 100, 16, _shares(4, 16)) == 4
+    assert finer_cut(1, 100, 16, _shares(12, 16)) == 4
+    assert finer_cut(1, 3, 16, _shares(4, 16)) == 3  # all there are
+    assert finer_cut(1, 100, 64, _shares(1, 64)) == 64
+
+
+def test_an_axis_is_not_cut_for_nothing():
+    assert finer_cut(1, 2, 16, _shares(9, 16)) == 1  # two rounds of half a task are one of one
+
+
+def _pointwise(split):
+    return PointwiseScheme(LANES, LANES, 6, 2 * LANES, 4 * LANES, 1 << 20, split)
+
+
+def _winograd(split):
+    return WinogradScheme(LANES, LANES, 2, 4, 2 * LANES, 50, split)
+
+
+@pytest.mark.parametrize("threads", [16, 64])
+@pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
+def test_a_small_image_of_few_channels_has_a_task_for_each_of_many_threads(split, threads):
+    # 33 register tiles of pixels, and four of channels: neither fills 64 threads.
+    workload = Conv2dWorkload(1, 4 * LANES, 14, 14, 8 * LANES, (1, 1))
+    tiling = pointwise_tiling.Tiling(workload, _pointwise(split), LANES, threads)
+    assert tiling.tasks == tiling.strips * tiling.groups
+    assert 1 <= threads * tiling.busiest_share <= (1.1 if threads == 16 else 2)
+    two = pointwise_tiling.Tiling(workload, _pointwise(split), LANES, 2)
+    assert (two.strips, two.groups) == ((1, 2) if split else (2, 1))
+
+
+def test_winograds_groups_are_cut_into_strips_too():
+    workload = Conv2dWorkload(1, 64, 28, 28, 8 * LANES, (3, 3), padding=ONE)
+    tiling = winograd_tiling.Tiling(workload, _winograd(True), LANES, 16)
+    assert (tiling.groups, tiling.strips) == (4, 4)
+    assert tiling.busiest_share <= 1.15 / 16
+    assert winograd_tiling.Tiling(workload, _winograd(True), LANES, 2).strips == 1
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
+def test_both_axes_cut_match_naive(split):
+    """Sizes that divide nothing, for more threads than either axis has parts."""
+    flat = Conv2dWorkload(1, 2 * LANES + 3, 5, 7, 5 * LANES - 1, (1, 1))
+    for workload in (flat, replace(flat, batch=3, stride=(2, 1))):
+        check_template(conv2d_pointwise, workload, _pointwise(split), threads=16)
+    window = Conv2dWorkload(1, LANES + 3, 13, 11, 5 * LANES - 1, (3, 3), padding=ONE)
+    check_template(conv2d_winograd, window, _winograd(split), threads=16)
