@@ -39,7 +39,7 @@ ORDER = (
             *("network_tuning", "shape_sets", "compiler", "quantiser", "fat_compilation"),
             *("divergence", "onnx_backend"),
             *(f"bench.{room}" for room in ("results", "engines", "limits", "startup", "race")),
-            *("bench", "cli", "__main__"),
+            *("bench", "reduction", "cli", "__main__"),
         )
     ),
 )

@@ -17,6 +17,7 @@ COMMANDS: Final[dict[str, str]] = {
     "inspect": "Show what a compiled file is, and whether it runs here, without loading it.",
     "explain": "Show what was decided when a model was compiled, and why.",
     "compare": "Find the operator at which a compiled model parts from its model.",
+    "reduce": "Write the smallest part of a model that still fails.",
     "serve": "Serve compiled models over HTTP: the Open Inference Protocol v2.",
     "bundle": "Write a folder that runs a compiled model from C and C++, without Python.",
     "bench": "Measure models: beside other engines, and what the machine allows.",

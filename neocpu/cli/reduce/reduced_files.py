@@ -1,0 +1,79 @@
+"""What ``neocpu reduce`` writes and tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neocpu.cli.arrays import write_archive
+from neocpu.cli.terminal import Terminal, echo, print_fields
+from neocpu.foundation.files import replacing
+from neocpu.foundation.units import duration, plural
+
+if TYPE_CHECKING:
+    from neocpu.reduction.checks import Check
+    from neocpu.reduction.reduce_model import Reduction
+    from neocpu.reduction.whole_graph import Case
+
+SHOWN = 8
+"""Operators that are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedFiles:
+    """Where a part of a model and its inputs go."""
+
+    model: Path
+
+    @property
+    def inputs(self) -> Path:
+        """The archive beside the model."""
+        return self.model.with_suffix(".npz")
+
+    def writer(self, terminal: Terminal) -> Callable[[Case], None]:
+        """Return what writes a part, and has the terminal say so after Ctrl-C."""
+
+        def write(case: Case) -> None:
+            data = case.model.SerializeToString()
+            with replacing(self.model, len(data)) as file:
+                file.write(data)
+            write_archive(self.inputs, case.inputs)
+            nodes = plural(len(case.operators), "node")
+            terminal.kept = lambda: f"{self.model} has the smallest part so far, {nodes}"
+
+        return write
+
+    def document(self, found: Reduction, check: Check) -> dict[str, Any]:
+        """Return what ``--json`` prints."""
+        return {
+            "model": str(self.model),
+            "inputs": str(self.inputs),
+            "operators": list(found.case.operators),
+            "nodes": found.nodes,
+            "failure": found.failure,
+            "checks": found.checks,
+            "seconds": found.seconds,
+            "is_smallest": found.is_smallest,
+            "reproduce": check.shown(self.model, self.inputs),
+        }
+
+    def show(self, found: Reduction, check: Check) -> None:
+        """Print it for people."""
+        operators = found.case.operators
+        nodes = f"{len(operators)} of {plural(found.nodes, 'node')}"
+        unsure = "" if found.is_smallest else "; there was no time to look for fewer"
+        echo(f"{self.model}: {nodes} fail in the same way{unsure}")
+        print_fields(
+            [
+                (
+                    "nodes",
+                    ", ".join([*operators[:SHOWN], *(["…"] if len(operators) > SHOWN else [])]),
+                ),
+                ("inputs", str(self.inputs)),
+                ("fails with", found.failure),
+                ("checked", f"{plural(found.checks, 'part')} in {duration(found.seconds)}"),
+                ("to see it", check.shown(self.model, self.inputs)),
+            ]
+        )
