@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 
 from neocpu.bundle.write_bundle import write_bundle
+from neocpu.runtime.artifact import read_header
 from tests.neocpu.bundle.conftest import SANITIZERS, Built, build
+from tests.neocpu.runtime.forgery import forge_header
+from tests.neocpu.runtime.header_mutants import mutant
 from tests.neocpu.shape_sets.conftest import SHAPES, Network
+
+MUTANTS = 40
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +52,15 @@ def test_bytes_tell_which_of_the_shapes(native: Built, sized: Network):
         "x[1,3,9,7]; x[3,3,9,7]; x[1,3,7,9]; x[2,3,16,5]"
     )
     assert lines[5] == "the model has 4 signatures, there is no number 4"
+
+
+def test_headers_that_lie_are_refused_or_run(native: Built, sized: Network, tmp_path):
+    right, refused = read_header(sized.path).to_json(), 0
+    for program in right["plans"]:
+        program["plan"] = {}
+    for seed in range(MUTANTS):
+        path = forge_header(sized.path, tmp_path / "forged.so", mutant(right, seed))
+        done = native.run("neocpu_run", path, "--threads", 1)
+        assert done.returncode in (0, 5, 8), (seed, done.stderr)
+        refused += done.returncode == 8
+    assert refused > MUTANTS // 2
