@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.units import size
+from neocpu.foundation.units import plural, size
 from neocpu.runtime.header_text import accuracy, planned_for, screen, summary, tensors
 from neocpu.tensor_spec import TensorSpec, group_rows, shapes_text
 
@@ -277,7 +277,7 @@ class ArtifactHeader:
     def summary(self) -> str:
         """The model's name, inputs, outputs and target, on one line."""
         line = summary(self.name, self.inputs, self.outputs, self.target)
-        return f"{line}; and {len(self.others)} more shapes" if self.others else line
+        return f"{line}; and {plural(len(self.others), 'more shape')}" if self.others else line
 
     @property
     def row_groups(self) -> tuple[tuple[int, ...], ...]:

@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from neocpu.building.shape_set import SetMember, write_shape_set
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.tensor_spec import TensorSpec, shapes_text
+from neocpu.tensor_spec import TensorSpec, random_inputs, shapes_text
 
 
 def check_set(models: Sequence[LoadedModel]) -> None:
@@ -44,6 +45,8 @@ def _kinds(model: LoadedModel) -> list[tuple[str, str, bool]]:
 def join_set(parts: Sequence[CompiledModule], max_weights: int | None) -> CompiledModule:
     """Join compiled modules, one for each signature of a set; all are closed.
 
+    What was verified of each is held to: the joined one gives the same bits.
+
     Parameters
     ----------
     parts : sequence of CompiledModule
@@ -66,8 +69,10 @@ def join_set(parts: Sequence[CompiledModule], max_weights: int | None) -> Compil
             on_failure.enter_context(joined)
             members = [SetMember(part.header, part.kernels, part.path) for part in parts]
             joined.header = write_shape_set(members, joined.path, max_weights)
+            checked = [part.verification for part in parts if part.verification is not None]
+            if checked:
+                _check_same(joined, parts)
             on_failure.pop_all()
-    checked = [part.verification for part in parts if part.verification is not None]
     joined.verification = max(checked, key=lambda found: found.norm_error, default=None)
     seconds: Counter[str] = Counter()
     for part in parts:
@@ -75,3 +80,14 @@ def join_set(parts: Sequence[CompiledModule], max_weights: int | None) -> Compil
     joined.seconds = dict(seconds)
     joined.tuned = parts[0].tuned
     return joined
+
+
+def _check_same(joined: CompiledModule, parts: Sequence[CompiledModule]) -> None:
+    threads = min(joined.header.threads, usable_cpus())
+    with joined.module(threads) as every:
+        for part in parts:
+            inputs = random_inputs(part.header.inputs, seed=1)
+            with part.module(threads) as alone:
+                expected = alone.run(inputs)
+            for name, found in every.run(inputs).items():
+                assert found.tobytes() == expected[name].tobytes(), (part.header.summary, name)

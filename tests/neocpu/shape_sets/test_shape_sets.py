@@ -8,8 +8,10 @@ import psutil
 import pytest
 
 import neocpu
+from neocpu.bench.engines.measured_model import find_subject
 from neocpu.building.shape_set import SetMember, write_shape_set
 from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.input_shapes import InputShapes
 from neocpu.runtime.artifact import ArtifactFile, read_header
 from neocpu.runtime.header import FORMAT, SET_FORMAT
 from tests.neocpu.runtime.forgery import forge_header
@@ -88,6 +90,15 @@ def test_other_shapes_are_refused_with_the_set(sized: Network):
         out = [np.empty((1, 5, 9, 7), "float32"), np.empty((3, 13, 1, 1), "float32")]
         with pytest.raises(UsageError, match=r"expected float32\[3,5,9,7\]"):
             module(image((3, 3, 9, 7)), out=out)
+
+
+def test_one_of_a_set_is_benchmarked(sized: Network, tmp_path):
+    settings = {"threads": 1, "databases": ()}
+    asked = InputShapes(SHAPES[3])
+    subject = find_subject(str(sized.path), tmp_path, shapes=asked, **settings)
+    assert subject.header.inputs[0].shape == SHAPES[3]["x"]
+    with pytest.raises(UsageError, match="are for models"):
+        find_subject(str(sized.single), tmp_path, shapes=asked, **settings)
 
 
 def test_memory_stays_flat(sized: Network):
