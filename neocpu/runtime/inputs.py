@@ -9,7 +9,7 @@ import numpy as np
 
 from neocpu.foundation.bfloat16 import NAME, holds
 from neocpu.foundation.errors import UsageError, did_you_mean
-from neocpu.runtime.signatures import SignatureSet
+from neocpu.runtime.signatures import Signature, SignatureSet
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]
@@ -18,13 +18,13 @@ _HOST_DEVICES: Final = (1, 3, 11)
 """DLPack's devices whose memory the CPU reads: its own, and pinned for CUDA and ROCm."""
 
 
-def check_positional(signatures: SignatureSet, values: Any) -> tuple[int, list[AnyArray]]:
+def check_positional(signatures: SignatureSet, values: Any) -> tuple[Signature, list[AnyArray]]:
     """Check one array, or a list or tuple of arrays in graph order.
 
     Returns
     -------
-    int
-        The number of the signature that they are of.
+    Signature
+        What they are inputs of; maybe of a batch that there is no plan for.
     list of array
 
     Raises
@@ -40,7 +40,9 @@ def check_positional(signatures: SignatureSet, values: Any) -> tuple[int, list[A
     return _checked(signatures, sequence)
 
 
-def check_named(signatures: SignatureSet, values: Mapping[str, Any]) -> tuple[int, list[AnyArray]]:
+def check_named(
+    signatures: SignatureSet, values: Mapping[str, Any]
+) -> tuple[Signature, list[AnyArray]]:
     """Check arrays given by input name, and return them in graph order, as `check_positional`.
 
     Raises
@@ -58,14 +60,16 @@ def check_named(signatures: SignatureSet, values: Mapping[str, Any]) -> tuple[in
     return _checked(signatures, [values[spec.name] for spec in specs])
 
 
-def _checked(signatures: SignatureSet, values: Sequence[Any]) -> tuple[int, list[AnyArray]]:
+def _checked(signatures: SignatureSet, values: Sequence[Any]) -> tuple[Signature, list[AnyArray]]:
     specs = signatures.all[0].inputs
     if len(signatures.all) == 1:
-        return 0, [check_input(spec, value) for spec, value in zip(specs, values, strict=True)]
+        return signatures.all[0], [
+            check_input(spec, value) for spec, value in zip(specs, values, strict=True)
+        ]
     arrays = [_array_of(spec, value) for spec, value in zip(specs, values, strict=True)]
     for spec, array in zip(specs, arrays, strict=True):
         _check_dtype(spec, array.dtype)
-    return signatures.number_of(arrays), arrays
+    return signatures.of(arrays), arrays
 
 
 def check_names(

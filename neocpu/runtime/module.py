@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -23,6 +23,7 @@ from neocpu.tensor_spec import TensorSpec
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from neocpu.runtime.composed_batches import ComposedBatches
     from neocpu.runtime.session import Session
     from neocpu.runtime.signatures import Signature
     from neocpu.runtime.streams import StreamedSession, StreamPools
@@ -157,6 +158,7 @@ class Module(Unpicklable):
         self._pool = pool
         self._own_pool = own_pool
         self._session: Session | StreamedSession | None = session
+        self._batches: ComposedBatches | None = None
 
     @cached_property
     def metadata(self) -> ArtifactHeader:
@@ -193,8 +195,10 @@ class Module(Unpicklable):
         ----------
         inputs : array, or list or tuple of arrays
             In graph order, each with the dtype and shape of `inputs`, or all with the shapes of
-            another of `signatures`. Any strides, alignment and byte order; arrays of numpy, or of
-            any library that exports DLPack from the CPU's memory, or buffers.
+            another of `signatures`; or, where these differ in the batch, of any other batch, which
+            is done by their plans one after the other, those that take least. Any strides,
+            alignment and byte order; arrays of numpy, or of any library that exports DLPack from
+            the CPU's memory, or buffers.
         out : array, or list or tuple of arrays, optional
             Where to write the results, in graph order: numpy arrays with the dtype and shape of
             the signature's outputs, in any strides. They may overlap inputs, which are then copied
@@ -366,12 +370,11 @@ class Module(Unpicklable):
     def _positional_call(self, inputs: Any, out: Any) -> Callable[[], Outputs]:
         """Check arguments; return the call to make."""
         session = self._usable()
-        number, arrays = check_positional(self._signatures, inputs)
-        specs = self.signatures[number].outputs
-        results = None if out is None else check_positional_out(specs, out)
+        signature, arrays = check_positional(self._signatures, inputs)
+        results = None if out is None else check_positional_out(signature.outputs, out)
 
         def call() -> Outputs:
-            outputs = session.run(number, arrays, results)
+            outputs = self._run(session, signature, arrays, results)
             return outputs[0] if len(outputs) == 1 else outputs
 
         return call
@@ -379,15 +382,32 @@ class Module(Unpicklable):
     def _named_call(self, inputs: Mapping[str, Any], out: Any) -> Callable[[], dict[str, AnyArray]]:
         """Check arguments; return the call to make."""
         session = self._usable()
-        number, arrays = check_named(self._signatures, inputs)
-        specs = self.signatures[number].outputs
+        signature, arrays = check_named(self._signatures, inputs)
+        specs = signature.outputs
         results = None if out is None else check_named_out(specs, out)
 
         def call() -> dict[str, AnyArray]:
-            outputs = session.run(number, arrays, results)
+            outputs = self._run(session, signature, arrays, results)
             return dict(zip((spec.name for spec in specs), outputs, strict=True))
 
         return call
+
+    def _run(
+        self,
+        session: Session | StreamedSession,
+        signature: Signature,
+        arrays: Sequence[AnyArray],
+        out: Sequence[AnyArray] | None,
+    ) -> tuple[AnyArray, ...]:
+        """Run a signature's plan, or those that a batch is composed of."""
+        number = self._signatures.find([spec.shape for spec in signature.inputs])
+        if number is not None:
+            return session.run(number, arrays, out)
+        if self._batches is None:
+            from neocpu.runtime.composed_batches import ComposedBatches
+
+            self._batches = ComposedBatches(session)
+        return self._batches.run(signature, arrays, out)
 
     def _usable(self) -> Session | StreamedSession:
         """Return the loaded model.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,6 +35,21 @@ class Signature:
         """The shapes of the inputs, by name."""
         return {spec.name: spec.shape for spec in self.inputs}
 
+    @property
+    def rows(self) -> int | None:
+        """The first extent of all inputs and outputs; None if they have none in common."""
+        specs = (*self.inputs, *self.outputs)
+        found = {None if s.bounded or not s.shape else s.shape[0] for s in specs}
+        return found.pop() if len(found) == 1 else None
+
+    def with_rows(self, rows: int) -> Signature:
+        """Return what a call of so many rows takes and returns."""
+        inputs, outputs = (
+            tuple(replace(spec, shape=(rows, *spec.shape[1:])) for spec in specs)
+            for specs in (self.inputs, self.outputs)
+        )
+        return Signature(inputs, outputs)
+
 
 class SignatureSet:
     """All signatures of a module.
@@ -56,17 +71,40 @@ class SignatureSet:
         """Return the number of the signature whose inputs have these shapes; None if none has."""
         return self._numbers.get(tuple(shapes))
 
-    def number_of(self, arrays: Sequence[AnyArray]) -> int:
-        """Return the number of the signature that arrays are inputs of.
+    def batch_plans(self, shapes: Sequence[tuple[int, ...]]) -> dict[int, int]:
+        """Return the numbers of the signatures that differ from these shapes in a batch alone.
+
+        Returns
+        -------
+        dict of int to int
+            By their rows, that is extents of the first axis: of all inputs alike, and of all
+            outputs. Empty if the shapes do not agree on theirs, or there are not two signatures to
+            tell that it is a batch.
+        """
+        if any(not shape or shape[0] != shapes[0][0] or not shape[0] for shape in shapes):
+            return {}
+        found = {}
+        for number, each in enumerate(self.all):
+            rows = each.rows
+            alike = (s.shape[1:] == shape[1:] for s, shape in zip(each.inputs, shapes, strict=True))
+            if rows is not None and all(alike):
+                found[rows] = number
+        return found if len(found) > 1 else {}
+
+    def of(self, arrays: Sequence[AnyArray]) -> Signature:
+        """Return the signature that arrays are inputs of, one of these or of another batch.
 
         Raises
         ------
         UsageError
             If there is none, with the set.
         """
-        found = self.find([array.shape for array in arrays])
+        shapes = [array.shape for array in arrays]
+        found = self.find(shapes)
         if found is not None:
-            return found
+            return self.all[found]
+        if plans := self.batch_plans(shapes):
+            return self.all[min(plans.values())].with_rows(shapes[0][0])
         given = shapes_text(
             [
                 TensorSpec(spec.name, spec.dtype, array.shape)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
-import numpy as np
-
-from neocpu.foundation.bfloat16 import NAME, from_bits
 from neocpu.foundation.errors import UnsupportedError
+from neocpu.runtime.batch_trial import try_batch
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.serving.datatypes import AnyArray
-from neocpu.tensor_spec import TensorSpec, random_inputs
-
-CALLS: Final = 3
-"""Of each plan: the fastest tells what it takes."""
-CLOSE: Final = 1e-3
-"""How far apart floats may be that a row has at another place of the batch, of the largest one."""
+from neocpu.tensor_spec import TensorSpec
 
 
 class Batched(Protocol):
@@ -64,42 +56,12 @@ def measure_plans(
     UnsupportedError
         If what a row's outputs are depends on other rows.
     """
-    return {size: _measure(path, module, any_rows(inputs, size), size) for size in sizes}
-
-
-def _measure(path: Path, module: Batched, specs: Sequence[TensorSpec], size: int) -> float:
-    inputs = random_inputs(specs, seed=0)
-    times = []
-    for _ in range(CALLS):
-        start = time.perf_counter()
-        outputs = module.run(inputs)
-        times.append(time.perf_counter() - start)
-    # Some rows at other places, and quite unlike those before what they have beside them.
-    kept = np.arange(size)[::-2]
-    moved = {name: np.full_like(array, _other(array)) for name, array in inputs.items()}
-    for name, array in inputs.items():
-        moved[name][: len(kept)] = array[kept]
-    for name, array in module.run(moved).items():
-        if not _same(array[: len(kept)], outputs[name][kept]):
+    seconds = {}
+    for size in sizes:
+        seconds[size], mixed = try_batch(module.run, any_rows(inputs, size))
+        if mixed is not None:
             raise UnsupportedError(
-                f"{path}: requests cannot be computed together, for rows of '{name}' depend on "
+                f"{path}: requests cannot be computed together, for rows of '{mixed}' depend on "
                 "other rows of the batch: serve it without --max-batch"
             )
-    return min(times)
-
-
-def _other(array: AnyArray) -> int:
-    """Return an element that inputs may have, but mostly do not have at random."""
-    return 1 if array.dtype.kind in "iub" else 8
-
-
-def _same(found: AnyArray, expected: AnyArray) -> bool:
-    """Whether outputs are the same, as far as the order of a sum may tell."""
-    if found.tobytes() == expected.tobytes():
-        return True
-    if found.dtype.name == NAME:
-        found, expected = from_bits(found), from_bits(expected)
-    if found.dtype.kind != "f":
-        return False
-    largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
-    return np.allclose(found, expected, rtol=0, atol=CLOSE * largest, equal_nan=True)
+    return seconds

@@ -1,0 +1,104 @@
+"""Batches that a module of a set of shapes has no plan for."""
+
+import numpy as np
+import pytest
+
+import neocpu
+from neocpu.foundation.errors import UsageError
+from neocpu.runtime.composed_batches import TABLE, ComposedBatches
+from neocpu.runtime.signatures import Signature, SignatureSet
+from neocpu.tensor_spec import TensorSpec
+
+
+class FakeSession:
+    """``y`` is 2 x, and ``z`` what ``mixing`` makes of x, which notes the rows of its runs."""
+
+    def __init__(self, sizes=(1, 2, 4, 8), mixing=lambda x: x.sum(axis=1)):
+        self.signatures = SignatureSet([self.signature(size) for size in sizes])
+        self.mixing, self.runs = mixing, []
+
+    @staticmethod
+    def signature(rows):
+        inputs = (TensorSpec("x", "float32", (rows, 3)),)
+        outputs = (TensorSpec("y", "float32", (rows, 3)), TensorSpec("z", "float32", (rows,)))
+        return Signature(inputs, outputs)
+
+    def run(self, number, inputs, out=None):
+        (x,) = inputs
+        assert x.shape == self.signatures.all[number].inputs[0].shape
+        self.runs.append(len(x))
+        results = 2 * x, self.mixing(x)
+        for array, result in zip(out or (), results, strict=bool(out)):
+            array[...] = result
+        return results
+
+
+def rows(count):
+    return np.random.default_rng(count).standard_normal((count, 3)).astype("float32")
+
+
+@pytest.mark.parametrize("count", [3, 5, 7, 9, 31, TABLE + 1, 3 * TABLE + 5])
+def test_any_batch(count):
+    session = FakeSession()
+    x = rows(count)
+    batches = ComposedBatches(session)
+    for out in (None, [np.zeros((count, 3), "float32"), np.zeros(count, "float32")]):
+        y, z = batches.run(session.signature(count), [x], out)
+        np.testing.assert_array_equal(y, 2 * x)
+        np.testing.assert_array_equal(z, x.sum(axis=1))
+        assert out is None or (y is out[0] and z is out[1])
+    timing = 4 * 4  # four runs of each plan
+    assert sum(session.runs[timing:]) >= 2 * count
+
+
+def test_outputs_may_overlap_inputs():
+    session = FakeSession()
+    x = rows(6)
+    memory = np.concatenate([x, x])
+    y, _ = ComposedBatches(session).run(
+        session.signature(6), [memory[:6]], [memory[3:9], np.empty(6, "float32")]
+    )
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_rows_that_depend_on_each_other_are_not_composed():
+    session = FakeSession(mixing=lambda x: x.sum(axis=1) - x.mean())
+    with pytest.raises(UsageError, match=r"compiled for x\[1,3\].* rows of 'z' depend on other"):
+        ComposedBatches(session).run(session.signature(3), [rows(3)])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape", "plans"),
+    [
+        ((1, 4), (3, 3), {1: 0, 4: 1}),
+        ((4,), (3, 3), {}),
+        ((1, 4), (3, 2), {}),
+        ((1, 4), (0, 3), {}),
+        ((1, 4), (), {}),
+    ],
+)
+def test_plans_that_differ_in_the_batch_alone(sizes, shape, plans):
+    assert FakeSession(sizes).signatures.batch_plans([shape]) == plans
+
+
+def test_outputs_that_have_no_rows_are_not_composed():
+    bounded = TensorSpec("y", "float32", (4, 3), bounded=True)
+    for output in (bounded, TensorSpec("y", "float32", (8,)), TensorSpec("y", "float32", ())):
+        inputs = [(TensorSpec("x", "float32", (n, 3)),) for n in (1, 4)]
+        signatures = SignatureSet([Signature(one, (output,)) for one in inputs])
+        assert signatures.batch_plans([(2, 3)]) == {}
+
+
+def test_a_module(sized):
+    x = np.random.default_rng(0).standard_normal((8, 3, 9, 7)).astype("float32")
+    with neocpu.load(sized.path, 1) as module:
+        for count in (2, 5, 8):
+            y, mean = module(x[:count])
+            expected = sized.reference(x[:count])
+            np.testing.assert_allclose(y, expected[0], rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(mean, expected[1], rtol=1e-4, atol=1e-4)
+            found = module.run({"x": x[:count]})
+            assert found["y"].tobytes() == y.tobytes()
+        assert module.submit(x[:2]).result()[0].shape == (2, 5, 9, 7)
+        with pytest.raises(UsageError, match="expected float32"):
+            module(x[:2], out=[np.empty((2, 5, 9, 7), "float32"), np.empty((1, 13), "float32")])
