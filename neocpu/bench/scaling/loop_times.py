@@ -29,6 +29,9 @@ from neocpu.schedules.estimates.parallel_run import CallTime, LoopTime, RunTime
 from neocpu.tensor_spec import random_inputs
 
 ROUNDS: Final = 20
+FEWEST_ROUNDS: Final = 5
+LONGEST: Final = 20.0
+"""Seconds after which rounds are no more than the fewest."""
 TIMEOUT: Final = 600.0
 
 
@@ -93,7 +96,8 @@ def measure(path: Path, rounds: int, threads: int) -> dict[str, Any]:
         gc.collect()
         gc.disable()
         one.start_trace()
-        seconds(one)
+        alone = seconds(one)
+        rounds = min(rounds, max(FEWEST_ROUNDS, int(LONGEST / (alone * (2 * len(modules) + 1)))))
         traced = min(rounds, max(1, MAX_EVENTS // len(one.stop_trace().events)))
         plain: dict[Module, list[float]] = defaultdict(list)
         timelines = []
