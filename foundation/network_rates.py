@@ -74,7 +74,6 @@ NETWORK_RATES: Final[dict[str, NetworkRates]] = {
             "dense": 1.07,
             "dense of few rows": 0.201,
             "measured convolution": 1.29,
-            "move": 1.07,
             "moving": 1.13,
             "product": 0.819,
         },

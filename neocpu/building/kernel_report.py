@@ -12,7 +12,7 @@ from neocpu.building.program import Program
 from neocpu.planning.choice import ESTIMATED
 from neocpu.planning.operators.network_costs import MOVING, NetworkCosts, NetworkTime
 from neocpu.schedules.estimates.kernel_work import KernelWork, work_seconds
-from neocpu.schedules.estimates.memory_traffic import fork_seconds
+from neocpu.schedules.estimates.memory_traffic import fork_seconds, overlapped
 
 TRANSFORM: Final = "transform"
 OTHER: Final = "other"
@@ -20,10 +20,10 @@ OTHER: Final = "other"
 RUNTIME: Final = "runtime"
 """What lies between the kernels: calling them, and copying inputs."""
 
-CALL_SECONDS: Final = 0.15e-6
+CALL_SECONDS: Final = 0.05e-6
 """What calling a kernel takes besides it."""
-RUN_SECONDS: Final = 3e-6
-"""What a run takes besides its kernels and inputs."""
+RUN_SECONDS: Final = 8e-6
+"""What a run takes besides its kernels and inputs, called from Python."""
 COPY_RATE: Final = 40e9
 """Bytes per second of an input that is copied, by one thread and from memory."""
 
@@ -50,6 +50,8 @@ class KernelReport:
         `neocpu.planning.operators.network_costs.NetworkTime`.
     forks : int
         How often it enters and leaves one besides.
+    streamed : float
+        Bytes of feature maps that a call reads and writes, see there too.
     work : KernelWork
         What its loops do in a call, where these told the seconds.
     """
@@ -63,6 +65,7 @@ class KernelReport:
     computing: float = 0.0
     moving: float = 0.0
     forks: int = 0
+    streamed: float = 0.0
     work: KernelWork = ()
 
     def to_json(self, total: float) -> dict[str, Any]:
@@ -106,18 +109,22 @@ class KnownCalls:
         computing = calls * statistics.fmean(time.computing for time in self.times)
         moving = calls * statistics.fmean(time.moving for time in self.times)
         forks = calls if self.forks and enters else 0
+        streamed = statistics.fmean(time.streamed for time in self.times)
+        parts = (
+            computing * network.pace(longest.kind) + moving * network.pace(MOVING),
+            calls * network.streaming(streamed),
+        )
         return KernelReport(
             name,
             self.kind,
             calls,
-            computing * network.pace(longest.kind)
-            + moving * network.pace(MOVING)
-            + forks * fork_seconds(network.threads, network.warm),
+            overlapped(*parts) + forks * fork_seconds(network.threads, network.warm),
             longest.source,
             longest.kind,
             computing,
             moving,
             forks,
+            streamed,
         )
 
 

@@ -12,7 +12,7 @@ from neocpu.building.kernel_report import TRANSFORM, KernelReport, KnownCalls
 from neocpu.passes.apply_plan import RewrittenModule, Transform
 from neocpu.planning.choice import is_estimated
 from neocpu.planning.operators.dense_op import DenseOp
-from neocpu.planning.operators.network_costs import MOVE, NetworkCosts, NetworkTime
+from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.operators.operator_report import (
     MICRO,
     OperatorReport,
@@ -184,8 +184,7 @@ class PlanReport:
                     found.append(op.in_network)
         for each in self.transforms:
             if each.kernel is not None:
-                time = NetworkTime(each.cost.seconds, 0.0, MOVE, each.cost.source)
-                times.setdefault(each.kernel, []).append(time)
+                times.setdefault(each.kernel, [])
                 kinds[each.kernel] = TRANSFORM
         return {name: _known(kinds[name], times[name]) for name in times}
 

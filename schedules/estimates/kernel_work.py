@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from neocpu.foundation.network_rates import NETWORK_RATES
-from neocpu.schedules.estimates.memory_traffic import EXPOSED, fork_seconds, stream_seconds
+from neocpu.schedules.estimates.memory_traffic import fork_seconds, overlapped, stream_seconds
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 VECTOR, SCALAR, DIVIDE, GATHER, LIBRARY, CHAIN, INDEX, CONVERT = range(8)
@@ -92,10 +92,8 @@ def nest_seconds(nest: LoopWork, target: CpuTarget, threads: int) -> float:
     moving = stream_seconds(math.ceil(nest.size), target, threads) * max(1.0, busiest * threads)
     moving += nest.again * busiest / target.rates.beyond
     near = nest.from_l2 * busiest / (L2_RATE * target.frequency)
-    parts = (cycles * busiest / target.frequency, moving, near)
-    longest = max(parts)
-    hidden = EXPOSED * (math.fsum(parts) - longest)
-    return longest + hidden + nest.forks * fork_seconds(threads, target)
+    together = overlapped(cycles * busiest / target.frequency, moving, near)
+    return together + nest.forks * fork_seconds(threads, target)
 
 
 def share(tasks: float, threads: int) -> float:

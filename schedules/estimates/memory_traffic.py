@@ -63,8 +63,12 @@ def with_memory(computing: float, fetched: float, cold: float, target: CpuTarget
         evicted since the last call.
     """
     _, beyond, memory = target.bandwidths
-    parts = (computing, fetched / beyond, cold / memory)
-    return max(parts) + EXPOSED * (sum(parts) - max(parts))
+    return overlapped(computing, fetched / beyond, cold / memory)
+
+
+def overlapped(*parts: float) -> float:
+    """Return how long parts take of which the longest hides most of the others."""
+    return max(parts) + EXPOSED * (math.fsum(parts) - max(parts))
 
 
 def conflicts_in_l2(target: CpuTarget, *axes: tuple[int, int]) -> bool:

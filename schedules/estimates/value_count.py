@@ -154,8 +154,10 @@ class ValueCount:
         dtype = dtype_of(expr)
         real = dtype[0].startswith(("float", "bfloat"))
         if isinstance(expr, tirx.Div | tirx.FloorDiv | tirx.FloorMod | tirx.Mod):
-            if real:
+            if real and not _is_power_of_two(expr.b):  # by which LLVM multiplies by the inverse
                 self.charge(DIVIDE, QUOTIENT, depth, dtype)
+            elif real:
+                self.charge(VECTOR, OPERATION, depth, dtype)
             else:
                 self.charge_each(INDEX, DIGIT, depth, dtype[1])
             return
@@ -245,6 +247,14 @@ class ValueCount:
             tuple(stride * size for stride in strides),
             tuple(self.loops),
         )
+
+
+def _is_power_of_two(expr: Any) -> bool:
+    """Whether a divisor is a constant whose inverse is exact."""
+    constant = expr.value if isinstance(expr, tirx.Broadcast) else expr
+    if not isinstance(constant, tirx.FloatImm):
+        return False
+    return abs(math.frexp(float(constant.value))[0]) == 0.5
 
 
 def _is_one(stride: Any) -> bool:

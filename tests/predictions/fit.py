@@ -15,6 +15,7 @@ from neocpu.foundation import network_rates
 from neocpu.foundation.network_rates import NETWORK_RATES, NetworkRates
 from neocpu.planning.operators.network_costs import MOVING
 from neocpu.schedules.estimates.kernel_work import DEFAULT, KernelWork, work_seconds
+from neocpu.schedules.estimates.memory_traffic import overlapped, stream_seconds
 from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.target import CpuTarget
 from tests.predictions.measured import KernelTimes, Measurement
@@ -125,25 +126,27 @@ class Fit:
         return [of_run for of_run, _ in self._errors(rates)]
 
     def _errors(self, rates: NetworkRates) -> Iterator[tuple[float, float]]:
-        loops = self._loop_seconds(rates)
+        known = self._by_rates(rates)
         for each in self._found:
             total = of_kernels = 0.0
             for kernel in each.kernels:
-                seconds = self._seconds(kernel, rates, loops)
+                seconds = self._seconds(kernel, rates, known)
                 took = self._company * kernel.took
                 off = abs(math.log(max(seconds, 1e-9) / max(took, 1e-9)))
                 of_kernels += kernel.took / each.took * min(off, math.log(WORST))
                 total += seconds
             yield total / (self._company * each.took), of_kernels
 
-    def _seconds(self, kernel: KernelTimes, rates: NetworkRates, loops: dict[int, float]) -> float:
+    def _seconds(self, kernel: KernelTimes, rates: NetworkRates, known: dict[int, float]) -> float:
         if not kernel.pace:
-            return loops.get(id(kernel), kernel.predicted)
+            return known.get(id(kernel), kernel.predicted)
         entered = kernel.forks * rates.fork * (self._threads > 1)
         moving = kernel.moving * rates.paces.get(MOVING, 1.0)
-        return kernel.computing * rates.paces.get(kernel.pace, 1.0) + moving + entered
+        whole = kernel.computing * rates.paces.get(kernel.pace, 1.0) + moving
+        return overlapped(whole, known[id(kernel)]) + entered
 
-    def _loop_seconds(self, rates: NetworkRates) -> dict[int, float]:
+    def _by_rates(self, rates: NetworkRates) -> dict[int, float]:
+        """Return the seconds of kernels by their loops, and of the others those of streaming."""
         key = repr(replace(rates, paces={}))
         if key not in self._kept:
             before = NETWORK_RATES.get(self._target.mcpu)
@@ -160,7 +163,10 @@ class Fit:
             target = self._target.in_network(each.weight_bytes, self._threads)
             for kernel in each.kernels:
                 loops: KernelWork = self._loops[id(kernel)]
-                if loops and not kernel.pace:
+                if kernel.pace:
+                    size = math.ceil(kernel.streamed)
+                    yield id(kernel), kernel.calls * stream_seconds(size, target, self._threads)
+                elif loops:
                     yield id(kernel), kernel.calls * work_seconds(loops, target, self._threads)
 
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import neocpu
-from neocpu.building.kernel_report import RUNTIME
+from neocpu.building.kernel_report import RUN_SECONDS, RUNTIME
 from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork
 
 WORST_SHOWN = 12
@@ -32,7 +32,7 @@ class KernelTimes:
     ----------
     kind : str
         See `neocpu.building.kernel_report.KernelReport`, as of ``pace``, ``computing``, ``moving``,
-        ``forks`` and ``work``.
+        ``forks``, ``work`` and ``streamed``.
     predicted, took : float
         Seconds; of what was measured the fastest round of each call.
     """
@@ -48,6 +48,7 @@ class KernelTimes:
     forks: int
     work: list
     workload: str = ""
+    streamed: float = 0.0
 
     def loops(self) -> KernelWork:
         """Return what its loops do."""
@@ -118,7 +119,8 @@ class Measurement:
 
 def kernels_of(report: neocpu.reports.plan_report.PlanReport, found: dict) -> list[KernelTimes]:
     """Return each kernel, with what its calls were predicted to take and took."""
-    took: dict[str, float] = defaultdict(float, {RUNTIME: found["between"]})
+    # A trace begins within the call from Python.
+    took: dict[str, float] = defaultdict(float, {RUNTIME: found["between"] + RUN_SECONDS})
     for kernel, _, least, *_ in found["calls"]:
         took[kernel] += least
     workloads = {op.kernel: op.workload for op in report.ops}
@@ -135,6 +137,7 @@ def kernels_of(report: neocpu.reports.plan_report.PlanReport, found: dict) -> li
             each.forks,
             [nest.to_json() for nest in each.work],
             workloads.get(each.name, ""),
+            each.streamed,
         )
         for each in report.kernels
         if each.name in took

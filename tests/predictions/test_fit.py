@@ -6,8 +6,10 @@ from pathlib import Path
 import onnx
 import pytest
 
+from neocpu.building.kernel_report import KnownCalls
 from neocpu.foundation import network_rates
 from neocpu.foundation.network_rates import NETWORK_RATES
+from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.schedules.estimates.kernel_work import CLASSES, LoopWork, work_seconds
 from neocpu.schedules.vocabulary.target import parse_target
 from tests.predictions.fit import Fit, source
@@ -47,6 +49,19 @@ def test_paces_and_cycles_are_found():
     assert best.paces["dense"] == pytest.approx(0.5, rel=0.15)
     assert best.paces["product"] == before.paces["product"]  # of which nothing was measured
     assert NETWORK_RATES["znver5"] is before
+
+
+def test_kernels_take_what_a_compilation_predicts_of_them():
+    network_costs = NetworkCosts.of(ZEN5, 2, 1e6)
+    time = NetworkTime(1e-6, 1e-6, "dense", streamed=1e6)
+    report = KnownCalls("dense", (time,), forks=True).report("dense", 3, network_costs, enters=True)
+    times = KernelTimes(
+        *("dense", "dense", 3, 0.0, report.seconds, report.pace, report.computing),
+        *(report.moving, report.forks, []),
+        streamed=report.streamed,
+    )
+    (found,) = Fit([network("a", times)], ZEN5, 2, 1.0).errors(NETWORK_RATES["znver5"])
+    assert found == pytest.approx(1)
 
 
 def test_what_is_written_is_what_was_read():

@@ -171,7 +171,11 @@ class DenseOp:
     def in_network(self, costs: NetworkCosts) -> NetworkTime:
         """Return what its kernel takes in a run."""
         kind = "dense of few rows" if self.workload.m <= FEW_ROWS else "dense"
-        return costs.estimated(lambda target: self.estimate(target, costs.threads), kind)
+        return costs.estimated(
+            lambda target: self.estimate(target, costs.threads),
+            kind,
+            streamed=self.workload.row_bytes,
+        )
 
     def packed_bytes(self, target: CpuTarget, threads: int) -> int:
         """Return the bytes of the weights as its kernel reads them."""

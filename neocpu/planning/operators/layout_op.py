@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm.ir import Var
 
-from neocpu.planning.choice import Choice, Cost, is_estimated
+from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.grids import Grid
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
-from neocpu.planning.operators.network_costs import MOVE, NetworkCosts, NetworkTime
+from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.relax_utils import Expr
 from neocpu.schedules.vocabulary.format import Format
@@ -222,9 +222,7 @@ class LayoutOp:
 
     def in_network(self, choice: Choice, costs: NetworkCosts) -> NetworkTime | None:
         """Return what its kernel takes in a run; None if its loops tell it."""
-        if is_estimated(choice.source):
-            return None
-        return NetworkTime(choice.seconds, 0.0, MOVE, choice.source)
+        return None
 
     def parts(self, form: Format) -> tuple[Read, ...]:
         """Return what its result in ``form`` is made of, end to end, if that is all there is."""

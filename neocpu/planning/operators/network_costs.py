@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.network_rates import NETWORK_RATES
 from neocpu.planning.choice import ESTIMATED, Choice, is_estimated
 from neocpu.schedules import registry
-from neocpu.schedules.estimates.memory_traffic import with_cores
+from neocpu.schedules.estimates.memory_traffic import stream_seconds, with_cores
 from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
@@ -28,8 +30,6 @@ OF_PLANES: Final = " of planes"
 """What the kind of those ends with that read NCHW: their pixels of a channel lie side by side."""
 MOVING: Final = "moving"
 """The kind of what the way of data makes estimated kernels longer by."""
-MOVE: Final = "move"
-"""That of what moves feature maps, and whose class has records."""
 
 IN_COMPANY: Final = 1.05
 """How much longer a convolution takes between others than alone, on CPUs of which no more is known.
@@ -50,12 +50,16 @@ class NetworkTime:
         Whose pace its computing has.
     source : str
         See `neocpu.planning.choice.Choice`.
+    streamed : float
+        Bytes of feature maps that it reads and writes: estimates take those that fit for being in
+        the L2 of who needs them, where another thread may have made them.
     """
 
     computing: float
     moving: float
     kind: str
     source: str = ESTIMATED
+    streamed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +97,30 @@ class NetworkCosts:
 
         What is measured had its weights in memory.
         """
-        scheme, source = choice.scheme, choice.source
+        scheme, source, streamed = choice.scheme, choice.source, _streamed(workload)
         assert scheme is not None
         estimate = partial(registry.estimate, workload, scheme, threads=self.threads)
         if not is_estimated(source):
-            alone = estimate(self.warm) / estimate(self.cold)
-            return NetworkTime(choice.seconds * alone, 0.0, MEASURED_CONVOLUTION, source)
+            alone = choice.seconds * estimate(self.warm) / estimate(self.cold)
+            return NetworkTime(alone, 0.0, MEASURED_CONVOLUTION, source, streamed)
         folded = choice.seconds / estimate(self.plan)
         kind = scheme.template + (OF_PLANES if choice.in_format.layout == NCHW else "")
-        return self.estimated(lambda target: folded * estimate(target), kind, source)
+        return self.estimated(lambda target: folded * estimate(target), kind, source, streamed)
 
     def estimated(
-        self, estimate: Callable[[CpuTarget], float], kind: str, source: str = ESTIMATED
+        self,
+        estimate: Callable[[CpuTarget], float],
+        kind: str,
+        source: str = ESTIMATED,
+        streamed: float = 0.0,
     ) -> NetworkTime:
-        """Return what a kernel takes whose estimate tells it."""
+        """Return what a kernel takes whose estimate tells it: see `NetworkTime`."""
         computing = estimate(self.near)
-        return NetworkTime(computing, estimate(self.warm) - computing, kind, source)
+        return NetworkTime(computing, estimate(self.warm) - computing, kind, source, streamed)
+
+    def streaming(self, size: float) -> float:
+        """Return the seconds in which all threads together move bytes of feature maps."""
+        return stream_seconds(math.ceil(size), self.warm, self.threads)
 
     def pace(self, kind: str) -> float:
         """Return how many times its seconds here a kernel of a kind takes."""
@@ -116,3 +128,11 @@ class NetworkCosts:
         if known is None:
             return IN_COMPANY if kind == MEASURED_CONVOLUTION else 1.0
         return known.paces.get(kind, 1.0)
+
+
+def _streamed(workload: Conv2dWorkload) -> float:
+    """Return the bytes of a convolution's image, its result, and the maps that its steps read."""
+    numerics = workload.numerics
+    read = sum(step.operand == TENSOR for step in workload.epilogue)
+    written = math.prod(workload.output_shape) * bytes_of(numerics.output)
+    return math.prod(workload.input_shape) * bytes_of(numerics.data) + (1 + read) * written

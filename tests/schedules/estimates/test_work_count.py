@@ -56,6 +56,13 @@ def test_a_quotient_is_no_product():
     assert divided > 0 == multiplied
 
 
+@pytest.mark.parametrize(("divisor", "divides"), [(2.0, False), (0.25, False), (3.0, True)])
+def test_a_quotient_whose_inverse_is_exact_is_a_product(divisor, divides):
+    x = te.placeholder((64, 64), name="x")
+    nests = counted(x, te.compute(x.shape, lambda *i: x(*i) / divisor, name="y"))
+    assert (sum(nest.cycles[DIVIDE] for nest in nests) > 0) == divides
+
+
 def test_a_sum_of_a_prime_length_waits_for_itself():
     x = te.placeholder((64, 197), name="x")
     k = te.reduce_axis((0, 197), "k")
