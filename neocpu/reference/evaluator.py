@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,8 @@ from onnx.reference.op_run import OpRun
 from neocpu.frontend.control_flow.bodies import reads
 from neocpu.frontend.weightless_model import strip_weights
 from neocpu.reference.control_flow import CONTROL_FLOW, CONTROL_FLOW_OPERATORS
+from neocpu.reference.moving_operators import Columns
+from neocpu.reference.pieces import in_pieces
 from neocpu.reference.tolerance import finite, scales
 
 _WHOLE: Final = 2.0**20
@@ -32,6 +35,17 @@ _SUMS: Final = frozenset(
 )
 """Operators whose result near zero errs as much as its neighbours: long sums, and what is left
 after a mean was subtracted."""
+
+_MOVES: Final = frozenset(
+    """
+    Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity MaxPool Relu Reshape
+    Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze Where
+    """.split()
+)
+"""Operators that make no numbers of their own, but for zeros: what they read was looked at."""
+
+_LEAST_NORMAL: Final = (1 << 24) - 1
+"""Bits of the smallest normal number of float32, doubled, less 1."""
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -129,6 +143,7 @@ class _Run:
         """Run a graph, or one within ``outer``; return its outputs."""
         names: list[str] = evaluator.output_names
         nodes = _needed(evaluator.rt_nodes_, names)
+        apart = _apart(nodes, names)
         last_reader = {
             name: index for index, node in enumerate(nodes) for name in reads(node.onnx_node)
         }
@@ -137,21 +152,23 @@ class _Run:
             {"": None} | {name: self.keep(array) for name, array in given.items()}, outer
         )
         for index, node in enumerate(nodes):
-            results = self._node(node, scope)
+            results = self._node(node, scope, apart=node.output[0] in apart)
             scope.values.update(zip(node.output, results, strict=False))
             for name in {*reads(node.onnx_node), *node.output} - {"", *names}:
                 if last_reader.get(name, index) <= index:
                     scope.values.pop(name, None)
         return [self._value(name, scope) for name in names]
 
-    def _node(self, node: Any, scope: _Scope) -> list[Any]:
+    def _node(self, node: Any, scope: _Scope, *, apart: bool) -> list[Any]:
         inputs = [self._value(name, scope) for name in node.input]
+        if apart:
+            return [Columns.of(inputs)]
         control = CONTROL_FLOW.get(node.onnx_node.op_type) if node.need_context() else None
         if control is not None:
             return control(node, inputs, partial(self._body, scope))
         results = node.run(*inputs)
         if self.noise is None:
-            return [self.keep(result) for result in results]
+            return [*results] if _moves(node) else [self.keep(result) for result in results]
         return [self.noise.moved(result, node.op_type) for result in results]
 
     def _body(
@@ -179,6 +196,25 @@ def _needed(nodes: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
     return kept[::-1]
 
 
+def _apart(nodes: Sequence[Any], outputs: Sequence[str]) -> set[str]:
+    """Return the columns of indices that are put side by side for one scatter to read."""
+    readers = Counter(name for node in nodes for name in reads(node.onnx_node))
+    indices = {node.input[1] for node in nodes if node.op_type == "ScatterND"}
+    return {
+        node.output[0]
+        for node in nodes
+        if node.op_type == "Concat" and getattr(node, "axis", None) == -1
+        if node.output[0] in indices and readers[node.output[0]] == 1
+    } - set(outputs)
+
+
+def _moves(node: Any) -> bool:
+    """Whether a node makes no numbers of its own."""
+    if node.op_type in ("ScatterElements", "ScatterND"):
+        return getattr(node, "reduction", None) in (None, "none", b"none")
+    return node.op_type in _MOVES and node.onnx_node.domain == ""
+
+
 def _widened(value: Any) -> Any:
     """Return float32 as float64: also what a node makes of its own accord, as Constant and Cast."""
     if isinstance(value, list):  # a sequence
@@ -191,5 +227,22 @@ def _flushed(value: Any) -> Any:
     """Return float32 without denormal numbers, which compiled code takes for zero."""
     if not isinstance(value, np.ndarray) or value.dtype != np.float32:
         return value
+    if not _has_denormal(value):
+        return value
     denormal = (np.abs(value) < np.finfo(np.float32).tiny) & (value != 0)
-    return np.where(denormal, np.float32(0), value) if denormal.any() else value
+    return np.where(denormal, np.float32(0), value)
+
+
+def _has_denormal(value: Array) -> bool:
+    """Whether a number of float32 has no exponent, but a mantissa; looked at in pieces."""
+    bits = np.ravel(value, order="K").view(np.uint32)
+    found: list[slice] = []
+
+    def look(part: slice) -> None:
+        doubled = bits[part] << 1  # without the sign
+        doubled -= 1  # of zero, the largest there is
+        if not found and doubled.min() < _LEAST_NORMAL:
+            found.append(part)
+
+    in_pieces(bits.size, 1, look)
+    return bool(found)

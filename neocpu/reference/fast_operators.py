@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
-Array: TypeAlias = npt.NDArray[Any]
+from neocpu.reference.pieces import in_pieces
 
-#: Elements that are computed at a time by what has many steps: all that these need stays in L2.
-_IN_CACHE = 1 << 14
+Array: TypeAlias = npt.NDArray[Any]
 
 _ERF_STEP, _ERF_LAST = 1 / 256, 6.0
 _ERF_TABLE = np.array([math.erf(i * _ERF_STEP) for i in range(int(_ERF_LAST / _ERF_STEP) + 1)])
@@ -124,14 +123,19 @@ class Conv(OpRun):  # type: ignore[misc]
 def _depthwise(padded: Array, w: Array, window: Window, y: Array) -> None:
     """One input channel per group: a product per window position."""
     n, channels = padded.shape[:2]
-    spatial = (1,) * len(window.out)
-    total = y.reshape(n, channels, w.shape[0] // channels, *window.out)
+    each = w.shape[0] // channels
+    weights = w.reshape(channels, each, *window.kernel, *(1,) * len(window.out))
+    total = y.reshape(n, channels, each, *window.out)
     total[...] = 0
-    products = np.empty_like(total)
-    for tap, seen in window.taps(padded):
-        index: tuple[Any, ...] = (slice(None), 0, *tap)
-        weights = w[index].reshape(channels, -1, *spatial)
-        total += np.multiply(seen[:, :, None], weights, out=products)
+
+    def add_taps(part: slice) -> None:
+        some = total[:, part]
+        products = np.empty_like(some)
+        for tap, seen in window.taps(padded[:, part]):
+            index = (part, slice(None), *tap)
+            some += np.multiply(seen[:, :, None], weights[index], out=products)
+
+    in_pieces(channels, n * each * math.prod(window.out), add_taps)
 
 
 def convolve(image: Array, w: Array, groups: int, window: Window, y: Array) -> None:
@@ -322,12 +326,31 @@ def _softmax(op: OpRun, x: Array, attrs: dict[str, Any], *, logarithm: bool) -> 
         axes = tuple(range(first, x.ndim))
     else:
         axes = (attrs["axis"],)
+    function = _log_softmax_along if logarithm else _softmax_along
+    first = min((axis % x.ndim for axis in axes if x.ndim), default=0)
+    extent = math.prod(x.shape[first:])
+    if len(axes) < x.ndim - first or not extent:
+        return function(x, axes)
+    rows = x.reshape(-1, extent)
+    result = np.empty(rows.shape, x.dtype)
+
+    def compute(part: slice) -> None:
+        result[part] = function(rows[part], (1,))
+
+    in_pieces(len(rows), extent, compute)
+    return result.reshape(x.shape)
+
+
+def _softmax_along(x: Array, axes: tuple[int, ...]) -> Array:
     shifted = np.asarray(x - x.max(axis=axes, keepdims=True))
-    if logarithm:
-        return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axes, keepdims=True)))
     exponential: Array = np.exp(shifted, out=shifted)
     exponential /= exponential.sum(axis=axes, keepdims=True)
     return exponential
+
+
+def _log_softmax_along(x: Array, axes: tuple[int, ...]) -> Array:
+    shifted = np.asarray(x - x.max(axis=axes, keepdims=True))
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axes, keepdims=True)))
 
 
 class Hardmax(OpRun):  # type: ignore[misc]
@@ -357,9 +380,11 @@ def error_function(x: Array) -> Array:
     """Return erf of each element, by a third-order expansion around a table of exact values."""
     result = np.empty(x.shape, x.dtype)
     elements, results = x.reshape(-1), result.reshape(-1)
-    for start in range(0, x.size, _IN_CACHE):
-        part = slice(start, start + _IN_CACHE)
+
+    def compute(part: slice) -> None:
         results[part] = _error_function(elements[part])
+
+    in_pieces(x.size, 1, compute)
     return result
 
 

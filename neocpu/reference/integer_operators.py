@@ -21,6 +21,8 @@ class Pow(OpRun):  # type: ignore[misc]
 
     def _run(self, base: Array, exponent: Array) -> tuple[Array]:
         if not all(np.issubdtype(x.dtype, np.integer) for x in (base, exponent)):
+            if base.dtype.kind == "f" and exponent.shape in ((), (1,)) and exponent == 2:
+                return (np.square(base).reshape(base.shape or exponent.shape),)
             return (_converted(np.power(base, exponent), base.dtype),)
         below = exponent < 0
         # Unsigned numbers wrap around as signed ones do.

@@ -7,12 +7,14 @@ nothing, and so does this. `neocpu.schedules.operators.indexing.lookup` has the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
+
+from neocpu.reference.moving_operators import Columns
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -45,7 +47,10 @@ class GatherElements(OpRun):  # type: ignore[misc]
     """One element per index."""
 
     def _run(self, x: Array, indices: Array, axis: int = 0) -> tuple[Array]:
-        return (x[_element_places(_nearest(indices, x.shape[axis]), axis)],)
+        # Other axes are read from their beginning on.
+        seen = [slice(extent) for extent in indices.shape]
+        seen[axis] = slice(None)
+        return (np.take_along_axis(x[tuple(seen)], _nearest(indices, x.shape[axis]), axis),)
 
 
 class GatherND(OpRun):  # type: ignore[misc]
@@ -76,17 +81,24 @@ class Scatter(ScatterElements):
 
 
 class ScatterND(OpRun):  # type: ignore[misc]
-    """One slice per row of indices, in their order."""
+    """One slice per row of indices, in their order.
+
+    The indices may be `Columns`.
+    """
 
     def _run(
-        self, x: Array, indices: Array, updates: Array, reduction: str = "none"
+        self, x: Array, indices: Array | Columns, updates: Array, reduction: str = "none"
     ) -> tuple[Array]:
-        depth = indices.shape[-1]
-        extents = np.array(x.shape[:depth])
-        rows = _counted(indices.reshape(-1, depth), extents)
-        inside = ((rows >= 0) & (rows < extents)).all(axis=1)
-        slices = updates.reshape(-1, *x.shape[depth:])[inside]
-        return (_scattered(x, tuple(rows[inside].T), slices, reduction),)
+        columns = (
+            indices.columns if isinstance(indices, Columns) else [*np.moveaxis(indices, -1, 0)]
+        )
+        extents, rest = x.shape[: len(columns)], x.shape[len(columns) :]
+        places, inside = _row_places(columns, extents)
+        slices = updates.reshape(len(places), *rest)
+        if not inside.all():
+            places, slices = places[inside], slices[inside]
+        rows = x.reshape(math.prod(extents), *rest)
+        return (_scattered(rows, (places,), slices, reduction).reshape(x.shape),)
 
 
 class MaxUnpool(OpRun):  # type: ignore[misc]
@@ -111,6 +123,24 @@ class MaxUnpool(OpRun):  # type: ignore[misc]
         result = np.zeros(shape if output_shape is None else tuple(output_shape), x.dtype)
         result[tuple(map(slice, shape))] = flat.reshape(shape)
         return (result,)
+
+
+def _row_places(columns: Sequence[Array], extents: Sequence[int]) -> tuple[Array, Array]:
+    """Return where rows of indices point to, counted over all of ``extents``, and which may.
+
+    What a column repeats is looked at once.
+    """
+    shape = np.broadcast_shapes(*(column.shape for column in columns))
+    places, inside = np.zeros((1,) * len(shape), np.int64), np.ones((1,) * len(shape), bool)
+    for column, extent in zip(columns, extents, strict=True):
+        once = (slice(1) if stride == 0 else slice(None) for stride in column.strides)
+        along = column[tuple(once)]
+        if along.min(initial=0) < 0:
+            along = _counted(along, extent)
+        if along.min(initial=0) < 0 or along.max(initial=0) >= extent:
+            inside = inside & (along >= 0) & (along < extent)
+        places = places * extent + along
+    return np.broadcast_to(places, shape).reshape(-1), np.broadcast_to(inside, shape).reshape(-1)
 
 
 def _element_places(indices: Array, axis: int) -> tuple[Array, ...]:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
 
 import numpy.typing as npt
 import onnx
+from onnx import numpy_helper
 
+from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.quiet_onnxruntime import import_onnxruntime
+from neocpu.frontend.weightless_model import strip_weights
 from neocpu.reference.runner import run_each_image
 
 Array: TypeAlias = npt.NDArray[Any]
+
+_FED: Final = frozenset(
+    onnx.TensorProto.DataType.Value(name)
+    for name in """
+    BOOL DOUBLE FLOAT FLOAT16 INT16 INT32 INT64 INT8 UINT16 UINT32 UINT64 UINT8
+    """.split()
+)
+"""Types of elements that numpy has, too."""
 
 
 def version() -> str:
@@ -38,14 +50,37 @@ def run_onnxruntime(
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # failures are told in our own words
+    options.intra_op_num_threads = usable_cpus()  # whatever a control group allows
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = (
         levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
     )
+
+    def session_of(given: onnx.ModelProto) -> Any:
+        return onnxruntime.InferenceSession(
+            given.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
     names = [value.name for value in model.graph.output]
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session, weights = None, _weights_apart(model)
+    if not optimised and weights is not None:  # whose constants nobody folds
+        with suppress(Exception):  # a kernel that must know its weights when it is made
+            session = session_of(strip_weights(model).model)
+    if session is None:
+        session, weights = session_of(model), None
     return run_each_image(
-        model, inputs, lambda one: dict(zip(names, session.run(names, dict(one)), strict=True))
+        model,
+        inputs,
+        lambda one: dict(zip(names, session.run(names, {**(weights or {}), **one}), strict=True)),
     )
+
+
+def _weights_apart(model: onnx.ModelProto) -> dict[str, Array] | None:
+    """Return the weights to be fed beside the inputs, where they lie; None if some cannot be.
+
+    Written into a model's bytes and read again they would be copied several times.
+    """
+    weights = strip_weights(model).weights
+    if any(tensor.data_type not in _FED for tensor in weights.values()):
+        return None
+    return {name: numpy_helper.to_array(tensor) for name, tensor in weights.items()}

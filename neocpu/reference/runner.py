@@ -17,6 +17,7 @@ from neocpu.reference import fast_operators as ops
 from neocpu.reference import integer_operators as integer
 from neocpu.reference import lookup_operators as lookup
 from neocpu.reference import missing_operators as missing
+from neocpu.reference import moving_operators as moving
 from neocpu.reference import recurrent_operators as recurrent
 from neocpu.reference import resize_operators as resize
 from neocpu.reference import window_operators as windows
@@ -70,6 +71,8 @@ _OPERATORS = [
     missing.Pad,
     missing.ReduceLogSumExp,
     missing.Softsign,
+    moving.Concat,
+    moving.Expand,
     recurrent.GRU,
     recurrent.LSTM,
     recurrent.RNN,
