@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import importlib
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
 
 from neocpu.cli import options
 from neocpu.cli.lazy_group import installed
-from neocpu.cli.terminal import Terminal, echo
+from neocpu.cli.terminal import Terminal, echo, print_fields
 
 if TYPE_CHECKING:
     from neocpu.cli.checks.doctor_findings import Finding
 
+FENCE = "```"
+"""Around a report: wherever it is pasted, its lines stay as they are."""
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
 EPILOG = """\b
@@ -23,6 +25,7 @@ Examples:
   neocpu doctor
   neocpu doctor --json | jq .fit
   neocpu doctor --selftest
+  neocpu doctor --report > report.txt
 
 \b
 Environment:
@@ -37,8 +40,14 @@ Environment:
     is_flag=True,
     help="Also compile small networks of every kind of kernel, and run them under NEOCPU_GUARD=1.",
 )
+@click.option(
+    "--report",
+    is_flag=True,
+    help="One text for a report of a bug: also of versions, CPU, limits, memory and compilers, and "
+    "without names, folders and values of variables.",
+)
 @options.common
-def command(terminal: Terminal, selftest: bool) -> int:
+def command(terminal: Terminal, selftest: bool, report: bool) -> int:
     """Check versions, libraries, compiler, CPU, threads and databases, and compile a small model.
 
     Where neocpu-runtime is installed, check what running a model needs.
@@ -47,19 +56,40 @@ def command(terminal: Terminal, selftest: bool) -> int:
     """
     from neocpu.cli.checks.doctor_findings import examine
 
+    machine = _machine(terminal) if report else {}
     # By name, for neocpu-runtime has the second one alone.
     module = "health" if installed("neocpu.cli", "compile") else "runtime_health"
     health = importlib.import_module(f"neocpu.cli.checks.{module}")
     checks = health.CHECKS + (health.SELF_TESTS if selftest else ())
     findings = []
-    for finding in examine(checks):
+    for found in examine(checks):
+        finding = _shareable(found) if report else found
         findings.append(finding)
         if not terminal.json:
             _show(finding)
     fit = all(finding.status != "failed" for finding in findings)
-    document = {"fit": fit, "checks": [asdict(finding) for finding in findings]}
-    terminal.result(document, lambda: echo("fit" if fit else "not fit: see the lines with ✗"))
+    document = {"fit": fit, "checks": [asdict(finding) for finding in findings], **machine}
+    verdict = "fit" if fit else "not fit: see the lines with ✗"
+    terminal.result(document, lambda: echo(verdict, *([FENCE] if report else [])))
     return 0 if fit else 1
+
+
+def _machine(terminal: Terminal) -> dict[str, dict[str, str]]:
+    """Begin a report with what there is to say of the machine, and return that."""
+    from neocpu.cli.checks.machine_facts import facts
+    from neocpu.cli.checks.without_secrets import without_secrets
+
+    found = {name: without_secrets(text) for name, text in facts().items()}
+    if not terminal.json:
+        echo(FENCE)
+        print_fields([*found.items()])
+    return {"machine": found}
+
+
+def _shareable(finding: Finding) -> Finding:
+    from neocpu.cli.checks.without_secrets import without_values
+
+    return replace(finding, detail=without_values(finding.detail), fix=without_values(finding.fix))
 
 
 def _show(finding: Finding) -> None:

@@ -1,0 +1,189 @@
+"""What a bug report says of a machine: versions, CPU, limits, memory and compilers.
+
+Nothing here tells whose machine it is: no name of it or of a user, no path, no variable's value.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import neocpu
+from neocpu.foundation.cpu_identity import host_cpu
+from neocpu.foundation.host import data_caches, usable_cores, usable_cpus, usable_memory
+from neocpu.foundation.instruction_sets import host_features
+from neocpu.foundation.units import plural
+
+DISTRIBUTIONS: Final = ("neocpu", "neocpu-runtime")
+BESIDE: Final = ("torch", "tensorflow-cpu")
+"""Packages that ours do not name, and that change what a process does."""
+COMPILERS: Final = ("g++", "clang++", "ld")
+COMPILER_TIMEOUT: Final = 20.0
+VARIABLES: Final = re.compile(r"(NEOCPU|TVM|OMP|KMP|GOMP|MALLOC|LD)_\w+|CXX|TMPDIR|PYTHON\w+")
+"""Variables that change what we do: that they are set is told, and to what is not."""
+
+_SYSTEM: Final = Path("/sys")
+
+
+def facts() -> dict[str, str]:
+    """Return what there is to say, by name; what cannot be found out says so."""
+    return {name: _told(tell) for name, tell in FACTS.items()}
+
+
+def _told(tell: Callable[[], str]) -> str:
+    try:
+        return tell()
+    except Exception as error:  # a report of a broken machine is wanted most
+        return f"not to be found out: {type(error).__name__}"
+
+
+def python() -> str:
+    """Return which interpreter this is."""
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def system() -> str:
+    """Return the kernel, the distribution and the C library."""
+    libc = " ".join(platform.libc_ver()).strip() or "C library unknown"
+    try:
+        name = platform.freedesktop_os_release().get("PRETTY_NAME", "unknown distribution")
+    except OSError:
+        name = "unknown distribution"
+    return f"{platform.system()} {platform.release()}, {platform.machine()}, {name}, {libc}"
+
+
+def packages() -> str:
+    """Return the versions of what we use and may use, as far as it is installed."""
+    found = {name: _version(name) for name in (*_required(), *BESIDE)}
+    return ", ".join(f"{name} {version}" for name, version in found.items() if version)
+
+
+def _required() -> Iterable[str]:
+    """Return the packages that ours name, those of extras too, each once."""
+    lines = [
+        line for ours in DISTRIBUTIONS if _version(ours) for line in metadata.requires(ours) or ()
+    ]
+    return dict.fromkeys(re.split(r"[^\w.-]", line)[0] for line in lines)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def cpu() -> str:
+    """Return the CPU's names, and whether it is a guest's."""
+    text = Path("/proc/cpuinfo").read_text()
+    named = re.search(r"(?m)^model name\s*:\s*(.+)$", text)
+    guest = re.search(r"(?m)^flags\s*:.*\bhypervisor\b", text)
+    names = [named[1] if named else platform.machine(), host_cpu() or "unknown to LLVM"]
+    return ", ".join([*names, *(["virtual"] if guest else [])])
+
+
+def instruction_sets() -> str:
+    """Return what compiled code may use."""
+    return " ".join(sorted(host_features())) or "none that matters"
+
+
+def caches() -> str:
+    """Return the first CPU's caches."""
+    found = [cache for cache in data_caches() if cache is not None]
+    return ", ".join(
+        f"L{cache.level} {cache.size >> 10} KiB"
+        + (f" shared by {cache.sharers}" if cache.sharers > 1 else "")
+        for cache in found
+    )
+
+
+def cpus() -> str:
+    """Return how many CPUs there are, may be used, and are distinct cores."""
+    allowed, usable = len(os.sched_getaffinity(0)), usable_cpus()
+    quota = f"control groups leave {usable}" if usable < allowed else "no quota below that"
+    nodes = len([*_SYSTEM.glob("devices/system/node/node[0-9]*")]) or 1
+    present = os.cpu_count()
+    return (
+        f"{present} present, affinity allows {allowed}, {quota}; "
+        f"{plural(usable_cores(), 'core')}, {plural(nodes, 'memory node')}"
+    )
+
+
+def control_groups() -> str:
+    """Return their version."""
+    v2 = (_SYSTEM / "fs/cgroup/cgroup.controllers").exists()
+    return "version 2" if v2 else "version 1" if (_SYSTEM / "fs/cgroup/cpu").exists() else "none"
+
+
+def clock() -> str:
+    """Return what decides the first CPU's frequency."""
+    governor = _SYSTEM / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
+    return f"governor {governor.read_text().strip()}" if governor.exists() else "not ours to see"
+
+
+def memory() -> str:
+    """Return the memory there is, free, and allowed."""
+    total, free = (_meminfo()[name] for name in ("MemTotal", "MemAvailable"))
+    return (
+        f"{total / 2**30:.1f} GiB, {free / 2**30:.1f} available, "
+        f"{usable_memory() / 2**30:.1f} allowed; pages of {os.sysconf('SC_PAGE_SIZE') >> 10} KiB"
+    )
+
+
+def huge_pages() -> str:
+    """Return when the system makes some by itself, and what is reserved."""
+    setting = _SYSTEM / "kernel/mm/transparent_hugepage/enabled"
+    chosen = re.search(r"\[(\w+)\]", setting.read_text()) if setting.exists() else None
+    found = _meminfo()
+    return (
+        f"transparent: {chosen[1] if chosen else 'never'}; "
+        f"{found.get('HugePages_Free', 0)} of {found.get('HugePages_Total', 0)} reserved ones free"
+    )
+
+
+def _meminfo() -> Mapping[str, int]:
+    """Return ``/proc/meminfo``, sizes in bytes."""
+    rows = re.findall(r"(?m)^([\w()]+):\s+(\d+)( kB)?$", Path("/proc/meminfo").read_text())
+    return {name: int(count) << (10 if unit else 0) for name, count, unit in rows}
+
+
+def compilers() -> str:
+    """Return the versions of what may link here."""
+    return "; ".join(map(_compiler, filter(shutil.which, COMPILERS))) or "none"
+
+
+def _compiler(name: str) -> str:
+    done = subprocess.run(
+        [name, "--version"], capture_output=True, text=True, check=False, timeout=COMPILER_TIMEOUT
+    )
+    return done.stdout.partition("\n")[0] or f"{name} of unknown version"
+
+
+def variables() -> str:
+    """Return the names of variables that are set, without their values."""
+    return ", ".join(sorted(filter(VARIABLES.fullmatch, os.environ))) or "none of ours"
+
+
+FACTS: Final[Mapping[str, Callable[[], str]]] = {
+    "neocpu": lambda: neocpu.__version__,
+    "python": python,
+    "system": system,
+    "packages": packages,
+    "CPU": cpu,
+    "instruction sets": instruction_sets,
+    "caches": caches,
+    "CPUs": cpus,
+    "control groups": control_groups,
+    "clock": clock,
+    "memory": memory,
+    "huge pages": huge_pages,
+    "compilers": compilers,
+    "variables set": variables,
+}
