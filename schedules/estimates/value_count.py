@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
@@ -70,6 +71,8 @@ class ValueCount:
         The innermost loop that each variable depends on; -1 of none.
     accesses : list of Access
         Of the statement that is being read.
+    computed : dict of StructuralKey to int
+        What that has computed, which is not computed again, and the loop that each depends on.
     """
 
     def __init__(self, target: CpuTarget, parameters: Sequence[Any]) -> None:
@@ -80,6 +83,7 @@ class ValueCount:
         self.depths: dict[Any, int] = {}
         self.nest = Nest()
         self.accesses: list[Access] = []
+        self.computed: dict[Any, int] = {}
         self.owners: dict[Any, Any] = {}
         self._parameters = frozenset(parameters)
 
@@ -130,6 +134,14 @@ class ValueCount:
         """
         if isinstance(expr, Var):
             return self.depths.get(expr, -1)
+        if not isinstance(expr, TensorLoad) and not parts(expr):
+            return -1
+        key = tvm_ffi.StructuralKey(expr)
+        if key not in self.computed:
+            self.computed[key] = self._new_value(expr, joined=joined)
+        return self.computed[key]
+
+    def _new_value(self, expr: Any, *, joined: bool) -> int:
         if isinstance(expr, TensorLoad):
             return self.access(expr.source, expr.indices, stores=False)
         if isinstance(expr, tirx.Let):

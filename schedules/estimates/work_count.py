@@ -157,6 +157,7 @@ class _WorkCount(ValueCount):
         return size > self.target.vector_bytes and size % self.target.vector_bytes != 0
 
     def _end(self) -> None:
+        self.computed = {}
         if self.accesses:
             self.nest.statements.append(self.accesses)
             self.accesses = []

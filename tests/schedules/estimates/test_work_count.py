@@ -44,6 +44,12 @@ def test_what_llvm_has_no_instruction_for_is_called_for_each_element():
     assert sum(nest.cycles[LIBRARY] for nest in nests) == 20 * 17 * 128
 
 
+def test_what_is_written_twice_is_computed_once():
+    x = te.placeholder((17, 128), name="x")
+    nests = counted(x, te.compute(x.shape, lambda *i: te.sin(x(*i)) + 1 / te.sin(x(*i)), name="y"))
+    assert sum(nest.cycles[LIBRARY] for nest in nests) == 20 * 17 * 128
+
+
 def test_a_quotient_is_no_product():
     x = te.placeholder((64, 64), name="x")
     divided, multiplied = (
